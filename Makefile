@@ -19,14 +19,20 @@ PIP_INSTALL  = install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--con
 PYTHONS = $(shell for minor in 11 12 13 14 15 16 17 18 19; do \
   if python3.$$minor -c "import ensurepip, venv" 2>/dev/null; then echo python3.$$minor; fi; done)
 
-.PHONY: run docs test lint types tests test-quick test-pythons test-newest pythons lock test-slow \
-  thorough fuzz test-tensorflow test-pytorch test-browser test-devices \
+.PHONY: run docs test lint types machine-code tests test-quick test-pythons test-newest pythons \
+  lock test-slow thorough fuzz test-tensorflow test-pytorch test-browser test-browser-whole test-devices \
   test-tensorflow-slow validate-gpu bench bench-table container container-works clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
 
-test: lint types tests
+# What numba compiles is compiled once, before any worker of pytest starts.
+PYTEST  = $(BIN)/pytest --numprocesses auto --dist loadfile
+
+test: $(VENV)/.tested
+	@begin=$$(date +%s); \
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint types machine-code && \
+	$(MAKE) --no-print-directory tests && echo "make test: $$(($$(date +%s) - begin)) s"
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
@@ -35,8 +41,11 @@ lint: $(VENV)/.tested
 types: $(VENV)/.tested
 	$(BIN)/mypy
 
-tests: $(VENV)/.tested
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow"
+machine-code: $(VENV)/.tested
+	@$(BIN)/python -m tests.machine_code
+
+tests: machine-code
+	$(PYTEST) -m "not slow and not thorough"
 
 # What a Python or a package breaks first, in three minutes on two cores.
 LONG  := $(addprefix tests/test_,api.py documents.py layers.py schemas.py)
@@ -44,8 +53,8 @@ QUICK := $(filter-out $(LONG),$(wildcard tests/test_*.py)) $(addprefix tests/, \
   app/cli/test_commands.py app/cli/test_described.py files/formats plan planners/synthesis \
   study/sweep training/executions)
 
-test-quick: $(VENV)/.tested
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow" $(QUICK)
+test-quick: machine-code
+	$(PYTEST) -m "not slow and not thorough" $(QUICK)
 
 # The main job and the suite on every Python here, each in an environment of its own.
 test-pythons:
@@ -70,18 +79,19 @@ lock: $(UV)/bin/python
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 	  --output-file constraints.txt pyproject.toml
 
-# What takes minutes: many subsets of a DGX-1's GPUs, installs, compiling, whole models, completion
-# in shells; of long lists of cases some (`make thorough` tries all). As root it installs Debian's
-# zsh and fish where they are missing; else their tests say that they are left out.
-test-slow: $(VENV)/.tested
+# What a change breaks and `make test` has no time for: outputs on the pages of docs, long lists.
+test-slow: machine-code
+	$(PYTEST) -rs -m "slow and not thorough"
+
+# Every test with all its cases and examples, random ones of properties too: whole models, installs,
+# every subset of a DGX-1, completion in shells. Takes an hour or more; run it before a capability is
+# called done. As root it installs Debian's zsh and fish where they are missing; else their tests say
+# that they are left out.
+thorough: machine-code
 	(command -v zsh && command -v fish) >/dev/null || test "$$(id -u)" != 0 || \
 	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh fish) || \
 	  echo "zsh or fish is missing here, and cannot be installed"
-	$(BIN)/pytest -rs --numprocesses auto --dist loadfile -m slow
-
-# Slow tests with all their cases, of which `make test-slow` tries some; takes hours.
-thorough: $(VENV)/.tested
-	SIMREDUCE_THOROUGH=1 $(MAKE) test-slow
+	SIMREDUCE_THOROUGH=1 $(PYTEST) -rs
 
 # Ten thousand damaged files of every format, and texts that name machines; `make tests` tries a
 # few hundred.
@@ -103,9 +113,12 @@ test-tensorflow: $(TF)/.tested
 test-pytorch: $(TORCH)/.tested
 	$(TORCH)/bin/pytest validate/pytorch
 
-# Reports in headless Chromium, in an environment of its own. As root it installs Debian's chromium
-# where there is none.
+# Reports in headless Chromium, in an environment of its own: all that a page can do, on some kinds of
+# pages; test-browser-whole tries them all. As root it installs Debian's chromium where there is none.
 test-browser: $(BROWSER)/.tested
+	$(BROWSER)/bin/pytest -rP -m "not slow" browser
+
+test-browser-whole: $(BROWSER)/.tested
 	$(BROWSER)/bin/pytest -rP browser
 
 # Clusters of processes, and links of known rate between network namespaces (needs root). Run them

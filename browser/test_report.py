@@ -11,9 +11,13 @@ import pytest
 from simreduce.report.blocks import Bar, Timeline
 from simreduce.report.pages import Attachments, make_page, page_html, timeline_of_events
 from tests.report.pages import documents
+from tests.thorough import corners
 
 HOSTILE = "<script>alert(1)</script></title><img src=x onerror=alert(2)>"
 BARS = 5000
+SOME_KINDS = corners(documents.NAMES, 5)
+"""Kinds of documents; most of them only where all pages are tried."""
+
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
 
 
@@ -68,7 +72,7 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("kind", documents.NAMES)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: str(list(look.values())))
 def test_every_view_draws_every_chart_and_asks_for_nothing(visit, pages, kind, look):
     """No error, no request, no scrolling sideways, and ink in every chart."""
@@ -116,7 +120,7 @@ def test_hostile_names_run_nothing(visit, made, tmp_path, kind):
     assert seen.page.locator("main img").count() == 0
 
 
-@pytest.mark.parametrize("kind", documents.NAMES)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_fault(visit, pages, kind, scheme):
     """Contrast, names, landmarks, order of headings and all else that axe-core looks at."""
@@ -290,7 +294,7 @@ WIDE = """() => [...document.querySelectorAll("main table, main pre, main figure
 LONG = "hierarchical_copy+packs=8,small=65536,10+bucket=25M+chunk=4194304,first=1048576,view"
 
 
-@pytest.mark.parametrize("kind", documents.NAMES)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 def test_nothing_is_cut_or_lies_over_another(visit, pages, kind):
     """Wide, at 200 % and narrow; and on paper with every table unfolded."""
     seen = visit(pages[kind])

@@ -25,6 +25,7 @@ from simreduce.planners.strategy import compile_collective, parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.testing.strategies import ANY, ROUND, topologies
 from simreduce.topology import Cable, Node, Topology, build
+from tests.thorough import examples
 
 
 def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], Fraction]]:
@@ -196,14 +197,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("collective", "name"), CASES)
-@settings(max_examples=6)
+@settings(max_examples=examples(6, usual=3))
 @given(data=st.data())
 def test_no_plan_beats_the_bounds_of_its_machine(collective, name, data):
     """Every algorithm of every collective, on random machines that take it; also in chunks."""
     check(data, collective, name)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_no_two_families_beat_the_bounds_of_their_machine(data):
     """Any `inner/outer`."""

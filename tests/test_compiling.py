@@ -165,6 +165,7 @@ def test_where_nothing_can_be_written_every_process_compiles(folder, monkeypatch
     check(Native(scaled_sum, "sums", bare=False))
 
 
+@pytest.mark.slow
 def test_a_broken_file_is_replaced(folder):
     check(Native(scaled_sum, "sums", bare=False))
     (path,) = folder.glob("scaled_sum-*.so")

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from tests.thorough import some
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 REPOSITORY = Path(__file__).parents[1]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")

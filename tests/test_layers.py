@@ -118,19 +118,19 @@ def _part(module: str) -> str:
     return f"{room}.{part}" if part and named else room
 
 
+@cache
+def _own(module: str) -> frozenset[str]:
+    """Modules of the package that a module imports."""
+    return frozenset(name for name in _imports(module) if name.split(".")[0] == "simreduce")
+
+
+@cache
 def _edges(unit: Callable[[str], str]) -> set[tuple[str, str]]:
     """(unit, unit that it imports), without those of and to the package's own list of names."""
-    pairs = {
-        (unit(module), unit(target))
-        for module in SOURCES
-        for target in _imports(module)
-        if target.split(".")[0] == "simreduce"
-    }
+    pairs = {(unit(module), unit(target)) for module in SOURCES for target in _own(module)}
     return {(user, used) for user, used in pairs if user and used and user != used}
 
 
-EDGES = _edges(_room)
-OF_PARTS = _edges(_part)
 RUNG_OF = {room: rung for rung, rooms in enumerate(ROOMS) for room in rooms}
 
 
@@ -142,7 +142,9 @@ def test_every_room_has_a_rung():
 def test_imports_go_down_only():
     """No room imports one of its own rung or of a rung above, not even for a type."""
     assert [] == [
-        f"{user} imports {used}" for user, used in sorted(EDGES) if RUNG_OF[user] >= RUNG_OF[used]
+        f"{user} imports {used}"
+        for user, used in sorted(_edges(_room))
+        if RUNG_OF[user] >= RUNG_OF[used]
     ]
 
 
@@ -154,7 +156,7 @@ def test_imports_inside_a_room_go_down_only(room):
         for rung, parts in enumerate(PARTS[room])
         for part in parts
     }
-    inside = {(user, used) for user, used in OF_PARTS if {user, used} <= set(rung_of)}
+    inside = {(user, used) for user, used in _edges(_part) if {user, used} <= set(rung_of)}
 
     assert inside
     assert [] == [f"{a} imports {b}" for a, b in sorted(inside) if rung_of[a] >= rung_of[b]]
@@ -175,15 +177,15 @@ def test_no_part_knows_what_it_must_not_know():
     """The invariants that the order of the rungs does not give by itself."""
     assert [] == [
         f"{user} imports {used}"
-        for user, used in sorted(OF_PARTS)
+        for user, used in sorted(_edges(_part))
         if any(_under(used, place) for place in NEVER.get(user, ()))
     ]
 
 
 def test_only_the_engine_and_what_is_above_it_know_both_plans_and_machines():
     """Of the parts up to the engine's, the engine alone imports `plan` and `topology`."""
-    both = {user for user, used in OF_PARTS if used == "plan"} & {
-        user for user, used in OF_PARTS if used == "topology"
+    both = {user for user, used in _edges(_part) if used == "plan"} & {
+        user for user, used in _edges(_part) if used == "topology"
     }
 
     assert {"engine", "engine.calibrate", "engine.setup"} == {
@@ -194,7 +196,7 @@ def test_only_the_engine_and_what_is_above_it_know_both_plans_and_machines():
 @pytest.mark.parametrize(("upper", "lower"), list(pairwise(ROOMS)), ids="+".join)
 def test_no_two_rungs_could_be_one(upper, lower):
     """The table is as short as its order allows: each rung uses the next."""
-    assert any((user, used) in EDGES for user in upper for used in lower)
+    assert any((user, used) in _edges(_room) for user in upper for used in lower)
 
 
 def test_the_package_itself_imports_none_of_its_parts():

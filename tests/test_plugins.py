@@ -123,6 +123,7 @@ def simreduce_with_mine(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_commands_know_an_entry_point(simreduce_with_mine):
     """`verify`, `bench` and `run`, this one in processes of its own."""
     proved = json.loads(simreduce_with_mine("verify", "--algo", "mine", "-g", "4", "--json"))
@@ -136,6 +137,7 @@ def test_commands_know_an_entry_point(simreduce_with_mine):
     assert {"mine", "ring"} == {c["strategy"] for c in json.loads(ranking)["candidates"]}
 
 
+@pytest.mark.slow
 def test_a_plugin_that_cannot_be_imported_says_why_where_it_matters(simreduce_with_mine):
     """One line where its name is used or algorithms are listed, and none elsewhere: commands go on
     without it.

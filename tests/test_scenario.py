@@ -17,6 +17,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario
 from simreduce.topology import load_topology
+from tests.thorough import examples
 
 SHIPPED = [
     path
@@ -399,7 +400,7 @@ lines = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.one_of(
         st.binary(max_size=40),

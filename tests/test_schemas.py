@@ -362,6 +362,7 @@ def _written(document: Document, point: object) -> dict[str, Any]:
     return document.write({"points": [point], "complete": True})
 
 
+@pytest.mark.slow
 def test_commands_print_what_their_schemas_say(printed):
     """Every key is declared, with its type; what must be there is."""
     faults = {line: faults_of(found, name) for line, (name, found) in printed.items()}
@@ -396,10 +397,12 @@ def test_what_is_stopped_prints_what_its_schema_says(name, tmp_path, monkeypatch
     assert found.get("stopped") or not found["complete"]
 
 
+@pytest.mark.slow
 def test_every_schema_has_documents(printed):
     assert set(outputs()) == {name for name, _ in printed.values()} | HARNESS
 
 
+@pytest.mark.slow
 def test_no_schema_has_a_key_that_no_document_has(printed):
     """With a value other than null, so that every type is checked."""
     used: dict[str, set[str]] = {}
@@ -410,6 +413,7 @@ def test_no_schema_has_a_key_that_no_document_has(printed):
     assert {} == {name: keys for name, keys in unused.items() if keys}
 
 
+@pytest.mark.slow
 def test_every_command_with_json_is_among_them(printed):
     """But for those that need devices, or minutes."""
     with_json = {
@@ -420,6 +424,7 @@ def test_every_command_with_json_is_among_them(printed):
     assert {"accuracy sharded", "validate"} == with_json - tried
 
 
+@pytest.mark.slow
 def test_csv_has_the_columns_of_the_rows(printed, tmp_path_factory, monkeypatch):
     """Each cell has the type and the unit of its column; an empty one stands for null."""
     assert printed  # which made the database
@@ -478,6 +483,7 @@ def named_records(output: Output) -> set[Record]:
     return found | set(output.records if isinstance(output, Lines) else ())
 
 
+@pytest.mark.slow
 def test_a_key_too_many_and_a_key_too_few_are_faults(printed):
     """In every kind of document."""
     for name, found in printed.values():

@@ -29,6 +29,7 @@ from simreduce.topology import Topology
 from simreduce.workload import Gradient, Workload
 from tests.covering import covering
 from tests.engine.oracle import Change, Oracle, Submission, Times, as_times
+from tests.thorough import examples
 
 
 def engine_times(
@@ -100,14 +101,14 @@ def test_ports_that_several_ranks_of_two_machines_share(strategy):
 
 
 @given(scenes(ANY))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_random_plans_on_random_machines(scene):
     """Figures that are nearly all different."""
     assume(check_scene(scene))
 
 
 @given(scenes(ROUND))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_random_plans_with_many_ties(scene):
     """Few, round figures: much happens at the same instant, and the tie rules decide."""
     assume(check_scene(scene))
@@ -137,14 +138,14 @@ def _traffic(draw: st.DrawFn, figures: Figures):
 
 
 @given(_traffic(ANY))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_several_plans_while_links_change(traffic):
     """Submissions and cuts at times of their own, in the middle of whatever is moving."""
     assume(check(*traffic))
 
 
 @given(_traffic(ROUND))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_several_plans_and_changes_at_the_same_instants(traffic):
     """Ties across submissions go by submission, then op."""
     assume(check(*traffic))

@@ -34,6 +34,7 @@ from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_
 from simreduce.testing.strategies import ANY, ROUND, Scene, scenes
 from simreduce.topology import Node, Topology, route
 from tests.simulating import simulate
+from tests.thorough import examples
 
 S = 400.0  # bytes of a value of small.ELEMENTS float32
 A, B = 3e-6, 7e9  # latency and bandwidth that do not come out even
@@ -417,7 +418,7 @@ any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 
 
 @given(any_scene, st.integers(-6, 6))
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power):
     """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit
     for powers of 2.
@@ -483,7 +484,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
 
 
 @given(any_scene)
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_laws_of_every_result(scene):
     """One simulation keeps all of them."""
     result = run(scene)
@@ -638,7 +639,7 @@ class Meter:
 
 
 @given(any_scene)
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_resources_give_what_they_can_at_most_and_flows_move_what_they_hold(scene):
     """At every instant no resource is above its capacity; over time every flow moves its bytes,
     neither more nor less.

@@ -34,6 +34,7 @@ from simreduce.topology.routing.switching import CHOICES, Switching
 from tests.engine.oracle import Change, Submission
 from tests.engine.test_against_oracle import check, engine_times
 from tests.engine.test_recording import _check_flows, _check_resources
+from tests.thorough import examples
 
 GBIT = 1e9 / 8
 ISOLATED, TREE, LOSSY = (
@@ -213,7 +214,7 @@ def busy_scenes(draw: st.DrawFn, figures: Figures):
 
 
 @given(busy_scenes(ANY))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_oracle_says_the_same_of_plans_while_links_change(scene):
     assume(check(*scene))
 
@@ -224,21 +225,21 @@ def replace_time(submission: Submission) -> Submission:
 
 
 @given(scenes(ANY))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_oracle_says_the_same(scene):
     topology, submissions = scene
     assume(check(topology, IDEAL, NOMINAL, submissions))
 
 
 @given(scenes(ROUND))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_oracle_says_the_same_of_ties(scene):
     topology, submissions = scene
     assume(check(topology, IDEAL, NOMINAL, submissions))
 
 
 @given(scenes(ROUND), st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_rates_do_not_depend_on_the_order_of_flows(scene, data):
     topology, submissions = scene
     together = [replace_time(each) for each in submissions]
@@ -250,7 +251,7 @@ def test_rates_do_not_depend_on_the_order_of_flows(scene, data):
 
 
 @given(busy_scenes(ANY), st.integers(0, 3))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_compiled_and_interpreted_have_the_same_bits(scene, later):
     """Also if the first submissions were interpreted."""
     plain = engine_times(*scene)

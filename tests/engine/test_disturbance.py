@@ -32,6 +32,7 @@ from simreduce.errors import Deadlock, InputError
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, either_scenes, scenes
 from tests.simulating import bits, record, simulate, xring_on_a_dgx1
+from tests.thorough import examples
 
 _COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
 
@@ -145,7 +146,7 @@ def disturbances(draw, topology, delay):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_laws_hold_whatever_disturbs(data):
     """Every flow moves its bytes, no capacity is exceeded, no floor is beaten, the path is the
     whole time.
@@ -178,7 +179,7 @@ def test_laws_hold_whatever_disturbs(data):
 
 
 @given(either_scenes, st.integers(0, 9))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_jitter_0_and_slowness_1_change_no_bit(scene, seed):
     nothing = Disturbance(dict.fromkeys(scene.topology.nodes, 1.0), 0.0, seed)
 
@@ -226,7 +227,7 @@ def test_every_device_twice_as_slow_takes_twice_as_long():
 
 
 @given(either_scenes, st.sampled_from([0.1, 1.0]), st.integers(0, 3))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_jitter_scatters_overhead_work_and_latency_and_nothing_else(scene, jitter, seed):
     """Each by its own factor within 1 +- jitter, whose figures are the op's and the seed's alone.
     What a core works is in the amount, and with it an op takes no more of anything but the cores,

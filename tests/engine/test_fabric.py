@@ -21,6 +21,7 @@ from simreduce.testing.small import ELEMENTS, NO_CONTRACT, cable, copy_plan, mac
 from simreduce.testing.strategies import ROUND, scenes, with_controls
 from simreduce.topology import Topology, load_topology
 from tests.simulating import bits, simulate, xring_on_a_dgx1
+from tests.thorough import examples
 
 
 class Day:
@@ -93,7 +94,7 @@ def test_stopping_the_environment_and_going_on_changes_no_bit():
 
 
 @given(scenes(ROUND))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_event_happens_when_the_last_op_is_done(scene):
     """To the bit, also on a clock that does not begin at 0; the plan's times are of that clock."""
     env = simpy.Environment(initial_time=0.1)
@@ -435,7 +436,7 @@ def test_every_input_has_its_own_time_of_readiness():
 
 
 @given(scenes(ROUND))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_inputs_that_are_released_are_as_those_that_were_announced(scene):
     """Every second INPUT is held and released when the others' times come: the same bits."""
     inputs = int((scene.plan.kind == sr.plan.Kind.INPUT).sum())
@@ -505,6 +506,7 @@ print(bits(simulate(*xring_on_a_dgx1()).timeline))
 """
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_hash_seed():
     """Nothing is taken from a set on the way to a schedule: not here, nor with two other seeds."""
     root = Path(__file__).parents[2]

@@ -20,6 +20,7 @@ from simreduce.engine.kernel.flows import close_flow, due_of, open_flow, served_
 from simreduce.engine.kernel.store import Store
 from simreduce.engine.lowering.calls import Calls
 from tests.engine.oracle import Demand, max_min
+from tests.thorough import examples
 
 
 class Flow(NamedTuple):
@@ -280,7 +281,7 @@ def close_to(expected: Sequence[float], rel: float = 1e-11) -> object:
 
 
 @given(either)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_rates_are_max_min_fair(system):
     """They are those of exact progressive filling, and keep what defines them."""
     capacity, flows = system
@@ -343,7 +344,7 @@ def _check_bottlenecks(
 
 
 @given(unweighted, st.randoms(use_true_random=False))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_order_of_copies_changes_no_bit(system, random):
     """Flows of weight 1 get the same bits whatever their ids are."""
     capacity, flows = system
@@ -368,7 +369,7 @@ def test_sums_that_round_differently_change_no_bit():
 
 
 @given(either, st.randoms(use_true_random=False))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_order_of_weighted_flows_changes_nothing_but_rounding(system, random):
     """Different weights on one resource are taken off in another order; the sums may round
     differently.
@@ -384,7 +385,7 @@ def test_the_order_of_weighted_flows_changes_nothing_but_rounding(system, random
 
 
 @given(either, st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_sharing_after_every_change_is_sharing_at_once(system, data):
     """Whatever was opened and closed before, the rates are those of the flows that are open now."""
     capacity, flows = system
@@ -468,7 +469,7 @@ def tied(draw: st.DrawFn):
 
 
 @given(tied())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_ties_are_shared_as_exact_progressive_filling_does(history):
     """Rates that rise together until a resource is full do not ask which of two is full first."""
     capacity, flows, begin, steps = history
@@ -487,7 +488,7 @@ def test_ties_are_shared_as_exact_progressive_filling_does(history):
 
 
 @given(histories())
-@settings(max_examples=75)
+@settings(max_examples=examples(75))
 def test_rates_stay_those_of_exact_progressive_filling_whatever_happens(history):
     """Flows begin and end and capacities change, several at a time; after each step all is shared
     anew in fractions.
@@ -625,7 +626,7 @@ def crowds(draw: st.DrawFn):
 
 
 @given(crowds())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_flows_of_one_call_end_as_they_do_with_a_call_each(crowd):
     """Flows of one call are shared as one; nothing but rounding may tell."""
     capacity, flows, call, release = crowd

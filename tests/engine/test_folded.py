@@ -20,6 +20,7 @@ from simreduce.topology import Cable, Folded, Node, Topology, build, fold, load_
 from simreduce.topology.load import load_machine
 from simreduce.workload import Gradient, Workload
 from tests.simulating import simulate
+from tests.thorough import examples
 
 RUNTIMES = ("ideal", "tensorflow")
 ALONE = (
@@ -144,7 +145,7 @@ def test_machines_on_a_switch_say_what_one_of_them_says(n: int, runtime: str) ->
 RATES = st.integers(1, 10**6).map(lambda k: 1e6 * k / 7)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     gpus=st.integers(1, 4),
     nics=st.integers(1, 2),
@@ -179,7 +180,7 @@ def test_any_machine_and_any_rate(
     assert folded.transfers == whole.transfers
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     gpus=st.sampled_from((1, 2, 4)), count=st.sampled_from((2, 4)), bandwidth=RATES, nic=RATES,
     part=st.integers(1, 1000), strategy=st.sampled_from(ALONE),

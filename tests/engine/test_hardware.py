@@ -18,6 +18,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.testing.small import cable, machine, node
 from simreduce.topology import Topology, load_topology
+from tests.thorough import examples
 
 MIB = 1 << 20
 QUICK = ("ring", "direct", "double_tree", "trees", "halving_doubling", "bruck", "pairwise", "nccl")
@@ -131,7 +132,7 @@ def uneven(draw) -> Topology:
 
 
 @given(uneven(), st.sampled_from(list(COLLECTIVES)), st.integers(1, 3000), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_algorithm_is_faster_than_the_links(topology, collective, elements, data):
     """Odd sizes on odd numbers of ranks with uneven links."""
     setup = Setup(topology, "ideal")

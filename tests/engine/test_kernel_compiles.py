@@ -31,6 +31,7 @@ from simreduce.errors import InternalError
 from simreduce.plan import Kind
 from simreduce.testing.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 from tests.simulating import simulate
+from tests.thorough import examples
 
 Advance = Callable[..., tuple[bool, float]]
 
@@ -75,7 +76,7 @@ def loaded(
     return fabric._store.ops, fabric._store.state
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scenes(ANY))
 def test_tables_that_are_made_at_once_are_those_made_column_by_column(scene):
     """Whether one plan is submitted or several, one after another."""
@@ -146,7 +147,7 @@ def test_several_lanes_an_op_give_the_same_bits():
 
 @pytest.mark.slow
 @given(scene=scenes(ROUND))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_random_plans_give_the_same_bits(scene):
     """With ties, caps of memory, streams and times of readiness."""
     check(scene)
@@ -203,7 +204,7 @@ def always_compiled():
 @pytest.mark.slow
 @pytest.mark.usefixtures("always_compiled")
 @given(scene=scenes(ANY))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_simulate_gives_the_same_bits_when_it_compiles(scene):
     """From the plan to the result."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
@@ -320,7 +321,7 @@ print("numba" in sys.modules)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
     """Beside a source that cannot be written to, the cache is in the user's folder. Two processes
     start at the same time do not disturb each other; a third loads what they have left, without

@@ -20,6 +20,7 @@ from simreduce.topology import fold, load_topology
 from simreduce.workload import Gradient, Workload
 from tests.covering import covering
 from tests.simulating import simulate
+from tests.thorough import examples
 
 BOTH = st.sampled_from([*RUNTIMES.values(), TWO_ENDED, PIPED, ONE_WIRE])
 
@@ -44,7 +45,7 @@ def both(plan, topology, runtime):
 
 
 @given(scenes(ROUND), BOTH)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_random_plans(scene, runtime):
     """Under every runtime, those that look at names included."""
     each, alike = both(scene.plan, scene.topology, runtime)
@@ -72,7 +73,7 @@ def test_machines(machine, strategy, runtime):
 
 
 @given(scenes(ROUND), st.integers(1, 7))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_seconds_of_lanes_do_not_depend_on_blocks(scene, block):
     """Ops are added in order, however many at a time."""
     fabric = Fabric(simpy.Environment(), scene.topology, runtime=PIPED)

@@ -23,6 +23,7 @@ from simreduce.testing.small import NO_CONTRACT, pair, plan_of
 from simreduce.testing.strategies import ROUND, Scene, scenes
 from simreduce.topology import load_topology, route
 from tests.simulating import simulate
+from tests.thorough import examples
 
 
 def lowered(scene: Scene) -> tuple[Lowered, Resources]:
@@ -54,7 +55,7 @@ def waits_for(plan: sr.Plan, topology: sr.Topology, runtime: Runtime) -> list[se
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(scenes(ROUND), st.data())
 def test_a_lowered_plan_is_what_plain_loops_say(scene, data):
     """What every op waits for, the critical path, and what the ops of a call have in common."""
@@ -74,7 +75,7 @@ def _check_predecessors(scene: Scene, low: Lowered, before: list[set[int]]) -> N
         assert mine == [user for user, used in enumerate(before) if op in used]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(scenes(ROUND))
 def test_compiled_lowering_and_floors_are_the_interpreted_ones(scene):
     def made(*, compiled: bool):
@@ -207,7 +208,7 @@ def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
 
 
 @given(scenes(ROUND), st.integers(1, 3))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_part_is_lowered_as_by_itself(scene, copies):
     """Of plans side by side, that work on as much: the same ops, calls, lanes by name and bytes, in
     another order of calls.

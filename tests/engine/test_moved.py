@@ -90,6 +90,7 @@ def test_no_strategy_is_recommended_as_its_copies_tie(tmp_path, monkeypatch):
     assert "if starts move" in ranking_table(found)
 
 
+@pytest.mark.slow
 def test_a_setting_is_not_the_best_as_its_copies_tie(monkeypatch):
     """Both times are in the table, the document and the advice."""
     shipped = load_scenario("dgx1v-resnet50").but(machine="switch:4", runtime="tensorflow")

@@ -26,6 +26,7 @@ from simreduce.plan import Kind, PlanBuilder
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import Scene, either_scenes
 from tests.simulating import record
+from tests.thorough import examples
 
 DISPATCHED = Calibration("costs", dispatch={"copy": 0.5})
 
@@ -43,7 +44,7 @@ def totals(steps):
 
 
 @given(either_scenes)
-@settings(max_examples=100)
+@settings(max_examples=examples(100, usual=12))
 def test_laws_of_every_critical_path(scene):
     """On random plans and machines."""
     recording = recorded(scene)

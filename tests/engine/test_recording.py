@@ -15,6 +15,7 @@ from simreduce.errors import InternalError
 from simreduce.testing.small import RATE, cable, copy_plan, machine, plan_of
 from simreduce.testing.strategies import either_scenes
 from tests.simulating import lane_curves, record
+from tests.thorough import examples
 
 
 def curves(recording):
@@ -39,7 +40,7 @@ def bytes_through(recording):
 
 
 @given(either_scenes)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_laws_of_every_recording(scene):
     """On random plans and machines."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)

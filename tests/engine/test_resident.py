@@ -17,6 +17,7 @@ from simreduce.plan import Plan
 from simreduce.testing.small import cable, copy_plan, machine, pair
 from simreduce.testing.strategies import ANY, scenes
 from simreduce.topology import Topology
+from tests.thorough import examples
 
 STAR = machine(*(cable(f"gpu{i}", "switch0", 100.0, 0.5) for i in range(4)))
 
@@ -65,7 +66,7 @@ def times(
     ),
     st.sampled_from([IDEAL, TENSORFLOW]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_standing_plan_takes_as_long_as_one_that_is_new(copies, runtime):
     """Among others that share its links, and whatever it was the last time."""
     plans = [(copy_plan(STAR, (source, target)), pauses) for source, target, pauses in copies]
@@ -76,7 +77,7 @@ def test_a_standing_plan_takes_as_long_as_one_that_is_new(copies, runtime):
 
 
 @given(scenes(ANY))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_any_plan_can_stand(scene):
     """With lanes, pipes and sums of its own; the third time it takes as long as the first."""
     arguments = (scene.topology, [(scene.plan, [0.0, 1.0, 1.0])], scene.runtime, scene.calibration)

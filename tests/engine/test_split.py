@@ -15,6 +15,7 @@ from simreduce.topology import Cable, Node, Topology, build
 from simreduce.topology.routing.switching import Switching
 from tests.engine.oracle import Submission
 from tests.engine.test_against_oracle import check, check_strategy
+from tests.thorough import examples
 
 
 @st.composite
@@ -55,13 +56,13 @@ def check_tree(draw_data: st.DataObject, figures: Figures) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_random_plans_on_random_trees(data):
     assume(check_tree(data, ANY))
 
 
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_random_plans_on_random_trees_with_many_ties(data):
     assume(check_tree(data, ROUND))
 

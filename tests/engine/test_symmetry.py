@@ -13,6 +13,7 @@ from simreduce.errors import InternalError
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.topology import load_topology
 from tests.simulating import simulate, simulator
+from tests.thorough import examples
 
 N = 5
 MACHINE = load_topology(f"switch:{N},latency=3us")
@@ -40,7 +41,7 @@ def take(plan, topology=MACHINE, found=None):
     return simulator(topology, IDEAL).simulate_within(plan, math.inf, symmetry=found).seconds
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.lists(st.integers(1, N - 1), min_size=2, max_size=5), min_size=1, max_size=4))
 def test_one_part_takes_as_long_as_all_together(chains):
     """Chains that meet on the links of every rank, shifted by one from part to part."""
@@ -104,7 +105,7 @@ def moves(pairs, shift, topology=WIDE, elements=1_000_000):
     return plan, likeness(fabric.lower(plan), fabric.resources)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(FEW, FEW, st.integers(0, 4), st.sampled_from([0.5, 1.0]), st.integers(0, 15))
 def test_what_is_alike_takes_the_same_time_to_the_bit(some, others, shift, factor, link):
     machine = WIDE.scale_links({WIDE.links[link].name: factor})

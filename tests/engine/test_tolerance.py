@@ -24,6 +24,7 @@ from simreduce.errors import InputError
 from simreduce.testing.strategies import ANY, ROUND, scenes
 from simreduce.workload import Gradient, Workload
 from tests.simulating import record, simulate
+from tests.thorough import examples
 
 any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 
@@ -66,7 +67,7 @@ def test_flows_that_would_end_within_the_tolerance_leave_together():
 
 
 @given(scene=any_scene, tolerance=st.sampled_from([1e-4, 1e-2, MOST_TOLERANCE]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_op_ends_earlier_than_alone_but_for_the_tolerance(scene, tolerance):
     """At no rate that it can have: what is dropped would take that part of its time at the last
     one.
@@ -87,7 +88,7 @@ def test_no_op_ends_earlier_than_alone_but_for_the_tolerance(scene, tolerance):
 
 @pytest.mark.slow
 @given(scene=any_scene)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_interpreted_and_compiled_end_the_same_ops_early(scene):
     """To the bit."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready

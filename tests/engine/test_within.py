@@ -19,6 +19,7 @@ from simreduce.plan.part import part_for
 from simreduce.testing.small import NO_CONTRACT
 from simreduce.testing.strategies import ANY, ONE_WIRE, ROUND, scenes
 from tests.simulating import simulator
+from tests.thorough import examples
 
 
 def needs(plan, ops):
@@ -33,7 +34,7 @@ def needs(plan, ops):
     return sorted(found)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(scenes(ANY), st.data(), st.booleans())
 def test_a_part_has_all_that_its_ops_wait_for(scene, data, compiled):
     plan = scene.plan
@@ -53,7 +54,7 @@ def test_a_part_has_all_that_its_ops_wait_for(scene, data, compiled):
         ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.one_of(scenes(ROUND), scenes(ANY)),
     st.floats(0.0, 2.0),

@@ -26,6 +26,7 @@ from simreduce.planners.packing import DdpBuckets
 from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import Folded, load_machine
 from simreduce.workload import Gradient, Workload, load_workload
+from tests.thorough import examples
 
 MIB = 1 << 20
 
@@ -119,7 +120,7 @@ def test_the_tuners_file_says_what_nccl_would_choose_itself(machine):
                 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 1 << 32))
 def test_the_tuners_file_has_no_stretch_between_its_edges_that_differs(nbytes):
     made = choice("nccl", "dgx-a100x2")
@@ -218,7 +219,7 @@ def test_the_first_cap_beside_the_default_one_is_set_by_its_own_name():
     assert "'bucket_cap_mb': None" in text.replace('"', "'")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(1, 500_000), min_size=1, max_size=30), st.integers(1, 2_000_000))
 def test_packs_of_bytes_are_told_to_ddp_as_buckets_of_the_same_gradients(elements, size):
     workload = Workload("w", tuple(Gradient(f"g{i}", n) for i, n in enumerate(elements)))

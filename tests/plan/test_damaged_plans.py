@@ -104,7 +104,7 @@ def test_every_algorithm_and_packer_has_a_plan_to_damage():
             or f"collective+{PACKED[packer]}" in found} == set(PACKERS)  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ten_thousand_damages(monkeypatch):
     """In turn in each plan; few or many atoms at once, interpreted or compiled."""
     random = np.random.default_rng(20)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.plan import distinct
+from tests.thorough import examples
 
 COLUMNS = st.lists(
     st.lists(st.integers(0, 9) | st.integers(0, (1 << 62) - 1), max_size=30), min_size=2, max_size=4
@@ -15,7 +16,7 @@ COLUMNS = st.lists(
 
 @pytest.mark.parametrize("compiled", [False, True])
 @given(COLUMNS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_numbers_and_places_are_those_of_unique(compiled, columns):
     """Of several columns, whose numbers need not be in the others."""
     arrays = [np.array(column, dtype=np.int64) for column in columns]

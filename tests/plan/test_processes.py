@@ -11,6 +11,7 @@ import simreduce as sr
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder, across_processes, verify
 from simreduce.plan.plan import NO_STREAM
 from simreduce.testing.strategies import ANY, plans
+from tests.thorough import examples
 
 DEVICES = ("gpu0", "gpu1", "gpu2", "gpu3")
 
@@ -78,7 +79,7 @@ def check(plan: Plan, process: list[int]) -> None:
 
 
 @given(plans(DEVICES, ANY), st.lists(st.integers(0, 2), min_size=4, max_size=4))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_no_order_is_lost(plan, process):
     """What an op waited for it still waits for, by ways that exist between processes; copies of one
     process for each other's launch.

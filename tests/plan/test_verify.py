@@ -32,6 +32,7 @@ from simreduce.plan import (
 )
 from simreduce.testing.strategies import with_controls
 from tests.plan import slow_proof
+from tests.thorough import examples
 
 FLOAT16 = 1
 
@@ -626,7 +627,7 @@ def _other_promise(draw: st.DrawFn, plan: Plan) -> Plan:
 
 
 @given(right_plans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_evaluator_finds_planners_right(plan):
     """Or it would be no judge."""
     assert is_well_formed(plan)
@@ -635,7 +636,7 @@ def test_the_evaluator_finds_planners_right(plan):
 
 
 @given(changed_plans())
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_a_change_that_matters_is_found_and_no_other(plan):
     """And the elements that are wrong are counted right."""
     problems = verify(plan)
@@ -733,8 +734,11 @@ def damaged_plans(draw: st.DrawFn) -> Plan:
     return plan
 
 
+DAMAGED = int(os.environ.get("SIMREDUCE_FUZZ", examples(300, usual=100)))
+
+
 @given(damaged_plans(), st.integers(1, 50), st.booleans())
-@settings(max_examples=int(os.environ.get("SIMREDUCE_FUZZ", "300")), deadline=None)
+@settings(max_examples=DAMAGED, deadline=None)
 def test_the_fast_proof_says_what_the_slow_one_says(plan, cells, compiled):
     """Interpreted and compiled, however few atoms are run at once."""
     expected = [(p.rule, p.message, p.elements) for p in slow_proof.verify(plan)]
@@ -775,7 +779,7 @@ def test_a_short_part_hides_no_contribution_that_is_elsewhere():
 
 
 @given(damaged_plans(), st.integers(1, 50))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_proof_of_a_part_is_that_of_the_whole_in_these_stretches(plan, cells):
     """It finds nothing that `verify` does not, and all of it where it looks everywhere."""
     with pytest.MonkeyPatch.context() as patch:

@@ -129,6 +129,7 @@ for line in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_a_figure_of_a_sweep_is_computed_kept_and_shown_by_one_declaration(tmp_path):
     """By workers, in the database, and from there in every rendering."""
     lines = (

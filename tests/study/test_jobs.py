@@ -15,6 +15,7 @@ from simreduce.study.jobs import build_jobs, fit_jobs, load_jobs
 from simreduce.study.scenario import build_meshes, read_scenario_file
 from simreduce.training.jobs import simulate_jobs
 from simreduce.training.mesh.simulate import simulate_mesh
+from tests.thorough import slow
 
 NAME = "dgx1vx4,fabric=switch,nics=1"
 MACHINE = f'topology = "{NAME}"\n'
@@ -252,7 +253,9 @@ MESH = (
 )
 
 
-@pytest.mark.parametrize("mesh", ["tp=8,dp=2", "tp=4,pp=2,dp=2", "dp=16", "tp=2,cp=2,dp=4"])
+@pytest.mark.parametrize(
+    "mesh", ["tp=8,dp=2", *slow(["tp=4,pp=2,dp=2", "dp=16", "tp=2,cp=2,dp=4"])]
+)
 def test_a_mesh_with_all_its_calls_on_the_fabric_takes_what_one_rank_for_all_does(tmp_path, mesh):
     question = read(tmp_path, MESH + f'mesh = "{mesh}"\n')
     (found,) = simulate_jobs(question.jobs)

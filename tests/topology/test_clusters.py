@@ -10,6 +10,7 @@ from simreduce.topology import fold, load_machine, load_topology, route
 from simreduce.topology.check import check_file
 from simreduce.topology.folded import Folded
 from simreduce.topology.generators.machines import FABRICS
+from tests.thorough import examples
 
 POD = """
 nodes = 6
@@ -212,7 +213,9 @@ VALUES = st.one_of(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     fabric=st.sampled_from([*FABRICS, "none"]),

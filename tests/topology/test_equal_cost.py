@@ -21,6 +21,7 @@ from simreduce.study.tune.p2p import peer_to_peer
 from simreduce.topology import Cable, Node, Topology, build, fold, load_topology, route
 from simreduce.topology.routing.switching import Switching
 from simreduce.topology.toml_writer import to_toml
+from tests.thorough import examples
 
 SPLIT = Switching("split")
 
@@ -100,7 +101,7 @@ def copies(topology: Topology, pairs: list[tuple[str, str]], nbytes: int) -> flo
     return sr.simulate(plan, topology, runtime="ideal").seconds
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.permutations(range(16)))
 def test_split_makes_a_full_tree_non_blocking(order):
     """Whoever sends to whom, one each: all at full rate. By hash some share an up-link, and so do
@@ -172,7 +173,7 @@ def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ..
     return [(path[0], *itertools.chain(*choice)) for choice in itertools.product(*parts)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(networks(), st.integers(0, 3))
 def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
     plain = build("t", "t", "t", *network, switching=Switching("first"))

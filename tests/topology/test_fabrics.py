@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings, strategies as st
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, load_topology, route
 from simreduce.topology.graph import assemble
+from tests.thorough import examples
 
 
 def kinds(topology: Topology) -> Counter[str]:
@@ -93,7 +94,7 @@ def test_a_full_tree_is_that_of_al_fares(k):
         load_topology(f"fat_tree:{hosts + 1},levels=3,radix={k}")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), over=st.integers(1, 3), up=st.integers(1, 4))
 def test_a_tree_that_is_not_full_has_what_its_hosts_need(data, over, up):
     k = up * (1 + over)
@@ -196,7 +197,7 @@ def test_shifts_share_no_cable_in_a_full_tree():
 # Dragonflies.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), p=st.integers(1, 3), a=st.integers(1, 5), h=st.integers(1, 3))
 def test_a_dragonfly_has_what_its_letters_say(data, p, a, h):
     g = data.draw(st.integers(1, a * h + 1))

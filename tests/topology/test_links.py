@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.errors import InputError, TopologyError
 from simreduce.topology import Topology, find_links, load_topology, route
 from simreduce.topology.routing.switching import Switching
+from tests.thorough import examples, slow
 
 DGX1V = load_topology("dgx1v")
 
@@ -99,7 +100,7 @@ FACTORS = st.just(0.0) | st.floats(1e-3, 1.0)
 
 
 @given(st.lists(FACTORS, min_size=4, max_size=4).filter(any))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_slow_spines_take_what_they_have_left(factors):
     """All of a leaf send to the next, over four spines that are all that limits them: they take the
     bytes over the sum of what is left, from all spines whole to some that are cut.
@@ -125,7 +126,7 @@ def test_no_path_is_left_for_a_small_difference(choice):
 
 @given(st.dictionaries(st.sampled_from(["leaf0>spine0", "spine1>leaf0", "spine2", "spine3>leaf1"]),
                        st.floats(0.01, 1.0)))  # fmt: skip
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_path_carries_what_its_slowest_link_has_left(factors):
     slow = TREE.scale_links(factors)
     found = route(slow, "gpu0", "gpu8")
@@ -158,7 +159,10 @@ def test_a_cut_in_the_network_keeps_routes_inside_machines_and_their_nics():
 @pytest.mark.parametrize("choice", ["first", "hashed", "split"])
 @pytest.mark.parametrize(
     ("text", "cable"),
-    [("torus:5x1", "router0<>router1"), ("dgx1vx12,fabric=dragonfly", "router12<>router16")],
+    [
+        ("torus:5x1", "router0<>router1"),
+        *slow([("dgx1vx12,fabric=dragonfly", "router12<>router16")]),
+    ],
 )
 def test_a_cut_where_there_was_one_path_takes_a_detour(text, cable, choice):
     """A ring goes the other way round, and groups that had one cable go over a third: four cables
@@ -188,7 +192,7 @@ def test_faults_are_listed_together():
 
 @given(st.dictionaries(st.sampled_from(["gpu0<>gpu3", "gpu1", "nvlink2", "qpi"]),
                        st.sampled_from([0.25, 0.5, 1.0, 2.0])))  # fmt: skip
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_factors_multiply(factors):
     """Each link has the product of the factors of all texts that mean it."""
     changed = DGX1V.scale_links(factors)

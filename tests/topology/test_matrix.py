@@ -6,6 +6,7 @@ import pytest
 
 from simreduce.errors import TopologyError
 from simreduce.topology import Cable, Node, build, load_topology, matrix_text, path_class
+from tests.thorough import slow
 
 KINDS = {
     "a": "gpu",
@@ -78,7 +79,16 @@ def test_unknown_names():
             "The first of 100 equal machines; the whole matrix has 1200 rows",
             12,
         ),
-        ("switch:16384", "", "The first 16 rows and columns; the whole matrix has 16384 rows", 16),
+        *slow(
+            [
+                (
+                    "switch:16384",
+                    "",
+                    "The first 16 rows and columns; the whole matrix has 16384 rows",
+                    16,
+                )
+            ]
+        ),
     ],
 )
 def test_of_many_the_matrix_shows_what_repeats(text, own, line, rows):
@@ -102,6 +112,7 @@ def test_of_many_the_matrix_shows_what_repeats(text, own, line, rows):
         assert [row.split("\t")[1:] for row in alone[1:]] == [cells for _, *cells in lines]
 
 
+@pytest.mark.slow
 def test_a_matrix_that_can_be_read_is_whole():
     machine = load_topology("dgx-h100x16")
 

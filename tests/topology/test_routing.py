@@ -19,6 +19,7 @@ from simreduce.topology import (
     route,
     shipped,
 )
+from tests.thorough import examples
 
 
 def machine(
@@ -179,7 +180,7 @@ def fabrics(draw):
     return machine(names, [(a, b, *draw(figures)) for a, b in chosen])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(fabrics())
 def test_routes_are_the_best_of_all_simple_paths(topology):
     for a, b in itertools.permutations(topology.devices, 2):

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, load_topology, route
+from tests.thorough import slow
 
 
 def test_a_fat_tree_has_the_ports_it_promises():
@@ -311,7 +312,7 @@ def test_digests_stand(text):
     assert load_topology(text).digest == DIGESTS[text]
 
 
-@pytest.mark.parametrize("text", ["switch:4096", "fat_tree:4096", "torus:16x16x16"])
+@pytest.mark.parametrize("text", ["switch:4096", "torus:16x16x16", *slow(["fat_tree:4096"])])
 def test_thousands_of_gpus_make_no_graph(text):
     """It would take longer than all the rest, and nothing on the way to a simulation needs it."""
     topology = load_topology(text)

@@ -11,6 +11,7 @@ from simreduce.topology import Cable, Node, build, load_topology, shipped
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m
 from simreduce.topology.routing.switching import Switching
 from simreduce.topology.toml_writer import to_toml
+from tests.thorough import examples
 from tests.topology.importers.files import SWITCHED, TOPO_M, XML
 
 
@@ -97,7 +98,7 @@ def machines(draw):
     )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(machine=machines())
 def test_any_machine_comes_back_as_it_was(machine, tmp_path):
     again = written(machine, tmp_path)

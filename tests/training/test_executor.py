@@ -10,6 +10,7 @@ from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
 from simreduce.training.executor import Ran, Run
 from simreduce.training.replay import replay_execution
+from tests.thorough import examples
 from tests.training.small import TICK, by, job, pair, run
 from tests.training.test_step import JOBS
 
@@ -78,7 +79,7 @@ def test_a_stream_serves_who_came_first():
     assert [11.0, 21.0, 31.0, 1.0] == [lane[f"node {i}"][0] for i in range(4)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(JOBS)
 def test_a_step_is_the_run_of_its_nodes(parts):
     """DDP's step equals an execution of the same nodes that was recorded elsewhere."""

@@ -24,6 +24,7 @@ from simreduce.training.jobs import Job, fairness, simulate_jobs
 from simreduce.training.reductions import Method, Reduction
 from simreduce.workload import load_workload
 from tests.engine.oracle import Oracle, Submission
+from tests.thorough import examples
 from tests.training.small import job as small_job
 
 FOUR = "dgx1vx4,fabric=switch,nics=1"
@@ -58,7 +59,7 @@ def _check(jobs):
 @pytest.mark.parametrize("figures", [ANY, ROUND], ids=["any", "round"])
 def test_jobs_on_random_machines_agree_with_the_oracle(figures):
     @given(_scenes(figures))
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     def agree(jobs):
         assume(all(len(job.plan) for job in jobs))
         assume(_check(jobs))
@@ -296,6 +297,7 @@ def test_fairness_lies_between_one_part_and_one(slowdowns):
     assert fairness([slowdowns[0]] * 5) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_hash_seed():
     code = (
         "from tests.training.test_jobs import reduction\n"

@@ -16,6 +16,7 @@ from simreduce.topology import load_topology
 from simreduce.training import StepJob, StepPrediction, method_for_mode, record_step, simulate_step
 from simreduce.training.path import PathPiece, seconds_by_kind, step_path
 from simreduce.training.sharded import METHODS, sharded_method, simulate_sharded_step
+from tests.thorough import examples
 from tests.training.small import TICK, by, job, pair
 from tests.training.test_sharded import JOBS as SHARDED, SETTINGS, nodes
 from tests.training.test_step import JOBS, SERVERS
@@ -57,7 +58,7 @@ SYSTEMS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(JOBS, SYSTEMS, st.booleans(), st.sampled_from(["strong", "relaxed"]), st.integers(1, 2))
 def test_a_path_has_no_gaps(parts, system, barrier, consistency, passes):
     """Whatever reduces, with and without a barrier, of one pass or several."""
@@ -74,7 +75,7 @@ def test_a_path_has_no_gaps(parts, system, barrier, consistency, passes):
     check_path(step_path(found.step, work, since), found.step)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(JOBS, st.data())
 def test_what_is_on_the_path_holds_up_the_step(parts, data):
     """A pass on the path that takes a tick longer makes the step a tick longer: nothing else is
@@ -95,7 +96,7 @@ def test_what_is_on_the_path_holds_up_the_step(parts, data):
     assert longer.seconds == pytest.approx(step.seconds + TICK)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(SHARDED, SETTINGS, st.sampled_from(METHODS))
 def test_sharded_steps_are_explained_in_full(work, sharding, method):
     """Every instant of a step on an undisturbed machine is a pass, a collective or the update."""

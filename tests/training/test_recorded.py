@@ -20,6 +20,7 @@ from simreduce.study.tune.search.tune import tune
 from simreduce.training import Profile, StepJob, StepPrediction, method_for_strategy, simulate_step
 from simreduce.training.recorded import load_model, load_profile, read_recorded
 from simreduce.workload import Gradient, Layer, Model, load_workload
+from tests.thorough import examples
 from tests.training.executions import traces as t
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "ddp-resnet50.json")
@@ -97,7 +98,7 @@ jobs = st.lists(
 
 
 @given(jobs, st.sampled_from([1, 16, 64]), st.floats(1e-4, 1e-3), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_step_that_is_recorded_is_read_again(tmp_path_factory, layers, cap, update, marks):
     """On the machine where it ran, and on another: buckets, passes and update are the same."""
     sizes, forward, backward = zip(*layers, strict=True)

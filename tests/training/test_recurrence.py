@@ -15,6 +15,7 @@ from simreduce.training.replicas.processes import simulate_replicas
 from simreduce.training.replicas.recurrence import DelayRuns, Outcome
 from simreduce.training.replicas.run import Run
 from simreduce.training.replicas.settings import SyncSettings
+from tests.thorough import examples
 
 ROUND = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 """Few and exact, so that many things happen at one instant."""
@@ -100,7 +101,7 @@ def differences(run: Run, times: Outcome) -> list[str]:
 
 
 @given(jobs(), st.integers(1, 12), st.integers(0, 3))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_both_give_the_same_run(job, updates, repetition):
     """Every arrival, what became of it, every token and every update."""
     run = simulate_replicas(job, updates, repetition=repetition)

@@ -15,6 +15,7 @@ from simreduce.errors import Deadlock, InputError
 from simreduce.training.executions import COLLECTIVE, COMPUTE, RECEIVE, SEND, Execution, Node
 from simreduce.training.replay import replay_execution
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 from tests.training.executions import traces as t
 
 SETUP = Setup("switch:4", BY_STRATEGY)
@@ -140,7 +141,7 @@ def rows(draw):
 
 
 @given(rows(), st.integers(1, 4))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_nothing_runs_before_what_it_waits_for(row, recorded):
     """Nor two at once in a lane; the end is no earlier than the longest chain of compute, and each
     rank does each of its nodes once.

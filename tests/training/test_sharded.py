@@ -37,6 +37,7 @@ from simreduce.training.sharded import (
 from simreduce.training.sharded.costs import key_seconds, measure_costs
 from simreduce.training.sharded.simulation import _Run, compose
 from simreduce.workload import Gradient, Layer, Model, load_model
+from tests.thorough import examples
 
 RATE = 1e6
 """Bytes/s of every cable."""
@@ -277,7 +278,7 @@ SETTINGS = st.builds(
 PAIR = nodes(1, 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(JOBS, SETTINGS)
 def test_gathered_parameters_stay_within_the_limit(job, sharding):
     """What the settings imply, and never more than what is ever gathered."""
@@ -289,7 +290,7 @@ def test_gathered_parameters_stay_within_the_limit(job, sharding):
     assert memory.peak <= kept + memory.gathered + memory.unreduced
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(JOBS, SETTINGS, st.sampled_from(METHODS), st.sampled_from([None, 1]))
 def test_a_step_holds_no_less_than_what_is_said_without_it(job, sharding, method, dtype):
     """And exactly that for what it keeps."""
@@ -321,7 +322,7 @@ def test_gradients_wait_for_their_reduction_in_its_dtype():
     assert held["fsdp", whole].gathered == held["fsdp", half].gathered
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, usual=12), deadline=None)
 @given(JOBS, SETTINGS)
 def test_more_prefetch_is_never_longer(job, sharding):
     """One more unit ahead, a higher limit, and an all-gather that is issued before; and units that
@@ -343,7 +344,7 @@ def test_more_prefetch_is_never_longer(job, sharding):
         assert run(job, PAIR, sharding=each).step.seconds <= step.seconds * (1 + CLOSE), each
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, usual=12), deadline=None)
 @given(JOBS, SETTINGS, st.sampled_from(METHODS), st.floats(1.0, 8.0))
 def test_a_faster_link_is_never_longer(job, sharding, method, factor):
     """For any method, with contention too; and a step is no shorter than its compute, and no
@@ -392,7 +393,7 @@ def test_both_ways_to_simulate_agree(method):
     assert together.prediction().seconds == pytest.approx(alone.seconds, rel=CLOSE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, usual=12), deadline=None)
 @given(JOBS, SETTINGS, st.sampled_from(METHODS), st.sampled_from([1.0, 1.5]), st.booleans())
 def test_the_recurrence_gives_the_bits_of_the_simulation(job, sharding, method, slow, no_sync):
     """Of collectives that take what they take alone; and no step is shorter."""

@@ -12,6 +12,7 @@ from simreduce.study.scenario import StepScenario, load_scenario
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import percentiles_of_step
 from simreduce.training.spread import PERCENTILES, slowest_of
+from tests.thorough import slow
 
 TEXT = """
 topology = "dgx1vx2,fabric=switch"
@@ -48,7 +49,11 @@ def test_the_slowest_of_many_is_as_slow_as_draws_say(count):
 
 @pytest.mark.parametrize(
     ("strategy", "more"),
-    [("nccl+ddp", ""), ("ring+ddp", 'consistency = "relaxed"\n'), ("nccl", 'method = "fsdp"\n')],
+    [
+        ("nccl+ddp", ""),
+        ("ring+ddp", 'consistency = "relaxed"\n'),
+        *slow([("nccl", 'method = "fsdp"\n')]),
+    ],
 )
 def test_a_step_is_that_of_gpus_which_are_all_as_slow_as_the_slowest(ask, strategy, more):
     found = rank_steps(ask(f"{more}spread = 0.03", strategy))

@@ -42,6 +42,7 @@ from simreduce.training.lowering import Lowering
 from simreduce.training.negotiation import to_cycle
 from simreduce.training.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model
+from tests.thorough import examples
 from tests.training.small import TICK, by, job, model, pair, run, ticks
 
 SIZES = st.lists(st.integers(1, 64).map(lambda n: 2 * n), min_size=1, max_size=6)
@@ -55,7 +56,7 @@ JOBS = SIZES.flatmap(lambda kib: st.tuples(st.just(kib), times(len(kib)), times(
 
 
 @given(JOBS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_without_overlap_a_step_is_the_sum_of_its_parts(parts):
     """One pack of everything can start only when everything is there."""
     kib, forward, backward = parts
@@ -68,7 +69,7 @@ def test_without_overlap_a_step_is_the_sum_of_its_parts(parts):
 
 
 @given(JOBS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_with_free_overlap_a_step_is_the_longer_of_its_parts(parts):
     """The gradients of the step before are there from the start."""
     kib, forward, backward = parts
@@ -79,7 +80,7 @@ def test_with_free_overlap_a_step_is_the_longer_of_its_parts(parts):
 
 
 @given(JOBS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_buckets_that_go_one_by_one(parts):
     """f_k = max(f_(k-1), ready_k) + c_k: the exposure is what the last of them ends later than the
     backward pass.
@@ -109,7 +110,7 @@ def test_an_exposure_by_hand():
 
 
 @given(JOBS, st.integers(2, 4))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_passes_that_add_up(parts, passes):
     """With no_sync those before the last only compute; without it each is a step but for the
     update.
@@ -157,7 +158,7 @@ def test_ddp_starts_no_bucket_before_those_ahead_of_it():
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 12), min_size=3, max_size=3))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_horovod_looks_once_a_cycle(cycle, backward):
     """What became ready within one cycle travels in one buffer, from the next whole cycle on."""
     step = run(job([2, 2, 2], [1, 0, 0], backward), "ring+fusion", cycle=cycle * TICK)
@@ -598,7 +599,7 @@ def test_independent_devices_wait_for_nobody():
     assert 2 * 1 / (10 * TICK) == step.images_per_second
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     JOBS,
     st.sampled_from(
@@ -633,7 +634,7 @@ def test_what_holds_for_every_step(parts, strategy, runtime, consistency):
         assert first >= sum(parts[1]) * TICK * (1 - 1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(JOBS, st.sampled_from(["ring", "ring+ddp", "ring+small=4096,3", "nccl"]))
 def test_no_step_is_below_its_bounds(parts, strategy):
     """One by one: compute; from the first readiness on all that moves; and what the last bucket

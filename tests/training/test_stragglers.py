@@ -30,6 +30,7 @@ from simreduce.training.replicas import (
     simulate_replicas,
 )
 from simreduce.training.stragglers import compare_backups, interval, repeat
+from tests.thorough import corners
 
 EXPONENTIAL, UNIFORM, NORMAL = Exponential(2.0), Uniform(0.0, 1.0), Normal(1.0, 0.1)
 ALL = [
@@ -88,7 +89,9 @@ def test_order_statistics_by_theory(times, k, n, expected):
 
 @pytest.mark.parametrize(
     ("times", "k", "n", "expected", "repetitions"),
-    [(*row, 10_000 if row in SCATTERED else 2000) for row in CLOSED if 2 < row[2] < 100],
+    corners(
+        [(*row, 10_000 if row in SCATTERED else 2000) for row in CLOSED if 2 < row[2] < 100], 3
+    ),
 )
 def test_the_first_update_takes_as_long_as_the_kth_of_n(times, k, n, expected, repetitions):
     """Within 1 % at 10,000 repetitions, and at 2000 where times scatter less."""

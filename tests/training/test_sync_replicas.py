@@ -22,6 +22,7 @@ from simreduce.training.replicas import (
     port_delays,
     simulate_replicas,
 )
+from tests.thorough import examples
 from tests.training.small import constant_gradients
 
 # Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of
@@ -364,7 +365,7 @@ def test_a_round_that_the_chief_did_not_end_is_made_again():
 @given(
     st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3), st.integers(0, 99)
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_every_run_obeys(workers, required, variables, more, seed):
     """Means are of what entered, nobody enters late, and there is a token for every step but the
     first.
@@ -430,7 +431,7 @@ def lives(draw):
 
 
 @given(lives())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_every_gradient_that_is_computed_is_somewhere(question):
     """In a mean, in an accumulator, dropped, or under way: of the step that a worker has begun
     last, or in which it died. So gradients of steps that are over are variables times steps.

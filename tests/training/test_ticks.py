@@ -15,6 +15,7 @@ from simreduce.training import Profile, StepJob, method_for_strategy, simulate_s
 from simreduce.training.groups import slowest
 from simreduce.training.ticks import can_tick, tick
 from simreduce.workload import Gradient, Layer, Model
+from tests.thorough import examples
 
 TIMES = st.integers(0, 40).map(lambda n: n * 1e-4)
 
@@ -37,7 +38,7 @@ def jobs(draw: st.DrawFn) -> StepJob:
     return StepJob(Model("m", tuple(layers)), profile, 1, update=update, accumulate=passes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     jobs(),
     st.sampled_from([0.0, 1e-4, 1e-3, 2.5e-3]),

@@ -322,6 +322,7 @@ def test_devices_that_fail_are_one_line(monkeypatch, capsys):
     assert (1, "simreduce: worker 3: it has ended\n") == (end.value.code, capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_the_way_in_loads_no_tensorflow():
     """The process that asks stays light, and can be one without TensorFlow."""
     code = "import sys, simreduce_validate.validate; sys.exit('tensorflow' in sys.modules)"

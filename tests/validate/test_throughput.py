@@ -18,6 +18,7 @@ from simreduce_validate.throughput import (
 )
 
 from simreduce.engine.calibrate import load_calibration
+from tests.thorough import slow
 
 predict = functools.cache(throughput.predict)
 BY_NAME = {(row.model, row.batch): row for row in (*PUBLISHED, *PUBLISHED_32)}
@@ -55,7 +56,7 @@ def test_transfers_are_not_free_where_compute_is_too_short_to_hide_them():
     assert abs(found.error(8)) < 0.01
 
 
-@pytest.mark.parametrize("model", ["alexnet", "vgg16"])
+@pytest.mark.parametrize("model", ["alexnet", *slow(["vgg16"])])
 def test_models_with_replicated_variables_have_one_constant_more(model):
     """Fitted on 2 GPUs. What steps of 4 and 8 take more than that is not in it: published exposure
     grows.

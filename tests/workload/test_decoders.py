@@ -10,6 +10,7 @@ from simreduce.workload import load_decoder, load_model, load_workload
 from simreduce.workload.architectures.decoder import Decoder
 from simreduce.workload.architectures.published import DECODERS
 from simreduce.workload.architectures.stated import EXAMPLE, read_shape
+from tests.thorough import examples
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def _answer(of: bool) -> str:
     return "yes" if of else "no"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     layers=st.integers(1, 4),
     heads=st.sampled_from([1, 2, 4, 8]),

@@ -137,6 +137,7 @@ def test_logs_need_a_machine(simreduce, tmp_path):
     assert "needs --topology" in result.err
 
 
+@pytest.mark.slow
 def test_sharded_training_of_one_model(simreduce):
     found = simreduce("accuracy", "sharded", "--model", "1b", "--json")
     document = json.loads(found.out)

@@ -35,6 +35,7 @@ def question(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_second_run_with_other_prices_simulates_nothing(
     simreduce, question, tmp_path, monkeypatch
 ):
@@ -64,6 +65,7 @@ def test_a_second_run_with_other_prices_simulates_nothing(
         assert machine == json.loads(again.out)["choice"]["machine"]
 
 
+@pytest.mark.slow
 def test_the_table_and_the_picture(simreduce, question, tmp_path):
     """A table in the terminal, and cost against time in a file."""
     done = simreduce(
@@ -82,6 +84,7 @@ def test_the_table_and_the_picture(simreduce, question, tmp_path):
     assert "cost of 1,000,000 samples (USD)" in (tmp_path / "cost.svg").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_what_is_known(simreduce, question, monkeypatch):
     """While options are simulated, and while rates are searched; with status 130."""
     real = Runner.run
@@ -171,6 +174,7 @@ def test_plots_that_cannot_be(simreduce, tmp_path, more, fault):
     assert fault in done.err
 
 
+@pytest.mark.slow
 def test_without_a_run_a_million_is_priced(simreduce, question):
     """No run is made up: it has neither a time nor a cost, on paper, in the document, on a page."""
     question.write_text(FILE.replace("samples = 1e6", "samples_per_second = 1"), "utf-8")
@@ -189,6 +193,7 @@ def test_without_a_run_a_million_is_priced(simreduce, question):
     assert choice["tokens_per_second"] is None
 
 
+@pytest.mark.slow
 def test_several_lists_are_given_on_the_command_line(simreduce, question, tmp_path):
     """The first price of a thing counts, and a note names the other one."""
     lists = []
@@ -207,6 +212,7 @@ def test_several_lists_are_given_on_the_command_line(simreduce, question, tmp_pa
     assert note in document["notes"]
 
 
+@pytest.mark.slow
 def test_rent_and_buy_are_told_apart(simreduce, question):
     """By the kind of price; where both are compared, a sentence says how."""
     question.write_text(FILE.replace('"16 USD/h"', '"35040 USD"'), "utf-8")
@@ -251,6 +257,7 @@ def test_price_lists_are_printed(simreduce):
     assert "did you mean 'aws-on-demand'?" in wrong.err
 
 
+@pytest.mark.slow
 def test_what_nearly_meets_the_target_for_less_is_in_the_answer(simreduce, question, tmp_path):
     """On the terminal, in the document and on the page; further away it is in none."""
     kept, page = tmp_path / "kept.db", tmp_path / "page.html"

@@ -18,6 +18,7 @@ from simreduce.errors import Deadlock, StrategyError
 from simreduce.planners.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
 from tests.app.cli.command import REPOSITORY, process
 from tests.faulty import FORGETFUL
+from tests.thorough import corners
 
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
 STOPPED = "simreduce: stopped before there was a result"
@@ -43,7 +44,7 @@ def small(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("scenario", corners(SCENARIOS, 2), ids=lambda path: path.stem)
 def test_a_shipped_scenario_prints_the_table_beside_it(simreduce, monkeypatch, scenario):
     """Of `step` if it has a [step] or [replicas], else of `run`; `SIMREDUCE_UPDATE_GOLDENS=1 pytest
     tests/app/cli` rewrites `scenarios/NAME.out`.
@@ -67,6 +68,7 @@ def test_every_table_stands_beside_a_scenario():
     )
 
 
+@pytest.mark.slow
 def test_the_same_question_prints_the_same_bytes():
     """Under different hash seeds, and in one process or in two."""
     question = ("run", "scenarios/dgx1p-step-of-five.toml")
@@ -772,6 +774,7 @@ def test_a_closed_stdout_is_no_traceback(command):
     assert "" == done.stderr
 
 
+@pytest.mark.slow
 def test_all_simulates_what_cannot_win(simreduce, small, monkeypatch):
     """Without it, rows below say what such strategies take at least, in tables and documents."""
     monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 20)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.thorough import slow
+
 _BENCH = (
     "bench",
     "full:4,bandwidth=1GB/s,latency=0us",
@@ -233,7 +235,7 @@ def asked(tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name", ["run", "step", "tune", "explain", "replicas"])
+@pytest.mark.parametrize("name", ["run", "replicas", *slow(["step", "tune", "explain"])])
 @pytest.mark.usefixtures("asked")
 def test_links_that_a_scenario_slows_or_cuts_are_said(simreduce, name):
     """Above the answer and in its document."""
@@ -253,8 +255,8 @@ def test_links_that_a_scenario_slows_or_cuts_are_said(simreduce, name):
     [
         ("run", "node", 16),
         ("step", "n2", 16),
-        ("tune", "node", 16),
-        ("explain", "node", 16),
+        pytest.param("tune", "node", 16, marks=pytest.mark.slow),
+        pytest.param("explain", "node", 16, marks=pytest.mark.slow),
         ("run", "spine", 24),
         ("step", "n1.mlx5_0", 24),
     ],
@@ -279,7 +281,7 @@ def test_a_part_that_fails_is_said(simreduce, tmp_path, command, part, ranks):
     assert (ranks, f"without {first}") == (found["ranks"], found["disturbance"])
 
 
-@pytest.mark.parametrize("name", ["run", "step", "tune", "explain", "bench"])
+@pytest.mark.parametrize("name", ["run", "bench", *slow(["step", "tune", "explain"])])
 @pytest.mark.usefixtures("asked")
 def test_settings_of_nccl_are_said(simreduce, name):
     """Above the answer and in its document, in NCCL's words."""

@@ -42,7 +42,7 @@ def test_every_command_has_an_example_of_itself(name):
     assert all(line in text for line in command.examples)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in (*DEVICES, *SERVERS)])
 def test_the_examples_work_when_they_are_pasted(name, tmp_path):
     """In an empty folder, in the order in which they stand."""

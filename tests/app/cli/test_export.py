@@ -106,6 +106,7 @@ time = "200 ms"
     assert '"bucket_cap_mb": 5,' in found.out
 
 
+@pytest.mark.slow
 def test_a_scenario_without_strategies_gives_what_tune_finds(simreduce, tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(

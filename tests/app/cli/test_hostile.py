@@ -99,7 +99,7 @@ def test_no_hostile_input_gives_a_traceback_a_hang_or_a_flood(tmp_path, monkeypa
     assert try_all(60, tmp_path, monkeypatch) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", range(60, 3000, 588))
 def test_thousands_of_hostile_inputs_give_no_traceback_hang_or_flood(tmp_path, monkeypatch, first):
     assert try_all(588, tmp_path, monkeypatch, first) == []

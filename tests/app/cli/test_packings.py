@@ -81,6 +81,7 @@ def test_paths_of_an_all_to_all(simreduce):
     assert 56 * 9 == pytest.approx(sum(tree["share_gb_per_s"] for tree in document["trees"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "rate"), [("dgx1v", 576 / 7), ("full:64", 800)])
 def test_a_bound_alone_packs_nothing(simreduce, monkeypatch, machine, rate):
     monkeypatch.setattr("simreduce.app.cli.packings.PACKINGS", {"all_reduce": None})

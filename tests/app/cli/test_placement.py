@@ -275,6 +275,7 @@ def test_all_of_a_mesh_is_checked_before_it_is_simulated(faults, folder, monkeyp
     assert found == [f"--hosts: {words}"]
 
 
+@pytest.mark.slow
 def test_a_mesh_on_the_hosts_of_its_nodes(run, folder):
     machine = "x3,fabric=rail_optimised,unit=2"
     text = MESH.replace("x2", machine).replace("[tune]", 'nodes = "0,2"\n[tune]')

@@ -108,7 +108,7 @@ def _check_export(simreduce, path, command, document, advice):
     assert TARGETS[target].title == advice["title"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", some(ANSWERS, 10))
 def test_rankings_and_tune_say_one_thing(name):
     """Both keep what runs today, or both change; else a ranking says that `tune` tries more."""

@@ -190,6 +190,7 @@ def test_replicas_have_a_page(simreduce, write, tmp_path):
     assert "simreduce step --backups compares numbers of backups." in alone
 
 
+@pytest.mark.slow
 def test_a_step_says_what_more_lanes_save_of_the_step(simreduce, write, tmp_path):
     """Beside PyTorch's DDP; load, critical path and what would help are those of the step."""
     text = SCENARIO.replace("switch:4", "dgx1vx2").replace("bytes:64K", "alexnet")

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 SET_UP = {
     "bash": (

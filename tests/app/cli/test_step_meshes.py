@@ -153,6 +153,7 @@ def _in_microseconds(execution: Execution) -> Execution:
     })  # fmt: skip
 
 
+@pytest.mark.slow
 def test_chakra_traces_of_all_ranks(simreduce, scenario, tmp_path):
     """A file for each, and the ranks of groups: read again, they are the same nodes, and their
     replay on a machine takes as long to the last bit.
@@ -186,6 +187,7 @@ def test_chakra_traces_of_all_ranks(simreduce, scenario, tmp_path):
     assert len(first.ran) == len(second.ran)
 
 
+@pytest.mark.slow
 def test_a_replay_takes_about_as_long_as_the_step(simreduce, scenario, tmp_path):
     """Microseconds are rounded."""
     path = scenario({', "dp=8"': ""})

@@ -247,6 +247,7 @@ def test_the_shipped_one_is_found_by_its_name():
 _ENDLESS = SMALL.replace("updates = 6\nrepetitions = 4", "updates = 20\nrepetitions = 100000")
 
 
+@pytest.mark.slow
 def test_what_is_stopped_tells_what_it_has_and_leaves_no_process(asking, tmp_path):
     out, (terminal, its) = tmp_path / "out", os.openpty()
     command = [

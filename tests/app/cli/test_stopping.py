@@ -18,6 +18,7 @@ from simreduce.app.cli import options, progress
 from simreduce.computing.watching import within
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
+from tests.thorough import slow
 
 SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "direct", "xring"]\n'
 
@@ -135,7 +136,7 @@ def test_a_recommendation_is_never_that_of_a_part(simreduce, scenario, stop_afte
     assert (130, "") == (status, out)
 
 
-@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("blow", [signal.SIGINT, *slow([signal.SIGTERM])])
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -20,6 +20,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.app.cli import terminal
 from simreduce.app.cli.main import cli
 from simreduce.files.tables import PAGE, Column, Table, columns
+from tests.thorough import examples
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -66,6 +67,7 @@ def scenario(tmp_path):
     return str(file)
 
 
+@pytest.mark.slow
 def test_a_ranking_shows_its_best_rows_within_the_width_of_the_terminal(scenario):
     """Fifteen of them, and how to see all; columns that have no room are named."""
     shown, _ = _on_terminal(72, "run", scenario, NO_COLOR="1")
@@ -141,7 +143,7 @@ def _lines(table: Table, width: int, **layout: int | bool) -> list[str]:
     return context.run(lambda: table.lines(**layout))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(NUMBERS, WORDS, NUMBERS, WORDS, WORDS), max_size=6),
     st.integers(40, 120),
@@ -160,7 +162,7 @@ def test_fitted_tables_lose_no_character(rows, width, comment):
     assert all(line.startswith("#") == comment for line in lines[:2])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(2, 30), st.integers(20, 100))
 def test_a_table_of_figures_that_cannot_fit_is_divided(count, width):
     """Each part has some columns behind the first one; together they have all, in order."""

@@ -16,6 +16,7 @@ import pytest
 
 from simreduce.app.cli.serve import serve
 from tests.app.serve.servers import Served, is_alive, wait_until
+from tests.thorough import slow
 
 
 def _status(answer: bytes) -> int:
@@ -116,6 +117,7 @@ def test_only_the_page_itself_may_ask(server):
     assert server.log.read_text() == ""
 
 
+@pytest.mark.slow
 def test_titles_and_views_are_text(served, tmp_path):
     """Machines and jobs of the command line whose titles are HTML, and a view that is, are text."""
     mine = tmp_path / "m<b>.toml"
@@ -143,6 +145,7 @@ def test_titles_and_views_are_text(served, tmp_path):
     assert b"<script" not in server.get(f"answer?machine={hostile}").replace(b"'<script>", b"")
 
 
+@pytest.mark.slow
 def test_connections_without_a_token_keep_nobody_away(served):
     """Requests that never end, however many: the page is there at once."""
     server = served()
@@ -165,7 +168,7 @@ _MESH = "machine=dgx-h100x2&model=llama-3-8b&mesh=tp=8,pp=2&global_batch=64"
     [
         (serve.examples[0], "machine=dgx-h100x8,fabric=rail_optimised"),
         (serve.examples[1], "machine=dgx-a100x4&size=16MiB"),
-        (f"simreduce serve {shlex.quote(_MESH)}", _MESH),
+        *slow([(f"simreduce serve {shlex.quote(_MESH)}", _MESH)]),
     ],
 )
 def test_the_examples_open_at_their_views(line, view, tmp_path):
@@ -180,7 +183,7 @@ def test_the_examples_open_at_their_views(line, view, tmp_path):
         server.end()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_who_leaves_ends_the_work(served):
     """The process of a long answer stops, and the next question is answered; a slow client that
     never finishes its request is cut; a further question than may wait is told so.
@@ -281,7 +284,7 @@ def _hostile(draw: random.Random, server) -> bytes:
     ])  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_thousand_hostile_requests(served):
     """Many at once, some cut off in the middle, some that say nothing: the server runs on, answers,
     holds no more files or memory than before, and logs no secret.

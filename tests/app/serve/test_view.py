@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.app.serve import View, read_view
 from simreduce.errors import InputError
 from simreduce.study.scenario import load_meshes, load_scenario, read_scenario_file
+from tests.thorough import examples
 
 SIZES = st.sampled_from(["1KiB", "64MiB", "1GB"])
 VIEWS = st.builds(
@@ -111,7 +112,7 @@ def test_no_key_takes_a_path(key, path, monkeypatch, tmp_path):
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_text_is_a_view_or_an_input_error(text):
     """Nothing else comes out."""
     with suppress(InputError):

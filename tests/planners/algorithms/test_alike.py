@@ -13,6 +13,7 @@ from simreduce.plan import PlanBuilder
 from simreduce.planners.algorithms import ALGORITHMS, alike, together
 from simreduce.planners.strategy import compile_plan, has_quirks, parse_strategy
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 PAIRS = ("ring/ring", "halving_doubling/ring", "direct/chain", "binary_tree/double_tree")
 
@@ -35,7 +36,7 @@ def workload(sizes: list[tuple[int, int]]) -> Workload:
     st.booleans(),
     st.sampled_from((1, 16)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_planned_once_or_each_the_plan_is_the_same(
     name, option, sizes, machine, faithful, repeated
 ):
@@ -62,7 +63,7 @@ def test_planned_once_or_each_the_plan_is_the_same(
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 1)), min_size=1, max_size=9),
     st.sampled_from(("full:3", "full:4", "dgx1v", "dgx-a100x2")),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_strategies_without_quirks_are_the_same_upstream(name, option, sizes, machine):
     """So upstream's plan need not be made to compare the two."""
     if machine == "dgx-a100x2" and name in {"trees", "multi_ring", "best_ring"}:

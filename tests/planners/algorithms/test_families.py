@@ -22,6 +22,7 @@ from tests.planners.algorithms.boxes import (
     switch,
     tasks_of,
 )
+from tests.thorough import corners, examples
 
 ROUNDS = ("all_reduce", "reduce_scatter", "all_gather")
 TREES = ("all_reduce", "reduce", "broadcast")
@@ -50,7 +51,7 @@ ROOTED = [case for case in CASES + PIPELINED if case[1] in ("reduce", "broadcast
 every = pytest.mark.parametrize(("name", "collective"), CASES)
 
 
-@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize("n", corners(RANKS, 8))
 @pytest.mark.parametrize(("name", "collective"), CASES + PIPELINED)
 def test_it_verifies(name, collective, n):
     """Tensors of every kind of size in one plan, each of which moves alone."""
@@ -270,7 +271,7 @@ def too_many_copies(form, n):
 def test_closed_form(form, collective, ranks):
     """On a switch of any latency and rate, with every number of ranks."""
 
-    @settings(max_examples=form.examples)
+    @settings(max_examples=examples(form.examples))
     @given(
         latency=st.integers(0, 10**7),
         rate=st.integers(1, 400_000),

@@ -23,6 +23,7 @@ from simreduce.study.scenario import load_meshes
 from simreduce.study.tune.bench import tensor
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 NAMED = [f"symmetric:{name}" for name in SYMMETRIC_KERNELS["all_reduce"]]
 OF_EIGHT = ["oneshot", "twoshot"]
@@ -101,7 +102,7 @@ def test_kernels_and_their_barriers_are_what_the_plan_holds():
     assert not plan.by_channels
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(EVERY),
     st.sampled_from(["dgx-h100", "hgx-b200"]),

@@ -26,7 +26,7 @@ from simreduce.workload import Gradient, Workload
 from tests.covering import covering
 from tests.planners.synthesis.networks import DOUBLE, SINGLE, subsets, unlike_subsets
 from tests.simulating import simulate
-from tests.thorough import some
+from tests.thorough import slow, some
 
 GIB = 1 << 30
 
@@ -86,7 +86,7 @@ def test_subsets_of_a_dgx1_run_at_their_optimum(gpus):
     check(DGX1V, layout(DGX1V).only(gpus))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpus", some(subsets(), 60), ids=lambda g: "".join(map(str, g)))
 def test_every_subset_of_a_dgx1_runs_at_its_optimum(gpus):
     check(DGX1V, layout(DGX1V).only(gpus))
@@ -98,7 +98,7 @@ def test_a_broken_link_leaves_trees_at_their_optimum():
     check(machine, layout(machine))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("a", "b"), CABLES)
 @pytest.mark.parametrize("ways", ["there", "back", "both"])
 def test_a_dgx1_that_lost_a_cable_runs_at_its_optimum(a, b, ways):
@@ -227,7 +227,7 @@ def test_sums_take_the_time_of_a_broadcast_reversed(monkeypatch, machine, there,
     )
 
 
-@pytest.mark.parametrize("machine", ["full:6", "dgx1v", "dgx1p"])
+@pytest.mark.parametrize("machine", ["full:6", *slow(["dgx1v", "dgx1p"])])
 @pytest.mark.parametrize(
     ("there", "back", "close"),
     [("all_gather", "reduce_scatter", 0.01), ("broadcast", "reduce", 0.01)],

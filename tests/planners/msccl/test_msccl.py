@@ -25,6 +25,7 @@ from simreduce.planners.msccl import (
 from simreduce.planners.msccl.algorithm import KINDS, MOST_STEPS
 from simreduce.workload import Gradient, Workload
 from tests.planners.msccl import oracle
+from tests.thorough import examples
 
 FAMILIES = {
     "ring": "switch:4",
@@ -224,7 +225,7 @@ def _with(algorithm, g, b, steps):
     return replace(algorithm, gpus=tuple(gpus))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(mutants())
 def test_a_damaged_algorithm_is_wrong_or_sums_right_in_every_order(algorithm):
     """What the interpreter proves, the naive runs confirm; what it calls a deadlock or a wrong sum,

@@ -17,6 +17,7 @@ from simreduce.planners.nccl.tables import ladder
 from simreduce.planners.nccl.walks import Limits, Task
 from simreduce.topology import Topology, load_topology, shipped
 from simreduce.topology.importers import read_nccl_graphs
+from tests.thorough import examples
 
 RINGS = {
     "dgx1v": (6, 20, 20),
@@ -221,7 +222,7 @@ def machines(draw):
     return Topology.from_networkx(graph)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(machines())
 def test_every_channel_is_a_cycle_within_the_capacities(machine):
     """Every GPU once, and no link carries more than it has."""
@@ -233,7 +234,7 @@ def test_every_channel_is_a_cycle_within_the_capacities(machine):
         assert load <= known.boxes[0].capacity[arc] + 1e-3
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(machines())
 def test_trees_are_chains_of_all_gpus_and_as_many_as_rings(machine):
     """And no slower."""

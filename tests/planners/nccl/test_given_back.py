@@ -26,6 +26,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.study.tune.search.setting import Setting
 from simreduce.topology import load_topology, shipped
+from tests.thorough import corners, examples, slow
 
 COLUMNS = ("kind", "device", "lo", "hi", "stream", "executor", "operands", "controls")
 ROWS = tuple(1 << power for power in range(10, 27, 2))
@@ -73,15 +74,15 @@ def test_there_are_amd_s_machines() -> None:
     assert {"frontier", "mi300x", "mi308x", "mi325x", "mi350x", "mi355x"} <= {*AMD}
 
 
-@pytest.mark.parametrize("name", [*AMD, "mi300xx2", "mi355xx4", "frontierx2"])
-@pytest.mark.parametrize("settings", SETTINGS[:4])
+@pytest.mark.parametrize("name", corners([*AMD, "mi300xx2", "mi355xx4", "frontierx2"], 4))
+@pytest.mark.parametrize("settings", corners(SETTINGS[:4], 2))
 def test_rows_of_all_machines_are_the_plans_that_run(name: str, settings: Settings) -> None:
     for nbytes in ROWS:
         own, back = given_back(setup_of(name, 0, settings), "all_reduce", nbytes)
         assert same(own, back), nbytes
 
 
-@hypothesis_settings(max_examples=120, deadline=None)
+@hypothesis_settings(max_examples=examples(120), deadline=None)
 @given(
     st.sampled_from(AMD),
     st.integers(2, 8),
@@ -96,7 +97,7 @@ def test_a_row_is_the_plan_that_runs(
 
 
 @pytest.mark.parametrize(("name", "n"), [("mi300x", 8), ("mi355x", 8), ("mi355x", 6)])
-@pytest.mark.parametrize("strategy", ["nccl", "nccl:ring", "nccl:tree+ll"])
+@pytest.mark.parametrize("strategy", ["nccl", *slow(["nccl:ring", "nccl:tree+ll"])])
 def test_exported_settings_are_the_plans_of_their_strategy(
     name: str, n: int, strategy: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from simreduce.planners.packing import PACKERS, place
 from simreduce.planners.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 OPTIONS = {
     "packs": ["1", "3", "8"],
@@ -77,7 +78,7 @@ def test_every_gradient_is_in_one_group(listed, option, faithful):
     assert all(f.hi <= f.end == after.lo for f, after in pairwise(fields))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     lists(),
     ANY_OPTION,

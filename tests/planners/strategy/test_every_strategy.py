@@ -13,6 +13,7 @@ from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.layouts import Layout, Reducer
 from simreduce.planners.strategy import compile_plan
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 sizes = st.one_of(
     st.just(0), st.integers(1, 9), st.integers(1, 200), st.sampled_from([255, 256, 257, 4096])
@@ -66,7 +67,7 @@ def _proven_or_refused(strategy: str, workload: Workload, machine: Layout) -> bo
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30, usual=10))
 @given(
     elements=gradients,
     machine=machines,
@@ -94,7 +95,7 @@ def test_a_strategy_is_proven_or_refused(algorithm, elements, machine, shards, p
     _proven_or_refused(strategy, _workload(elements, dtype), machine)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     parts=st.lists(
         st.tuples(st.sampled_from(sorted(ALGORITHMS)), st.integers(1, 3), st.integers(0, 300)),

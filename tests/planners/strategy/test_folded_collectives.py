@@ -13,6 +13,7 @@ from simreduce.errors import NotFoldable
 from simreduce.planners.strategy import compile_collective, parse_strategy, proved_on_few
 from simreduce.topology import fold
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 
 @cache
@@ -21,7 +22,7 @@ def whole_and_folded(machine: str, runtime: Runtime) -> tuple[Setup, Setup]:
     return setup, setup.but(machine=fold(setup.machine), part=None)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.sampled_from(["all_gather", "reduce_scatter"]),
     st.sampled_from([("nccl", NCCL), ("ring", TENSORFLOW), ("ring", NCCL), ("direct", NCCL)]),

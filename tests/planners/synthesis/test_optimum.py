@@ -16,6 +16,7 @@ from tests.planners.synthesis.networks import (
     flow,
     graphs,
 )
+from tests.thorough import examples
 
 
 def test_the_dgx1v_of_the_literature():
@@ -92,13 +93,13 @@ def test_the_strength_is_that_of_the_worst_partition(network):
     assert best.rate == pytest.approx(joining / (len(best.parts) - 1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(graphs(5))
 def test_the_programme_over_cuts_agrees_with_the_strength(network):
     assert root_and_share(network)[0] == pytest.approx(optimum.strength(network).rate)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(digraphs(5))
 def test_sharing_out_the_links_is_never_worse_than_first_scattering_then_gathering(network):
     assert optimum.all_reduce(network).rate >= optimum.scatter_then_gather(network) * (1 - 1e-6)

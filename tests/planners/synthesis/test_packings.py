@@ -22,6 +22,7 @@ from simreduce.planners.synthesis.trees import (
 )
 from simreduce.topology import load_topology
 from tests.planners.synthesis.networks import dgx1, digraphs, graphs, unlike_subsets
+from tests.thorough import examples
 
 
 def check_fits(network, packing, edges):
@@ -63,7 +64,7 @@ def check_trees(network, collective, root, best):
     assert packing.rate <= packing.bound * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25, usual=12))
 @given(digraphs())
 def test_trees_come_up_to_the_cuts_on_any_digraph(network):
     check_trees(network, "all_reduce", 0, optimum.all_reduce(network).rate)
@@ -81,7 +82,7 @@ def test_trees_come_up_to_the_strength_on_any_graph(network):
     check_trees(network, "all_reduce", 0, optimum.strength(network).rate)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(digraphs())
 def test_rings_fit_and_stay_below_the_optimum(network):
     packing = ring_packing(network)
@@ -199,7 +200,7 @@ def test_equal_networks_have_equal_packings():
     assert before == all_reduce_trees(second)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "most"),
     [

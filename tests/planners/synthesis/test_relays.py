@@ -14,6 +14,7 @@ from simreduce.planners.synthesis.network import Network, direct_network, switch
 from simreduce.planners.synthesis.relays import all_to_all, all_to_all_paths, concurrent_flow
 from simreduce.topology import load_topology
 from tests.planners.synthesis.networks import dgx1, digraphs
+from tests.thorough import examples
 
 
 def check(network: Network) -> None:
@@ -33,7 +34,7 @@ def check(network: Network) -> None:
     assert all(load[arc] >= network.capacity[arc] * (1 - 1e-5) for arc in flow.tight)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(digraphs())
 def test_flows_fit_and_fill_what_limits_them(network):
     check(network)

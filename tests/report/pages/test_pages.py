@@ -290,6 +290,7 @@ def _damaged(document, path, value):
         at.extend(kept) if isinstance(at, list) else at.update(kept)
 
 
+@pytest.mark.slow
 def test_a_document_with_one_wrong_value_is_refused_or_has_a_page(found):
     """Whatever the value is: each value of each kind of document in turn, at one place of a list
     after the other. Every tenth page is written.

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.report.timeline import draw_timeline, timeline_of_events
 from tests.report.pages import documents
+from tests.thorough import examples
 
 PATH = "critical path"
 
@@ -41,7 +42,7 @@ def _pack(gaps):
 
 
 @given(rows, st.integers(8, 40))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_joined_bars_keep_order_and_cover_what_they_stand_for(slices, most):
     """No more bars than asked for; every slice lies within a bar; bars of a row do not overlap."""
     slices = [_pack(row) for row in slices]

@@ -23,6 +23,7 @@ from simreduce.topology import Cable, Node, Topology, build, load_topology, ship
 from simreduce.topology.graph import assemble
 from simreduce.topology.routing.torus import TorusRule
 from tests.report.pictures.drawings import flat
+from tests.thorough import corners, examples
 
 SVG = "{http://www.w3.org/2000/svg}"
 NETWORKS = [
@@ -127,7 +128,7 @@ def picture(topology: Topology) -> Drawing:
     return machine_picture(topology)
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", corners(MACHINES, 30))
 def test_every_node_and_link_is_drawn_or_counted_once_and_nothing_overlaps(name):
     drawing = check(load(name))
     root = ET.fromstring(to_svg(drawing))  # noqa: S314 - our own
@@ -365,7 +366,7 @@ def machines(draw):
     return build(draw(NAMES), draw(NAMES), "", nodes, wires)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(machines())
 def test_any_machine_draws(topology):
     """The same promises for machines that nobody would build; and names are escaped."""

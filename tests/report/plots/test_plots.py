@@ -20,6 +20,7 @@ from simreduce.report.plots import (
     draw_curves,
     draw_timeline,
 )
+from tests.thorough import examples
 
 pytest.importorskip("matplotlib")
 
@@ -42,7 +43,7 @@ def errorbars(axes) -> list[tuple[float, float]]:
     return [tuple(float(v[0]) for v in c.lines[0].get_data()) for c in axes.containers]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15, usual=5))
 @given(
     st.lists(
         st.builds(

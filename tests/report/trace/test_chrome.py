@@ -16,6 +16,7 @@ from simreduce.report.trace import trace_events, trace_text
 from simreduce.testing.small import cable, copy_plan, machine, node, plan_of
 from simreduce.testing.strategies import either_scenes
 from tests.simulating import record
+from tests.thorough import examples
 
 
 def check_format(events):
@@ -71,7 +72,7 @@ def of_devices(slices):
 
 
 @given(either_scenes)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_op_is_there_at_its_time(scene):
     """Each but the INPUTs, once on its device, from its start to its finish, to the bit."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
@@ -89,7 +90,7 @@ def test_every_op_is_there_at_its_time(scene):
 
 
 @given(either_scenes)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_links_and_lanes_show_what_used_them(scene):
     """A flow on every resource that it uses, an op on every lane that it holds."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)

@@ -121,7 +121,7 @@ def test_names_of_machines():
     assert (copies_of("abci-vx32,nic=ib_hdr"), copies_of("dgx2")) == (32, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_published_time_is_below_the_links_of_its_machine():
     """Nor is any prediction. 3 % are for what a machine's figures leave out.
 

@@ -73,7 +73,7 @@ def test_the_order_of_kernels_is_the_published_one_where_they_differ_by_more_tha
     assert right >= 0.95 * len(pairs)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("generation", list(BEFORE))
 def test_the_constants_shipped_are_fitted_to_what_is_not_held(generation):
     shipped = load_calibration(generation)

@@ -191,6 +191,7 @@ def test_deepep_is_near_without_a_fit():
     assert "DeepEP" in lines
 
 
+@pytest.mark.slow
 def test_published_rates_count_every_token_that_a_link_is_meant_for():
     """Of 4,096 tokens with 8 experts of 256, 0.9 go to each of four machines."""
     (one,) = (
@@ -208,7 +209,7 @@ def points():
     return [*predict_steps(STEPS)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_models_left_out(points):
     """The errors of vTrain itself are 8.4 % on one machine and 14.7 % on several."""
     by_set = {

@@ -17,6 +17,7 @@ def held():
     return list(pairs(table for table in published_tables() if table.held and not table.library))
 
 
+@pytest.mark.slow
 def test_intervals_cover_80_percent_of_held_differences(held):
     """By one algorithm and protocol, and by two; of large calls, which most time is spent on."""
     for alike in (True, False):

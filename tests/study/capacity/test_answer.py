@@ -75,6 +75,7 @@ def found(question, rows):
     return answer(question, rows)
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_brute_force_by_hand(found, tmp_path):
     """Every configuration as a scenario of its own, its cost as it stands in the price list."""
     (tmp_path / "box.toml").write_text(MACHINE, "utf-8")
@@ -299,6 +300,7 @@ def test_the_choice_says_where_its_activations_come_from(tmp_path, rows, step, s
     assert not any("activations" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_activations_that_are_not_counted_are_a_note(tmp_path, rows):
     """Nobody says what is concatenated in GoogLeNet's modules; AlexNet's layers follow in turn."""
     for model, source in (("googlenet", "not_counted"), ("alexnet", "estimated")):

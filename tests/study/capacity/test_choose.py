@@ -19,6 +19,7 @@ from simreduce.study.capacity.choose import (
 )
 from simreduce.study.capacity.flips import error_flips, formula_flip, price_flips, search, walk
 from tests.study.capacity.made import candidate, price_list, situations
+from tests.thorough import examples
 
 
 def _key(found):
@@ -74,7 +75,7 @@ def test_what_nearly_meets_the_target_and_is_better_is_named():
     assert ("middle", ("samples_per_second",), 0.091) == found(samples_per_second=1.1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(situations())
 def test_the_choice_is_the_least_of_all_that_meet_the_target(situation):
     """And the frontier has what no other beats in both time and cost."""
@@ -96,7 +97,7 @@ def test_the_choice_is_the_least_of_all_that_meet_the_target(situation):
         assert on == (not beaten)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(situations(), st.floats(0.0, 1.0))
 def test_a_cheaper_price_never_makes_an_option_worse(situation, factor):
     """It costs no more and misses no target that it met."""
@@ -110,7 +111,7 @@ def test_a_cheaper_price_never_makes_an_option_worse(situation, factor):
             assert set(after.misses) <= set(before.misses)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(situations(), st.floats(0.05, 1.0))
 def test_a_shorter_step_never_makes_an_option_worse(situation, factor):
     """Whatever makes it shorter."""
@@ -137,7 +138,7 @@ def _holds_until(assumption, answer, reach):
             assert answer(flip.at + sign * hair) == flip.becomes != now
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(situations())
 def test_prices_flip_the_choice_exactly_where_they_are_said_to(situation):
     """Up to that value nothing changes, a hair beyond it the choice is the other one."""
@@ -152,7 +153,7 @@ def test_prices_flip_the_choice_exactly_where_they_are_said_to(situation):
         )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(situations())
 def test_errors_of_the_step_flip_the_choice_exactly_where_they_are_said_to(situation):
     """Of the choice alone, and common to all."""

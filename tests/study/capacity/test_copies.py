@@ -60,6 +60,7 @@ def runner():
         yield found
 
 
+@pytest.mark.slow
 def test_copies_are_those_that_fit_on_each_machine_alone(load, runner):
     question = load()
     found = answer_copies(question, runner.rows)

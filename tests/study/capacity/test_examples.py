@@ -18,7 +18,7 @@ BLOCKS = re.findall(
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("command", "arguments", "shown"), BLOCKS)
 def test_worked_examples_show_real_output(command, arguments, shown):
     """`SIMREDUCE_UPDATE_GOLDENS=1` rewrites what the page shows, and draws its pictures."""

@@ -57,6 +57,7 @@ def rate_without(folder, part):
     return found.step.images_per_second
 
 
+@pytest.mark.slow
 def test_a_failure_is_a_scenario_without_the_part(tmp_path):
     """Of parts that differ, the worst."""
     found = asked(tmp_path)
@@ -75,6 +76,7 @@ def test_a_failure_is_a_scenario_without_the_part(tmp_path):
     assert ("", 0) == (core.part, core.parts)
 
 
+@pytest.mark.slow
 def test_a_target_that_a_failure_misses(tmp_path):
     """In the document, the text and the page."""
     whole = rate_without(tmp_path, "none")
@@ -93,6 +95,7 @@ def test_a_target_that_a_failure_misses(tmp_path):
     assert "fails" in [section.key for section in page.sections]
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_go_on(tmp_path):
     """One NIC in each node: its node is cut off. One node: no other takes over."""
     machine = tmp_path / "box.toml"

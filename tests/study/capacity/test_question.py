@@ -65,6 +65,7 @@ def test_a_global_batch_is_shared_out(asked):
     ]
 
 
+@pytest.mark.slow
 def test_a_measured_time_is_of_its_batch(asked):
     """What each GPU gets of a global batch takes its part of the time, and of the activations."""
     question = asked(

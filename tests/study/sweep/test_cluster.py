@@ -61,6 +61,7 @@ def _rows_here():
     return {p.cell.digest: row_of(evaluate(p.cell)) for p in PLAN}
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_rows_to_the_bit_though_a_worker_dies(tmp_path, dask):
     address, _, workers = dask
     path = str(tmp_path / "rows.db")
@@ -79,6 +80,7 @@ def test_a_cluster_gives_the_same_rows_to_the_bit_though_a_worker_dies(tmp_path,
     assert rows(path) == expected(PLAN)
 
 
+@pytest.mark.slow
 def test_rows_that_die_with_their_worker_before_they_are_fetched_are_computed_again(
     dask, monkeypatch
 ):
@@ -187,6 +189,7 @@ def _running() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_compute_ends_the_sweep(dask, monkeypatch):
     """Such as one without simreduce, or with another version of it."""
     address, _, _ = dask

@@ -82,6 +82,7 @@ def test_a_fault_of_simreduce_is_a_row_and_no_end(monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_what_takes_more_memory_than_a_worker_has_is_refused(monkeypatch):
     cell = read_question("switch:4").cell({})
     monkeypatch.setattr(

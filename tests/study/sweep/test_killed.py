@@ -82,7 +82,7 @@ def kill_often(times, tmp_path, whole, seconds):
     assert rows(path) == whole
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_sweep_that_is_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path, whole):
     """Two hundred times where tests are thorough."""
     kill_often(KILLS, tmp_path, whole, 0.5)

@@ -48,6 +48,7 @@ def test_a_run_cell_is_the_recommendation_of_run():
     )
 
 
+@pytest.mark.slow
 def test_a_step_cell_is_the_recommendation_of_step():
     best = rank_steps(load_scenario("step-dgx1p-resnet50", 32, strategies=["nccl"])).recommended
     cell = read_question("step-dgx1p-resnet50").cell({"strategy": "nccl", "batch": 32})
@@ -89,6 +90,7 @@ def test_what_cannot_be_has_a_reason(text, settings, state, words):
     assert row.seconds is None
 
 
+@pytest.mark.slow
 def test_what_would_not_fit_is_refused_before_it_starts():
     cell = read_question("switch:4096,bandwidth=9GB/s").cell(
         {"strategy": "ring", "jitter": "0.1", "size": "1G"}

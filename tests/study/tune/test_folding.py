@@ -20,6 +20,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import BenchRow, bench
 from simreduce.study.tune.folding import FOLDED_FROM
 from simreduce.topology import Folded, Topology, fold, load_machine, load_topology
+from tests.thorough import examples
 
 
 def row(
@@ -33,7 +34,7 @@ def row(
 SYMMETRIC = [name for name, family in FAMILIES.items() if family.symmetric]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @example(128, "bidirectional_ring", "", 5, "tensorflow", 1)  # hangs on ties
 @given(
     st.integers(FOLDED_FROM, 80) | st.just(128),
@@ -87,7 +88,7 @@ def test_what_is_folded_takes_as_long_as_all_machines(machine, text, runtime, nb
     assert found.floor_seconds == pytest.approx(whole.floor_seconds, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20, usual=8))
 @given(
     st.sampled_from(["switch:5", "dgx1vx3", "dgx-h100x4", "gh200x7"]),
     st.sampled_from([*SYMMETRIC, "nccl:ring+simple"]), st.sampled_from([*RUNTIMES]),

@@ -52,6 +52,7 @@ def everything(ranked):
     ]
 
 
+@pytest.mark.slow
 def test_the_search_finds_the_best_of_all(ranked, everything):
     """As if every job were simulated; each takes at least its bound."""
     asked, found = ranked
@@ -71,6 +72,7 @@ def test_the_search_finds_the_best_of_all(ranked, everything):
     assert found.bounded > 0
 
 
+@pytest.mark.slow
 def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch):
     """Of each mesh and schedule near the best, as if every job were simulated."""
     monkeypatch.setattr("simreduce.study.tune.meshes._NEAR", 1.5)
@@ -119,6 +121,7 @@ def test_all_ranks_on_shared_links_take_as_long_as_those_that_stand_for_them(mes
     assert ran.seconds == pytest.approx(found.best.seconds, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_what_hides_in_a_pass_runs_beside_its_kernels():
     """Ring of keys and values, sums beside gradients, reductions, sends: within a few percent."""
     overlap = ["tp_grad", "grad_reduce", "p2p"]
@@ -174,6 +177,7 @@ def test_a_program_gets_the_fastest_that_it_can_run(ranked, everything, target):
     assert len(found.steps) + found.bounded == len(able)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"micro_batch": 1, "order": "tp-cp-ep-pp-dp"}])
 def test_experts_and_memory(changes):
     """The best of what fits, of all that `auto` tries of a model with experts: as if every job were

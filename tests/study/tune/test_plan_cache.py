@@ -19,6 +19,7 @@ from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
 from simreduce.workload import load_workload
+from tests.thorough import slow
 
 MACHINE = load_topology("v100-mesh-4")
 LINK = MACHINE.links[0]
@@ -57,7 +58,7 @@ def documents():
     return {name: ranking_document(rank(asked)) for name, asked in ASKED.items()}
 
 
-@pytest.mark.parametrize("most_ops", [1 << 20, 10_000])
+@pytest.mark.parametrize("most_ops", [10_000, *slow([1 << 20])])
 def test_what_is_known_changes_no_ranking(documents, most_ops):
     """In any order of questions, whatever is still known, and when it all was asked before."""
     cache = PlanCache(most_ops)

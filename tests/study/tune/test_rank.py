@@ -195,6 +195,7 @@ def test_repeated_reductions_give_the_time_of_one():
     assert (once.transfers, once.wrong) == (chained.transfers, chained.wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:.*fork:DeprecationWarning"
 )  # from Python 3.12 on, beside numpy's threads
@@ -361,6 +362,7 @@ def _plain(ranking: Ranking) -> dict[str, Candidate]:
     return {c.strategy.text: replace(c, also=(), chosen_by=()) for c in names(ranking)}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
     ("machine", "calibration", "sizes", "repeat"),

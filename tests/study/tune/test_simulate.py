@@ -14,6 +14,7 @@ from simreduce.study.scenario import BY_STRATEGY
 from simreduce.study.tune.candidates import candidates
 from simreduce.study.tune.simulate import lower_bound, simulate_up_to
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 MACHINES = ("switch:8", "dgx1v", "p3-16xlargex2", "h100-mesh-4", "dgx-a100x2")
 SETUPS = {
@@ -24,7 +25,7 @@ WORKLOADS = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=5).map(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sampled_from(sorted(SETUPS, key=str)), WORKLOADS, st.floats(0.0, 1.5), st.data())
 def test_no_strategy_is_faster_than_its_bound_and_limits_change_nothing_below_them(
     name, workload, share, data

@@ -14,6 +14,7 @@ from simreduce.plan import verify
 from simreduce.report.steps import step_document, step_table
 from simreduce.study.scenario import Scenario, load_scenario, with_step
 from simreduce.study.tune.steps import StepRanking, rank_steps
+from tests.thorough import slow
 
 STEP = '[step]\nbatch = 4\ntime = "30 ms"\n'
 BASE = (
@@ -210,7 +211,7 @@ def test_a_sharded_update_counts_as_the_share_that_a_gpu_has(ranked):
 
 
 @pytest.mark.parametrize("update", ["0 ms", "50 ms"])
-@pytest.mark.parametrize("slow", [{}, {"gpu1": 3.0}])
+@pytest.mark.parametrize("slowed", [{}, {"gpu1": 3.0}])
 @pytest.mark.parametrize(
     "method",
     [
@@ -218,18 +219,29 @@ def test_a_sharded_update_counts_as_the_share_that_a_gpu_has(ranked):
         'variable_update = "independent"\n',
         *(
             f'variable_update = "{mode}"\nlocal_parameter_device = "{place}"\n'
-            for mode in ("parameter_server", "distributed_replicated", "replicated")
-            for place in ("cpu", "gpu")
+            for mode, place in (
+                ("parameter_server", "cpu"),
+                ("distributed_replicated", "gpu"),
+            )
+        ),
+        *slow(
+            f'variable_update = "{mode}"\nlocal_parameter_device = "{place}"\n'
+            for mode, place in (
+                ("parameter_server", "gpu"),
+                ("distributed_replicated", "cpu"),
+                ("replicated", "cpu"),
+                ("replicated", "gpu"),
+            )
         ),
     ],
 )
-def test_no_method_does_more_than_if_nothing_moved(ranked, method, slow, update):
+def test_no_method_does_more_than_if_nothing_moved(ranked, method, slowed, update):
     """Also where the machines' NVLink brings GPUs what a GPU alone reads from its host."""
     strategies = "" if "variable" in method else 'strategies = ["nccl"]\n'
     runtime = "nccl" if strategies else "tensorflow"
     text = f'topology = "dgx1v"\nworkload = "alexnet"\nruntime = "{runtime}"\n{strategies}'
     ranking = ranked(f'{text}{STEP}{method}update = "{update}"\n')
-    found = rank_steps(ranking.scenario.but(disturbance=Disturbance(slow=slow)))
+    found = rank_steps(ranking.scenario.but(disturbance=Disturbance(slow=slowed)))
 
     for each in found.candidates:
         assert 0.0 < each.efficiency <= 1.0 + 1e-12, each.names

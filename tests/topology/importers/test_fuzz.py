@@ -31,6 +31,7 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.toml_writer import to_toml
+from tests.thorough import examples
 from tests.topology.importers.files import (
     AMD_SMI,
     AMD_SMI_JSON,
@@ -49,7 +50,7 @@ from tests.topology.importers.files import (
 )
 
 THOROUGH = "SIMREDUCE_FUZZ"
-INPUTS = int(os.environ.get(THOROUGH, "200"))
+INPUTS = int(os.environ.get(THOROUGH, examples(200, usual=100)))
 SECONDS = 10.0
 """No input may take longer."""
 MEGABYTES = 500

@@ -17,6 +17,7 @@ from simreduce.topology.importers import model_named, read_nccl_topology, read_t
 from simreduce.topology.importers.models import model_in
 from simreduce.topology.importers.parts import MachineBuilder
 from simreduce.topology.routing.nvlink import GPU_LINKS
+from tests.thorough import examples
 
 NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")
 """Of each rate that a NIC may have, the class that is taken for it."""
@@ -89,7 +90,7 @@ def same(one: Topology, other: Topology) -> bool:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(boxes())
 def test_nccl_xml_comes_back_as_the_same_graph(machine):
     again, _ = read_nccl_topology(to_nccl_xml(machine), "again.xml")
@@ -98,7 +99,7 @@ def test_nccl_xml_comes_back_as_the_same_graph(machine):
     assert matrix_text(again) == matrix_text(machine)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(boxes())
 def test_the_table_comes_back_as_itself(machine):
     """It says less than the graph, and the machine made of it says the same."""

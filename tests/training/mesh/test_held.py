@@ -13,6 +13,7 @@ from simreduce.training.mesh.held import (
 )
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.ways import Mesh
+from tests.thorough import slow
 from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA, job
 
 S, B, H, A, V, L = 32, 2, 64, 8, 512, 4
@@ -195,8 +196,8 @@ def test_a_schedule_of_a_file_has_its_stages_where_it_says():
 @pytest.mark.parametrize("p", [2, 3, 4, 8])
 @pytest.mark.parametrize(
     ("schedule", "virtual"),
-    [("1f1b", 1), ("interleaved", 2), ("interleaved", 5), ("zero_bubble", 1), ("zero_bubble", 3),
-     ("zbv", 2), ("dualpipe", 2)],
+    [("1f1b", 1), ("interleaved", 2), ("zero_bubble", 1), ("zbv", 2), ("dualpipe", 2),
+     *slow([("interleaved", 5), ("zero_bubble", 3)])],
 )  # fmt: skip
 def test_most_is_in_flight_after_four_rounds(schedule, virtual, p):
     """Which searches count on: more micro batches keep no more activations."""

@@ -20,6 +20,7 @@ from simreduce.training.mesh.pipeline import (
 from simreduce.training.mesh.ways import Mesh
 from simreduce.training.mesh.write import write_step
 from simreduce.training.replay import replay_compute
+from tests.thorough import examples
 from tests.training.mesh.jobs import Equal, Free, job
 
 _ONE_BY_ONE = """
@@ -61,7 +62,7 @@ _ASKED = st.tuples(
 ).filter(lambda asked: not [*why_not(*asked)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(asked=_ASKED)
 def test_every_schedule_ends_and_passes_every_micro_batch_once(asked):
     """On every stage: forward once, backward whole or in its two parts."""
@@ -78,7 +79,7 @@ def test_every_schedule_ends_and_passes_every_micro_batch_once(asked):
     assert sorted(schedule.home) == list(range(p * v))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(asked=_ASKED)
 def test_a_schedule_reads_what_it_writes(asked):
     """As the lines of a file, passes that overlap among them."""
@@ -97,7 +98,7 @@ def _seconds(name: str, p: int, v: int, m: int, **more: object) -> float:
     return max(each.end for each in replay_compute(step) if each.node.name != "update")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(asked=_ASKED, overlap=st.sampled_from([(), ("p2p",)]))
 def test_a_step_takes_as_long_as_its_grid(asked, overlap):
     """Where sends take no time: two ways to run a schedule, neither of which gets stuck, in

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError
 from simreduce.training.mesh.ways import AXES, ORDER, Mesh, fill, read_mesh, read_order
+from tests.thorough import examples
 
 _WAYS = st.sampled_from([1, 2, 3, 4])
 _ORDERS = st.sampled_from(["-".join(each) for each in permutations(AXES)])
@@ -23,7 +24,7 @@ def _check_partition(mesh: Mesh, groups: tuple[tuple[int, ...], ...], size: int)
     assert list(groups) == sorted(groups)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(tp=_WAYS, cp=_WAYS, dp=_WAYS, pp=_WAYS, order=_ORDERS)
 def test_the_groups_of_an_axis_part_the_ranks(tp, cp, dp, pp, order):
     """Of one axis, and of data and context parallel ranks together, which sum gradients."""
@@ -37,7 +38,7 @@ def test_the_groups_of_an_axis_part_the_ranks(tp, cp, dp, pp, order):
         assert 1 == len({mesh.stage_of(rank) for rank in group})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tp=_WAYS, dp=_WAYS, pp=_WAYS, etp=_WAYS, order=_PP_LAST, data=st.data())
 def test_experts_part_the_same_ranks_anew(tp, dp, pp, etp, order, data):
     """Pipelines stay the same ones, if stages are last in the order."""

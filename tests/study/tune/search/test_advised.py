@@ -16,6 +16,7 @@ from simreduce.study.tune.search.search import reducing_scenario
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.search.tuned import Row, Tuned
+from tests.thorough import slow
 
 
 def asked(tmp_path, text, topology="pcie-single-root-4", workload="alexnet"):
@@ -39,7 +40,10 @@ def test_a_default_that_costs_nothing_is_kept(tmp_path):
     assert '"bucket_cap_mb": None' in files_of(found)["simreduce_ddp.py"]
 
 
-@pytest.mark.parametrize("target", ["pytorch", "horovod", "nccl", "jax", "tf_cnn_benchmarks"])
+@pytest.mark.parametrize(
+    "target",
+    ["pytorch", *slow(["horovod", "nccl", "jax", "tf_cnn_benchmarks"])],
+)
 @pytest.mark.parametrize("text", [BUSY, IDLE, ""], ids=["busy", "idle", "no step"])
 def test_a_change_is_worth_it_whatever_a_call_costs(tmp_path, target, text):
     """With half and with twice the stated cost of a call, by simulation."""
@@ -65,6 +69,7 @@ def worth_it(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_what_is_not_worth_a_change_is_up_to_the_user(worth_it):
     assert worth_it.advised != worth_it.default
     gain = 1 - worth_it.advised.seconds / worth_it.default.seconds
@@ -76,6 +81,7 @@ def test_what_is_not_worth_a_change_is_up_to_the_user(worth_it):
     assert "that a change has to save" in kept.reason
 
 
+@pytest.mark.slow
 def test_a_simpler_setting_than_the_fastest_is_simulated_and_used(worth_it):
     """The fastest in another order is hardly faster than in NCCL's own, which nobody tried."""
     plain = worth_it.best

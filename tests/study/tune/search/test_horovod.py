@@ -18,6 +18,7 @@ from simreduce.training import simulate_step
 from tests.study.tune.search.test_methods import question
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "topology"),
     [(1, "pcie-single-root-4"), pytest.param(4, "v100-mesh-4", marks=pytest.mark.slow)],
@@ -56,6 +57,7 @@ def test_what_is_pasted_has_the_threshold_and_the_cycle():
     assert found.floor <= found.bound <= found.best.seconds <= found.default.seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cycle", [1e-3, 5e-3])
 def test_what_is_within_a_cycle_is_not_told_apart(cycle):
     """A step waits for its last tick: by how much hangs on when gradients are ready."""

@@ -35,6 +35,7 @@ from simreduce.training.sharded import (
 )
 from simreduce.training.step import Activations
 from simreduce.workload import Gradient, Layer, Model
+from tests.thorough import slow
 
 _FLOAT = 0
 
@@ -66,7 +67,7 @@ def took(scenario: Scenario, setting: Setting) -> float:
 
 @pytest.mark.parametrize(
     ("seed", "target"),
-    [(1, "pytorch"), pytest.param(2, "any", marks=pytest.mark.slow), (3, "deepspeed")],
+    [(3, "deepspeed"), *slow([(1, "pytorch"), (2, "any")])],
 )
 def test_no_point_is_faster_than_the_best(seed, target):
     """Of many that are drawn. Few are simulated as a whole, and no more collectives than half as
@@ -108,6 +109,7 @@ def test_bounds_of_steps_that_compute_little_hold(topology):
         assert 0 < bound <= took(scenario, point)
 
 
+@pytest.mark.slow
 def test_methods_compete_with_ddp_and_the_winner_is_handed_over():
     """Where a GPU updates all variables, that takes longer than to gather them."""
     scenario = question(5)
@@ -152,6 +154,7 @@ def test_the_scenario_says_which_methods():
         tune(scenario, "horovod")
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_not_the_best():
     """DDP needs 16 bytes for each parameter; shards on four GPUs a part of it. The default is
     still shown, with the numbers.

@@ -110,7 +110,7 @@ def test_the_search_finds_the_best_with_a_quarter_of_the_simulations():
     assert simulated <= count / 4
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", some(range(20), 6))
 def test_the_search_finds_the_best_of_each_problem_with_a_quarter_of_the_simulations(seed):
     simulated, count = against_exhaustive(seed)
@@ -237,7 +237,7 @@ def test_bounds_of_steps_hold(tmp_path, more):
         assert clock.compute <= clock.bound(packing, price.__getitem__) <= took * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_jaxs_buffers_are_settled_before_the_step(tmp_path):
     """XLA combines when it compiles; only Horovod waits for a cycle. One buffer is as one pack, and
     none may be faster than its bound.
@@ -261,7 +261,7 @@ def test_jaxs_buffers_are_settled_before_the_step(tmp_path):
     assert found.scenario.step.cycle == scenario.step.cycle
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_step_and_not_the_time_is_shortened_where_there_is_one(tmp_path):
     scenario = step_scenario(tmp_path)
     found = tune(scenario)
@@ -350,6 +350,7 @@ def test_a_step_needs_one():
         tune(problem(1), objective="step")
 
 
+@pytest.mark.slow
 def test_times_of_huge_machines_are_composed_of_calls(monkeypatch):
     """Without copies, what a simulation of the whole plan says, but for sizes that share a call."""
     scenario = problem(6, machines=("dgx-a100x2",))
@@ -376,6 +377,7 @@ def small_scenario(tmp_path, runtime="tensorflow"):
     return load_scenario(str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target", [pytest.param("tensorflow", marks=pytest.mark.slow), "tf_cnn_benchmarks"]
 )
@@ -390,7 +392,7 @@ def test_nothing_that_run_ranks_for_a_target_is_faster(tmp_path, target):
     assert found.default.seconds >= found.best.seconds
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_any_algorithm_competes_for_any_target(tmp_path):
     scenario = small_scenario(tmp_path)
     found = tune(scenario, "any")
