@@ -17,9 +17,10 @@ import numpy as np
 
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Scalar, Values
-from simreduce.files.names import RULE, is_name
+from simreduce.files.names import RULE, Name, is_name
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
+    BOTH_WAYS,
     CABLE,
     DEFAULT_BANDWIDTH,
     DEFAULT_LATENCY,
@@ -222,6 +223,7 @@ def _link(a: Node, b: Node, key: int, attributes: Mapping[Any, Any], faults: Fau
     place = f"edge {a.name} - {b.name}"
     values = _read(_EDGE, attributes, faults, place)
     name, lanes = values["link_class"], values["lanes"]
+    faults.attempt(f"{place}.link_class", Name, name.removesuffix(BOTH_WAYS))
     known = link_classes().get(name) or LinkClass(
         name, DEFAULT_BANDWIDTH, DEFAULT_BANDWIDTH, DEFAULT_LATENCY, name != CABLE, ""
     )

@@ -140,6 +140,7 @@ def test_every_fault_is_told_at_once_with_its_place_and_the_nearest_spelling():
     graph.add_edge("gpu0", "gpu 2", lanes=0)
     graph.add_edge("gpu1", "gpu1", link_class="nvlnk2")
     graph.add_edge("gpu1", "x", bandwidth=25)
+    graph.add_edge("gpu0", "x", link_class="my link", bandwidth="1 GB/s", latency="1 us")
     with pytest.raises(TopologyError) as error:
         Topology.from_networkx(graph)
 
@@ -151,6 +152,7 @@ def test_every_fault_is_told_at_once_with_its_place_and_the_nearest_spelling():
         "edge gpu0 - gpu1.latency: 'fast' is not a time",
         "node 'gpu 2': must be text",
         "edge gpu1 - gpu1.latency: missing, as 'nvlnk2' is no known class (did you mean 'nvlink2'",
+        "edge x - gpu0.link_class: 'my link' is not a name (1 to 255 letters",
         "edge gpu1 - gpu1: joins a node to itself",
         "edge x - gpu1.bandwidth: must be a bandwidth between 1 kB/s and 1 PB/s, got 25",
     ):

@@ -72,7 +72,7 @@ def machines(draw):
         Cable(
             name,
             "hub",
-            "x y",
+            "x_y",
             1,
             1e9 * draw(st.integers(2, 9)),
             1e9,
