@@ -68,13 +68,19 @@ def _shell(command: str, given: str = "") -> str:
     return done.stdout
 
 
-def _slow_beside_the_readme(page: Path) -> tuple[pytest.MarkDecorator, ...]:
-    return () if page.name == "README.md" else (pytest.mark.slow,)
+LONG = tuple(f"simreduce accuracy {chapter}" for chapter in ("congestion", "mesh", "throughput"))
+"""Commands that fit or simulate many published times."""
+
+
+def _marks(page: Path, command: str) -> list[pytest.MarkDecorator]:
+    if page.name == "README.md":
+        return []
+    return [pytest.mark.thorough if command.startswith(LONG) else pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("page", "block"),
-    [pytest.param(*found, marks=_slow_beside_the_readme(found[0])) for found in CONSOLE],
+    [pytest.param(page, block, marks=_marks(page, block[0])) for page, block in CONSOLE],
     ids=_ids(CONSOLE),
 )
 def test_console_blocks_show_real_output(page, block):

@@ -158,11 +158,15 @@ FOUND = {
 }
 
 
-SOME = (("shaped with delay", 0.02),)
 CASES = [
-    pytest.param(name, noise, marks=[] if (name, noise) in SOME else pytest.mark.slow)
-    for name in FOUND
-    for noise in (0.0, 0.02)
+    pytest.param("shaped with delay", 0.02),
+    pytest.param("inproc of 2", 0.0, marks=pytest.mark.slow),
+    *(
+        pytest.param(name, noise, marks=pytest.mark.thorough)
+        for name in FOUND
+        for noise in (0.0, 0.02)
+        if (name, noise) not in (("shaped with delay", 0.02), ("inproc of 2", 0.0))
+    ),
 ]
 
 
@@ -334,7 +338,7 @@ def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("DGX-1", marks=pytest.mark.slow), "v100-pcie-4"])
+@pytest.mark.parametrize("name", [pytest.param("DGX-1", marks=pytest.mark.thorough), "v100-pcie-4"])
 def test_ways_to_the_host_and_back_have_constants_of_their_own(name):
     """Of GPUs whose links to the host are slower one way, and later the other."""
     where = asked(name)

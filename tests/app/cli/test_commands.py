@@ -98,7 +98,7 @@ def test_every_runtime_runs_in_several_processes(simreduce, small):
     [
         pytest.param(
             ("bench", "dgx1vx2,nic=ib_edr", "--algo", "all", "-b", "64K", "-e", "1M", "-f", "4"),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.thorough,
         ),
         ("verify", "--algo", "xring#2", "--algo", "psgpu#4+packs=3", "-g", "6", "--json"),
         ("topo", "show", "dgx1v", "--json"),

@@ -68,7 +68,7 @@ def test_every_question_has_an_answer():
     assert sorted(ANSWERS) == sorted(path.stem for path in QUESTIONS.glob("*.toml"))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", some(ANSWERS, 10))
 def test_every_output_gives_the_same_advice(simreduce, name):
     """The terminal, the document, the page, the notebook and the export."""
@@ -131,7 +131,7 @@ def test_rankings_and_tune_say_one_thing(name):
         assert lasting(tuned.option) < lasting(advice.option)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name, do in ANSWERS.items() if "Keep" not in do])
 @pytest.mark.parametrize("scale", some([0.5, 2.0], 1))
 def test_a_change_is_worth_it_with_half_and_twice_the_cost_of_a_call(name, scale):

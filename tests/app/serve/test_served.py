@@ -215,7 +215,7 @@ def test_who_leaves_ends_the_work(served):
     assert "page" in _messages(server.get("answer?machine=dgx1v&size=1KiB&algo=nccl"))[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_answer_that_takes_too_long_or_too_much_is_ended(served):
     """With words that say which limit it was; the next one is answered."""
     late = served("--seconds", "1", "--workers", "1")

@@ -137,7 +137,7 @@ def large_cells() -> tuple[list, int]:
     return sorted({found[cell.digest].ranks for cell in cells}), peak
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_cells_of_8_to_131072_ranks_stay_within_a_workers_memory():
     """Equal machines are folded; what is not foldable at that size is refused with the reason.
 

@@ -118,7 +118,7 @@ def test_the_search_finds_the_best_of_each_problem_with_a_quarter_of_the_simulat
     assert simulated <= count / 4
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", some(range(100, 150), 10))
 def test_no_single_choice_is_faster_than_the_best(seed):
     """Every choice with the packing that was found and with the default, and some with others."""
@@ -161,7 +161,7 @@ def test_a_call_stands_for_others_that_are_larger_by_the_precision(elements):
     assert size.rounded.rounded == size.rounded
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", some(range(8), 4))
 def test_bounds_hold_on_many_machines(seed):
     """Trees among a part of the machines are no slower, but for the factor, and rates hold."""
