@@ -158,15 +158,12 @@ FOUND = {
 }
 
 
+SOME = (("inproc of 2", 0.0), ("shaped with delay", 0.02))
+MARKS = {SOME[0]: pytest.mark.slow, SOME[1]: []}
 CASES = [
-    pytest.param("shaped with delay", 0.02),
-    pytest.param("inproc of 2", 0.0, marks=pytest.mark.slow),
-    *(
-        pytest.param(name, noise, marks=pytest.mark.thorough)
-        for name in FOUND
-        for noise in (0.0, 0.02)
-        if (name, noise) not in (("shaped with delay", 0.02), ("inproc of 2", 0.0))
-    ),
+    pytest.param(name, noise, marks=MARKS.get((name, noise), pytest.mark.thorough))
+    for name in FOUND
+    for noise in (0.0, 0.02)
 ]
 
 
