@@ -15,6 +15,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.plan import PlanBuilder
 from simreduce.report.ranking import ranking_document
 from simreduce.topology import load_topology
+from tests.thorough import slow
 
 PLAN = sr.compile("ring", "bytes:1MiB", "full:4")
 SHORT = 160
@@ -188,7 +189,7 @@ def results():
     }
 
 
-@pytest.mark.parametrize("name", ["simulate", "rank", "bench", "step"])
+@pytest.mark.parametrize("name", ["simulate", "rank", "bench", *slow(["step"])])
 def test_results_show_themselves(results, name):
     """Briefly as text, as a table in a notebook, as JSON types; they go to other processes."""
     result = results[name]
