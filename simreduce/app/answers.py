@@ -24,7 +24,7 @@ from simreduce.report.sweeps import count_states, first_columns, rows_table, swe
 from simreduce.study.sweep import Sweep, objective
 from simreduce.study.sweep.columns import FACTORS
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, Calls, busbw
+from simreduce.study.tune.bench import BY_DEFAULT, BenchCalls, BenchRow, busbw
 
 A = TypeVar("A")
 
@@ -256,7 +256,7 @@ class Bench(Answer):
     setup: Setup
     collective: str
     rows: tuple[BenchRow, ...]
-    calls: Calls = BY_DEFAULT
+    calls: BenchCalls = BY_DEFAULT
 
     @property
     def headline(self) -> str:

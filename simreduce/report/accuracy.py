@@ -49,7 +49,7 @@ from simreduce.study.accuracy.assess import (
     FASTER,
     NODES,
     Group,
-    Order,
+    MachineOrder,
     cells,
     cover,
     impossible,
@@ -82,7 +82,7 @@ _LEGEND_OF_MACHINES = (
 )
 
 
-class Comparison(NamedTuple):
+class AccuracyComparison(NamedTuple):
     """Published points beside predictions with a calibration; not `complete` if the command was
     stopped.
     """
@@ -98,7 +98,7 @@ class Comparison(NamedTuple):
         return [point for point in self.points if point.table.compared]
 
 
-def accuracy_lines(found: Comparison) -> list[str]:
+def accuracy_lines(found: AccuracyComparison) -> list[str]:
     """The tables, then what contradicts physics, then what has no prediction."""
     document, compared = ACCURACY.write(found), found.compared
     count = units.plural(len({point.table.name for point in compared}), "table")
@@ -349,7 +349,7 @@ ACCURACY = Document(
     Key("complete", FLAG, "False if the command was stopped and tables are missing."),
     command="accuracy nccl",
 )  # fmt: skip
-"""Of a `Comparison`."""
+"""Of a `AccuracyComparison`."""
 
 
 def draw_points(points: Sequence[Point], calibration: str) -> Plot:
@@ -429,7 +429,7 @@ class LeftOutPoints(NamedTuple):
     complete: bool
 
     @property
-    def order(self) -> Order:
+    def order(self) -> MachineOrder:
         """How machines are ordered above 1 MiB."""
         return order_machines(self.points)
 

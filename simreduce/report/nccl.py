@@ -54,7 +54,7 @@ _TUNING, _CELL = 25, 17
 """Characters before the cells of a row of the tuning table, and of a cell."""
 
 
-class Call(NamedTuple):
+class ChosenCall(NamedTuple):
     """A call of a collective, what NCCL runs for it, and the seconds that we simulate, if we do."""
 
     nbytes: int
@@ -62,16 +62,16 @@ class Call(NamedTuple):
     simulated: float | None = None
 
 
-class Calls(NamedTuple):
+class ChosenCalls(NamedTuple):
     """Calls of one collective on a machine, by NCCL's plan for it."""
 
     machine: Topology | Folded
     plan: Plan
     collective: str
-    calls: Sequence[Call]
+    calls: Sequence[ChosenCall]
 
 
-def nccl_text(asked: Calls, about: str) -> str:
+def nccl_text(asked: ChosenCalls, about: str) -> str:
     """Graphs, channels, tuning table and choices."""
     document = NCCL.write(asked)
     title = f"# {asked.collective}, NCCL's own estimate"
@@ -85,7 +85,7 @@ def nccl_text(asked: Calls, about: str) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _about(asked: Calls, about: str) -> list[str]:
+def _about(asked: ChosenCalls, about: str) -> list[str]:
     known, machine = asked.plan.facts, asked.machine
     hardware = f"compute capability {known.capability / 10:.1f}, {known.vendor} hosts"
     shape = f"{units.plural(known.n, 'rank')} on {units.plural(known.nodes, 'node')}"
@@ -182,7 +182,7 @@ def _known(seconds: float | None) -> float | None:
     return None if seconds is None or math.isnan(seconds) else seconds
 
 
-def _estimates(call: Call, asked: Calls) -> dict[str, float | None]:
+def _estimates(call: ChosenCall, asked: ChosenCalls) -> dict[str, float | None]:
     """NCCL's estimates of a call, by algorithm and protocol."""
     if asked.collective in SENDS:
         return {}
@@ -190,7 +190,7 @@ def _estimates(call: Call, asked: Calls) -> dict[str, float | None]:
     return {"+".join(pair): _known(seconds) for pair, seconds in found.items()}
 
 
-def _tuning(asked: Calls) -> list[tuple[str, str, str, float, float]]:
+def _tuning(asked: ChosenCalls) -> list[tuple[str, str, str, float, float]]:
     """Collective, algorithm, protocol, latency in us and GB/s of each row of the tuning table."""
     model = asked.plan.model
     return [(*key, us, model.bandwidth[key]) for key, us in model.latency.items()]
@@ -341,4 +341,4 @@ NCCL = Document(
     Key("collective", one_of(*_COLLECTIVES), "What is asked about."),
     Key("choices", list_of(_CHOICE), "The choice for each size.", "calls"),
 )  # fmt: skip
-"""Of `Calls`."""
+"""Of `ChosenCalls`."""

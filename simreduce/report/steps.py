@@ -98,7 +98,7 @@ from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import StepRanking
 from simreduce.study.tune.whatif_steps import percentiles_of_step
 from simreduce.training import Bucket, Memory, StepPrediction, device_label
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.spread import slowest_of
 from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
 
@@ -288,7 +288,7 @@ def _buckets(step: StepPrediction, ranking: StepRanking) -> list[str]:
     return BUCKET.table(rows).lines(indent=2)
 
 
-def sharing_lines(step: StepPrediction, fit: Fit | None) -> list[str]:
+def sharing_lines(step: StepPrediction, fit: MemoryFit | None) -> list[str]:
     """How much of the exposed time is due to each collective, and the memory of a device."""
     lines = []
     if step.exposed_by:
@@ -308,7 +308,7 @@ def sharing_lines(step: StepPrediction, fit: Fit | None) -> list[str]:
     return lines
 
 
-def misfit_lines(fits: Iterable[tuple[str, Fit | None]]) -> list[str]:
+def misfit_lines(fits: Iterable[tuple[str, MemoryFit | None]]) -> list[str]:
     """Which methods do not fit, by name, with the numbers."""
     lines = [f"  {name} {fit.words}" for name, fit in fits if fit and fit.fits is False]
     return ["", f"Does not fit ({len(lines)}):", *lines] if lines else []

@@ -7,7 +7,7 @@ from typing import Any
 
 from simreduce.errors import InputError
 from simreduce.report import plots
-from simreduce.report.plots import Axis, Plot, Point, Reading
+from simreduce.report.plots import Axis, Plot, PlotPoint, Reading
 from simreduce.report.plots.sweeps import BYTES, PLAIN, RATE, SECONDS, SHARE
 from simreduce.report.sweeps import check_columns
 from simreduce.study.sweep import BENCH, UNITS, Sweep, objective
@@ -173,11 +173,11 @@ def _pareto(
     rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
 ) -> Plot:
     x, y = chosen
-    series: dict[str, list[Point]] = {}
+    series: dict[str, list[PlotPoint]] = {}
     words = [k for k in varied if any(isinstance(row.get(k), str) for row in rows)]
     for row in rows:
         if isinstance(row.get(x), int | float) and isinstance(row.get(y), int | float):
-            choice = Point(row[x], row[y], *_band(row, x), _name(row, varied))
+            choice = PlotPoint(row[x], row[y], *_band(row, x), _name(row, varied))
             series.setdefault(_name(row, words[:1]) or title, []).append(choice)
     wanted = [f"{'high' if name in _INVERSE else 'low'} {axis(name).name}" for name in chosen]
     about = f"best: {' and '.join(wanted)}; {about}"

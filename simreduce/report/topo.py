@@ -219,7 +219,7 @@ def _matrix(title: str, rows: Sequence[Sequence[float | None]], form: str) -> st
     return "\n".join([title, *table.lines(gap=1)])
 
 
-class Outcome(NamedTuple):
+class PackingOutcome(NamedTuple):
     """Bytes/s of the whole tensor: reached, if anything was packed, and at best; and what limits
     it.
     """
@@ -247,7 +247,7 @@ class Packed(NamedTuple):
     machine: Topology
     network: Network
     about: str
-    outcome: Outcome
+    outcome: PackingOutcome
     patterns: Sequence[tuple[Any, float]] | None = None
     lines: Sequence[str] = ()
     panels: Sequence[Panel] = ()

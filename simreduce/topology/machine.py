@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.files.formats import Faults, Values
+from simreduce.files.formats import Faults, FieldValues
 from simreduce.files.names import Name
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
@@ -64,7 +64,7 @@ def read_machine(
     return build(name, title, source, known, cables, switching=switching), faults.problems
 
 
-def _nodes(faults: Faults, groups: Mapping[str, Values]) -> dict[str, Node]:
+def _nodes(faults: Faults, groups: Mapping[str, FieldValues]) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     for group, values in groups.items():
         alike = node_values(values)
@@ -88,7 +88,9 @@ def _names(faults: Faults, place: str, name: object) -> list[Any]:
     return faults.attempt(place, expand_range, name) or []
 
 
-def _cables(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
+def _cables(
+    faults: Faults, tables: Mapping[str, FieldValues], nodes: Mapping[str, Node]
+) -> list[Cable]:
     cables: list[Cable] = []
     places: dict[tuple[str, frozenset[str]], str] = {}
     for table, values in tables.items():
@@ -118,7 +120,9 @@ def _may_stage(node: Node, wire: LinkClass) -> bool:
     return node.kind in ("gpu", "pcie_switch") and wire.name.startswith(STAGED)
 
 
-def _routes(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
+def _routes(
+    faults: Faults, tables: Mapping[str, FieldValues], nodes: Mapping[str, Node]
+) -> list[Cable]:
     """The tolls between single pairs, which no link of theirs shows."""
     cables: list[Cable] = []
     for key, values in tables.items():
@@ -162,7 +166,7 @@ def _pairs(
 
 
 def read_link_class(
-    faults: Faults, path: str, key: str, values: Values, source: str = ""
+    faults: Faults, path: str, key: str, values: FieldValues, source: str = ""
 ) -> LinkClass:
     """The figures of a table of links: its own, else the class's."""
     link_class = values.get("class") or key

@@ -36,7 +36,7 @@ APART = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CandidateOrder:
     """Of `pairs` pairs of candidates, `kept` are in the predicted order."""
 
     kept: int
@@ -95,8 +95,8 @@ class Size:
     regret: Interval
     floor: Interval | None
     rank: float
-    certain: Order
-    order: Order
+    certain: CandidateOrder
+    order: CandidateOrder
     default: float
     drift: Drift | None = None
 
@@ -202,7 +202,7 @@ def _size(
     fastest = min([measured[best], *default])
     regret = over_fastest(samples, chosen, comparisons=comparisons)
 
-    def order(differ: Bools) -> Order:
+    def order(differ: Bools) -> CandidateOrder:
         """The pairs of which one takes longer, `differ[i, j]`: i longer than j.
 
         Equal predictions put a pair in no order.
@@ -213,7 +213,7 @@ def _size(
         kept = sum(
             (measured[i] - measured[j]) * (predicted[i] - predicted[j]) > 0 for i, j in pairs
         )
-        return Order(int(kept), len(pairs))
+        return CandidateOrder(int(kept), len(pairs))
 
     return Size(
         nbytes=nbytes,

@@ -35,7 +35,7 @@ COLLECTIVES: Mapping[str, str] = {
 PROTOCOLS = ("Simple", "LL", "LL128")
 
 
-class Place(NamedTuple):
+class ChunkPlace(NamedTuple):
     """Chunk `offset` of a buffer: `i`, `o` or `s`."""
 
     buffer: str
@@ -44,9 +44,9 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.buffer}[{self.offset}]"
 
-    def after(self, chunks: int) -> Place:
+    def after(self, chunks: int) -> ChunkPlace:
         """The place `chunks` chunks further on."""
-        return Place(self.buffer, self.offset + chunks)
+        return ChunkPlace(self.buffer, self.offset + chunks)
 
 
 class Action(NamedTuple):
@@ -86,8 +86,8 @@ class Step:
     """
 
     kind: str
-    source: Place
-    target: Place
+    source: ChunkPlace
+    target: ChunkPlace
     count: int
     waits: tuple[int, int] | None = None
     tells: bool = False
@@ -98,7 +98,7 @@ class Step:
         return KINDS[self.kind]
 
     @property
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[ChunkPlace]:
         """The first of the chunks that it reads or writes on its own GPU."""
         if self.action.reads_source:
             yield self.source

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simreduce.planners.msccl.algorithm import KINDS, Block, Place, Step
+from simreduce.planners.msccl.algorithm import KINDS, Block, ChunkPlace, Step
 
-_NOWHERE = Place("i", -1), Place("o", -1)
+_NOWHERE = ChunkPlace("i", -1), ChunkPlace("o", -1)
 _FUSED = {"r": "rcs", "rrc": "rrcs"}
 
 
@@ -20,8 +20,8 @@ class Move:
 
     gpu: int
     kind: str
-    source: Place
-    target: Place
+    source: ChunkPlace
+    target: ChunkPlace
     count: int
     channel: int = 0
     peer: int = -1
@@ -71,8 +71,8 @@ def _order(moves: Sequence[Move]) -> Mapping[Move, Move]:
     """Note whom each move must come after, because they touch the same chunk; the move that wrote
     what each send sends.
     """
-    written: dict[Place, Move] = {}
-    read: dict[Place, list[Move]] = defaultdict(list)
+    written: dict[ChunkPlace, Move] = {}
+    read: dict[ChunkPlace, list[Move]] = defaultdict(list)
     writers: dict[Move, Move] = {}
     for move in moves:
         action = KINDS[move.kind]

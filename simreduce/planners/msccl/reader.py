@@ -13,8 +13,8 @@ from simreduce.planners.msccl.algorithm import (
     PROTOCOLS,
     Algorithm,
     Block,
+    ChunkPlace,
     Gpu,
-    Place,
     Step,
 )
 
@@ -68,7 +68,7 @@ def _block(element: Element, faults: Faults) -> Block:
 def _step(element: Element, faults: Faults) -> Step:
     kind = _word(element, "type", tuple(KINDS), faults) or "nop"
     source, target = (
-        Place(
+        ChunkPlace(
             _word(element, f"{end}buf", _BUFFERS, faults) or "i",
             _number(element, f"{end}off", faults, -1),
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simreduce.errors import StrategyError
 from simreduce.planners.nccl import rccl
-from simreduce.planners.nccl.channel_search import Search
+from simreduce.planners.nccl.channel_search import ChannelSearch
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.symmetric import KERNELS, SymmetricKernel
@@ -30,7 +30,7 @@ class Library:
     """
 
     name: str
-    search: type[Search]
+    search: type[ChannelSearch]
     tuner: type[Tuner]
     symmetric: tuple[SymmetricKernel, ...]
     symmetric_since: Version
@@ -67,7 +67,7 @@ Communications Library 2.23", 2025).
 """
 
 LIBRARIES = {
-    "nccl": Library("NCCL", Search, Tuner, KERNELS, (2, 27), (2, 28), _REGISTERED),
+    "nccl": Library("NCCL", ChannelSearch, Tuner, KERNELS, (2, 27), (2, 28), _REGISTERED),
     "rccl": Library(
         "RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28),
         current=CURRENT_RCCL, newest=(2, 28),

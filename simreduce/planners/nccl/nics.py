@@ -6,16 +6,16 @@ import itertools
 from collections.abc import Iterator
 
 from simreduce.planners.nccl.box import LOC, NVL, P2C, PXB, PXN, Path
-from simreduce.planners.nccl.walks import Order, Task, take, walk
+from simreduce.planners.nccl.walks import ChannelOrder, Task, take, walk
 
 
-def through_nics(task: Task, most: int) -> list[Order]:
+def through_nics(task: Task, most: int) -> list[ChannelOrder]:
     """Channels that come in by a NIC and leave by the same one, unless others are allowed; each
     takes the NIC that has served the fewest.
     """
     nics = range(len(task.box.nics))
     left = list(task.box.capacity)
-    found: list[Order] = []
+    found: list[ChannelOrder] = []
     served = [0] * len(task.box.nics)
     while len(found) < most:
         for k in sorted(nics, key=lambda k: (served[k], k)):
@@ -29,7 +29,7 @@ def through_nics(task: Task, most: int) -> list[Order]:
     return found
 
 
-def _by_nic(task: Task, left: list[float], k: int) -> Order | None:
+def _by_nic(task: Task, left: list[float], k: int) -> ChannelOrder | None:
     """One more channel over a NIC; what it takes is taken from `left`."""
     box = task.box
     into = [(p.kind, -p.rate, u) for u in range(len(box.gpus)) if (p := box.from_nic[k][u])]
@@ -46,7 +46,7 @@ def _by_nic(task: Task, left: list[float], k: int) -> Order | None:
             taken = list(itertools.takewhile(lambda load: take(left, load), loads))
             if len(taken) == len(loads):
                 names = box.nics[k].name, box.nics[out].name
-                return Order(gpus, *names, tuple(paths), (inward, outward))
+                return ChannelOrder(gpus, *names, tuple(paths), (inward, outward))
             for load in taken:
                 take(left, load, -1)
         take(left, entry, -1)

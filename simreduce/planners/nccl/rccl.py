@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from simreduce.planners.layouts.rings import MESH_8, RCCL
 from simreduce.planners.nccl.box import NVL, PXB, Box
-from simreduce.planners.nccl.channel_search import RING, TREE, Channel, Graph, Search
+from simreduce.planners.nccl.channel_search import RING, TREE, Channel, ChannelSearch, Graph
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.symmetric import KERNELS
@@ -173,7 +173,7 @@ def lanes_of(box: Box) -> list[list[int]]:
     return [[int(bool(p and p.kind == NVL and p.hops == 1)) for p in row] for row in paths]
 
 
-class RcclSearch(Search):
+class RcclSearch(ChannelSearch):
     """NCCL's search with AMD's speeds, after the models of known nodes."""
 
     def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:

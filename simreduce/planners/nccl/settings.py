@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults, Field, Format, Scalar, Values, inside
+from simreduce.files.formats import Faults, Field, FieldValues, Format, Scalar, inside
 from simreduce.files.textfiles import read_text
 from simreduce.planners.nccl.tables import (
     ALGORITHMS,
@@ -185,7 +185,7 @@ _VERSION = Scalar("a version such as 2.18", {"type": "string", "examples": ["2.1
 _TUNER = Scalar("a file", {"type": "string"}, lambda value: load_tuner(str(value)))
 
 
-def _check(values: Values, faults: Faults, path: str) -> None:
+def _check(values: FieldValues, faults: Faults, path: str) -> None:
     low, high = values["NCCL_MIN_NCHANNELS"], values["NCCL_MAX_NCHANNELS"]
     if low and high and low > high:
         faults.add(inside(path, "NCCL_MIN_NCHANNELS"), f"must be at most the maximum, {high}")
@@ -278,7 +278,7 @@ _FIELDS = {
 DEFAULTS = Settings()
 
 
-def settings_of(values: Values, base: Settings = DEFAULTS) -> Settings:
+def settings_of(values: FieldValues, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
     for flag in ("nvls", "p2p_disable", *_OF_APPLICATIONS, "collnet", "msccl"):

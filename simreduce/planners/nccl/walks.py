@@ -17,7 +17,7 @@ _HOST_COST = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PathLimits:
     """The limits of a search: the paths that it may use.
 
     They are classes of paths inside the node and to NICs, other NICs out, and trees that leave the
@@ -32,7 +32,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChannelOrder:
     """A channel found, with the paths inside the node and those to and from NICs."""
 
     gpus: tuple[int, ...]
@@ -49,7 +49,7 @@ class Task:
     box: Box
     speed: float
     ring: bool
-    limits: Limits
+    limits: PathLimits
     several: bool
     intel: bool
     failures: list[int] = field(default_factory=lambda: [0], compare=False)

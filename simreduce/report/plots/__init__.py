@@ -15,7 +15,7 @@ from simreduce.report.plots.charts import (
 from simreduce.report.plots.figure import Plot, check_plot
 from simreduce.report.plots.sweeps import (
     Axis,
-    Point,
+    PlotPoint,
     Reading,
     draw_frontier,
     draw_heat,
@@ -28,7 +28,7 @@ __all__ = [
     "Axis",
     "Compared",
     "Plot",
-    "Point",
+    "PlotPoint",
     "Reading",
     "TimelineBar",
     "check_plot",

@@ -23,7 +23,7 @@ from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
-from simreduce.study.tune.bench import Calls, sends_of
+from simreduce.study.tune.bench import BenchCalls, sends_of
 from simreduce.topology.routing.nvlink import is_nvlink
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ _ANY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FitCase:
     """A measured time and its plan.
 
     `link` is the slowest kind of link, and `group` what is left out of a fit as a whole.
@@ -72,7 +72,7 @@ class Case:
     plan: Plan
     nbytes: int
     seconds: float
-    calls: Calls
+    calls: BenchCalls
     link: str
     group: str
 
@@ -140,7 +140,7 @@ class Case:
 class Predictor:
     """Predicts all cases, and simulates only those whose constants have changed."""
 
-    def __init__(self, cases: Sequence[Case], base: NcclConstants) -> None:
+    def __init__(self, cases: Sequence[FitCase], base: NcclConstants) -> None:
         self._cases, self._base = cases, base
         self._names = [case.names for case in cases]
         self._reruns = [case.rerun for case in cases]
@@ -167,7 +167,7 @@ class Predictor:
 
 
 def fit_nccl(
-    cases: Sequence[Case], base: NcclConstants, inlier: float = INLIER
+    cases: Sequence[FitCase], base: NcclConstants, inlier: float = INLIER
 ) -> tuple[NcclConstants, Fit]:
     """The constants for which predictions come nearest to the cases, and the fit.
 
@@ -182,7 +182,7 @@ def fit_nccl(
     return with_values(base, fit.values), fit
 
 
-def _untold(cases: Sequence[Case]) -> tuple[str, ...]:
+def _untold(cases: Sequence[FitCase]) -> tuple[str, ...]:
     """Constants that cases of several sites cannot tell from others, which differ between hosts:
     what a process takes for each GPU, if all have equally many.
     """
@@ -204,7 +204,7 @@ def sample(values: Sequence[T], most: int) -> list[T]:
     return [values[i] for i in sorted(set(steps.round().astype(int).tolist()))]
 
 
-def fit_machine(cases: Sequence[Case]) -> tuple[NcclConstants, Fit]:
+def fit_machine(cases: Sequence[FitCase]) -> tuple[NcclConstants, Fit]:
     """Return a machine's constants and the fit, with its generation's constants as the prior."""
     base = cases[0].setup.constants.nccl
     off = np.log([case.predict(base) / case.seconds for case in cases])
@@ -213,7 +213,7 @@ def fit_machine(cases: Sequence[Case]) -> tuple[NcclConstants, Fit]:
     return fit_nccl(cases, base, _ANY if len(cases) < _FEW else INLIER)
 
 
-def _count_gpus(cases: Sequence[Case]) -> dict[str, tuple[int, ...]]:
+def _count_gpus(cases: Sequence[FitCase]) -> dict[str, tuple[int, ...]]:
     """The collectives of the cases, and on how many GPUs."""
     found: dict[str, tuple[int, ...]] = {}
     for case in cases:
@@ -223,11 +223,11 @@ def _count_gpus(cases: Sequence[Case]) -> dict[str, tuple[int, ...]]:
 
 
 def left_out_residuals(
-    cases: Sequence[Case],
+    cases: Sequence[FitCase],
     base: NcclConstants,
     fitted: NcclConstants,
     names: Sequence[str],
-    held: Sequence[Case] = (),
+    held: Sequence[FitCase] = (),
 ) -> Floats:
     """log(predicted / measured) of each case by constants that were fitted without its group.
 

@@ -32,12 +32,12 @@ from simreduce.study.capacity.flips import (
 )
 from simreduce.study.capacity.options import Option, classes_of, pieces
 from simreduce.study.capacity.prices import ENERGY, period_of
-from simreduce.study.capacity.question import Question
+from simreduce.study.capacity.question import CapacityQuestion
 from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
 from simreduce.study.capacity.words import plain, product
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
 from simreduce.study.sweep.columns import MESH
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.mesh.simulate import WAITS
 from simreduce.training.step import NOT_COUNTED, Activations
 
@@ -47,7 +47,7 @@ Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimePart:
     """A share of the time of the run: `compute`, `exposed communication` and so on."""
 
     name: str
@@ -82,7 +82,7 @@ class Ranked(Generic[P]):
     stopped.
     """
 
-    question: Question
+    question: CapacityQuestion
     offers: tuple[P, ...]
     ranked: tuple[P, ...]
     refused: tuple[tuple[str, str], ...]
@@ -138,7 +138,7 @@ class Ranked(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Ranked[Offer]):
+class CapacityAnswer(Ranked[Offer]):
     """The answer for a training step.
 
     `frontier` holds offers that none beats in both cost and time. `at_rates` has the choice at
@@ -175,7 +175,7 @@ def cell_of(option: Option, folder: str) -> Cell:
     return make_cell(STEP, document, folder)
 
 
-def plan_of(question: Question) -> list[Planned]:
+def plan_of(question: CapacityQuestion) -> list[Planned]:
     """Every option as a place of a sweep, by the parts of its key."""
     return [
         Planned(
@@ -187,7 +187,9 @@ def plan_of(question: Question) -> list[Planned]:
     ]
 
 
-def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) -> Answer:
+def answer(
+    question: CapacityQuestion, evaluate: Evaluate, *, sensitivity: bool = True
+) -> CapacityAnswer:
     """Evaluate every option and choose.
 
     `sensitivity` also looks for the values at which the choice changes, which takes further
@@ -226,14 +228,14 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
         differ = ("nodes", "batch") if question.global_batch else ("nodes",)
         far = within_target(candidates, target.efficiency, differ)
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
-    return Answer(
+    return CapacityAnswer(
         question, tuple(offers), tuple(ranked), tuple(refused), waiting,
         notes_on(question, offers), tuple(frontier(offers)), tuple(far), tuple(flips), tuple(at),
         sensitivity, tuple(lost),
     )  # fmt: skip
 
 
-def _at_rates(question: Question, option: Option, chosen: Offer) -> list[AtRate]:
+def _at_rates(question: CapacityQuestion, option: Option, chosen: Offer) -> list[AtRate]:
     """The choice at other rates of computing, slowest first; none if its rate is not assumed."""
     step = option.scenario["step"]
     if "rate" not in step:
@@ -248,7 +250,7 @@ def _at_rates(question: Question, option: Option, chosen: Offer) -> list[AtRate]
     return sorted(found, key=lambda each: each.factor)
 
 
-def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
+def candidate_of(question: CapacityQuestion, option: Option, row: Figures) -> Candidate:
     """The candidate of an option whose step was simulated."""
     step, compute = row.seconds or 0.0, row.compute or 0.0
     slow = 1.0
@@ -272,19 +274,21 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
     )
 
 
-def quantities_of(question: Question, option: Option) -> dict[str, float]:
+def quantities_of(question: CapacityQuestion, option: Option) -> dict[str, float]:
     """How much of each price an option pays for. InputError if it cannot be built."""
     counted = any(name.startswith("networks.") for name in question.prices.items)
     return question.prices.quantities(pieces(option, question.folder, counted=counted))
 
 
-def fit_of(option: Option, row: Figures) -> Fit:
+def fit_of(option: Option, row: Figures) -> MemoryFit:
     """What a GPU holds in an option's step, and its memory."""
     found = Activations(row.activations or 0, row.activations_source or NOT_COUNTED)
-    return Fit(row.memory or 0, option.memory, found)
+    return MemoryFit(row.memory or 0, option.memory, found)
 
 
-def _candidate(question: Question, option: Option, row: Figures | None) -> Candidate | str | None:
+def _candidate(
+    question: CapacityQuestion, option: Option, row: Figures | None
+) -> Candidate | str | None:
     """The candidate, or why the option is none; None if that is not known."""
     if row is None:
         return None
@@ -301,7 +305,7 @@ def _candidate(question: Question, option: Option, row: Figures | None) -> Candi
         return "; ".join(error.problems)
 
 
-def parts(chosen: Candidate) -> list[Part]:
+def parts(chosen: Candidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
     rest = chosen.simulated - chosen.compute - chosen.exposed
     row = chosen.row
@@ -322,14 +326,16 @@ def parts(chosen: Candidate) -> list[Part]:
         "stragglers": chosen.step - chosen.simulated,
     }
     found = [
-        Part(name, each / chosen.step * chosen.goodput) for name, each in seconds.items() if each
+        TimePart(name, each / chosen.step * chosen.goodput)
+        for name, each in seconds.items()
+        if each
     ]
     if chosen.goodput < 1.0:
-        found.append(Part("failures and checkpoints", 1.0 - chosen.goodput))
+        found.append(TimePart("failures and checkpoints", 1.0 - chosen.goodput))
     return sorted(found, key=lambda part: -part.share)
 
 
-def _failure_flips(question: Question, candidates: Sequence[Candidate]) -> list[Assumption]:
+def _failure_flips(question: CapacityQuestion, candidates: Sequence[Candidate]) -> list[Assumption]:
     failures = question.failures
     if failures is None:
         return []
@@ -350,7 +356,7 @@ def _failure_flips(question: Question, candidates: Sequence[Candidate]) -> list[
 
 
 def _rate_flips(
-    question: Question,
+    question: CapacityQuestion,
     candidates: Sequence[Candidate],
     by_key: Mapping[Configuration, Option],
     evaluate: Evaluate,
@@ -379,7 +385,7 @@ def _rate_flips(
 
 
 def _simulate(
-    question: Question, evaluate: Evaluate, options: Sequence[Option]
+    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[Option]
 ) -> list[Candidate | str | None]:
     """The candidates of options."""
     rows = evaluate([cell_of(option, question.folder) for option in options])
@@ -387,7 +393,7 @@ def _simulate(
 
 
 def notes_on(
-    question: Question, offers: Sequence[Offer] | Sequence[CopiesOffer]
+    question: CapacityQuestion, offers: Sequence[Offer] | Sequence[CopiesOffer]
 ) -> tuple[str, ...]:
     """Return notes on the prices for the reader."""
     prices = question.prices
@@ -410,4 +416,13 @@ def notes_on(
     return (*notes, *filter(None, dict.fromkeys(each.candidate.row.nominal for each in offers)))
 
 
-__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "fit_of", "parts", "plan_of"]
+__all__ = [
+    "CapacityAnswer",
+    "TimePart",
+    "answer",
+    "candidate_of",
+    "cell_of",
+    "fit_of",
+    "parts",
+    "plan_of",
+]

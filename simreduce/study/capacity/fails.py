@@ -13,7 +13,7 @@ from pathlib import Path
 
 from simreduce.study.capacity.choose import Candidate, Offer, offer
 from simreduce.study.capacity.options import Option
-from simreduce.study.capacity.question import Question
+from simreduce.study.capacity.question import CapacityQuestion
 from simreduce.study.scenario import beside
 from simreduce.topology import load_topology
 from simreduce.topology.failing import distinct, members
@@ -48,7 +48,7 @@ class Failure:
 
 
 def failures(
-    question: Question, option: Option, chosen: Candidate, simulate: Simulate
+    question: CapacityQuestion, option: Option, chosen: Candidate, simulate: Simulate
 ) -> list[Failure]:
     """For each class that the question names, the worst failure. What was stopped is left out."""
     text = beside(Path(question.folder, "-"), str(option.scenario["topology"]))
@@ -72,7 +72,7 @@ def failures(
 
 
 def _failure(
-    question: Question, bare: Failure, chosen: Candidate, found: Candidate | str
+    question: CapacityQuestion, bare: Failure, chosen: Candidate, found: Candidate | str
 ) -> Failure:
     """What a part leaves."""
     if isinstance(found, str):

@@ -14,9 +14,9 @@ from simreduce.files.formats import (
     LINE,
     Faults,
     Field,
+    FieldValues,
     Format,
     OneOrMore,
-    Values,
     choice,
     whole,
 )
@@ -31,7 +31,7 @@ from simreduce.topology import Topology, load_topology
 from simreduce.topology.classes import networks
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import StepQuestion, parse_step
-from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.memory import MemoryFit, device_memory, least_memory
 from simreduce.training.mesh.question import AUTO, parse_mesh
 from simreduce.training.mesh.ways import Mesh, fill, read_mesh
 from simreduce.training.question import MOST_SAMPLES
@@ -56,7 +56,7 @@ def check_step(step: object, faults: Faults, path: str) -> None:
             faults.add(f"{path}.{key}", f"write it in options, as {_OF_OPTIONS[key]}")
 
 
-def _one_of_them(values: Values, faults: Faults, path: str) -> None:
+def _one_of_them(values: FieldValues, faults: Faults, path: str) -> None:
     check_step(values["step"], faults, f"{path}.step")
 
 
@@ -111,7 +111,7 @@ class Option:
 
 def expand(
     group: int,
-    table: Values,
+    table: FieldValues,
     common: Mapping[str, Any],
     step: object,
     global_batch: int | None,
@@ -188,7 +188,7 @@ def expand(
 
 
 def expand_jobs(
-    group: int, table: Values, document: Mapping[str, Any], slowdown: float, folder: str,
+    group: int, table: FieldValues, document: Mapping[str, Any], slowdown: float, folder: str,
     faults: Faults,
 ) -> Iterator[Option]:  # fmt: skip
     """The options of one table for copies of the jobs of a document."""
@@ -207,7 +207,7 @@ def expand_jobs(
             yield Option(group, key, nodes, devices, asked, slowdown=slowdown)
 
 
-def _check_networks(at: str, table: Values, faults: Faults) -> None:
+def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
     """Note networks and classes of links that do not exist."""
     for i, text in enumerate(table["network"]):
         _FABRIC.take(text.partition(",")[0].strip(), faults, f"{at}.network[{i}]")
@@ -215,7 +215,7 @@ def _check_networks(at: str, table: Values, faults: Faults) -> None:
         choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
 
 
-def _box(at: str, table: Values, machine: str, near: str, faults: Faults) -> Topology | None:
+def _box(at: str, table: FieldValues, machine: str, near: str, faults: Faults) -> Topology | None:
     """One machine, whose file is `near`; None with a fault. A fault too if several must be one."""
     box = faults.attempt(f"{at}.machine", _load, near)
     if box is not None and max(table["nodes"]) > 1 and not is_single(near):
@@ -224,7 +224,7 @@ def _box(at: str, table: Values, machine: str, near: str, faults: Faults) -> Top
     return box
 
 
-def _clusters(table: Values, machine: str, near: str) -> Iterator[tuple[int, str, str]]:
+def _clusters(table: FieldValues, machine: str, near: str) -> Iterator[tuple[int, str, str]]:
     """How many machines there are, the network that joins them ("" for one) and the text of all."""
     first = table["network"][0], table["nic"][0]
     for nodes, network, nic in itertools.product(table["nodes"], table["network"], table["nic"]):
@@ -265,13 +265,13 @@ def _fitting(
     samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
     activations = question.activations.rescale(question.job.batch, samples)
     needs = least_memory(method, model, sharding, ranks, activations)
-    fit = Fit(needs.peak, option.memory, activations)
+    fit = MemoryFit(needs.peak, option.memory, activations)
     return replace(option, refused=f"a GPU {fit.words}") if fit.fits is False else option
 
 
 def _product(
     group: int,
-    table: Values,
+    table: FieldValues,
     common: Mapping[str, Any],
     step: Mapping[str, Any],
     named: tuple[str, str],

@@ -22,12 +22,12 @@ from simreduce.files.formats import (
     TEXT,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     MapOf,
     Scalar,
     TableOf,
-    Values,
     number,
 )
 from simreduce.files.textfiles import exists, parse_toml, read_text
@@ -62,7 +62,7 @@ _ABOUT = (
 )  # fmt: skip
 
 
-def _has_price(values: Values, faults: Faults, path: str) -> None:
+def _has_price(values: FieldValues, faults: Faults, path: str) -> None:
     if not any(key in values.given for key in ("node", "port", "cable")):
         faults.add(path, "give a price per node, port or cable")
 
@@ -276,7 +276,7 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     lifetime = values["lifetime"] or _LIFETIME
     place = f"{path}." if path else ""
 
-    def add(name: str, price: Money | None, of: Values | None) -> None:
+    def add(name: str, price: Money | None, of: FieldValues | None) -> None:
         if price is None:
             return
         currencies.setdefault(price.currency, name)
@@ -312,6 +312,6 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     )  # fmt: skip
 
 
-def _drawn(tables: Mapping[str, Values] | None, overhead: float) -> dict[str, float]:
+def _drawn(tables: Mapping[str, FieldValues] | None, overhead: float) -> dict[str, float]:
     """Watts drawn from the grid, by the names of tables with a `power`."""
     return {name: overhead * each["power"] for name, each in (tables or {}).items()}

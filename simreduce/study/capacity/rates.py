@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.study.capacity.choose import Candidate, Configuration, choice
-from simreduce.study.capacity.flips import Asking, Assumption, Search
+from simreduce.study.capacity.flips import Asking, Assumption, FlipSearch
 from simreduce.study.capacity.options import Option, with_rates
-from simreduce.study.capacity.question import Question
+from simreduce.study.capacity.question import CapacityQuestion
 from simreduce.study.sweep.columns import MESH
 
 SLACK = 0.005
@@ -50,7 +50,7 @@ class Rate:
 
 
 def rate_flips(
-    question: Question,
+    question: CapacityQuestion,
     candidates: Sequence[Candidate],
     rates: Sequence[Rate],
     simulate: Simulate,
@@ -65,7 +65,7 @@ def rate_flips(
     pairs = []
     for rate in rates:
         look = _Look(question, candidates, rate)
-        pair = [Search(1.0, sign, factors, question.tolerance) for sign in (-1, 1)]
+        pair = [FlipSearch(1.0, sign, factors, question.tolerance) for sign in (-1, 1)]
         pairs.append((rate, pair, [each.walk(now, look.choice) for each in pair]))
     _drive([walk for _, _, walks in pairs for walk in walks], simulate, question.patience)
     return [
@@ -99,7 +99,9 @@ def _drive(
 class _Look:
     """The choice with a rate times a factor."""
 
-    def __init__(self, question: Question, candidates: Sequence[Candidate], rate: Rate) -> None:
+    def __init__(
+        self, question: CapacityQuestion, candidates: Sequence[Candidate], rate: Rate
+    ) -> None:
         self.question, self.candidates, self.rate = question, candidates, rate
         self.options = {option.key: option for option in rate.options}
         self._bound = bound_links if rate.link else bound_compute

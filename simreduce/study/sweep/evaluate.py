@@ -21,7 +21,7 @@ from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance_text import parse_disturbance
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, StrategyError
-from simreduce.files.formats import PLACES, Faults, Values
+from simreduce.files.formats import PLACES, Faults, FieldValues
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
@@ -43,8 +43,8 @@ from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, Lost
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import (
     DIVIDED,
+    BenchCalls,
     BenchRow,
-    Calls,
     Machines,
     algbw,
     busbw,
@@ -104,7 +104,7 @@ def _reduction(
     )  # fmt: skip
 
 
-def _read_bench(document: object) -> Values:
+def _read_bench(document: object) -> FieldValues:
     faults = Faults()
     found = BENCH_DOCUMENT.read(document, faults)
     faults.raise_any()
@@ -156,7 +156,7 @@ def _machines(document: str, folder: str) -> Machines:
     )
     return Machines(
         setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,
-        eager=True, calls=Calls.by_threads(
+        eager=True, calls=BenchCalls.by_threads(
             values["nthreads"], setup.layout, values["iters"], setup.nccl.release
         ),
     )  # fmt: skip

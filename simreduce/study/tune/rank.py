@@ -10,7 +10,7 @@ from math import inf
 from simreduce import units
 from simreduce.computing.watching import Watch, time_left, unwatched
 from simreduce.engine import AtLeast, Use
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Settings, as_typed, settings
@@ -25,7 +25,7 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.study import TIED, Limit, collect, study
 from simreduce.study.tune.candidates import by_promise, candidates_of
 from simreduce.study.tune.plan_cache import PlanCache
-from simreduce.study.tune.simulate import Run, simulate_within
+from simreduce.study.tune.simulate import PredictedPlan, simulate_within
 
 FIRST = 10
 """Rows of a ranking that are always simulated."""
@@ -187,7 +187,7 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
             return frameworks.typed_files(name, row.settings)
         return frameworks.files_of(name, scenario.without_step(), row.strategy)
 
-    def calls(option: Option) -> list[Call] | None:
+    def calls(option: Option) -> list[NcclCall] | None:
         found = frameworks.calls_of(scenario, option.row.strategy)
         return found and scaled(found, option.seconds)
 
@@ -232,7 +232,7 @@ def rank(
     strategies = given or sorted(listed, key=lambda s: s.packing == "none")
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        found = Limits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
+        found = RankingLimits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
         return lambda place: found.of(strategies[place])
 
     promise = by_promise(strategies, scenario)
@@ -305,7 +305,7 @@ def find_moved(scenario: Scenario, strategy: Strategy, seconds: float) -> float 
     return None if moved is None else moved / times
 
 
-class Limits:
+class RankingLimits:
     """Up to how many seconds a strategy may matter, by candidates that are known."""
 
     def __init__(self, scenario: Scenario, found: Sequence[Candidate]) -> None:
@@ -372,10 +372,12 @@ def evaluate(
     """
     question, cache = ask(scenario, strategy), cache or PlanCache()
     run = simulate_within(question, limit, cache)
-    return _candidate(scenario, question.setup, run, cache) if isinstance(run, Run) else run
+    return (
+        _candidate(scenario, question.setup, run, cache) if isinstance(run, PredictedPlan) else run
+    )
 
 
-def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> Candidate:
+def _candidate(scenario: Scenario, setup: Setup, run: PredictedPlan, cache: PlanCache) -> Candidate:
     (strategy, plan, result), times = run, scenario.repeat
     same = scenario.faithful or not has_quirks(strategy)
     theirs = plan if same else _upstream(scenario, strategy, cache)

@@ -37,7 +37,7 @@ from simreduce.topology.routing.route import (
     whole_route,
 )
 from simreduce.topology.routing.rule import CutNetwork
-from simreduce.topology.routing.search import Path, Search
+from simreduce.topology.routing.search import Path, PathSearch
 from simreduce.topology.routing.spread import Spreader, hash_ends, may_have_equal_paths
 from simreduce.topology.routing.staging import Staging
 from simreduce.topology.routing.switching import FIRST, HASHED, SPLIT, Switching
@@ -69,7 +69,7 @@ class Router:
         self.rule, self.switching, self.cut = rule, switching, cut
         self.index = {name: place for place, name in enumerate(nodes)}
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
-        self._search = Search(nodes, links)
+        self._search = PathSearch(nodes, links)
         self._rails = Rails(self._search)
         self._staging = Staging(self._search, self.path)
         self._machines = rule if isinstance(rule, EqualMachines) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from simreduce.engine.calibrate.sure import Call as NcclCall
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.plan.channels import ENGINE, count_blocks
@@ -19,7 +19,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.mesh.experts import reached
 from simreduce.training.mesh.job import NCCL
-from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, Call
+from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall
 from simreduce.training.mesh.ways import CP, DP, EP, ETP, PP, TP, Mesh
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
@@ -91,7 +91,7 @@ class Costs:
         found = {rank: i for i, task in enumerate(tasks) for rank in task}
         return [found[rank] for rank in range(self.mesh.ranks)]
 
-    def of(self, call: Call, stage: int) -> Cost:
+    def of(self, call: MeshCall, stage: int) -> Cost:
         """One call of the ranks of a stage."""
         nbytes = _leading(call.nbytes)
         key = call.axis, call.collective, nbytes, stage, call.spread, call.by

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import simpy
 
-from simreduce.engine.calibrate.sure import Call as NcclCall
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, Node
 from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.costs import ENDS, Cost, Costs
 from simreduce.training.mesh.held import Held, held_by
 from simreduce.training.mesh.job import NCCL, MeshJob
-from simreduce.training.mesh.parts import ALL_REDUCE, Call
+from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
 from simreduce.training.mesh.passes import Passes
 from simreduce.training.mesh.pipeline import (
     BACKWARD,
@@ -99,7 +99,7 @@ def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
             ends = tuple(places[rank] for rank in group) if node.lane == ENDS else ()
             sums = (node.lane, node.collective) == (TP, ALL_REDUCE)
             by = job.tensor_all_reduce if sums else NCCL
-            call = Call(node.lane, node.collective, node.nbytes, spread=ends, by=by)
+            call = MeshCall(node.lane, node.collective, node.nbytes, spread=ends, by=by)
             return costs.of(call, places.get(group[0], 0))
         return costs.send(node.nbytes, places[group[0]], places[group[1]])
 

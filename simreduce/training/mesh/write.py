@@ -55,7 +55,7 @@ from simreduce.training.mesh.parts import (
     REDUCE_SCATTER,
     RING,
     WIDTH,
-    Call,
+    MeshCall,
 )
 from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, Pass, Passes
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
@@ -216,13 +216,13 @@ class _Writer:
         for call in shown[1:]:
             self._call(rank, call, name)
 
-    def _call(self, rank: _Rank, call: Call, name: str, after: Sequence[int] = ()) -> None:
+    def _call(self, rank: _Rank, call: MeshCall, name: str, after: Sequence[int] = ()) -> None:
         """A call between kernels."""
         facts = self._facts(rank, call, name)
         for _ in range(call.times):
             rank.add(LANE, after, **facts)
 
-    def _beside(self, rank: _Rank, call: Call, name: str, after: Sequence[int]) -> list[int]:
+    def _beside(self, rank: _Rank, call: MeshCall, name: str, after: Sequence[int]) -> list[int]:
         """A call beside kernels; round a ring, each sends to the next and hears from another."""
         facts, found = self._facts(rank, call, name), list[int]()
         for _ in range(call.times):
@@ -239,7 +239,7 @@ class _Writer:
             ]  # fmt: skip
         return found
 
-    def _facts(self, rank: _Rank, call: Call, name: str) -> dict[str, Any]:
+    def _facts(self, rank: _Rank, call: MeshCall, name: str) -> dict[str, Any]:
         kind = ALL_TO_ALL if call.collective == DISPATCH else call.collective
         return {
             "name": f"{kind} {name}", "kind": COLLECTIVE, "collective": kind,

@@ -45,7 +45,7 @@ class DelayRuns:
         self._rules = _rules(job)
         self._until = np.array([job.death(w) for w in range(job.workers)])
 
-    def run(self, repetition: int, *, log: bool = False) -> Outcome:
+    def run(self, repetition: int, *, log: bool = False) -> RunOutcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""
         job = self.job
         while True:
@@ -106,7 +106,7 @@ MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_REQUEST, REQUESTS = range(6)
 """Indices of `State.cursor`: updates made, variables left to update in this round, the queue."""
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """The record of a run; the last three are empty without a log."""
 
     update: Floats  # when update u + 1 was made
@@ -153,16 +153,16 @@ def _state(job: ReplicasJob, updates: int, until: Floats) -> State:
     )  # fmt: skip
 
 
-def _outcome(job: ReplicasJob, updates: int, steps: int) -> Outcome:
+def _outcome(job: ReplicasJob, updates: int, steps: int) -> RunOutcome:
     """Nothing so far; room for a log of so many steps."""
     shape = (job.workers, steps, job.variables)
-    return Outcome(
+    return RunOutcome(
         np.full(updates, np.nan), np.zeros(updates, np.int64), np.zeros(2, np.int64),
         np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
     )  # fmt: skip
 
 
-def loop(rules: Rules, state: State, out: Outcome) -> int:
+def loop(rules: Rules, state: State, out: RunOutcome) -> int:
     """Run until every update is made or nothing is pending. The number of updates; -1 if a worker
     needs more steps than `rules.compute` has.
     """
@@ -215,7 +215,7 @@ def start(rules: Rules, state: State) -> None:
         winner[node] = a if due[a] <= due[b] else b
 
 
-def arrive(rules: Rules, state: State, out: Outcome, w: int, now: float) -> None:
+def arrive(rules: Rules, state: State, out: RunOutcome, w: int, now: float) -> None:
     """The next gradient of worker w is at its accumulator."""
     if now >= state.until[w]:
         return
@@ -253,7 +253,7 @@ def take(rules: Rules, state: State, v: int, now: float) -> None:
         schedule(state, len(rules.pull), state.synced[0])
 
 
-def sync(rules: Rules, state: State, out: Outcome, now: float) -> bool:
+def sync(rules: Rules, state: State, out: RunOutcome, now: float) -> bool:
     """The global step goes up, and the chief goes on to the next round; True after the last."""
     workers, variables, made = len(rules.pull), len(rules.report), state.cursor[MADE]
     out.update[made] = now
@@ -270,7 +270,7 @@ def sync(rules: Rules, state: State, out: Outcome, now: float) -> bool:
     return False
 
 
-def come_back(rules: Rules, state: State, out: Outcome, w: int, now: float) -> bool:
+def come_back(rules: Rules, state: State, out: RunOutcome, w: int, now: float) -> bool:
     """Worker w begins a step at the global step; what it had pending is not done. The chief also
     resets accumulators and queue, and begins a round. False if w needs more steps.
     """
@@ -291,7 +291,7 @@ def come_back(rules: Rules, state: State, out: Outcome, w: int, now: float) -> b
 
 
 def begin_step(
-    rules: Rules, state: State, out: Outcome, w: int, local_step: int, now: float
+    rules: Rules, state: State, out: RunOutcome, w: int, local_step: int, now: float
 ) -> bool:
     """Worker w begins a step with this `local_step`; False if there are no times for it."""
     state.step[w] += 1
@@ -332,7 +332,7 @@ def leave_queue(state: State, w: int) -> None:
     state.cursor[REQUESTS] = others
 
 
-def hand_out(rules: Rules, state: State, out: Outcome, now: float) -> bool:
+def hand_out(rules: Rules, state: State, out: RunOutcome, now: float) -> bool:
     """Give tokens to waiting workers, first come, first served; False if one needs more steps."""
     cursor = state.cursor
     while cursor[REQUESTS] > 0:

@@ -39,7 +39,7 @@ from simreduce.training.executor import ends_of, run_nodes
 from simreduce.training.groups import DeviceGroup, group_ranks, mean_wait, slowdowns
 from simreduce.training.sharded.collectives import Key, ShardedMethod
 from simreduce.training.sharded.costs import Cost, digest_of, measure_costs
-from simreduce.training.sharded.execution import Change, write_sharded
+from simreduce.training.sharded.execution import MemoryChange, write_sharded
 from simreduce.training.sharded.exposure import exposed_by
 from simreduce.training.sharded.memory import measure_memory
 from simreduce.training.step import (
@@ -204,7 +204,7 @@ class _Run:
     def _latest(self, nodes: Sequence[int], times: Sequence[float]) -> float:
         return max((times[i] for i in nodes), default=0.0)
 
-    def _changes(self, changes: Sequence[Change]) -> list[tuple[float, int]]:
+    def _changes(self, changes: Sequence[MemoryChange]) -> list[tuple[float, int]]:
         return [
             (self._latest(each.nodes, self.begins if each.begins else self.ends), each.nbytes)
             for each in changes

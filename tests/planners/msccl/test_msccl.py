@@ -14,8 +14,8 @@ from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.msccl import (
     Algorithm,
     Block,
+    ChunkPlace,
     Gpu,
-    Place,
     Step,
     algorithm_of,
     problems_of,
@@ -101,17 +101,17 @@ def test_the_one_pass_algorithm_that_rccl_ships_is_proved():
                 steps = []
                 if peer != rank:
                     theirs = [other for other in range(ranks) if other != peer].index(rank)
-                    there = Place("s", 3 * first + part * theirs)
-                    here = Place("s", slots[peers.index(peer)])
-                    steps.append(Step("s", Place("i", first), there, part, tells=True))
-                    steps.append(Step("r", Place("i", first), here, part, tells=True))
+                    there = ChunkPlace("s", 3 * first + part * theirs)
+                    here = ChunkPlace("s", slots[peers.index(peer)])
+                    steps.append(Step("s", ChunkPlace("i", first), there, part, tells=True))
+                    steps.append(Step("r", ChunkPlace("i", first), here, part, tells=True))
                 waits = [(block_of[other, c], at) for other in peers if other != peer
                          for at in range(2)]  # fmt: skip
-                nowhere = Place("i", -1), Place("o", -1)
+                nowhere = ChunkPlace("i", -1), ChunkPlace("o", -1)
                 steps += [Step("nop", *nowhere, 0, wait) for wait in waits[:-1]]
-                total = Place("i", first + peer)
+                total = ChunkPlace("i", first + peer)
                 for i, slot in enumerate(slots):
-                    source = Place("s", slot + peer)
+                    source = ChunkPlace("s", slot + peer)
                     steps.append(Step("re", source, total, 1, None if i else waits[-1]))
                 send = -1 if peer == rank else peer
                 blocks.append(Block(send, send, c, tuple(steps)))
@@ -204,7 +204,7 @@ def _damage(draw, steps, s, chunks):
 
 
 def _place(draw, chunks):
-    return Place(draw(st.sampled_from("ios")), draw(st.integers(0, chunks - 1)))
+    return ChunkPlace(draw(st.sampled_from("ios")), draw(st.integers(0, chunks - 1)))
 
 
 def _put(steps, s, step):

@@ -11,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.planners.nccl import Settings, facts, graphs, plan, ring_orders
 from simreduce.planners.nccl.box import NVL, SYS
-from simreduce.planners.nccl.channel_search import Search
+from simreduce.planners.nccl.channel_search import ChannelSearch
 from simreduce.planners.nccl.orders import fill
 from simreduce.planners.nccl.tables import ladder
-from simreduce.planners.nccl.walks import Limits, Task
+from simreduce.planners.nccl.walks import PathLimits, Task
 from simreduce.topology import Topology, load_topology, shipped
 from simreduce.topology.importers import read_nccl_graphs
 
@@ -248,7 +248,10 @@ def test_the_system_line():
     """maxBw and totalBw of NVIDIA/nccl issue 1499, four A100 with four links for each pair."""
     known = facts(load_topology("a100-mesh-4"))
 
-    assert (80.0, 240.0) == (Search(known, known.boxes[0], Settings()).reach, known.boxes[0].total)
+    assert (80.0, 240.0) == (
+        ChannelSearch(known, known.boxes[0], Settings()).reach,
+        known.boxes[0].total,
+    )
 
 
 SHIPPED = [
@@ -265,7 +268,7 @@ def test_channels_of_every_speed_fit_and_slower_ones_are_no_fewer(name):
     intel = known.vendor == "Intel"
     counts = []
     for speed in ladder(known.capability, known.nodes, (2, 30)):
-        limits = Limits(SYS, SYS, cross=False)
+        limits = PathLimits(SYS, SYS, cross=False)
         task = Task(box, speed, ring=True, limits=limits, several=several, intel=intel)
         orders = fill(task, 1, 32)
         counts.append(len(orders))

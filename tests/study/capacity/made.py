@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from hypothesis import strategies as st
 
-from simreduce.study.capacity.choose import Candidate, Configuration, Target
+from simreduce.study.capacity.choose import Candidate, CapacityTarget, Configuration
 from simreduce.study.capacity.prices import Item, PriceList
 
 NAMES = ("machines.a.price", "machines.b.price", "energy")
@@ -41,7 +41,7 @@ _AMOUNT = st.floats(0.01, 100.0).map(lambda value: round(value, 3))
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[list[Candidate], PriceList, Target]:
+def situations(draw: st.DrawFn) -> tuple[list[Candidate], PriceList, CapacityTarget]:
     """Some candidates that pay for some of three items, prices, and a target that some may meet."""
     count = draw(st.integers(1, 7))
     candidates = [
@@ -58,7 +58,7 @@ def situations(draw: st.DrawFn) -> tuple[list[Candidate], PriceList, Target]:
     ]
     prices = price_list(**{name: draw(_AMOUNT) for name in NAMES})
     optional = st.none() | _AMOUNT
-    target = Target(
+    target = CapacityTarget(
         samples=3600.0,
         step_time=draw(optional),
         efficiency=draw(st.none() | st.sampled_from([0.2, 0.45, 0.5])),

@@ -14,7 +14,7 @@ from simreduce.study.outcome import Refused
 from simreduce.study.sweep.cells import Cell
 from simreduce.study.sweep.columns import TOO_LARGE, Figures, Lost, row_of
 from simreduce.study.sweep.evaluate import evaluate, forget
-from simreduce.study.sweep.store import Answer
+from simreduce.study.sweep.store import CellAnswer
 
 MEMORY = "SIMREDUCE_MEMORY"
 """The variable by which a process knows how much memory a plan may take."""
@@ -37,7 +37,7 @@ class Engine(Protocol):
     memory: int
     """Bytes that a worker may take."""
 
-    def run(self, cells: Sequence[Cell]) -> Generator[list[Answer], None, None]:
+    def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answer of each cell, in any order, all that are there at once.
 
         EngineGone if the workers are lost.
@@ -139,13 +139,13 @@ class Here(Engine):
     def __init__(self, memory: int) -> None:
         self.memory = memory
 
-    def run(self, cells: Sequence[Cell]) -> Generator[list[Answer], None, None]:
+    def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answers."""
         before = os.environ.get(MEMORY)
         limit_plans(self.memory)
         try:
             for cell in sorted(cells, key=lambda cell: cell.machine):
-                yield [Answer(cell, *evaluate_timed(cell), self.memory)]
+                yield [CellAnswer(cell, *evaluate_timed(cell), self.memory)]
         finally:
             os.environ.pop(MEMORY)
             if before is not None:

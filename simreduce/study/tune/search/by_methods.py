@@ -42,7 +42,7 @@ from simreduce.study.tune.search.step_calls import decisions, make_rules, needed
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.groups import slowest
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import (
     ShardedMethod,
     Sharding,
@@ -139,7 +139,7 @@ class ShardedSearch(Search[StepScenario]):
         least = overlap.compute + overlap.update / self.scenario.setup.layout.n
         return least, least
 
-    def fit(self, setting: Setting) -> Fit:
+    def fit(self, setting: Setting) -> MemoryFit:
         """The memory of a simulated step, or else the least."""
         known = self.simulated.get(setting)
         fit = least_fit(self.scenario.step, self.scenario.setup, setting)

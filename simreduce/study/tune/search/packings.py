@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
@@ -162,7 +162,9 @@ class OverlapEstimate:
             now = finish[group] = max(now, ready[group]) + busy[group]
         return ready, finish
 
-    def calls(self, packing: Packing, call: Callable[[int], Call], seconds: float) -> list[Call]:
+    def calls(
+        self, packing: Packing, call: Callable[[int], NcclCall], seconds: float
+    ) -> list[NcclCall]:
         """The calls that a time of these `seconds` hangs on, by their shares; `call` has their own
         estimates, by bytes.
         """

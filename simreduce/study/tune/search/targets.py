@@ -56,7 +56,7 @@ _ANY: Knobs = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TuneTarget:
     """A system to tune.
 
     Where NCCL runs its reductions, it has `PACKINGS`, and `half` says that it also has them in half
@@ -77,18 +77,18 @@ class Target:
     coarser: int = 0
 
 
-TARGETS: Mapping[str, Target] = {
-    "nccl": Target(named=METHODS),
-    "pytorch": Target(half=True, named=(ZERO2, ZERO3), knobs=_PYTORCH),
-    "horovod": Target(half=True),
-    "deepspeed": Target(coarser=1),
-    "jax": Target(named=(FSDP, ZERO3), coarser=1),
-    "tensorflow": Target(by_plans=True),
-    "tf_cnn_benchmarks": Target(by_plans=True, modes=True),
-    "vllm": Target(by_plans=True, trains=False),
-    "tensorrt_llm": Target(by_plans=True, trains=False),
-    "flashinfer": Target(by_plans=True, trains=False),
-    "any": Target(half=True, by_plans=True, modes=True, knobs=_ANY),
+TARGETS: Mapping[str, TuneTarget] = {
+    "nccl": TuneTarget(named=METHODS),
+    "pytorch": TuneTarget(half=True, named=(ZERO2, ZERO3), knobs=_PYTORCH),
+    "horovod": TuneTarget(half=True),
+    "deepspeed": TuneTarget(coarser=1),
+    "jax": TuneTarget(named=(FSDP, ZERO3), coarser=1),
+    "tensorflow": TuneTarget(by_plans=True),
+    "tf_cnn_benchmarks": TuneTarget(by_plans=True, modes=True),
+    "vllm": TuneTarget(by_plans=True, trains=False),
+    "tensorrt_llm": TuneTarget(by_plans=True, trains=False),
+    "flashinfer": TuneTarget(by_plans=True, trains=False),
+    "any": TuneTarget(half=True, by_plans=True, modes=True, knobs=_ANY),
 }
 
 

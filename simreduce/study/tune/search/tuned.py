@@ -14,7 +14,7 @@ from math import inf
 
 from simreduce import dtypes
 from simreduce.engine import NCCL
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.planners.packing import Fusion
 from simreduce.study.advice import Sureness, difference_error, lasting, recommend_setting
 from simreduce.study.scenario import WORTH, Scenario
@@ -22,7 +22,7 @@ from simreduce.study.tune.search.by_size import SizeRange
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap, read_packing
 from simreduce.study.tune.search.setting import Setting, reducing_scenario
 from simreduce.study.tune.search.targets import STEP
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import running_sharded, wrap
 from simreduce.training.sharded.settings import ZERO1, ZERO2
 
@@ -43,7 +43,7 @@ class Row:
 
     setting: Setting
     seconds: float
-    fit: Fit | None = None
+    fit: MemoryFit | None = None
     moved: float | None = field(default=None, kw_only=True)
 
     @property
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketTime:
     """A size of buckets in bytes and the seconds with it, everything else as in the best setting.
 
     The seconds are `exact`, or `estimated` between simulated calls, or else a lower bound.
@@ -96,7 +96,7 @@ class Tuned:
     floor: float
     base: float = 0.0
     sureness: Sureness | None = None
-    curve: tuple[Place, ...] = ()
+    curve: tuple[BucketTime, ...] = ()
     stopped: bool = False
     composed: bool = False
     unfit: int = 0
@@ -160,7 +160,7 @@ class Tuned:
         """Seconds within which a setting's difference from the best is with 80 %, if known."""
         return difference_error(self.scenario.setup, best or self.best, row, self.hanging_on)
 
-    def hanging_on(self, row: Row) -> list[Call] | None:
+    def hanging_on(self, row: Row) -> list[NcclCall] | None:
         """The calls of NCCL that the time of a setting hangs on; None if others move bytes.
 
         Sharded methods wait for all of theirs at most.

@@ -33,7 +33,7 @@ from simreduce.study.tune.search.setting import Setting, evaluate, simulating
 from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import Place, Row, Tuned
+from simreduce.study.tune.search.tuned import BucketTime, Row, Tuned
 from simreduce.training.reductions import FIXED
 from simreduce.workload import Gradient, Workload
 from tests.thorough import some
@@ -442,7 +442,7 @@ CURVES = [
 @pytest.mark.parametrize(("times", "flat", "near"), CURVES)
 def test_the_best_is_flat_as_far_as_times_stay_near_it(times, flat, near):
     best = Row(Setting("nccl"), 1e-3)
-    places = tuple(Place(i, 1e-3 * t) for i, t in enumerate(times, 1))
+    places = tuple(BucketTime(i, 1e-3 * t) for i, t in enumerate(times, 1))
     found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
 
     assert found.flat == flat
@@ -461,7 +461,7 @@ SHAPES = [
 @pytest.mark.parametrize(("times", "shape"), SHAPES)
 def test_the_best_is_sharp_only_where_sizes_near_it_are_known_to_be_slower(times, shape):
     best = Row(Setting("nccl"), 1e-3)
-    places = tuple(Place(size, 1e-3 * time) for size, time in times.items())
+    places = tuple(BucketTime(size, 1e-3 * time) for size, time in times.items())
     found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
 
     assert found.shape == shape
@@ -469,7 +469,7 @@ def test_the_best_is_sharp_only_where_sizes_near_it_are_known_to_be_slower(times
 
 def test_what_was_not_simulated_says_nothing_of_how_flat_the_best_is():
     best = Row(Setting("nccl"), 1e-3)
-    places = (Place(1, 0.8e-3, exact=False), Place(2, 1e-3), Place(3, 2e-3))
+    places = (BucketTime(1, 0.8e-3, exact=False), BucketTime(2, 1e-3), BucketTime(3, 2e-3))
     found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
 
     assert found.flat is None
