@@ -180,8 +180,8 @@ class _Ranked(Answer):
         return _name_models((c.runtime for c in self.candidates), self.scenario.setup)
 
 
-class Ranking(_Ranked, rank.Ranking):
-    """Strategies in order: a `tune.rank.Ranking` that shows itself."""
+class Ranking(_Ranked, rank.StrategyRanking):
+    """Strategies in order: a `tune.rank.StrategyRanking` that shows itself."""
 
     __slots__ = ()
 
@@ -212,8 +212,8 @@ class Ranking(_Ranked, rank.Ranking):
         return replace(self, candidates=self.candidates[:_DRAWN]).plot()
 
 
-class StepRanking(_Ranked, steps.StepRanking):
-    """Methods by the training step around them: a `tune.steps.StepRanking` that shows itself."""
+class StepRanking(_Ranked, steps.MethodRanking):
+    """Methods by the training step around them: a `tune.steps.MethodRanking` that shows itself."""
 
     __slots__ = ()
 

@@ -277,7 +277,7 @@ def run_sweep(
     plan = spec.plan()
     with sweeps.Store.open(read_text(db, "the name of a database"), write=True) as store:
         begun = store.begin(spec.title, spec.document, plan)
-        with sweeps.Runner(store, workers=workers if workers > 1 else 0) as runner:
+        with sweeps.CellRunner(store, workers=workers if workers > 1 else 0) as runner:
             for _ in runner.run(runner.missing(p.cell for p in plan if p.cell)):
                 pass
         return answers.SweepRows(begun, str(db), tuple(store.table(begun.id)))

@@ -52,12 +52,12 @@ from simreduce.planners.layouts import OPEN, Layout, layout as layout_of
 from simreduce.planners.nccl import (
     DEFAULTS,
     Facts,
-    Settings,
+    NcclSettings,
     facts,
     is_measured,
     nominal_text,
 )
-from simreduce.planners.nccl.choice import Plan as NcclPlan, choose, plan as nccl_plan
+from simreduce.planners.nccl.choice import NcclPlan, choose, plan as nccl_plan
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
@@ -95,7 +95,7 @@ class Setup(Simulator):
     """
 
     part: Layout | None = None
-    nccl: Settings = DEFAULTS
+    nccl: NcclSettings = DEFAULTS
     call_cost: float = 0.0
 
     def __init__(
@@ -105,7 +105,7 @@ class Setup(Simulator):
         calibration: Calibration | Text = NOMINAL,
         disturbance: Disturbance = CALM,
         part: Layout | None = None,
-        nccl: Settings = DEFAULTS,
+        nccl: NcclSettings = DEFAULTS,
         call_cost: float = 0.0,
     ) -> None:
         found = read_machine(machine)
@@ -120,7 +120,7 @@ class Setup(Simulator):
             "calibration": read_calibration(calibration),
             "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
             "part": part,
-            "nccl": expect(nccl, Settings, "NCCL's Settings"),
+            "nccl": expect(nccl, NcclSettings, "NCCL's Settings"),
             "call_cost": call_cost,
         }
         for name, value in values.items():
@@ -435,7 +435,7 @@ class Setup(Simulator):
         calibration: Calibration | Text | None = None,
         disturbance: Disturbance | None = None,
         part: Layout | EllipsisType | None = ...,
-        nccl: Settings | None = None,
+        nccl: NcclSettings | None = None,
         call_cost: float | None = None,
     ) -> Setup:
         """The same setup with other values.

@@ -42,7 +42,7 @@ from simreduce.files.tables import (
     percent,
     signed_percent,
 )
-from simreduce.report.plots import Compared, Plot, draw_multiples
+from simreduce.report.plots import ComparedBandwidth, Plot, draw_multiples
 from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
     DIVERSE,
@@ -349,21 +349,21 @@ ACCURACY = Document(
     Key("complete", FLAG, "False if the command was stopped and tables are missing."),
     command="accuracy nccl",
 )  # fmt: skip
-"""Of a `AccuracyComparison`."""
+"""Of an `AccuracyComparison`."""
 
 
 def draw_points(points: Sequence[Point], calibration: str) -> Plot:
     """Busbw over size: a panel for each machine, and a colour for each table; `calibration` names
     the constants of the predictions.
     """
-    panels: defaultdict[str, defaultdict[str, list[Compared]]] = defaultdict(
+    panels: defaultdict[str, defaultdict[str, list[ComparedBandwidth]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for point in points:
         scale = point.nbytes * point.busbw_factor
         series = f"{point.table.collective}, {units.plural(point.ranks, 'GPU')}"
         panels[point.machine][series].append(
-            Compared(
+            ComparedBandwidth(
                 point.nbytes,
                 scale / point.seconds,
                 None if point.predicted is None else scale / point.predicted,

@@ -33,14 +33,14 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, PlotPoint, draw_frontier
-from simreduce.study.capacity.answer import AtRate, CapacityAnswer, Ranked, fit_of, parts
+from simreduce.study.capacity.answer import AtRate, CapacityAnswer, RankedOptions, fit_of, parts
 from simreduce.study.capacity.choose import (
     COPY,
     COST,
     HOURLY,
     OBJECTIVES,
     TIME,
-    Candidate,
+    CapacityCandidate,
     CapacityTarget,
     Configuration,
     CopiesOffer,
@@ -90,7 +90,7 @@ def _tokens(offer: Offer, answer: CapacityAnswer) -> float | None:
     return rate * tokens if tokens and math.isfinite(rate) else None
 
 
-def mesh_of(candidate: Candidate) -> str | None:
+def mesh_of(candidate: CapacityCandidate) -> str | None:
     """The mesh that was priced; None of other steps."""
     return candidate.row.chosen if candidate.row.method == MESH else None
 
@@ -437,7 +437,7 @@ CAPACITY = Document(
     Key("notes", list_of(TEXT), "What a reader should know of prices and figures."),
     Key("complete", FLAG, "False if the command was stopped or changes were not all found."),
 )  # fmt: skip
-"""Of an `CapacityAnswer`."""
+"""Of a `CapacityAnswer`."""
 CAPACITY_JOBS = Document(
     "capacity-jobs",
     "`simreduce capacity --json` with `jobs`: the cheapest machines that hold copies of them.",
@@ -452,10 +452,10 @@ CAPACITY_JOBS = Document(
     Key("complete", FLAG, "False if the command was stopped."),
     command="capacity",
 )  # fmt: skip
-"""Of `Ranked` offers of copies."""
+"""Of `RankedOptions` offers of copies."""
 
 
-def _copies_words(answer: Ranked[CopiesOffer]) -> str:
+def _copies_words(answer: RankedOptions[CopiesOffer]) -> str:
     """What to rent or buy, how many copies it holds and what that costs; that nothing does."""
     chosen, target, prices = answer.chosen, answer.question.target, answer.question.prices
     if chosen is None:
@@ -470,7 +470,7 @@ def _copies_words(answer: Ranked[CopiesOffer]) -> str:
     return f"{what}: {fits}, {hourly}, {each} a copy; {where.row.limit}"
 
 
-def copies_text(answer: Ranked[CopiesOffer]) -> str:
+def copies_text(answer: RankedOptions[CopiesOffer]) -> str:
     """Header, the answer, and every option, the best first."""
     document = CAPACITY_JOBS.write(answer)
     offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
@@ -487,7 +487,7 @@ def copies_table(rows: Iterable[Written], document: Written, *, on: str) -> Tabl
     return _priced_table(COPIES_OFFER, rows, document, {"price": money, "a copy": money}, on)
 
 
-def copies_plot(answer: Ranked[CopiesOffer]) -> Plot:
+def copies_plot(answer: RankedOptions[CopiesOffer]) -> Plot:
     """The price of an hour and copy against that of an hour, a line for what differs in the number
     of nodes only.
     """
@@ -524,7 +524,7 @@ def capacity_text(answer: CapacityAnswer) -> str:
     return "\n".join([*lines, *_left_out(answer), "", *_choice(answer, document)])
 
 
-def _left_out(answer: Ranked[Any]) -> list[str]:
+def _left_out(answer: RankedOptions[Any]) -> list[str]:
     """What was not simulated, what is no option, and notes."""
     lines = []
     if answer.waiting:
@@ -550,7 +550,7 @@ def target_words(target: Written, currency: str) -> str:
     )
 
 
-def _header(answer: Ranked[Any]) -> list[str]:
+def _header(answer: RankedOptions[Any]) -> list[str]:
     q = answer.question
     prices, target = q.prices, q.target
     money = prices.currency
@@ -883,7 +883,7 @@ class _Names:
     the number of GPUs.
     """
 
-    def __init__(self, answer: Ranked[Any]) -> None:
+    def __init__(self, answer: RankedOptions[Any]) -> None:
         keys = [each.candidate.key for each in answer.offers]
         self._shared = {*Configuration._fields}.difference(answer.varied)
         self._shared |= {"batch"} if answer.question.global_batch else set()

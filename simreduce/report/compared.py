@@ -28,7 +28,7 @@ from simreduce.study.sweep.compare import CellChange, Comparison, Place, Winner
 _MOST = 12
 
 
-def compared_text(both: Compared) -> str:
+def compared_text(both: ComparedSweeps) -> str:
     """Both sweeps, how many answers changed and by how much, the largest changes, and winners."""
     found = both.found
     lines = tables.header(
@@ -108,7 +108,7 @@ def _percent(each: CellChange) -> str:
     return each.reason[:60] if None in each.figures else f"{each.ratio - 1.0:+.2%}"
 
 
-class Compared(NamedTuple):
+class ComparedSweeps(NamedTuple):
     """Two sweeps with the names of their files, and what changed between them."""
 
     found: Comparison
@@ -121,7 +121,7 @@ class Compared(NamedTuple):
         return [*zip(self.names, self.sweeps, strict=True)]
 
 
-def _cell_of(each: CellChange | Winner, of: Compared) -> dict[str, Any]:
+def _cell_of(each: CellChange | Winner, of: ComparedSweeps) -> dict[str, Any]:
     """The values of the keys that vary; of a winner, without the key that is chosen."""
     keys = of.found.keys
     if isinstance(each, Winner):
@@ -230,4 +230,4 @@ COMPARE = Document(
         "found.flipped",
     ),
 )
-"""Of `Compared`."""
+"""Of `ComparedSweeps`."""

@@ -23,7 +23,7 @@ from simreduce.files.formats.documents import (
     TEXT,
     Document,
     Key,
-    Kind,
+    KeyKind,
     Record,
     list_of,
     or_null,
@@ -272,7 +272,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
-def _spread(name: str, unit: Kind) -> Record:
+def _spread(name: str, unit: KeyKind) -> Record:
     return Record(
         name,
         "A mean with its 95 % interval; null without a whole repetition, or with too few.",

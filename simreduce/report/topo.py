@@ -20,7 +20,7 @@ from simreduce.files.formats.documents import (
     TEXT,
     Document,
     Key,
-    Kind,
+    KeyKind,
     Record,
     list_of,
     number_in,
@@ -154,7 +154,7 @@ class Copies(NamedTuple):
     predicted: PeerToPeer
 
 
-def _matrix_of(kind: Kind) -> Kind:
+def _matrix_of(kind: KeyKind) -> KeyKind:
     return list_of(list_of(kind))
 
 

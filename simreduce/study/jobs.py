@@ -19,7 +19,7 @@ import simpy
 from simreduce import units
 from simreduce.computing.arrays import uniform
 from simreduce.engine import Fabric
-from simreduce.engine.background import Flows, Stream, excess_messages
+from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError, escape
 from simreduce.files.formats import (
@@ -51,12 +51,12 @@ from simreduce.study.scenario import (
 )
 from simreduce.topology import load_topology
 from simreduce.topology.switch_groups import label
-from simreduce.training.executions import Node
+from simreduce.training.executions import ExecutionNode
 from simreduce.training.group_plans import GroupPlans
-from simreduce.training.jobs import Job, JobOutcome, Recorded, simulate_jobs
+from simreduce.training.jobs import Job, JobOutcome, RecordedJob, simulate_jobs
 from simreduce.training.mesh.costs import Costs, channels_of
 from simreduce.training.mesh.job import NCCL
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.sharded.question import DDP
@@ -425,18 +425,18 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
     costs = Costs(meshes.setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    execution = write_ranks(job, schedule, Passes(job, costs), _MOST_NODES)
+    execution = write_ranks(job, schedule, MeshPasses(job, costs), _MOST_NODES)
     if execution.notes:
         raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
     plans = GroupPlans(setup, "nccl")
 
-    def slows(node: Node, group: tuple[int, ...]) -> float:
+    def slows(node: ExecutionNode, group: tuple[int, ...]) -> float:
         plan = plans.of(node, group)
         return job.slows(channels_of(plan)) if plan else 0.0
 
     times = table["start"] or 0.0, table["count"] or 1
     does = f"step of {meshes.model.name}, {job.mesh.text}"
-    recorded = Recorded(execution, plans, slows)
+    recorded = RecordedJob(execution, plans, slows)
     return Job(table["name"], setup, None, None, *times, recorded), does, setup.nominal(["nccl"])
 
 
@@ -477,7 +477,7 @@ class _Streams:
     def __init__(self, source: Path, machine: Setup, faults: Faults) -> None:
         self._source, self._machine, self._faults = source, machine, faults
         at = machine.running(None)
-        self.flows = Flows(Fabric(
+        self.flows = TrafficFlows(Fabric(
             simpy.Environment(), at.topology, at.constants, at.runtime, at.disturbance, fixed=False
         ))  # fmt: skip
 

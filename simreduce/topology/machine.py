@@ -20,7 +20,7 @@ from simreduce.topology.routing.switching import DEFAULT, KEYS, Switching
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simreduce.topology.files import Document
+    from simreduce.topology.files import MergedFile
 
 _MOST = 1 << 18
 """Nodes or links of the largest machine that a file may describe."""
@@ -29,7 +29,7 @@ UNREAD = 1.0
 
 
 def build_machine(
-    document: Document, name: str, source: str, problems: Sequence[str] = ()
+    document: MergedFile, name: str, source: str, problems: Sequence[str] = ()
 ) -> Topology:
     """The topology of a document; raises `TopologyError` with every fault, `problems` found earlier
     first.
@@ -41,7 +41,7 @@ def build_machine(
 
 
 def read_machine(
-    document: Document, name: str, source: str, problems: Sequence[str] = ()
+    document: MergedFile, name: str, source: str, problems: Sequence[str] = ()
 ) -> tuple[Topology, list[str]]:
     """Read what can be read of a document, and return it with every fault."""
     faults = Faults(document.shown, document.origin)

@@ -10,7 +10,7 @@ from simreduce import dtypes
 from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup, read_strategy
 from simreduce.plan import Kind, Plan, part_for
-from simreduce.training.executions import COLLECTIVE, Node
+from simreduce.training.executions import COLLECTIVE, ExecutionNode
 from simreduce.workload import Gradient, Workload
 
 _UNIT = dtypes.SIZES[0]
@@ -40,7 +40,7 @@ class GroupPlans:
             self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
         return self.made[key]
 
-    def of(self, node: Node, group: tuple[int, ...]) -> Plan | None:
+    def of(self, node: ExecutionNode, group: tuple[int, ...]) -> Plan | None:
         """The plan of what a node moves in a group or between a pair; None if that is nothing."""
         if len(group) < 2 or not node.nbytes:
             return None

@@ -79,7 +79,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SizeAccuracy:
     """The candidates of one size.
 
     `chosen` is predicted to be the fastest, `best` is the fastest measured one. `regret` is the
@@ -119,7 +119,7 @@ class Accuracy:
 
     median_error: float
     p90_error: float
-    sizes: tuple[Size, ...]
+    sizes: tuple[SizeAccuracy, ...]
     wrong: int = 0
     drift: Drift | None = None
 
@@ -162,7 +162,7 @@ def assess(timings: Sequence[Timing], default: str = "") -> Accuracy | None:
         n: [t for t in here if t.case.algorithm != default] or here for n, here in by_size.items()
     }
     comparisons = sum(len(here) - 1 for here in ours.values())
-    sizes, parts = list[Size](), list[_Rounds]()
+    sizes, parts = list[SizeAccuracy](), list[_Rounds]()
     for nbytes, here in ours.items():
         theirs = [
             t.measured.median
@@ -190,7 +190,7 @@ def _size(
     floor: Interval | None,
     comparisons: int,
     drift: Drift | None,
-) -> Size:
+) -> SizeAccuracy:
     # The first of equal ones must not depend on the order of timings.
     timings = sorted(timings, key=lambda timing: timing.case.algorithm)
     measured = np.array([timing.measured.median for timing in timings])
@@ -215,7 +215,7 @@ def _size(
         )
         return CandidateOrder(int(kept), len(pairs))
 
-    return Size(
+    return SizeAccuracy(
         nbytes=nbytes,
         chosen=timings[chosen].case.algorithm,
         best=timings[best].case.algorithm,

@@ -27,7 +27,7 @@ from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import (
     DEFAULTS,
-    Settings,
+    NcclSettings,
     facts,
     load_conf,
     plan,
@@ -125,9 +125,9 @@ def _settings(
     version: str | None,
     conf: str | None,
     tuner: str | None,
-) -> Settings:
+) -> NcclSettings:
     """The settings of a file, overridden by the command line."""
-    base = Settings()
+    base = NcclSettings()
     if conf is not None:
         table = faults.attempt("--conf", load_conf, conf)
         own = Faults(conf)

@@ -33,7 +33,7 @@ from simreduce.study.sweep.engines import Engine, EngineGone, Processes
 from simreduce.study.sweep.engines.cluster import CLUSTERS, DaskCluster
 from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
 from simreduce.study.sweep.grid import SAMPLES, Sample, parse_scalar
-from simreduce.study.sweep.running import Runner
+from simreduce.study.sweep.running import CellRunner
 
 
 @command(
@@ -187,7 +187,7 @@ def _compute(
     store: Store, cells: Sequence[Cell], engine: Callable[[], Engine], *, retry: bool
 ) -> Generator[str, None, None]:
     """Compute what is missing: yield the digest of each stored answer, then `_ENDED`."""
-    with Runner(store, engine=engine(), retry=retry, say=say) as runner:
+    with CellRunner(store, engine=engine(), retry=retry, say=say) as runner:
         missing = runner.missing(cells)
         if known := len({cell.digest for cell in cells}) - len(missing):
             say(f"{known:,} cells have rows already")

@@ -49,7 +49,7 @@ class ChunkPlace(NamedTuple):
         return ChunkPlace(self.buffer, self.offset + chunks)
 
 
-class Action(NamedTuple):
+class StepEffects(NamedTuple):
     """The effects of a kind of step besides waiting.
 
     It may receive, read `source`, read `target`, write `target` and send.
@@ -62,16 +62,16 @@ class Action(NamedTuple):
     sends: bool = False
 
 
-KINDS: Mapping[str, Action] = {
-    "nop": Action(),
-    "s": Action(reads_source=True, sends=True),
-    "r": Action(receives=True, writes=True),
-    "rcs": Action(receives=True, writes=True, sends=True),
-    "rrs": Action(receives=True, reads_source=True, sends=True),
-    "rrc": Action(receives=True, reads_source=True, writes=True),
-    "rrcs": Action(receives=True, reads_source=True, writes=True, sends=True),
-    "cpy": Action(reads_source=True, writes=True),
-    "re": Action(reads_source=True, reads_target=True, writes=True),
+KINDS: Mapping[str, StepEffects] = {
+    "nop": StepEffects(),
+    "s": StepEffects(reads_source=True, sends=True),
+    "r": StepEffects(receives=True, writes=True),
+    "rcs": StepEffects(receives=True, writes=True, sends=True),
+    "rrs": StepEffects(receives=True, reads_source=True, sends=True),
+    "rrc": StepEffects(receives=True, reads_source=True, writes=True),
+    "rrcs": StepEffects(receives=True, reads_source=True, writes=True, sends=True),
+    "cpy": StepEffects(reads_source=True, writes=True),
+    "re": StepEffects(reads_source=True, reads_target=True, writes=True),
 }
 """Actions by kind of step.
 
@@ -93,7 +93,7 @@ class Step:
     tells: bool = False
 
     @property
-    def action(self) -> Action:
+    def action(self) -> StepEffects:
         """The effects of the step's kind."""
         return KINDS[self.kind]
 
@@ -107,7 +107,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ThreadBlock:
     """A thread block that sends to GPU `send` and receives from GPU `receive`, -1 for none."""
 
     send: int
@@ -117,17 +117,17 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class MscclGpu:
     """The chunks of each buffer, and the thread blocks by number."""
 
     inputs: int
     outputs: int
     scratch: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[ThreadBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Algorithm:
+class MscclAlgorithm:
     """The steps of every GPU for a collective of `least` to `most` bytes."""
 
     name: str
@@ -135,7 +135,7 @@ class Algorithm:
     protocol: str
     channels: int
     chunks: int
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[MscclGpu, ...]
     in_place: bool = True
     out_of_place: bool = False
     least: int = 0
@@ -147,7 +147,7 @@ class Algorithm:
         return sum(len(block.steps) for gpu in self.gpus for block in gpu.blocks)
 
 
-def xml_text(algorithm: Algorithm) -> str:
+def xml_text(algorithm: MscclAlgorithm) -> str:
     """The XML of an algorithm."""
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - loads urllib and http
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simreduce.planners.msccl.algorithm import KINDS, Block, ChunkPlace, Step
+from simreduce.planners.msccl.algorithm import KINDS, ChunkPlace, Step, ThreadBlock
 
 _NOWHERE = ChunkPlace("i", -1), ChunkPlace("o", -1)
 _FUSED = {"r": "rcs", "rrc": "rrcs"}
@@ -34,7 +34,7 @@ class Move:
         return KINDS[self.kind].sends
 
 
-def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[Block, ...]]:
+def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[ThreadBlock, ...]]:
     """The thread blocks of every GPU for its moves, given in an order in which they can run."""
     by_gpu: list[list[Move]] = [[] for _ in range(ranks)]
     for move in moves:
@@ -42,7 +42,7 @@ def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[Block, ...]]:
     return [_blocks(of_gpu) for of_gpu in by_gpu]
 
 
-def _blocks(moves: Sequence[Move]) -> tuple[Block, ...]:
+def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
     writers = _order(moves)
     keys = _assign(moves, writers)
     numbers = {key: i for i, key in enumerate(dict.fromkeys(sorted(keys.values())))}
@@ -63,7 +63,7 @@ def _blocks(moves: Sequence[Move]) -> tuple[Block, ...]:
     found = []
     for (channel, receive, send), number in numbers.items():
         steps = [step for group in fused[number] for step in _steps(group, places, told)]
-        found.append(Block(send, receive, channel, tuple(steps)))
+        found.append(ThreadBlock(send, receive, channel, tuple(steps)))
     return tuple(found)
 
 

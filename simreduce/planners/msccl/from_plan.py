@@ -19,7 +19,13 @@ import numpy as np
 
 from simreduce.errors import StrategyError
 from simreduce.plan import ZEROS, Kind, Plan
-from simreduce.planners.msccl.algorithm import MOST_COUNT, Algorithm, Block, ChunkPlace, Gpu
+from simreduce.planners.msccl.algorithm import (
+    MOST_COUNT,
+    ChunkPlace,
+    MscclAlgorithm,
+    MscclGpu,
+    ThreadBlock,
+)
 from simreduce.planners.msccl.blocks import Move, gpus_of
 from simreduce.planners.msccl.structure import limit_problems
 from simreduce.planners.msccl.values import Content, PlanChunks
@@ -29,7 +35,7 @@ _MOST_OPS = 50_000
 _NOWHERE = ChunkPlace("i", 0)
 
 
-def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> Algorithm:
+def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> MscclAlgorithm:
     """The algorithm, for calls in place, that does what a plan of one tensor does.
 
     Raises `StrategyError` with what MSCCL has no step for, or with its limits that the plan
@@ -40,7 +46,7 @@ def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> Algorithm:
     lowering.run()
     gpus = gpus_of(lowering.moves, ranks)
     channels = max((block.channel + 1 for gpu in gpus for block in gpu), default=1)
-    made = Algorithm(
+    made = MscclAlgorithm(
         name, plan.contract.collective, protocol, channels, lowering.values.chunks,
         tuple(lowering.gpu(rank, blocks) for rank, blocks in enumerate(gpus)),
     )  # fmt: skip
@@ -93,10 +99,10 @@ class _Lowering:
         self.busy: set[tuple[int, int, int]] = set()
         self.first_of_round = 0
 
-    def gpu(self, rank: int, blocks: tuple[Block, ...]) -> Gpu:
+    def gpu(self, rank: int, blocks: tuple[ThreadBlock, ...]) -> MscclGpu:
         """A GPU with the chunks that it uses."""
         chunks = {self.buffer: self.values.chunks}
-        return Gpu(chunks.get("i", 0), chunks.get("o", 0), self.scratch[rank], blocks)
+        return MscclGpu(chunks.get("i", 0), chunks.get("o", 0), self.scratch[rank], blocks)
 
     def run(self) -> None:
         """Emit the moves of all ops."""

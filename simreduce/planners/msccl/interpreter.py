@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simreduce.computing.arrays import Ints
-from simreduce.planners.msccl.algorithm import Algorithm, ChunkPlace, Step
+from simreduce.planners.msccl.algorithm import ChunkPlace, MscclAlgorithm, Step
 from simreduce.planners.msccl.structure import structure_problems
 from simreduce.units import plural
 
@@ -31,7 +31,7 @@ _GARBAGE: Sum = {(-1, -1): 1}
 """The content of a chunk that nobody has written."""
 
 
-def problems_of(algorithm: Algorithm) -> list[str]:
+def problems_of(algorithm: MscclAlgorithm) -> list[str]:
     """Return the faults of an algorithm, as sentences; none if it is proved."""
     found = structure_problems(algorithm)
     if found:
@@ -69,7 +69,7 @@ class _Thread:
 class _Run:
     """One run, with the buffers of a call in place or not."""
 
-    def __init__(self, algorithm: Algorithm, *, in_place: bool) -> None:
+    def __init__(self, algorithm: MscclAlgorithm, *, in_place: bool) -> None:
         self.algorithm, self.in_place = algorithm, in_place
         self.ranks, self.chunks = len(algorithm.gpus), algorithm.chunks
         self.found: list[str] = []

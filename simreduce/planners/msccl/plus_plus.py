@@ -17,7 +17,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simreduce.planners.msccl.algorithm import COLLECTIVES, Algorithm, ChunkPlace, Gpu, Step
+from simreduce.planners.msccl.algorithm import (
+    COLLECTIVES,
+    ChunkPlace,
+    MscclAlgorithm,
+    MscclGpu,
+    Step,
+)
 
 Connection = tuple[int, int, int]
 """Sender, receiver and channel."""
@@ -29,7 +35,7 @@ _NOP: Op = {"name": "nop"}
 _MEMORY, _PORT = "memory", "port"
 
 
-def plan_text(algorithm: Algorithm, machines: Sequence[int]) -> str:
+def plan_text(algorithm: MscclAlgorithm, machines: Sequence[int]) -> str:
     """The JSON of an algorithm for GPUs on these machines."""
     plan = _Plan(algorithm, machines)
     coll = next(theirs for theirs, ours in COLLECTIVES.items() if ours == algorithm.collective)
@@ -52,7 +58,7 @@ def plan_text(algorithm: Algorithm, machines: Sequence[int]) -> str:
 class _Plan:
     """The channels and the places of messages of all GPUs."""
 
-    def __init__(self, algorithm: Algorithm, machines: Sequence[int]) -> None:
+    def __init__(self, algorithm: MscclAlgorithm, machines: Sequence[int]) -> None:
         self.algorithm, self.machines = algorithm, machines
         self.inboxes: dict[Connection, list[tuple[int, int]]] = defaultdict(list)
         self.scratch = [gpu.scratch for gpu in algorithm.gpus]
@@ -125,7 +131,7 @@ class _Block:
         peers: Sequence[int],
     ) -> None:
         self.plan, self.rank, self.number, self.semaphores = plan, rank, number, semaphores
-        self.gpu: Gpu = plan.algorithm.gpus[rank]
+        self.gpu: MscclGpu = plan.algorithm.gpus[rank]
         self.block = self.gpu.blocks[number]
         self.out = (rank, self.block.send, self.block.channel)
         self.into = (self.block.receive, rank, self.block.channel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from simreduce.planners.nccl.box import PHB, Box, Path
+from simreduce.planners.nccl.box import PHB, Box, BoxPath
 
 _STEPS = 200
 """Steps of a walk through orders before it gives up."""
@@ -38,8 +38,8 @@ class ChannelOrder:
     gpus: tuple[int, ...]
     net_in: str | None
     net_out: str | None
-    paths: tuple[Path, ...]
-    outer: tuple[Path, ...]
+    paths: tuple[BoxPath, ...]
+    outer: tuple[BoxPath, ...]
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Task:
     failures: list[int] = field(default_factory=lambda: [0], compare=False)
     """How many of its walks have failed."""
 
-    def load(self, path: Path, *, between: bool = True) -> dict[int, float]:
+    def load(self, path: BoxPath, *, between: bool = True) -> dict[int, float]:
         """GB/s that a channel takes of every arc of a path."""
         dear = self.intel and between and path.kind == PHB
         cost = self.speed * (_HOST_COST if dear else 1.0)
         return {arc: times * cost for arc, times in Counter(path.arcs).items()}
 
-    def hop(self, u: int, v: int) -> Path | None:
+    def hop(self, u: int, v: int) -> BoxPath | None:
         """The path from a GPU to the next, if its class is allowed."""
         path = self.box.between(u, v)
         return path if path and path.kind <= self.limits.intra else None

@@ -9,9 +9,9 @@ import numpy as np
 from simreduce.computing.arrays import Bools, Ints
 from simreduce.plan import PlanBuilder, Value, ValueTable
 from simreduce.plan.intervals import OpInterval
-from simreduce.planners.packing.arrangement import Arrangement, Field, pack, unpack
+from simreduce.planners.packing.arrangement import Arrangement, GradientSpan, pack, unpack
 
-Fields = Sequence[Sequence[Field]]
+Fields = Sequence[Sequence[GradientSpan]]
 
 
 def pack_all(b: PlanBuilder, ranks: int, arrangement: Arrangement, fields: Fields) -> ValueTable:

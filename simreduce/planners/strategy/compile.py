@@ -13,7 +13,7 @@ from simreduce.planners.algorithms import ALGORITHMS, Options, Results, Tensors
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import (
     DdpBuckets,
-    Field,
+    GradientSpan,
     NoPacking,
     Packer,
     ScopedAllocator,
@@ -51,7 +51,7 @@ def compile_plan(
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
     ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices, layout.machines)
-    fields: dict[int, Field] = {}
+    fields: dict[int, GradientSpan] = {}
     made: list[ValueTable] = []
     places: list[int] = []
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])
@@ -87,7 +87,7 @@ def _reduce(
     base: int,
     *,
     faithful: bool,
-) -> tuple[list[int], list[Field], ValueTable]:
+) -> tuple[list[int], list[GradientSpan], ValueTable]:
     """Pack, reduce and unpack one range. Per gradient in address order: its index, its field, and
     by rank the values that hold its result.
     """

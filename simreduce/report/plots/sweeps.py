@@ -58,7 +58,7 @@ class Axis(NamedTuple):
         return units.exact_size(int(value)) if self.kind == BYTES else f"{value:.4g}"
 
 
-class Reading(NamedTuple):
+class PlotValue(NamedTuple):
     """A value at a place of the x axis, and the ends of its interval, None without one."""
 
     x: float | str
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
 
 @with_style
 def draw_lines(
-    series: Mapping[str, Sequence[Reading]],
+    series: Mapping[str, Sequence[PlotValue]],
     across: Axis,
     up: Axis,
     title: str,

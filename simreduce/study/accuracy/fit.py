@@ -12,8 +12,8 @@ from simreduce.computing.arrays import AnyInts, Floats
 from simreduce.engine import Rerun
 from simreduce.engine.calibrate.fit import (
     INLIER,
-    Constant,
     Fit,
+    FreeConstant,
     find_slopes,
     fit_constants,
     weights,
@@ -137,7 +137,7 @@ class FitCase:
         return tuple(name for name in nccl_names() if matters(name))
 
 
-class Predictor:
+class CasePredictor:
     """Predicts all cases, and simulates only those whose constants have changed."""
 
     def __init__(self, cases: Sequence[FitCase], base: NcclConstants) -> None:
@@ -174,7 +174,7 @@ def fit_nccl(
     The prior of each constant is its value in `base`, more or less sure (`_UNCERTAIN`): what the
     cases do not determine stays as it is. A residual counts less beyond `inlier`.
     """
-    predict = Predictor(cases, base)
+    predict = CasePredictor(cases, base)
     start = nccl_names(base)
     names = [name for name in predict.names if start[name] > 0 and name not in _untold(cases)]
     constants = [_constant(name, start[name]) for name in names]
@@ -190,12 +190,12 @@ def _untold(cases: Sequence[FitCase]) -> tuple[str, ...]:
     return ("nccl.launch_each",) if len(sites) > 1 and len(counts) < 2 else ()
 
 
-def _constant(name: str, start: float) -> Constant:
+def _constant(name: str, start: float) -> FreeConstant:
     kind = name.split(".")[1].partition("_")[0]
     uncertain = _UNCERTAIN["channel_rate" if kind == "channel" else kind]
     high = 1.0 if kind == "efficiency" else start * _FARTHEST
     pull = INLIER * _NOISE / uncertain * np.log(10) / INLIER
-    return Constant(name, start, start / _FARTHEST, max(high, start * 1.01), True, float(pull))
+    return FreeConstant(name, start, start / _FARTHEST, max(high, start * 1.01), True, float(pull))
 
 
 def sample(values: Sequence[T], most: int) -> list[T]:
@@ -235,7 +235,7 @@ def left_out_residuals(
     Those of `held`, which took no part in it, come last.
     """
     count, cases = len(cases), [*cases, *held]
-    predict = Predictor(cases, fitted)
+    predict = CasePredictor(cases, fitted)
     start, at = nccl_names(base), nccl_names(fitted)
     free = [name for name in names if at[name] > 0]
     logs = np.log([at[name] for name in free])

@@ -18,7 +18,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
-from simreduce.planners.nccl import Settings
+from simreduce.planners.nccl import NcclSettings
 from simreduce.study.accuracy.fit import FitCase, fit_machine, sample
 from simreduce.study.accuracy.predict import part_of, strategy_for, workload_of
 from simreduce.study.tune.bench import BenchCalls
@@ -58,7 +58,11 @@ class FittedLogs:
 
 
 def fit_logs(
-    logs: Sequence[NcclTestsLog], machine: Topology, settings: Settings, collective: str, path: Path
+    logs: Sequence[NcclTestsLog],
+    machine: Topology,
+    settings: NcclSettings,
+    collective: str,
+    path: Path,
 ) -> FittedLogs:
     """The constants of a machine, to keep at `path`.
 
@@ -96,7 +100,7 @@ def fit_logs(
 
 
 def _cases(
-    log: NcclTestsLog, machine: Topology, settings: Settings, collective: str
+    log: NcclTestsLog, machine: Topology, settings: NcclSettings, collective: str
 ) -> list[FitCase]:
     collective = log.collective or collective
     if not collective:

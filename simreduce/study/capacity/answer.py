@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from simreduce import units
 from simreduce.errors import InputError
 from simreduce.study.capacity.choose import (
-    Candidate,
+    CapacityCandidate,
     Configuration,
     CopiesOffer,
     Offer,
@@ -30,7 +30,7 @@ from simreduce.study.capacity.flips import (
     formula_flip,
     price_flips,
 )
-from simreduce.study.capacity.options import Option, classes_of, pieces
+from simreduce.study.capacity.options import CapacityOption, classes_of, pieces
 from simreduce.study.capacity.prices import ENERGY, period_of
 from simreduce.study.capacity.question import CapacityQuestion
 from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
@@ -74,7 +74,7 @@ class AtRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked(Generic[P]):
+class RankedOptions(Generic[P]):
     """The options of a question at their prices: offers in the file's order, and the `chosen` one.
 
     `ranked` are the offers that meet the target, best first, and `chosen` is the best. `refused`
@@ -138,7 +138,7 @@ class Ranked(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityAnswer(Ranked[Offer]):
+class CapacityAnswer(RankedOptions[Offer]):
     """The answer for a training step.
 
     `frontier` holds offers that none beats in both cost and time. `at_rates` has the choice at
@@ -165,7 +165,7 @@ class CapacityAnswer(Ranked[Offer]):
         return near_miss(self.offers, self.chosen, self.question.target.minimise)
 
 
-def cell_of(option: Option, folder: str) -> Cell:
+def cell_of(option: CapacityOption, folder: str) -> Cell:
     """The cell that asks for an option's step, or for the copies of jobs that it holds."""
     document: dict[str, Any] = {"scenario": dict(option.scenario)}
     if option.slowdown is not None:
@@ -197,7 +197,7 @@ def answer(
     """
     able = [option for option in question.options if not option.refused]
     rows = evaluate([cell_of(option, question.folder) for option in able])
-    candidates: list[Candidate] = []
+    candidates: list[CapacityCandidate] = []
     refused = [(o.label, o.refused) for o in question.options if o.refused]
     by_key = {}
     waiting = tuple(o.label for o, row in zip(able, rows, strict=True) if row is None)
@@ -235,7 +235,7 @@ def answer(
     )  # fmt: skip
 
 
-def _at_rates(question: CapacityQuestion, option: Option, chosen: Offer) -> list[AtRate]:
+def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer) -> list[AtRate]:
     """The choice at other rates of computing, slowest first; none if its rate is not assumed."""
     step = option.scenario["step"]
     if "rate" not in step:
@@ -250,14 +250,16 @@ def _at_rates(question: CapacityQuestion, option: Option, chosen: Offer) -> list
     return sorted(found, key=lambda each: each.factor)
 
 
-def candidate_of(question: CapacityQuestion, option: Option, row: Figures) -> Candidate:
+def candidate_of(
+    question: CapacityQuestion, option: CapacityOption, row: Figures
+) -> CapacityCandidate:
     """The candidate of an option whose step was simulated."""
     step, compute = row.seconds or 0.0, row.compute or 0.0
     slow = 1.0
     if question.stragglers is not None:
         slow = question.stragglers.factor(option.nodes, option.devices)
     samples = round(step * (row.samples_per_second or 0.0))
-    return Candidate(
+    return CapacityCandidate(
         key=option.key,
         nodes=option.nodes,
         devices=row.ranks or option.devices,
@@ -274,21 +276,21 @@ def candidate_of(question: CapacityQuestion, option: Option, row: Figures) -> Ca
     )
 
 
-def quantities_of(question: CapacityQuestion, option: Option) -> dict[str, float]:
+def quantities_of(question: CapacityQuestion, option: CapacityOption) -> dict[str, float]:
     """How much of each price an option pays for. InputError if it cannot be built."""
     counted = any(name.startswith("networks.") for name in question.prices.items)
     return question.prices.quantities(pieces(option, question.folder, counted=counted))
 
 
-def fit_of(option: Option, row: Figures) -> MemoryFit:
+def fit_of(option: CapacityOption, row: Figures) -> MemoryFit:
     """What a GPU holds in an option's step, and its memory."""
     found = Activations(row.activations or 0, row.activations_source or NOT_COUNTED)
     return MemoryFit(row.memory or 0, option.memory, found)
 
 
 def _candidate(
-    question: CapacityQuestion, option: Option, row: Figures | None
-) -> Candidate | str | None:
+    question: CapacityQuestion, option: CapacityOption, row: Figures | None
+) -> CapacityCandidate | str | None:
     """The candidate, or why the option is none; None if that is not known."""
     if row is None:
         return None
@@ -305,7 +307,7 @@ def _candidate(
         return "; ".join(error.problems)
 
 
-def parts(chosen: Candidate) -> list[TimePart]:
+def parts(chosen: CapacityCandidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
     rest = chosen.simulated - chosen.compute - chosen.exposed
     row = chosen.row
@@ -335,7 +337,9 @@ def parts(chosen: Candidate) -> list[TimePart]:
     return sorted(found, key=lambda part: -part.share)
 
 
-def _failure_flips(question: CapacityQuestion, candidates: Sequence[Candidate]) -> list[Assumption]:
+def _failure_flips(
+    question: CapacityQuestion, candidates: Sequence[CapacityCandidate]
+) -> list[Assumption]:
     failures = question.failures
     if failures is None:
         return []
@@ -357,10 +361,10 @@ def _failure_flips(question: CapacityQuestion, candidates: Sequence[Candidate]) 
 
 def _rate_flips(
     question: CapacityQuestion,
-    candidates: Sequence[Candidate],
-    by_key: Mapping[Configuration, Option],
+    candidates: Sequence[CapacityCandidate],
+    by_key: Mapping[Configuration, CapacityOption],
     evaluate: Evaluate,
-    chosen: Candidate,
+    chosen: CapacityCandidate,
 ) -> list[Assumption]:
     """The flips of rates: of computing, networks and the link that binds the choice.
 
@@ -385,8 +389,8 @@ def _rate_flips(
 
 
 def _simulate(
-    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[Option]
-) -> list[Candidate | str | None]:
+    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[CapacityOption]
+) -> list[CapacityCandidate | str | None]:
     """The candidates of options."""
     rows = evaluate([cell_of(option, question.folder) for option in options])
     return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]

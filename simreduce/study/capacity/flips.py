@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from simreduce.study.capacity.choose import (
-    Candidate,
+    CapacityCandidate,
     CapacityTarget,
     Configuration,
     Offer,
@@ -176,7 +176,7 @@ def search(value: float, answer: Answer, factors: Sequence[float], tolerance: fl
 
 
 def price_flips(
-    candidates: Sequence[Candidate], prices: PriceList, target: CapacityTarget
+    candidates: Sequence[CapacityCandidate], prices: PriceList, target: CapacityTarget
 ) -> list[Assumption]:
     """Every price that a candidate pays, with the exact values at which the answer changes."""
     used = [name for name in prices.items if any(name in c.quantities for c in candidates)]
@@ -184,14 +184,14 @@ def price_flips(
 
 
 def _price_flip(
-    name: str, candidates: Sequence[Candidate], prices: PriceList, target: CapacityTarget
+    name: str, candidates: Sequence[CapacityCandidate], prices: PriceList, target: CapacityTarget
 ) -> Assumption:
     item, free = prices.items[name], prices.but(name, 0.0)
 
     def answer(value: float) -> Configuration | None:
         return choice(candidates, prices.but(name, value), target)
 
-    def lines(each: Candidate) -> tuple[Line, Line]:
+    def lines(each: CapacityCandidate) -> tuple[Line, Line]:
         """Money of the run and money per hour: base and slope over the price."""
         base, slope = free.per_hour(each.quantities), each.quantities.get(name, 0.0) * item.hourly
         hours = each.time(target.run) / HOUR
@@ -222,7 +222,10 @@ def _meets(line: Line, other: tuple[float | None, float]) -> list[float]:
 
 
 def error_flips(
-    candidates: Sequence[Candidate], prices: PriceList, target: CapacityTarget, chosen: Offer
+    candidates: Sequence[CapacityCandidate],
+    prices: PriceList,
+    target: CapacityTarget,
+    chosen: Offer,
 ) -> list[Assumption]:
     """Errors of the predicted step: of the chosen candidate alone, and common to all.
 

@@ -85,7 +85,7 @@ OPTION = Format(
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CapacityOption:
     """A configuration: what it is called, the scenario that asks for its step, and its pieces.
 
     `memory` is that of a GPU in bytes, 0 if unknown. `refused` says why it is none, "" if it is
@@ -119,7 +119,7 @@ def expand(
     decoder: Sequences | None,
     folder: str,
     faults: Faults,
-) -> Iterator[Option]:
+) -> Iterator[CapacityOption]:
     """The options of one table. Its faults are noted, once for each machine."""
     at = f"options[{group}]"
     own = {} if table["step"] is None else table["step"]
@@ -190,7 +190,7 @@ def expand(
 def expand_jobs(
     group: int, table: FieldValues, document: Mapping[str, Any], slowdown: float, folder: str,
     faults: Faults,
-) -> Iterator[Option]:  # fmt: skip
+) -> Iterator[CapacityOption]:  # fmt: skip
     """The options of one table for copies of the jobs of a document."""
     at = f"options[{group}]"
     if any(key in table.faulty for key in table):
@@ -204,7 +204,7 @@ def expand_jobs(
         for nodes, network, text in _clusters(table, machine, near):
             key = Configuration(table["name"], machine, str(nodes), network, "", "", "")
             asked, devices = elsewhere(document, text), nodes * len(box.devices)
-            yield Option(group, key, nodes, devices, asked, slowdown=slowdown)
+            yield CapacityOption(group, key, nodes, devices, asked, slowdown=slowdown)
 
 
 def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
@@ -252,8 +252,8 @@ def _read_step(
 
 
 def _fitting(
-    option: Option, question: StepQuestion | None, model: Model | None, local: int
-) -> Option:
+    option: CapacityOption, question: StepQuestion | None, model: Model | None, local: int
+) -> CapacityOption:
     """The option, refused if its GPUs surely cannot hold what a step needs."""
     if question is None or question.mode or model is None:
         return option
@@ -278,7 +278,7 @@ def _product(
     box: Topology,
     ways: tuple[Sequence[str], Sequence[str], Sequence[int | None]],
     global_batch: int | None,
-) -> Iterator[Option]:
+) -> Iterator[CapacityOption]:
     """Every combination with one machine, by its name and where that leads."""
     passes = step.get("accumulate", 1)
     for (nodes, shown, text), method, strategy, batch in itertools.product(
@@ -310,7 +310,7 @@ def _product(
             "" if MESH in step else str(samples),
         )
         memory = device_memory(box, box.devices)
-        yield Option(
+        yield CapacityOption(
             group, key, nodes, devices, scenario, memory, refused,
             samples if own else None,
         )  # fmt: skip
@@ -335,8 +335,8 @@ def _load(text: str) -> Topology:
 
 
 def with_rates(
-    option: Option, compute: float = 1.0, links: Mapping[str, float] | None = None
-) -> Option:
+    option: CapacityOption, compute: float = 1.0, links: Mapping[str, float] | None = None
+) -> CapacityOption:
     """The option with its rates of computing and of classes of links times factors."""
     scenario = dict(option.scenario)
     if links:
@@ -347,7 +347,7 @@ def with_rates(
     return replace(option, scenario=scenario)
 
 
-def pieces(option: Option, folder: str, *, counted: bool) -> Pieces:
+def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
     """The pieces of an option.
 
     They are machines, and, if `counted`, the cables and switch ports in use of its network.
@@ -366,7 +366,7 @@ class Classes:
     all: frozenset[str]
 
 
-def classes_of(option: Option, folder: str) -> Classes:
+def classes_of(option: CapacityOption, folder: str) -> Classes:
     """The link classes of an option."""
     return _classes(beside(Path(folder, "-"), str(option.scenario["topology"])))
 

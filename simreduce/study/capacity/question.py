@@ -37,7 +37,7 @@ from simreduce.study.capacity.losses import FAILURES, STRAGGLERS, Failures, Stra
 from simreduce.study.capacity.options import (
     MOST_NODES,
     OPTION,
-    Option,
+    CapacityOption,
     check_step,
     expand,
     expand_jobs,
@@ -212,7 +212,7 @@ class CapacityQuestion:
     workload: str
     prices: PriceList
     target: CapacityTarget
-    options: tuple[Option, ...]
+    options: tuple[CapacityOption, ...]
     failures: Failures | None = None
     stragglers: Stragglers | None = None
     tolerance: float = 0.01
@@ -318,7 +318,7 @@ def _build_jobs(
     )  # fmt: skip
 
 
-def _check_mix(path: Path, options: Sequence[Option], faults: Faults) -> None:
+def _check_mix(path: Path, options: Sequence[CapacityOption], faults: Faults) -> None:
     """Note what is wrong with a mix on the largest option of every machine. Machines that cannot be
     built are no options.
     """
@@ -377,7 +377,7 @@ def _target(
 
 
 def _check_options(
-    options: list[Option], prices: PriceList | None, values: FieldValues, faults: Faults
+    options: list[CapacityOption], prices: PriceList | None, values: FieldValues, faults: Faults
 ) -> None:
     """Note that there are none, machines without a price, and configurations named twice."""
     if "options" in values.given and not values["options"] and "options" not in values.faulty:

@@ -16,7 +16,7 @@ from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.files import SWEEP, Specification, read_specification
 from simreduce.study.sweep.grid import Sample
 from simreduce.study.sweep.question import SweepQuestion, read_question
-from simreduce.study.sweep.running import Runner, running
+from simreduce.study.sweep.running import CellRunner, running
 from simreduce.study.sweep.store import IN_MEMORY, CellAnswer, Planned, Store, Sweep
 
 __all__ = [
@@ -33,10 +33,10 @@ __all__ = [
     "UNITS",
     "Cell",
     "CellAnswer",
+    "CellRunner",
     "Figures",
     "Kind",
     "Planned",
-    "Runner",
     "Sample",
     "Specification",
     "Store",

@@ -39,7 +39,7 @@ from simreduce.study.scenario import (
     with_step,
 )
 from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, code
-from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, Lost
+from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, LostCell
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import (
     DIVIDED,
@@ -65,10 +65,10 @@ _KEPT = 2
 """Machines that a worker keeps: one of 16,384 GPUs takes 1 GB."""
 
 
-def evaluate(cell: Cell) -> Figures | Refused | Stuck | Lost:
+def evaluate(cell: Cell) -> Figures | Refused | Stuck | LostCell:
     """The outcome of a cell."""
     if cell.code and cell.code != code():
-        return Lost(f"this worker has simreduce {code()}, not {cell.code}")
+        return LostCell(f"this worker has simreduce {code()}, not {cell.code}")
     by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas, JOBS: _jobs}
     return outcome_of(by_kind[cell.kind], cell)
 

@@ -23,7 +23,7 @@ _MOST_WAITING = 10_000
 """Rows that wait for a disk before workers do."""
 
 
-class Runner:
+class CellRunner:
     """Answers cells from a store, or without one from memory, and computes the others.
 
     Its workers live until it is closed, so that many small rounds are quick.
@@ -137,9 +137,9 @@ def running(
     workers: int = 1,
     watch: Watch = unwatched,
     say: Callable[[str], None] = lambda _: None,
-) -> Iterator[Runner]:
+) -> Iterator[CellRunner]:
     """A runner with the database at `path`, or none. One worker means this process."""
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(path, write=True)) if path is not None else None
         count = workers if workers > 1 else 0
-        yield stack.enter_context(Runner(store, count, say=say, watch=watch))
+        yield stack.enter_context(CellRunner(store, count, say=say, watch=watch))

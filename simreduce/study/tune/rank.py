@@ -35,7 +35,7 @@ _TARGETS = ("tf_cnn_benchmarks", "tensorflow")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StrategyRow:
     """A strategy, and the seconds of one all-reduce of the whole workload.
 
     `moved` are its seconds where starts are moved (`Simulator.find_moved`), if that was tried and
@@ -48,7 +48,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(Row):
+class Candidate(StrategyRow):
     """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
 
     `chosen_by` names the rules of TensorFlow that would choose its plan here. `upstream` says what
@@ -86,7 +86,7 @@ class Candidate(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded(Row):
+class Bounded(StrategyRow):
     """A strategy that was not simulated to its end: it takes at least `seconds`, for `reason`."""
 
     reason: str
@@ -94,7 +94,7 @@ class Bounded(Row):
 
 
 @dataclass(frozen=True)
-class Ranking:
+class StrategyRanking:
     """Candidates, one for each plan, fastest first.
 
     The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
@@ -197,7 +197,7 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
     )  # fmt: skip
 
 
-def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:
+def plain_specs(ranking: StrategyRanking, first: Candidate, most: int) -> list[Strategy]:
     """At most so many algorithms without their packing: of `first`, then the fastest proven ones.
 
     Those that differ by size are left out.
@@ -215,7 +215,7 @@ def rank(
     simulate_all: bool = False,
     keep_refused: bool = False,
     cache: PlanCache | None = None,
-) -> Ranking:
+) -> StrategyRanking:
     """Evaluate every strategy, on `workers` processes, and `collect` the outcomes.
 
     Those that pack gradients come first: they have fewer tensors and take less time.
@@ -260,7 +260,7 @@ def rank(
             bounded.append(Bounded(strategy, outcome.seconds, outcome.reason, runtime.name))
         cache.note(strategies[place], outcome.seconds)
     texts = [s.text for s in listed]
-    ranking = Ranking(
+    ranking = StrategyRanking(
         scenario,
         tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
         tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
@@ -271,7 +271,7 @@ def rank(
     return _with_ties(ranking)
 
 
-def _with_ties(ranking: Ranking) -> Ranking:
+def _with_ties(ranking: StrategyRanking) -> StrategyRanking:
     """The ranking with `moved` of what decides.
 
     Where that changes what is recommended, the next one is tried: `FIRST` plans at most.

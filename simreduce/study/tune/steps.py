@@ -84,7 +84,7 @@ class StepCandidate:
 
 
 @dataclass(frozen=True)
-class StepRanking:
+class MethodRanking:
     """Candidates, one for each plan and step, fastest first.
 
     Candidates that do not fit the memory of a GPU come last. The machine refuses other methods,
@@ -196,7 +196,7 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
     )  # fmt: skip
 
 
-def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:
+def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> MethodRanking:
     """The step of every strategy by every method, or of the mode that `[step]` names.
 
     StrategyError if the machine accepts none.
@@ -220,7 +220,7 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
         raise StrategyError(by_reason(refused))
     refused += tuple((names[i], f"{names[i]}: {_LATE}") for i in promise.late)
     rows = tuple(_one_for_each_step(candidates))
-    return StepRanking(scenario, question, rows, refused, untried, hurried)
+    return MethodRanking(scenario, question, rows, refused, untried, hurried)
 
 
 _LATE = (

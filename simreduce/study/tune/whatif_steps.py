@@ -23,7 +23,7 @@ from simreduce.engine.simulation import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep
-from simreduce.study.tune.steps import StepCandidate, StepRanking, step_seconds
+from simreduce.study.tune.steps import MethodRanking, StepCandidate, step_seconds
 from simreduce.study.tune.whatif import (
     MORE,
     Change,
@@ -140,7 +140,7 @@ _TOO_LARGE = (
 )
 
 
-def percentiles_of_step(ranking: StepRanking) -> Mapping[str, float]:
+def percentiles_of_step(ranking: MethodRanking) -> Mapping[str, float]:
     """What the recommended step takes at most in half, 90 and 99 % of all draws of its GPUs, in
     seconds.
 

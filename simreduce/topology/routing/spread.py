@@ -36,7 +36,7 @@ from simreduce.computing.arrays import Ints
 from simreduce.errors import InternalError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.naming import natural
-from simreduce.topology.routing.route import Rows, Share, list_rows
+from simreduce.topology.routing.route import RouteRows, Share, list_rows
 from simreduce.topology.routing.search import Fan, Fans, Hop, Path, PathSearch, ticks
 from simreduce.topology.routing.switching import FIRST, HASHED, SPLIT, Switching
 
@@ -223,7 +223,7 @@ class Spreader:
             at = stop
         return tuple(taken), found
 
-    def rows(self, source: Ints, target: Ints, number: npt.NDArray[np.uint64] | None) -> Rows:
+    def rows(self, source: Ints, target: Ints, number: npt.NDArray[np.uint64] | None) -> RouteRows:
         """The links between different switches, given by their places among the nodes.
 
         Each row takes the path of its number, modulo their count; without numbers, all of them.

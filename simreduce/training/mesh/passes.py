@@ -29,7 +29,7 @@ class Pass(NamedTuple):
 
 
 @dataclass
-class Passes:
+class MeshPasses:
     """The passes of a job's stages; with a `part`, `Gpu.slowest` says of what."""
 
     job: MeshJob

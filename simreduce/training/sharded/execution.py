@@ -19,10 +19,10 @@ from simreduce.training.executions import (
     COMPUTE,
     FORWARD,
     UPDATE,
-    Node,
+    ExecutionNode,
 )
 from simreduce.training.groups import DeviceGroup
-from simreduce.training.sharded.collectives import Key, ShardedMethod
+from simreduce.training.sharded.collectives import PlanKey, ShardedMethod
 from simreduce.training.sharded.memory import gathered_sizes, gradient_sizes
 from simreduce.training.sharded.schedule import Do, Instruction
 from simreduce.training.step import StepJob
@@ -48,8 +48,8 @@ class ShardedExecution:
     `unreduced` say when memory changes.
     """
 
-    nodes: list[Node] = field(default_factory=list)
-    moved: dict[int, tuple[Key, int]] = field(default_factory=dict)
+    nodes: list[ExecutionNode] = field(default_factory=list)
+    moved: dict[int, tuple[PlanKey, int]] = field(default_factory=dict)
     ready: dict[int, tuple[int, ...]] = field(default_factory=dict)
     layers: dict[int, tuple[DeviceGroup, int]] = field(default_factory=dict)
     gathered: list[MemoryChange] = field(default_factory=list)
@@ -112,11 +112,11 @@ class _Writer:
         before = (*after, *self._cpu)
         if lane in self._tails:
             before += (self._tails[lane],)
-        node = Node(name, kind, tuple(dict.fromkeys(before)), lane, seconds, **more)  # type: ignore[arg-type]
+        node = ExecutionNode(name, kind, tuple(dict.fromkeys(before)), lane, seconds, **more)  # type: ignore[arg-type]
         self.found.nodes.append(node)
         return len(self.found.nodes) - 1
 
-    def _queue(self, key: Key, unit: int, after: tuple[int, ...]) -> int:
+    def _queue(self, key: PlanKey, unit: int, after: tuple[int, ...]) -> int:
         """Put a collective on its stream."""
         lane, nbytes = self.method.stream(key), key.elements * dtypes.SIZES[key.dtype]
         name = f"{key.collective} of {self.method.units[unit].name}"

@@ -12,11 +12,11 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.msccl import (
-    Algorithm,
-    Block,
     ChunkPlace,
-    Gpu,
+    MscclAlgorithm,
+    MscclGpu,
     Step,
+    ThreadBlock,
     algorithm_of,
     problems_of,
     read_algorithm,
@@ -39,7 +39,7 @@ FAMILIES = {
 
 
 @cache
-def made(strategy: str, machine: str, collective: str = "all_reduce") -> Algorithm:
+def made(strategy: str, machine: str, collective: str = "all_reduce") -> MscclAlgorithm:
     setup = Setup(machine)
     n = setup.layout.n
     tensor = Workload("one", (Gradient("one", n * (n - 1) * 24),))
@@ -93,7 +93,7 @@ def test_the_one_pass_algorithm_that_rccl_ships_is_proved():
     for rank in range(ranks):
         peers = [peer for peer in range(ranks) if peer != rank]
         block_of = {(peer, c): 2 + 2 * i + c for i, peer in enumerate(peers) for c in range(2)}
-        blocks: list[Block] = []
+        blocks: list[ThreadBlock] = []
         for peer in (rank, *peers):
             for c in range(2):
                 first = part * c
@@ -114,9 +114,9 @@ def test_the_one_pass_algorithm_that_rccl_ships_is_proved():
                     source = ChunkPlace("s", slot + peer)
                     steps.append(Step("re", source, total, 1, None if i else waits[-1]))
                 send = -1 if peer == rank else peer
-                blocks.append(Block(send, send, c, tuple(steps)))
-        gpus.append(Gpu(2 * part, 0, 6 * part, tuple(blocks)))
-    algorithm = Algorithm("allpairs", "all_reduce", "LL", 2, 2 * part, tuple(gpus))
+                blocks.append(ThreadBlock(send, send, c, tuple(steps)))
+        gpus.append(MscclGpu(2 * part, 0, 6 * part, tuple(blocks)))
+    algorithm = MscclAlgorithm("allpairs", "all_reduce", "LL", 2, 2 * part, tuple(gpus))
 
     assert problems_of(algorithm) == []
     assert all(oracle.is_all_reduce(algorithm, seed) for seed in range(5))

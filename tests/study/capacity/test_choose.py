@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings, strategies as st
 
 from simreduce.study.capacity.choose import (
-    Candidate,
+    CapacityCandidate,
     CapacityTarget,
     Configuration,
     choose,
@@ -232,7 +232,7 @@ def test_reach_ends_at_the_first_count_below():
     (found,) = within_target(series, 0.8)
 
     assert (series[1], series[2]) == (found.last, found.first_below)
-    assert isinstance(found.last, Candidate)
+    assert isinstance(found.last, CapacityCandidate)
 
 
 def test_one_node_is_of_the_series_of_every_network():

@@ -11,7 +11,7 @@ from simreduce.training.executions import COLLECTIVE, RECEIVE, SEND
 from simreduce.training.mesh.compute import Kernels
 from simreduce.training.mesh.held import rank_parameters
 from simreduce.training.mesh.parts import MeshCall, Parts
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.ways import Mesh
 from simreduce.training.mesh.write import write_step
@@ -126,7 +126,7 @@ def test_what_came_in_parts_is_gathered():
 
 def _step(work):
     schedule = load_schedule(work.schedule, work.mesh.pp, work.virtual, work.micros)
-    return write_step(work, schedule, Passes(work, Free(work.mesh)))
+    return write_step(work, schedule, MeshPasses(work, Free(work.mesh)))
 
 
 def _moved(work, place: int) -> Counter:

@@ -14,7 +14,7 @@ from typing import Any
 
 from simreduce.errors import InputError
 from simreduce.study.sweep.cells import Cell
-from simreduce.study.sweep.columns import Figures, Lost, row_of
+from simreduce.study.sweep.columns import Figures, LostCell, row_of
 from simreduce.study.sweep.engines.engine import (
     MOST_DEATHS,
     Batches,
@@ -144,7 +144,7 @@ class DaskCluster(Engine):
     def _failed(self, cell: Cell, error: BaseException) -> CellAnswer:
         """The row of a cell that no worker survives. EngineGone for what is no cell's fault."""
         if isinstance(error, self._distributed.KilledWorker):
-            lost = Lost(f"{MOST_DEATHS} or more workers ended at it", killed=True)
+            lost = LostCell(f"{MOST_DEATHS} or more workers ended at it", killed=True)
             return CellAnswer(cell, row_of(lost), 0.0, self.memory)
         words = " ".join(str(error).split())
         raise EngineGone(f"a worker cannot compute: {type(error).__name__}: {words}")

@@ -14,8 +14,8 @@ from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.composed import is_composed
 from simreduce.study.tune.search.best_first import SAME, SearchOutcome, Tried, search
-from simreduce.study.tune.search.call_time import MANY, CallSetting, Size, machines
-from simreduce.study.tune.search.packings import Packing
+from simreduce.study.tune.search.call_time import MANY, CallSetting, CallSize, machines
+from simreduce.study.tune.search.packings import GradientPacking
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import (
@@ -46,7 +46,7 @@ class PackingPoint:
     have NCCL_MIN_NCHANNELS, so many `channels`.
     """
 
-    packing: Packing
+    packing: GradientPacking
     ruled: bool
     channels: int = 0
 
@@ -66,7 +66,7 @@ class NcclSearch(Search[Scenario]):
         self,
         aim: Aim[Scenario],
         before: Tuned | None = None,
-        packings: Sequence[Packing] = (),
+        packings: Sequence[GradientPacking] = (),
         *,
         ruled: bool = True,
     ) -> None:
@@ -178,7 +178,7 @@ class NcclSearch(Search[Scenario]):
         known |= dict(zip(asked, tried, strict=True))
         return [known[setting] for setting in mine]
 
-    def _chosen(self, setting: Setting, size: Size) -> Decision:
+    def _chosen(self, setting: Setting, size: CallSize) -> Decision:
         """NCCL's choice for a call by a setting."""
         return self.calls.chosen(setting.rules, size, setting.channels)
 
@@ -251,7 +251,9 @@ class NcclSearch(Search[Scenario]):
             for p in settings
         )
 
-    def _between(self, packings: Sequence[Packing], setting: Setting, do: Do) -> list[Tried]:
+    def _between(
+        self, packings: Sequence[GradientPacking], setting: Setting, do: Do
+    ) -> list[Tried]:
         """Seconds of packings by the rules of a setting, composed of calls.
 
         Some calls are simulated, and others lie between two such (`StepCalls.between`): those times
@@ -261,7 +263,7 @@ class NcclSearch(Search[Scenario]):
         chosen = {size: self._chosen(setting, size) for p in packings for size in p.calls}
         calls.surround([(how, size) for size, how in chosen.items()], do, _CURVE_EFFORT)
 
-        def price(size: Size) -> float:
+        def price(size: CallSize) -> float:
             found = calls.between(chosen[size], size)
             return inf if found is None else found
 

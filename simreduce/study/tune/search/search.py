@@ -22,7 +22,7 @@ from simreduce.study.tune.search.setting import (
     reducing_scenario,
 )
 from simreduce.study.tune.search.targets import STEP, TIME, methods_of
-from simreduce.study.tune.search.tuned import BucketTime, Row, Tuned
+from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned
 from simreduce.training.memory import MemoryFit
 from simreduce.training.reductions import FIXED
 from simreduce.training.sharded import DDP
@@ -143,9 +143,9 @@ class Search(Generic[S]):
     def answer(self, *, stopped: bool = False) -> Tuned:
         """The answer of this search alone."""
         seconds, (floor, base) = self.seconds, self.floors
-        found = [Row(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
+        found = [SettingRow(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
         rows = sorted(found, key=lambda row: (row.misfit, row.seconds, row.setting.tie_break))
-        last = rows[-1] if rows else Row(Setting(""), inf)
+        last = rows[-1] if rows else SettingRow(Setting(""), inf)
         bound = self.outcome.bound_or(floor, stopped=stopped)
         return Tuned(
             scenario=self.scenario,

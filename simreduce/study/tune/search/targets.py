@@ -20,7 +20,7 @@ from simreduce.study.framework_settings import (
     bucket_sizes,
 )
 from simreduce.study.scenario import Scenario, StepScenario
-from simreduce.study.tune.search.packings import Packing, distinct
+from simreduce.study.tune.search.packings import GradientPacking, distinct
 from simreduce.study.tune.search.setting import Setting
 from simreduce.training.sharded import DDP, METHODS, Sharding, wrap
 from simreduce.training.sharded.settings import (
@@ -100,7 +100,7 @@ def check_target(name: str) -> str:
     return name
 
 
-def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Packing]:
+def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[GradientPacking]:
     """Return the packings of a target whose reductions NCCL runs, the default first.
 
     NCCL itself packs nothing: its packings come from the scenario's strategies.
