@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.engine.kernel.store import Store
+from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.lowering.calls import Calls
 
 HOSTS, HOSTS_PER_LEAF, SPINES = 1024, 32, 16
@@ -28,7 +28,7 @@ SIZE = 64 * 2**20
 
 
 class Load(NamedTuple):
-    """Resources, and one submission as `Store.append` takes it."""
+    """Resources, and one submission as `KernelStore.append` takes it."""
 
     capacity: np.ndarray
     calls: Calls
@@ -206,7 +206,7 @@ ROWS = {
 def run(load: Load) -> tuple[float, float]:
     """(seconds of processor time, which others on the machine disturb least; seconds predicted)"""
     begin = time.process_time()
-    store = Store(load.capacity.tolist())
+    store = KernelStore(load.capacity.tolist())
     store.compile()
     load = load._replace(waits=load.waits.copy())  # the store keeps it
     store.append(*load[1:], np.zeros(len(load.release_op)), 0)

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from simreduce.study.sweep import Figures, Planned, Store, read_question
-from simreduce.study.sweep.store import Answer
+from simreduce.study.sweep.store import CellAnswer
 
 FIGURES = 12
 """Columns of figures of each row; `nodes`, `strategy` and `size` besides."""
@@ -154,7 +154,7 @@ def ours(count, folder):
     with Store.open(str(folder / "ours.db"), write=True) as store:
         print(f"begin   {seconds(lambda: store.begin('many', {}, places))}")
         row = Figures(state="done", seconds=1.0, busbw=2.0, chosen="ring", ranks=8)
-        answers = (Answer(place.cell, row, 0.1) for place in places)
+        answers = (CellAnswer(place.cell, row, 0.1) for place in places)
         print(f"put     {seconds(lambda: store.put(answers))}")
         store.show()
         for query in ("SELECT count(*), avg(seconds) FROM sweep",

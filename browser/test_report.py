@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from simreduce.report.blocks import Bar, Timeline
+from simreduce.report.blocks import Bar, TimelineBlock
 from simreduce.report.pages import Attachments, make_page, page_html, timeline_of_events
 from tests.report.pages import documents
 from tests.thorough import corners
@@ -60,7 +60,7 @@ def long(made, tmp_path_factory):
         for row in range(25)
         for i in range(BARS // 25)
     )
-    page = make_page(found["run"], Attachments(timeline=Timeline(bars, 2000.0)))
+    page = make_page(found["run"], Attachments(timeline=TimelineBlock(bars, 2000.0)))
     path = tmp_path_factory.mktemp("long") / "long.html"
     path.write_text(page_html(page), "utf-8")
     return path

@@ -354,6 +354,27 @@ def test_randomness_is_seeded():
     assert {} == _offenders(SOURCES, others)
 
 
+def _classes(path: Path) -> Iterator[str]:
+    """The public classes that a file defines on its top level."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_no_two_public_classes_share_a_name():
+    """Neither in the package nor in the harness: a name says which class it is without its module.
+    A class for one module alone may begin with an underscore instead.
+    """
+    homes: dict[str, list[str]] = {}
+    for folder in (PACKAGE, REPOSITORY / "validate" / "simreduce_validate"):
+        for path in sorted(folder.rglob("*.py")):
+            for name in _classes(path):
+                homes.setdefault(name, []).append(str(path.relative_to(REPOSITORY)))
+
+    assert len(homes) > 300
+    assert [] == [f"{name} in {', '.join(found)}" for name, found in homes.items() if found[1:]]
+
+
 def test_only_the_harness_may_import_tensorflow():
     """No file outside `validate` imports it, or anything that needs it."""
     packages = ("tensorflow", "keras", "horovod", "torch", "jax")

@@ -24,7 +24,7 @@ from simreduce.report.sweeps import count_states, first_columns, rows_table, swe
 from simreduce.study.sweep import Sweep, objective
 from simreduce.study.sweep.columns import FACTORS
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, Calls, busbw
+from simreduce.study.tune.bench import BY_DEFAULT, BenchCalls, BenchRow, busbw
 
 A = TypeVar("A")
 
@@ -180,8 +180,8 @@ class _Ranked(Answer):
         return _name_models((c.runtime for c in self.candidates), self.scenario.setup)
 
 
-class Ranking(_Ranked, rank.Ranking):
-    """Strategies in order: a `tune.rank.Ranking` that shows itself."""
+class Ranking(_Ranked, rank.StrategyRanking):
+    """Strategies in order: a `tune.rank.StrategyRanking` that shows itself."""
 
     __slots__ = ()
 
@@ -212,8 +212,8 @@ class Ranking(_Ranked, rank.Ranking):
         return replace(self, candidates=self.candidates[:_DRAWN]).plot()
 
 
-class StepRanking(_Ranked, steps.StepRanking):
-    """Methods by the training step around them: a `tune.steps.StepRanking` that shows itself."""
+class StepRanking(_Ranked, steps.MethodRanking):
+    """Methods by the training step around them: a `tune.steps.MethodRanking` that shows itself."""
 
     __slots__ = ()
 
@@ -256,7 +256,7 @@ class Bench(Answer):
     setup: Setup
     collective: str
     rows: tuple[BenchRow, ...]
-    calls: Calls = BY_DEFAULT
+    calls: BenchCalls = BY_DEFAULT
 
     @property
     def headline(self) -> str:

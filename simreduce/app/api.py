@@ -40,7 +40,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, check_collective, compile_collective
 from simreduce.study import scenario as scenarios, sweep as sweeps
 from simreduce.study.scenario import CALL_COST, Scenario
-from simreduce.study.tune.bench import DIVIDED, ROOTED, Calls, bench as bench_rows
+from simreduce.study.tune.bench import DIVIDED, ROOTED, BenchCalls, bench as bench_rows
 from simreduce.study.tune.rank import rank as rank_strategies
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology
@@ -248,7 +248,7 @@ def bench(
     _check_root(root, collective, setup.layout.n)
     _check_flag(faithful, "faithful")
     whole(iters, "iters", 1)
-    calls = Calls.by_threads(nthreads, setup.layout, iters, setup.nccl.release)
+    calls = BenchCalls.by_threads(nthreads, setup.layout, iters, setup.nccl.release)
     rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root, calls=calls)
     return answers.Bench(setup, collective, tuple(rows), calls)
 
@@ -277,7 +277,7 @@ def run_sweep(
     plan = spec.plan()
     with sweeps.Store.open(read_text(db, "the name of a database"), write=True) as store:
         begun = store.begin(spec.title, spec.document, plan)
-        with sweeps.Runner(store, workers=workers if workers > 1 else 0) as runner:
+        with sweeps.CellRunner(store, workers=workers if workers > 1 else 0) as runner:
             for _ in runner.run(runner.missing(p.cell for p in plan if p.cell)):
                 pass
         return answers.SweepRows(begun, str(db), tuple(store.table(begun.id)))

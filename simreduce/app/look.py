@@ -22,8 +22,8 @@ from simreduce.study.frameworks import files_of
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.bench import bench
-from simreduce.study.tune.rank import Candidate, Ranking, plain_specs
-from simreduce.study.tune.steps import StepRanking
+from simreduce.study.tune.rank import Candidate, StrategyRanking, plain_specs
+from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif import savings
 from simreduce.training.sharded import DDP
 
@@ -37,7 +37,7 @@ Show: TypeAlias = Callable[[str], AbstractContextManager[Work]]
 """Shows some work while it lasts: `simulating the plan`, `simulated {} of {} sizes`."""
 
 
-def answer_of(ranking: Ranking, document: Document) -> Candidate | None:
+def answer_of(ranking: StrategyRanking, document: Document) -> Candidate | None:
     """The candidate that a page answers with; None if no plan is proven. The document is that of
     the ranking.
     """
@@ -46,7 +46,7 @@ def answer_of(ranking: Ranking, document: Document) -> Candidate | None:
 
 
 def exports_of(
-    ranking: Ranking, chosen: Candidate, most: int | None = None
+    ranking: StrategyRanking, chosen: Candidate, most: int | None = None
 ) -> tuple[Exported, ...]:
     """Settings of a candidate for other systems: of a framework those that it is advised.
 
@@ -59,7 +59,7 @@ def exports_of(
     return _as_advised(found, advice, ranking.scenario, chosen.strategy.text)
 
 
-def step_exports(ranking: StepRanking) -> tuple[Exported, ...]:
+def step_exports(ranking: MethodRanking) -> tuple[Exported, ...]:
     """As `exports_of`, of the recommended step; none for modes."""
     scenario, name = ranking.scenario, ranking.recommended.step.method
     if scenario.step.mode:
@@ -113,7 +113,7 @@ def look_closer(
 
 
 def bench_sizes(
-    ranking: Ranking, chosen: Candidate, most: int, show: Show
+    ranking: StrategyRanking, chosen: Candidate, most: int, show: Show
 ) -> tuple[Document | None, bool]:
     """The document of a bench of at most so many algorithms, those of the candidate and then the
     fastest, and whether nothing is missing; no document if the machine refuses all.

@@ -20,7 +20,7 @@ from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
 from simreduce.engine.simulation import (
     AtLeast,
-    Rates,
+    LeastSeconds,
     Simulator,
     Summary,
 )
@@ -43,12 +43,12 @@ __all__ = [
     "Fabric",
     "Fault",
     "Floors",
+    "LeastSeconds",
     "LinkConstants",
     "NcclConstants",
     "PathOp",
     "PathPart",
     "Processor",
-    "Rates",
     "Recording",
     "Rerun",
     "Resident",

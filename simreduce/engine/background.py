@@ -67,7 +67,7 @@ def traffic(
         problems.append(f"the size must be 0 bytes or more, not {size}")
     if problems:
         raise InputError(problems)
-    return fabric.env.process(_random(Flows(fabric), rate, size, pairs, seed, until))
+    return fabric.env.process(_random(TrafficFlows(fabric), rate, size, pairs, seed, until))
 
 
 def _wrong_pairs(topology: Topology, pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -80,7 +80,7 @@ def _wrong_pairs(topology: Topology, pairs: Sequence[tuple[str, str]]) -> list[s
     return problems + [f"traffic from {a!r} to itself" for a, b in pairs if a == b]
 
 
-class Flows:
+class TrafficFlows:
     """Flows of traffic on a fabric; `needed` are the seconds at full rate that those sent so far
     need of every link.
     """
@@ -153,7 +153,7 @@ class Stream:
     place: str = ""
     """The table of a file that says so, for faults."""
 
-    def problems(self, flows: Flows) -> list[str]:
+    def problems(self, flows: TrafficFlows) -> list[str]:
         """Pairs that are not there, or offer a link more than it carries, which would pile up."""
         if problems := _wrong_pairs(flows.fabric.unfolded(), self.pairs):
             return [self._fault("", problem) for problem in problems]
@@ -167,7 +167,7 @@ class Stream:
         words += "; without rate and every, it is as fast as can be"
         return [self._fault("rate" if self.period is None else "every", words)]
 
-    def messages(self, flows: Flows, seconds: float) -> float:
+    def messages(self, flows: TrafficFlows, seconds: float) -> float:
         """How many it sends in the first `seconds`, about."""
         if self.rate is not None:
             per_second = self.rate / self.nbytes
@@ -192,7 +192,7 @@ class Stream:
         place = f"{self.place}.{key}" if self.place and key else self.place
         return f"{place or self.name}: {words}"
 
-    def send_on(self, flows: Flows, until: simpy.Event) -> None:
+    def send_on(self, flows: TrafficFlows, until: simpy.Event) -> None:
         """Begin to send, until that has happened; if there are no `problems`."""
         env = flows.fabric.env
         if self.rate is not None:
@@ -210,24 +210,28 @@ class Stream:
             yield _Arrival(env, self.start)
         yield from sending
 
-    def _by_rate(self, flows: Flows, until: simpy.Event) -> Generator[simpy.Event, None, None]:
+    def _by_rate(
+        self, flows: TrafficFlows, until: simpy.Event
+    ) -> Generator[simpy.Event, None, None]:
         rate = (self.rate or 0.0) / self.nbytes
         return _random(flows, rate, float(self.nbytes), self.pairs, self.seed, until)
 
-    def _by_period(self, flows: Flows, until: simpy.Event) -> Generator[simpy.Event, None, None]:
+    def _by_period(
+        self, flows: TrafficFlows, until: simpy.Event
+    ) -> Generator[simpy.Event, None, None]:
         while not flows.over(until):
             for source, target in self.pairs:
                 flows.send(source, target, self.nbytes)
             yield _Arrival(flows.fabric.env, self.period or inf)
 
     def _in_turn(
-        self, flows: Flows, pair: tuple[str, str], until: simpy.Event
+        self, flows: TrafficFlows, pair: tuple[str, str], until: simpy.Event
     ) -> Generator[simpy.Event, None, None]:
         while not flows.over(until):
             yield flows.send(*pair, self.nbytes)
 
 
-def excess_messages(streams: Sequence[tuple[Stream, Flows]], seconds: float) -> list[str]:
+def excess_messages(streams: Sequence[tuple[Stream, TrafficFlows]], seconds: float) -> list[str]:
     """The faults of streams, if more messages come in so many seconds than can be simulated."""
     counts = [stream.messages(flows, seconds) for stream, flows in streams]
     if sum(counts) <= MOST_MESSAGES:
@@ -239,7 +243,7 @@ def excess_messages(streams: Sequence[tuple[Stream, Flows]], seconds: float) -> 
 
 
 def _random(
-    flows: Flows,
+    flows: TrafficFlows,
     rate: float,
     size: float | Sizes,
     pairs: Sequence[tuple[str, str]],

@@ -28,7 +28,7 @@ from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, MOST_IN_TURN, Disturbance, Fault
 from simreduce.engine.events import LOW, Moment, pending_events, succeed_at
-from simreduce.engine.kernel.store import Store
+from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
@@ -425,4 +425,4 @@ class Fabric:
     def _clear(self) -> None:
         """Empty tables: no op is alive."""
         each = self.disturbance.tolerance / MOST_IN_TURN
-        self._store = Store(self._capacity, self._clock, each, self.resources.congestion)
+        self._store = KernelStore(self._capacity, self._clock, each, self.resources.congestion)

@@ -38,7 +38,7 @@ from simreduce.engine.calibrate.sure import (
     GENERATION,
     MACHINE,
     OTHER_NET,
-    Call,
+    NcclCall,
     difference_error,
     is_known,
     spread,
@@ -52,12 +52,12 @@ from simreduce.planners.layouts import OPEN, Layout, layout as layout_of
 from simreduce.planners.nccl import (
     DEFAULTS,
     Facts,
-    Settings,
+    NcclSettings,
     facts,
     is_measured,
     nominal_text,
 )
-from simreduce.planners.nccl.choice import Plan as NcclPlan, choose, plan as nccl_plan
+from simreduce.planners.nccl.choice import NcclPlan, choose, plan as nccl_plan
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
@@ -95,7 +95,7 @@ class Setup(Simulator):
     """
 
     part: Layout | None = None
-    nccl: Settings = DEFAULTS
+    nccl: NcclSettings = DEFAULTS
     call_cost: float = 0.0
 
     def __init__(
@@ -105,7 +105,7 @@ class Setup(Simulator):
         calibration: Calibration | Text = NOMINAL,
         disturbance: Disturbance = CALM,
         part: Layout | None = None,
-        nccl: Settings = DEFAULTS,
+        nccl: NcclSettings = DEFAULTS,
         call_cost: float = 0.0,
     ) -> None:
         found = read_machine(machine)
@@ -120,7 +120,7 @@ class Setup(Simulator):
             "calibration": read_calibration(calibration),
             "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
             "part": part,
-            "nccl": expect(nccl, Settings, "NCCL's Settings"),
+            "nccl": expect(nccl, NcclSettings, "NCCL's Settings"),
             "call_cost": call_cost,
         }
         for name, value in values.items():
@@ -194,7 +194,7 @@ class Setup(Simulator):
         """The name of the calibration of NCCL or RCCL that is for the machine's GPUs."""
         return generation_of(self.capability, self._facts.library)
 
-    def nominal(self, strategies: Iterable[str], calls: Iterable[Call] = ()) -> str:
+    def nominal(self, strategies: Iterable[str], calls: Iterable[NcclCall] = ()) -> str:
         """Say which times rest on no measurement, where NCCL's settings, strategies or `calls` as
         NCCL chooses them may lead to any: kernels that read their peers, on other GPUs than their
         costs were fitted on; and what `nominal_text` knows.
@@ -232,7 +232,7 @@ class Setup(Simulator):
         words = f"{library}'s times on {name} are nominal: they have the constants of"
         return f"{words} {self.generation}, as no clean table of {name} is public"
 
-    def calls_of(self, strategy: Strategy, workload: Workload) -> list[Call]:
+    def calls_of(self, strategy: Strategy, workload: Workload) -> list[NcclCall]:
         """Calls of NCCL that a strategy makes for a workload, about; none if others move bytes."""
         gradients = workload.gradients
         if not gradients:
@@ -370,7 +370,7 @@ class Setup(Simulator):
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few setups, each with many sizes
     def call(
         self, nbytes: int, collective: str = "all_reduce", algorithm: str = "", protocol: str = ""
-    ) -> Call:
+    ) -> NcclCall:
         """A call as NCCL chooses it, with the seconds that its model of channels estimates; 0 of
         one GPU.
 
@@ -384,7 +384,7 @@ class Setup(Simulator):
         except StrategyError:
             if not (algorithm or protocol):
                 raise
-            return Call(collective, algorithm, protocol, nbytes, 0.0)
+            return NcclCall(collective, algorithm, protocol, nbytes, 0.0)
         if not isfinite(seconds := found.seconds):
             seconds = by(replace(self.nccl, version=None)).seconds if known.n > 1 else 0.0
         how = found.algorithm, found.protocol
@@ -392,18 +392,18 @@ class Setup(Simulator):
             taken = decided(self.layout, range(known.n), collective, nbytes, OPEN)
             if taken.algorithm in (SYMMETRIC, BY_ENGINE):
                 how = taken.algorithm, taken.protocol
-        return Call(collective, *how, nbytes, seconds)
+        return NcclCall(collective, *how, nbytes, seconds)
 
-    def call_of(self, strategy: Strategy, nbytes: int) -> Call | None:
+    def call_of(self, strategy: Strategy, nbytes: int) -> NcclCall | None:
         """A call of NCCL by a strategy; None if others move its bytes."""
         collective = strategy.collective
         if strategy.reduced_by_nccl:
             return self.call(nbytes, collective, strategy.algorithm, strategy.nccl.protocol)
         base, _, name = strategy.spec.partition(":")
         algorithm = BY_ENGINE if name == BY_ENGINE else SYMMETRIC
-        return Call(collective, algorithm, name, nbytes, 0.0) if base == SYMMETRIC else None
+        return NcclCall(collective, algorithm, name, nbytes, 0.0) if base == SYMMETRIC else None
 
-    def difference_error(self, one: Sequence[Call], other: Sequence[Call]) -> float | None:
+    def difference_error(self, one: Sequence[NcclCall], other: Sequence[NcclCall]) -> float | None:
         """Seconds within which the difference of two predictions is with 80 %, by the calls that
         each hangs on; None if nothing is known of errors.
         """
@@ -435,7 +435,7 @@ class Setup(Simulator):
         calibration: Calibration | Text | None = None,
         disturbance: Disturbance | None = None,
         part: Layout | EllipsisType | None = ...,
-        nccl: Settings | None = None,
+        nccl: NcclSettings | None = None,
         call_cost: float | None = None,
     ) -> Setup:
         """The same setup with other values.
@@ -488,7 +488,7 @@ class Setup(Simulator):
         return Setup, (self.machine, runtime, *rest)
 
 
-def _text_of(call: Call) -> str:
+def _text_of(call: NcclCall) -> str:
     """A call as a strategy says it, after its collective where that is no all-reduce."""
     if call.algorithm == BY_ENGINE:
         return f"{SYMMETRIC}:{BY_ENGINE}"
@@ -497,7 +497,7 @@ def _text_of(call: Call) -> str:
     return f"nccl:{call.algorithm}"
 
 
-def _is_copied(call: Call) -> bool:
+def _is_copied(call: NcclCall) -> bool:
     """Whether blocks copy data out of NCCL's buffers unless users register theirs: by Simple, but
     for kernels that have switches sum.
     """

@@ -63,7 +63,7 @@ class Summary(NamedTuple):
     timeline: Timeline
 
 
-class Rates(NamedTuple):
+class LeastSeconds(NamedTuple):
     """Seconds that a plan takes at least.
 
     These are `latency`, however few bytes it moves, and `busy` for the bytes that its busiest link
@@ -248,7 +248,7 @@ class Simulator:
         begin = np.asarray(step_cost(plan, self.machine, self.runtime, fabric.calibration))
         return _at_least(_floors_of(plan, fabric, in_chunks=in_chunks), begin)
 
-    def find_rates(self, plan: Plan) -> Rates:
+    def find_rates(self, plan: Plan) -> LeastSeconds:
         """The floors of a plan, which is not simulated, apart for its latencies and for its bytes.
 
         A plan that moves other amounts over the same ways takes at least as much of each: the first
@@ -261,7 +261,7 @@ class Simulator:
         lanes = floors.lane_seconds(bare, *floors.alone(bare, best))
         links = floors.resource_seconds(lowered, best)
         empty = replace(lowered, amount=np.zeros_like(lowered.amount))
-        return Rates(
+        return LeastSeconds(
             floors.critical_path(empty, best)
             + step_cost(plan, self.machine, self.runtime, fabric.calibration),
             max(float(lanes.max(initial=0.0)), float(links.max(initial=0.0))),

@@ -16,7 +16,7 @@ import simpy
 from simreduce import units
 from simreduce.computing.arrays import AnyInts, Bools, Floats
 from simreduce.engine.kernel import tables
-from simreduce.engine.kernel.store import Store
+from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.kernel.tables import State
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.errors import InputError, quote
@@ -115,7 +115,7 @@ class Submission:
             pipe_blame,
         )
 
-    def can_move(self, store: Store, capacity: Sequence[float]) -> bool:
+    def can_move(self, store: KernelStore, capacity: Sequence[float]) -> bool:
         """Whether an op has begun and can end in the present state."""
         state, ops, flows = store.state, store.ops, store.state.flows
         for op in range(self.first, self.first + len(self.plan)):
@@ -143,7 +143,7 @@ def _own_ids(ops: AnyInts, first: int, alone: bool) -> npt.NDArray[np.int32]:
 
 def explain_deadlock(
     submissions: Iterable[Submission],
-    store: Store,
+    store: KernelStore,
     capacity: Sequence[float],
     names: Sequence[str],
     lanes: Sequence[str],

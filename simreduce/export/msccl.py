@@ -14,7 +14,7 @@ from simreduce.export.choice import REPLICATED, Choice
 from simreduce.plan import Plan
 from simreduce.planners.msccl import (
     MOST_BYTES,
-    Algorithm,
+    MscclAlgorithm,
     algorithm_of,
     plan_text,
     problems_of,
@@ -75,7 +75,7 @@ def plus_plus_files(choice: Choice) -> dict[str, str]:
 
 
 def _named(
-    choice: Choice, stem: str, suffix: str, text: Callable[[Algorithm], str]
+    choice: Choice, stem: str, suffix: str, text: Callable[[MscclAlgorithm], str]
 ) -> dict[str, str]:
     """The text of each range's algorithm, once it is proved."""
     made = _algorithms(choice)
@@ -86,7 +86,7 @@ def _named(
     return {f"{stem}{n}.{suffix}": text(each) for n, each in zip(numbers, made, strict=True)}
 
 
-def _algorithms(choice: Choice) -> list[Algorithm]:
+def _algorithms(choice: Choice) -> list[MscclAlgorithm]:
     """The algorithm of each range, with the bytes of calls that it is for."""
     strategy = choice.resolved
     width = dtypes.SIZES[choice.workload.gradients[0].dtype]

@@ -163,7 +163,7 @@ def table_of(columns: Iterable[tuple[str, Column]], rows: Iterable[Mapping[str, 
     return Table(tuple(column for _, column in kept), cells)
 
 
-class Page(Protocol):
+class PageLayout(Protocol):
     """Where reports are read, if lines may have so many characters only."""
 
     @property
@@ -176,7 +176,7 @@ class Page(Protocol):
         ...
 
 
-PAGE: ContextVar[Page | None] = ContextVar("PAGE", default=None)
+PAGE: ContextVar[PageLayout | None] = ContextVar("PAGE", default=None)
 """The page; none: lines may be as long as they are."""
 
 

@@ -10,7 +10,7 @@ from simreduce.plan.proof import Problem, verify, verify_part, wrong_elements
 from simreduce.plan.repeat import repeat
 from simreduce.plan.separate import SeparateBuilder
 from simreduce.plan.side_by_side import results_last, side_by_side
-from simreduce.plan.table import Table
+from simreduce.plan.table import ValueTable
 from simreduce.plan.values import Value, Values
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "Problem",
     "Promise",
     "SeparateBuilder",
-    "Table",
     "Value",
+    "ValueTable",
     "Values",
     "across_processes",
     "part_for",

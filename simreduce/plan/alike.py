@@ -17,7 +17,7 @@ import numpy as np
 from simreduce.computing.arrays import Ints
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.intervals import OpInterval
-from simreduce.plan.table import Table
+from simreduce.plan.table import ValueTable
 from simreduce.plan.values import Value, Values
 
 
@@ -57,13 +57,13 @@ class Alike:
     def __init__(
         self,
         b: PlanBuilder,
-        given: Table,
+        given: ValueTable,
         plan: Callable[[int, Sequence[Value]], Sequence[Value]],
         *,
         chained: bool = False,
     ) -> None:
         self._b, self._given, self._plan, self._chained = b, given, plan, chained
-        self._made: list[Table] = []
+        self._made: list[ValueTable] = []
         self._waiting: list[_Kind] = []  # the tensors that are next, by what they are like
 
     def plan_all(self, turns: int) -> Sequence[Values]:
@@ -81,7 +81,7 @@ class Alike:
             same = kind.same if self._chained else b""
         self._append_waiting(len(self._given))
         if len({table.shape[1] for table in self._made}) == 1:
-            return Table.concatenate(self._made)
+            return ValueTable.concatenate(self._made)
         return [row for table in self._made for row in table]
 
     def _plan_one(self, i: int) -> _Kind:
@@ -90,7 +90,7 @@ class Alike:
         given, before = self._given[i], self._before()
         begin, made = self._b.mark(), Values.of(self._plan(i, before or ()))
         used = np.concatenate([given.op, before.op]) if before else given.op
-        self._made.append(Table.of([made]))
+        self._made.append(ValueTable.of([made]))
         return _Kind(self._b, given, OpInterval(begin, self._b.mark(), used), made)
 
     def _before(self) -> Values | None:
@@ -112,7 +112,7 @@ class Alike:
         op += first[:, None]
         op[row, place] = old
         shift = given.lo[:, 0] - np.array([kind.given.lo[0] for kind in kinds])[which]
-        made = Table.of([kind.made for kind in kinds])[which].moved(op, shift[:, None])
+        made = ValueTable.of([kind.made for kind in kinds])[which].moved(op, shift[:, None])
         used = given.op
         if before:
             used = np.concatenate([used, np.concatenate([before.op[None], op[:-1]])], axis=1)
@@ -121,7 +121,7 @@ class Alike:
         self._waiting = []
 
 
-def _likeness(given: Table, turns: int) -> list[bytes]:
+def _likeness(given: ValueTable, turns: int) -> list[bytes]:
     """By tensor, what tensors must have in common to be alike, besides the results before."""
     lo, op = given.lo[:, :1], np.sort(given.op, axis=1)
     turn = np.arange(len(given))[:, None] % turns

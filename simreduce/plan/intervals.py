@@ -20,7 +20,7 @@ _OF_OPS = tuple(name for name in COLUMNS if name.removesuffix("s") not in _ROWS)
 """The columns with one number for each op."""
 
 
-class Mark(NamedTuple):
+class PlanMark(NamedTuple):
     """How many ops, operands and controls there are at some time."""
 
     ops: int
@@ -31,8 +31,8 @@ class Mark(NamedTuple):
 class OpInterval(NamedTuple):
     """The ops between two marks, and the ops before them that they may use."""
 
-    begin: Mark
-    end: Mark
+    begin: PlanMark
+    end: PlanMark
     used: Ints
 
     def __len__(self) -> int:
@@ -66,9 +66,9 @@ class _Parts(NamedTuple):
 class IntervalList(OpList):
     """A list of ops that can append intervals of itself again."""
 
-    def mark(self) -> Mark:
+    def mark(self) -> PlanMark:
         """The place of the next op."""
-        return Mark(
+        return PlanMark(
             len(self),
             self._columns["operands"].size + len(self._operands),
             self._columns["controls"].size + len(self._controls),

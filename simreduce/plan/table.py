@@ -13,7 +13,7 @@ from simreduce.plan.values import Value, Values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table(Sequence[Values]):
+class ValueTable(Sequence[Values]):
     """Rows of as many values each. All values of a row have one dtype, and rows may differ in it.
 
     `op`, `device`, `lo` and `hi` have the shape (rows, width), `dtype` has one entry for each row.
@@ -26,40 +26,40 @@ class Table(Sequence[Values]):
     dtype: Ints
 
     @staticmethod
-    def of(rows: Sequence[Sequence[Value]]) -> Table:
+    def of(rows: Sequence[Sequence[Value]]) -> ValueTable:
         """Rows of equal length."""
-        if isinstance(rows, Table):
+        if isinstance(rows, ValueTable):
             return rows
         each = [Values.of(row) for row in rows]
         if not each:
-            return Table.empty(0)
-        return Table(
+            return ValueTable.empty(0)
+        return ValueTable(
             np.stack([v.op for v in each]), np.stack([v.device for v in each]),
             np.stack([v.lo for v in each]), np.stack([v.hi for v in each]),
             np.array([v.dtype for v in each], dtype=np.int64),
         )  # fmt: skip
 
     @staticmethod
-    def empty(width: int) -> Table:
+    def empty(width: int) -> ValueTable:
         """No rows of that width."""
         none = np.zeros((0, width), dtype=np.int64)
-        return Table(none, none, none, none, none[:, 0] if width else none.reshape(-1))
+        return ValueTable(none, none, none, none, none[:, 0] if width else none.reshape(-1))
 
     @staticmethod
-    def stacked(values: Values) -> Table:
+    def stacked(values: Values) -> ValueTable:
         """The table of values with two axes."""
         dtype = np.full(len(values), values.dtype, dtype=np.int64)
-        return Table(values.op, values.device, values.lo, values.hi, dtype)
+        return ValueTable(values.op, values.device, values.lo, values.hi, dtype)
 
     @staticmethod
-    def of_columns(columns: Sequence[Sequence[Value]]) -> Table:
+    def of_columns(columns: Sequence[Sequence[Value]]) -> ValueTable:
         """Columns of equal length, whose first has the dtypes of all."""
         table = np.array(columns, dtype=np.int64).reshape(len(columns), -1, len(Value._fields))
         op, device, lo, hi, dtype = np.moveaxis(table.swapaxes(0, 1), -1, 0)
-        return Table(op, device, lo, hi, dtype[:, 0])
+        return ValueTable(op, device, lo, hi, dtype[:, 0])
 
     @staticmethod
-    def concatenate(parts: Sequence[Table], axis: int = 0) -> Table:
+    def concatenate(parts: Sequence[ValueTable], axis: int = 0) -> ValueTable:
         """Tables below each other, or along axis 1 beside each other."""
         if len(parts) == 1:
             return parts[0]
@@ -68,7 +68,7 @@ class Table(Sequence[Values]):
             for name in ("op", "device", "lo", "hi")
         )
         dtype = parts[0].dtype if axis else np.concatenate([part.dtype for part in parts])
-        return Table(op, device, lo, hi, dtype)
+        return ValueTable(op, device, lo, hi, dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,22 +84,22 @@ class Table(Sequence[Values]):
     @overload
     def __getitem__(self, index: int) -> Values: ...
     @overload
-    def __getitem__(self, index: slice | Ints) -> Table: ...
-    def __getitem__(self, index: int | slice | Ints) -> Values | Table:
+    def __getitem__(self, index: slice | Ints) -> ValueTable: ...
+    def __getitem__(self, index: int | slice | Ints) -> Values | ValueTable:
         parts = self.op[index], self.device[index], self.lo[index], self.hi[index]
         if isinstance(index, (int, np.integer)):
             return Values(*parts, int(self.dtype[index]))
-        return Table(*parts, self.dtype[index])
+        return ValueTable(*parts, self.dtype[index])
 
-    def moved(self, op: Ints, shift: Ints) -> Table:
+    def moved(self, op: Ints, shift: Ints) -> ValueTable:
         """Values of other ops, whose addresses are `shift` further on."""
-        return Table(op, self.device, self.lo + shift, self.hi + shift, self.dtype)
+        return ValueTable(op, self.device, self.lo + shift, self.hi + shift, self.dtype)
 
-    def columns(self, first: int, last: int) -> Table:
+    def columns(self, first: int, last: int) -> ValueTable:
         """The columns from `first` to before `last`."""
         some = slice(first, last)
         parts = self.op[:, some], self.device[:, some], self.lo[:, some], self.hi[:, some]
-        return Table(*parts, self.dtype)
+        return ValueTable(*parts, self.dtype)
 
     def column(self, place: int) -> list[Value]:
         """One column, value by value."""

@@ -42,14 +42,14 @@ from simreduce.files.tables import (
     percent,
     signed_percent,
 )
-from simreduce.report.plots import Compared, Plot, draw_multiples
+from simreduce.report.plots import ComparedBandwidth, Plot, draw_multiples
 from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
     DIVERSE,
     FASTER,
     NODES,
     Group,
-    Order,
+    MachineOrder,
     cells,
     cover,
     impossible,
@@ -82,7 +82,7 @@ _LEGEND_OF_MACHINES = (
 )
 
 
-class Comparison(NamedTuple):
+class AccuracyComparison(NamedTuple):
     """Published points beside predictions with a calibration; not `complete` if the command was
     stopped.
     """
@@ -98,7 +98,7 @@ class Comparison(NamedTuple):
         return [point for point in self.points if point.table.compared]
 
 
-def accuracy_lines(found: Comparison) -> list[str]:
+def accuracy_lines(found: AccuracyComparison) -> list[str]:
     """The tables, then what contradicts physics, then what has no prediction."""
     document, compared = ACCURACY.write(found), found.compared
     count = units.plural(len({point.table.name for point in compared}), "table")
@@ -349,21 +349,21 @@ ACCURACY = Document(
     Key("complete", FLAG, "False if the command was stopped and tables are missing."),
     command="accuracy nccl",
 )  # fmt: skip
-"""Of a `Comparison`."""
+"""Of an `AccuracyComparison`."""
 
 
 def draw_points(points: Sequence[Point], calibration: str) -> Plot:
     """Busbw over size: a panel for each machine, and a colour for each table; `calibration` names
     the constants of the predictions.
     """
-    panels: defaultdict[str, defaultdict[str, list[Compared]]] = defaultdict(
+    panels: defaultdict[str, defaultdict[str, list[ComparedBandwidth]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for point in points:
         scale = point.nbytes * point.busbw_factor
         series = f"{point.table.collective}, {units.plural(point.ranks, 'GPU')}"
         panels[point.machine][series].append(
-            Compared(
+            ComparedBandwidth(
                 point.nbytes,
                 scale / point.seconds,
                 None if point.predicted is None else scale / point.predicted,
@@ -429,7 +429,7 @@ class LeftOutPoints(NamedTuple):
     complete: bool
 
     @property
-    def order(self) -> Order:
+    def order(self) -> MachineOrder:
         """How machines are ordered above 1 MiB."""
         return order_machines(self.points)
 

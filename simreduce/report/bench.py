@@ -57,7 +57,7 @@ from simreduce.report.sections import (
 from simreduce.study.advice import lasting_us, moved_lines
 from simreduce.study.outcome import Refused, Stuck
 from simreduce.study.study import TIED
-from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchRow, Calls, algbw, busbw
+from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchCalls, BenchRow, algbw, busbw
 from simreduce.study.tune.few_rings import library_warning
 from simreduce.topology import Folded
 from simreduce.version import __version__
@@ -72,7 +72,7 @@ class SizeTimes(NamedTuple):
     rows: Sequence[BenchRow]
     collective: str = "all_reduce"
     complete: bool = True
-    calls: Calls = BY_DEFAULT
+    calls: BenchCalls = BY_DEFAULT
 
     @property
     def nthreads(self) -> int:

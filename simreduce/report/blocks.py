@@ -144,7 +144,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TimelineBlock:
     """Bars, row by row and in order of time in a row; `whole` is all of the time in microseconds.
 
     Bars shorter than `resolution` that stand side by side were joined.
@@ -173,7 +173,7 @@ class Attachments:
     machine: Topology | None = None
     calibration: Calibration | None = None
     explanation: Mapping[str, Any] | None = None
-    timeline: Timeline | None = None
+    timeline: TimelineBlock | None = None
     sizes: Mapping[str, Any] | None = None
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)

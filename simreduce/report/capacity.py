@@ -32,19 +32,19 @@ from simreduce.files.formats.documents import (
     positive,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.plots import Plot, Point, draw_frontier
-from simreduce.study.capacity.answer import Answer, AtRate, Ranked, fit_of, parts
+from simreduce.report.plots import Plot, PlotPoint, draw_frontier
+from simreduce.study.capacity.answer import AtRate, CapacityAnswer, RankedOptions, fit_of, parts
 from simreduce.study.capacity.choose import (
     COPY,
     COST,
     HOURLY,
     OBJECTIVES,
     TIME,
-    Candidate,
+    CapacityCandidate,
+    CapacityTarget,
     Configuration,
     CopiesOffer,
     Offer,
-    Target,
     WithinTarget,
     value_of,
 )
@@ -78,19 +78,19 @@ def _finite(get: Callable[[Offer], float]) -> Callable[[Offer], float | None]:
     return lambda offer: found if math.isfinite(found := get(offer)) else None
 
 
-def _of_run(get: Callable[[Offer], float]) -> Callable[[Offer, Answer], float | None]:
+def _of_run(get: Callable[[Offer], float]) -> Callable[[Offer, CapacityAnswer], float | None]:
     """A figure of the run; None where the question names none."""
     found = _finite(get)
     return lambda offer, answer: found(offer) if answer.question.target.samples else None
 
 
-def _tokens(offer: Offer, answer: Answer) -> float | None:
+def _tokens(offer: Offer, answer: CapacityAnswer) -> float | None:
     """Tokens a second; None where those of a sample are not known."""
     rate, tokens = offer.candidate.rate, answer.question.target.tokens
     return rate * tokens if tokens and math.isfinite(rate) else None
 
 
-def mesh_of(candidate: Candidate) -> str | None:
+def mesh_of(candidate: CapacityCandidate) -> str | None:
     """The mesh that was priced; None of other steps."""
     return candidate.row.chosen if candidate.row.method == MESH else None
 
@@ -176,7 +176,7 @@ OFFER = Record(
 )  # fmt: skip
 
 
-def _at_rate(key: Key, at: AtRate, answer: Answer) -> Any:
+def _at_rate(key: Key, at: AtRate, answer: CapacityAnswer) -> Any:
     """A figure of the choice at another rate of computing."""
     return key.find(at.offer, answer)
 
@@ -437,7 +437,7 @@ CAPACITY = Document(
     Key("notes", list_of(TEXT), "What a reader should know of prices and figures."),
     Key("complete", FLAG, "False if the command was stopped or changes were not all found."),
 )  # fmt: skip
-"""Of an `Answer`."""
+"""Of a `CapacityAnswer`."""
 CAPACITY_JOBS = Document(
     "capacity-jobs",
     "`simreduce capacity --json` with `jobs`: the cheapest machines that hold copies of them.",
@@ -452,10 +452,10 @@ CAPACITY_JOBS = Document(
     Key("complete", FLAG, "False if the command was stopped."),
     command="capacity",
 )  # fmt: skip
-"""Of `Ranked` offers of copies."""
+"""Of `RankedOptions` offers of copies."""
 
 
-def _copies_words(answer: Ranked[CopiesOffer]) -> str:
+def _copies_words(answer: RankedOptions[CopiesOffer]) -> str:
     """What to rent or buy, how many copies it holds and what that costs; that nothing does."""
     chosen, target, prices = answer.chosen, answer.question.target, answer.question.prices
     if chosen is None:
@@ -470,7 +470,7 @@ def _copies_words(answer: Ranked[CopiesOffer]) -> str:
     return f"{what}: {fits}, {hourly}, {each} a copy; {where.row.limit}"
 
 
-def copies_text(answer: Ranked[CopiesOffer]) -> str:
+def copies_text(answer: RankedOptions[CopiesOffer]) -> str:
     """Header, the answer, and every option, the best first."""
     document = CAPACITY_JOBS.write(answer)
     offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
@@ -487,15 +487,15 @@ def copies_table(rows: Iterable[Written], document: Written, *, on: str) -> Tabl
     return _priced_table(COPIES_OFFER, rows, document, {"price": money, "a copy": money}, on)
 
 
-def copies_plot(answer: Ranked[CopiesOffer]) -> Plot:
+def copies_plot(answer: RankedOptions[CopiesOffer]) -> Plot:
     """The price of an hour and copy against that of an hour, a line for what differs in the number
     of nodes only.
     """
     names, chosen, q = _Names(answer), answer.chosen, answer.question
-    series: dict[str, list[Point]] = {}
+    series: dict[str, list[PlotPoint]] = {}
     for each in answer.offers:
         key = each.candidate.key
-        point = Point(each.hourly, each.per_copy, None, None, key.nodes, each.meets)
+        point = PlotPoint(each.hourly, each.per_copy, None, None, key.nodes, each.meets)
         if each.candidate.copies:
             series.setdefault(names.series(key) or key.machine, []).append(point)
     return draw_frontier(
@@ -508,7 +508,7 @@ def copies_plot(answer: Ranked[CopiesOffer]) -> Plot:
     )
 
 
-def capacity_text(answer: Answer) -> str:
+def capacity_text(answer: CapacityAnswer) -> str:
     """Header, every option, the choice and what it rests on."""
     document, names = CAPACITY.write(answer), _Names(answer)
     offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
@@ -524,7 +524,7 @@ def capacity_text(answer: Answer) -> str:
     return "\n".join([*lines, *_left_out(answer), "", *_choice(answer, document)])
 
 
-def _left_out(answer: Ranked[Any]) -> list[str]:
+def _left_out(answer: RankedOptions[Any]) -> list[str]:
     """What was not simulated, what is no option, and notes."""
     lines = []
     if answer.waiting:
@@ -550,7 +550,7 @@ def target_words(target: Written, currency: str) -> str:
     )
 
 
-def _header(answer: Ranked[Any]) -> list[str]:
+def _header(answer: RankedOptions[Any]) -> list[str]:
     q = answer.question
     prices, target = q.prices, q.target
     money = prices.currency
@@ -612,7 +612,7 @@ def money(document: Written, amount: float | None) -> str:
     return f"{text} {document['currency']}"
 
 
-def _counted(target: Target) -> str:
+def _counted(target: CapacityTarget) -> str:
     return "tokens" if target.tokens else "samples"
 
 
@@ -625,7 +625,7 @@ def run_words(target: Written) -> list[str]:
     return [f"{many} ({format_amount(samples * tokens)} tokens)" if tokens else many]
 
 
-def _headed(answer: Answer) -> dict[str, Any]:
+def _headed(answer: CapacityAnswer) -> dict[str, Any]:
     """What a headline is made of."""
     return {
         "choice": answer.chosen and OFFER.write(answer.chosen, answer),
@@ -663,7 +663,7 @@ _OF_TARGETS = {"step_time": "step time", "cost_per_million_tokens": "cost of a m
                "time": "time", "budget": "budget", "hourly": "price per hour"}  # fmt: skip
 
 
-def near_words(answer: Answer) -> str:
+def near_words(answer: CapacityAnswer) -> str:
     """What nearly meets the target and is better than the choice, and by how much: `1 AWS
     p5.48xlarge misses the time by 4% and costs 20% less`.
     """
@@ -772,7 +772,7 @@ def step_range(choice: Written) -> str:
     return f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
-def _choice(answer: Answer, document: Written) -> list[str]:
+def _choice(answer: CapacityAnswer, document: Written) -> list[str]:
     """Why the choice is it, and at the end, what it is and how sure that is."""
     choice, failures = document["choice"], answer.question.failures
     if choice is None:
@@ -806,7 +806,7 @@ def _choice(answer: Answer, document: Written) -> list[str]:
     ]
 
 
-def _memory(answer: Answer) -> str:
+def _memory(answer: CapacityAnswer) -> str:
     """What a GPU of the choice holds of its memory; "" where that is not known."""
     chosen = answer.chosen
     if chosen is None or chosen.candidate.row.memory is None:
@@ -832,7 +832,7 @@ def _failure_lines(document: Written) -> list[str]:
     return [*head, *FAILURE.table(rows).lines(indent=2)] if rows else []
 
 
-def _flip_lines(answer: Answer, names: _Names) -> list[str]:
+def _flip_lines(answer: CapacityAnswer, names: _Names) -> list[str]:
     if not answer.assumptions:
         return []
     rows = [ASSUMPTION.write(each) for each in answer.assumptions]
@@ -848,11 +848,11 @@ def _flip_lines(answer: Answer, names: _Names) -> list[str]:
     return lines
 
 
-def capacity_plot(answer: Answer) -> Plot:
+def capacity_plot(answer: CapacityAnswer) -> Plot:
     """Cost against time of every option, a line for what differs in the number of nodes only."""
     q = answer.question
     names = _Names(answer)
-    series: dict[str, list[Point]] = {}
+    series: dict[str, list[PlotPoint]] = {}
     scale, word = _time_unit([o.time for o in answer.offers if math.isfinite(o.time)])
     for each in answer.offers:
         c = each.candidate
@@ -860,7 +860,7 @@ def capacity_plot(answer: Answer) -> Plot:
             None if end is None else each.time * end / c.simulated / scale
             for end in (c.row.low, c.row.high)
         )
-        point = Point(each.time / scale, each.cost, low, high, str(c.nodes), each.meets)
+        point = PlotPoint(each.time / scale, each.cost, low, high, str(c.nodes), each.meets)
         series.setdefault(names.series(c.key) or c.key.machine, []).append(point)
     chosen = answer.chosen
     currency = q.prices.currency
@@ -883,7 +883,7 @@ class _Names:
     the number of GPUs.
     """
 
-    def __init__(self, answer: Ranked[Any]) -> None:
+    def __init__(self, answer: RankedOptions[Any]) -> None:
         keys = [each.candidate.key for each in answer.offers]
         self._shared = {*Configuration._fields}.difference(answer.varied)
         self._shared |= {"batch"} if answer.question.global_batch else set()

@@ -23,12 +23,12 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Table
 from simreduce.study.sweep import Sweep
 from simreduce.study.sweep.columns import FACTORS, format_figure
-from simreduce.study.sweep.compare import Change, Comparison, Place, Winner
+from simreduce.study.sweep.compare import CellChange, Comparison, Place, Winner
 
 _MOST = 12
 
 
-def compared_text(both: Compared) -> str:
+def compared_text(both: ComparedSweeps) -> str:
     """Both sweeps, how many answers changed and by how much, the largest changes, and winners."""
     found = both.found
     lines = tables.header(
@@ -97,18 +97,18 @@ def _words(place: Place) -> list[str]:
     return ["" if value is None else str(value) for value in place]
 
 
-def _figures(name: str, each: Change) -> list[str]:
+def _figures(name: str, each: CellChange) -> list[str]:
     return [
         state if value is None else format_figure(name, value)
         for state, value in zip(each.states, each.figures, strict=True)
     ]
 
 
-def _percent(each: Change) -> str:
+def _percent(each: CellChange) -> str:
     return each.reason[:60] if None in each.figures else f"{each.ratio - 1.0:+.2%}"
 
 
-class Compared(NamedTuple):
+class ComparedSweeps(NamedTuple):
     """Two sweeps with the names of their files, and what changed between them."""
 
     found: Comparison
@@ -121,7 +121,7 @@ class Compared(NamedTuple):
         return [*zip(self.names, self.sweeps, strict=True)]
 
 
-def _cell_of(each: Change | Winner, of: Compared) -> dict[str, Any]:
+def _cell_of(each: CellChange | Winner, of: ComparedSweeps) -> dict[str, Any]:
     """The values of the keys that vary; of a winner, without the key that is chosen."""
     keys = of.found.keys
     if isinstance(each, Winner):
@@ -230,4 +230,4 @@ COMPARE = Document(
         "found.flipped",
     ),
 )
-"""Of `Compared`."""
+"""Of `ComparedSweeps`."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from simreduce.study.scenario import Scenario
 
 
-class Ranked(Protocol):
+class RankedRows(Protocol):
     """Rows of a scenario, the runtime of each, and which of their times rest on no measurement."""
 
     @property
@@ -105,7 +105,7 @@ def record_lines(scenario: Scenario) -> list[str]:
 
 
 def header(
-    found: Ranked, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
+    found: RankedRows, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
 ) -> list[str]:
     """The header of a report: `facts` about the question, and `what` it predicts."""
     scenario = found.scenario
@@ -292,7 +292,7 @@ HEAD_KEYS = (
         "scenario.setup.call_cost",
     ),
 )  # fmt: skip
-"""First keys of a document, of what is `Ranked`."""
+"""First keys of a document, of what is `RankedRows`."""
 ACTIVATIONS_KEY = Key(
     "activations",
     one_of(*ACTIVATION_SOURCES),

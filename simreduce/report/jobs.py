@@ -27,7 +27,7 @@ from simreduce.files.tables import Column
 from simreduce.planners.layouts.of_topology import node_names
 from simreduce.report.headings import CALIBRATION_KEY, NOMINAL_KEY
 from simreduce.report.topo import topology_keys
-from simreduce.study.jobs import Fit, JobsQuestion
+from simreduce.study.jobs import CopiesFit, JobsQuestion
 from simreduce.topology.switch_groups import switch_groups
 from simreduce.training.jobs import JobOutcome, fairness
 
@@ -41,7 +41,7 @@ class Beside(NamedTuple):
 
     question: JobsQuestion
     outcomes: Sequence[JobOutcome]
-    fit: Fit | None = None
+    fit: CopiesFit | None = None
 
     @property
     def complete(self) -> bool:

@@ -25,9 +25,9 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
-from simreduce.planners.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
+from simreduce.planners.nccl import Graph, NcclChoice, estimates, p2p, ring_orders, tree_parents
 from simreduce.planners.nccl.box import CLASSES
-from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, Plan, nvls_channels
+from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, NcclPlan, nvls_channels
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES, PROTOCOLS
@@ -54,24 +54,24 @@ _TUNING, _CELL = 25, 17
 """Characters before the cells of a row of the tuning table, and of a cell."""
 
 
-class Call(NamedTuple):
+class ChosenCall(NamedTuple):
     """A call of a collective, what NCCL runs for it, and the seconds that we simulate, if we do."""
 
     nbytes: int
-    choice: Choice
+    choice: NcclChoice
     simulated: float | None = None
 
 
-class Calls(NamedTuple):
+class ChosenCalls(NamedTuple):
     """Calls of one collective on a machine, by NCCL's plan for it."""
 
     machine: Topology | Folded
-    plan: Plan
+    plan: NcclPlan
     collective: str
-    calls: Sequence[Call]
+    calls: Sequence[ChosenCall]
 
 
-def nccl_text(asked: Calls, about: str) -> str:
+def nccl_text(asked: ChosenCalls, about: str) -> str:
     """Graphs, channels, tuning table and choices."""
     document = NCCL.write(asked)
     title = f"# {asked.collective}, NCCL's own estimate"
@@ -85,7 +85,7 @@ def nccl_text(asked: Calls, about: str) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _about(asked: Calls, about: str) -> list[str]:
+def _about(asked: ChosenCalls, about: str) -> list[str]:
     known, machine = asked.plan.facts, asked.machine
     hardware = f"compute capability {known.capability / 10:.1f}, {known.vendor} hosts"
     shape = f"{units.plural(known.n, 'rank')} on {units.plural(known.nodes, 'node')}"
@@ -96,12 +96,12 @@ def _about(asked: Calls, about: str) -> list[str]:
     ]
 
 
-def _widest(at: Plan) -> float:
+def _widest(at: NcclPlan) -> float:
     """GB/s of the widest path of a GPU."""
     return library_of(at.facts).search(at.facts, at.facts.boxes[0], at.settings).reach
 
 
-def _graph_lines(at: Plan) -> Iterator[str]:
+def _graph_lines(at: NcclPlan) -> Iterator[str]:
     box = at.facts.boxes[0]
     yield f"NCCL INFO === System : maxBw {_widest(at):.1f} totalBw {box.total:.1f} ==="
     devs = {nic.name: dev for dev, nic in enumerate(box.nics)}
@@ -118,7 +118,7 @@ def _graph_lines(at: Plan) -> Iterator[str]:
             yield f"NCCL INFO {i:2} : {' '.join([*ends[0], *gpus, *ends[1]])}"
 
 
-def _graphs(at: Plan) -> list[Graph]:
+def _graphs(at: NcclPlan) -> list[Graph]:
     found = at.graphs
     return [found.ring, found.tree, *([found.nvls] if found.nvls else [])]
 
@@ -149,7 +149,7 @@ def _tree(parents: Sequence[int]) -> str:
     return f"{'/'.join(map(str, down))}->0->{parents[0]}"
 
 
-def _tuning_lines(at: Plan) -> Iterator[str]:
+def _tuning_lines(at: NcclPlan) -> Iterator[str]:
     """NCCL's tables of three algorithms each, of fewer on a page without room for them."""
     model = at.model
     names = [name for name in _ALGORITHMS if any(key[1] == name for key in model.latency)]
@@ -182,7 +182,7 @@ def _known(seconds: float | None) -> float | None:
     return None if seconds is None or math.isnan(seconds) else seconds
 
 
-def _estimates(call: Call, asked: Calls) -> dict[str, float | None]:
+def _estimates(call: ChosenCall, asked: ChosenCalls) -> dict[str, float | None]:
     """NCCL's estimates of a call, by algorithm and protocol."""
     if asked.collective in SENDS:
         return {}
@@ -190,7 +190,7 @@ def _estimates(call: Call, asked: Calls) -> dict[str, float | None]:
     return {"+".join(pair): _known(seconds) for pair, seconds in found.items()}
 
 
-def _tuning(asked: Calls) -> list[tuple[str, str, str, float, float]]:
+def _tuning(asked: ChosenCalls) -> list[tuple[str, str, str, float, float]]:
     """Collective, algorithm, protocol, latency in us and GB/s of each row of the tuning table."""
     model = asked.plan.model
     return [(*key, us, model.bandwidth[key]) for key, us in model.latency.items()]
@@ -341,4 +341,4 @@ NCCL = Document(
     Key("collective", one_of(*_COLLECTIVES), "What is asked about."),
     Key("choices", list_of(_CHOICE), "The choice for each size.", "calls"),
 )  # fmt: skip
-"""Of `Calls`."""
+"""Of `ChosenCalls`."""

@@ -80,10 +80,12 @@ from simreduce.study.advice import lasting, lasting_us, runs_nccl, strategy_of, 
 from simreduce.study.frameworks import call_words
 from simreduce.study.study import same_reasons
 from simreduce.study.tune.bench import algbw, busbw
-from simreduce.study.tune.rank import FIRST, Candidate, Ranking
+from simreduce.study.tune.rank import FIRST, Candidate, StrategyRanking
 
 
-def ranking_table(ranking: Ranking, most: int | None = None, *, details: bool = True) -> str:
+def ranking_table(
+    ranking: StrategyRanking, most: int | None = None, *, details: bool = True
+) -> str:
     """One row per strategy, best first, or the best `most` of them; the advice comes last.
 
     Without `details`, other names of plans are counted, and refusals of strategies that the
@@ -111,7 +113,7 @@ def ranking_table(ranking: Ranking, most: int | None = None, *, details: bool = 
     return "\n".join(lines)
 
 
-def ranking_rows(ranking: Ranking) -> Table:
+def ranking_rows(ranking: StrategyRanking) -> Table:
     """A row per strategy, best first; then those that were not simulated to their end."""
     document = RUN.write(ranking)
     return CANDIDATE.table([*document["candidates"], *document["bounded"]])
@@ -123,7 +125,7 @@ def preview_lines(outcomes: Iterable[tuple[int, object]]) -> list[str]:
     return [f"{c.seconds * 1e3:12.3f} ms  {c.strategy.text}" for c in rows[:FIRST]]
 
 
-def _bounded_lines(ranking: Ranking) -> list[str]:
+def _bounded_lines(ranking: StrategyRanking) -> list[str]:
     """Says what a time behind >= is."""
     if not ranking.bounded:
         return []
@@ -135,7 +137,7 @@ def _bounded_lines(ranking: Ranking) -> list[str]:
     ]
 
 
-def _header(ranking: Ranking) -> list[str]:
+def _header(ranking: StrategyRanking) -> list[str]:
     s, w = ranking.scenario, ranking.scenario.workload
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
     size = f"{units.plural(w.elements, 'element')}, {units.format_size(w.nbytes)}"
@@ -145,7 +147,7 @@ def _header(ranking: Ranking) -> list[str]:
     return header(ranking, facts, f"time of one all-reduce{chained}", sureness)
 
 
-def _recommendation(ranking: Ranking) -> list[str]:
+def _recommendation(ranking: StrategyRanking) -> list[str]:
     advice, fastest = ranking.advice, ranking.fastest
     if not advice or fastest is None:
         return ["No strategy has a plan that is proven right."]
@@ -194,7 +196,7 @@ def _how(
     ]
 
 
-def _upstream(ranking: Ranking) -> list[str]:
+def _upstream(ranking: StrategyRanking) -> list[str]:
     names = [name for c in ranking.candidates for name in (c, *c.also)]
     different = [c for c in names if c.upstream]
     if not different:
@@ -242,11 +244,11 @@ _CHOICE = (
 )  # fmt: skip
 
 
-def _algbw(row: Candidate, ranking: Ranking) -> float:
+def _algbw(row: Candidate, ranking: StrategyRanking) -> float:
     return algbw(ranking.scenario.workload.nbytes, row.seconds)
 
 
-def _busbw(row: Candidate, ranking: Ranking) -> float:
+def _busbw(row: Candidate, ranking: StrategyRanking) -> float:
     scenario = ranking.scenario
     return busbw(scenario.workload.nbytes, row.seconds, len(scenario.setup.layout))
 
@@ -347,7 +349,7 @@ RUN = Document(
     *MEASURED_KEYS,
 )  # fmt: skip
 ranking_document = RUN.write
-"""The document of a `Ranking`."""
+"""The document of a `StrategyRanking`."""
 
 _SHOWN = 12
 

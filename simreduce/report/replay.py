@@ -24,7 +24,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY
 from simreduce.report.topo import topology_keys
-from simreduce.training.executor import Moved
+from simreduce.training.executor import Movement
 from simreduce.training.replay import Replay
 
 _MOST = 30
@@ -58,7 +58,7 @@ class Replayed(NamedTuple):
     @property
     def rows(self) -> list[_Row]:
         """Equal collectives, those with most time in all first."""
-        kinds: dict[tuple[str, int, int], list[Moved]] = {}
+        kinds: dict[tuple[str, int, int], list[Movement]] = {}
         for one in self.found.moved:
             kinds.setdefault((one.collective, one.nbytes, len(one.group)), []).append(one)
         rows = []

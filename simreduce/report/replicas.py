@@ -23,7 +23,7 @@ from simreduce.files.formats.documents import (
     TEXT,
     Document,
     Key,
-    Kind,
+    KeyKind,
     Record,
     list_of,
     or_null,
@@ -32,8 +32,8 @@ from simreduce.files.tables import Column, Table, percent
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY
 from simreduce.study.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
-from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, Run
-from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Repetitions
+from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, ReplicasRun
+from simreduce.training.stragglers import CONFIDENCE, BackupChoice, ConfidenceInterval, Repetitions
 
 _MOST = 8
 """Workers unlike the others that the head names, and workers of a timeline, at most."""
@@ -56,7 +56,7 @@ class Updates(NamedTuple):
         return self.scenario.setup if self.scenario else None
 
 
-def replicas_text(found: Updates, run: Run | None = None) -> str:
+def replicas_text(found: Updates, run: ReplicasRun | None = None) -> str:
     """The job, the time of its updates, and a row for every number of backups that was tried;
     first, whose question it is. With a `run`, a timeline of it.
     """
@@ -170,7 +170,7 @@ def _of_those(spread: Repetitions) -> str:
     )
 
 
-def _time(step: Interval) -> str:
+def _time(step: ConfidenceInterval) -> str:
     if not isfinite(step.mean):
         return "never made"
     if not isfinite(step.high):
@@ -222,7 +222,7 @@ _PARTS = "rCs"
 _IDLE, _UPDATE = ".", "|"
 
 
-def replicas_timeline(run: Run, names: Sequence[str], most: int = WIDTH) -> list[str]:
+def replicas_timeline(run: ReplicasRun, names: Sequence[str], most: int = WIDTH) -> list[str]:
     """A row for every worker, and below, when updates were made; nothing if there is none.
 
     A character shows what a worker does for most of its span of time.
@@ -251,7 +251,7 @@ def replicas_timeline(run: Run, names: Sequence[str], most: int = WIDTH) -> list
     ]
 
 
-def _bar(run: Run, worker: int, begin: float, scale: float, width: int) -> str:
+def _bar(run: ReplicasRun, worker: int, begin: float, scale: float, width: int) -> str:
     share = [[0.0] * len(_PARTS) for _ in range(width)]
     for step in (*run.steps, *run.unfinished):
         if step.worker == worker:
@@ -272,7 +272,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
-def _spread(name: str, unit: Kind) -> Record:
+def _spread(name: str, unit: KeyKind) -> Record:
     return Record(
         name,
         "A mean with its 95 % interval; null without a whole repetition, or with too few.",

@@ -95,10 +95,10 @@ from simreduce.report.sections import (
 from simreduce.report.step_timeline import LEGEND, timeline
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.composed import ERROR
-from simreduce.study.tune.steps import StepRanking
+from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif_steps import percentiles_of_step
 from simreduce.training import Bucket, Memory, StepPrediction, device_label
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.spread import slowest_of
 from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
 
@@ -109,7 +109,7 @@ _SAME = 1e-6
 """Part of a step below which a difference is none to tell."""
 
 
-def step_table(ranking: StepRanking, most: int | None = None, *, details: bool = True) -> str:
+def step_table(ranking: MethodRanking, most: int | None = None, *, details: bool = True) -> str:
     """Header, one row per method if there are several, or the best `most` of them; then the step of
     the recommended one. The advice comes last.
 
@@ -152,7 +152,7 @@ def composed_words(names: Sequence[str]) -> str:
     )
 
 
-def _header(ranking: StepRanking) -> list[str]:
+def _header(ranking: MethodRanking) -> list[str]:
     s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
     passes = f"{_ms(fsum(job.profile.forward))} forward, {_ms(fsum(job.profile.backward))} backward"
     passes += f", {job.accumulate} times" if job.accumulate > 1 else ""
@@ -183,7 +183,7 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3f} ms"
 
 
-def step_rows(ranking: StepRanking) -> Table:
+def step_rows(ranking: MethodRanking) -> Table:
     """A row per method, shortest step first.
 
     The last columns give the time of the reductions alone, and the place that this time would have.
@@ -198,7 +198,7 @@ def step_rows(ranking: StepRanking) -> Table:
     return CANDIDATE.table(rows)
 
 
-def _best_step(ranking: StepRanking, *, details: bool) -> list[str]:
+def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
     best, s = ranking.recommended, ranking.recommended.step
     update = (f", update {_ms(s.update)}" if s.update else "") + (
         f", launch {_ms(s.launch)}" if s.launch else ""
@@ -258,7 +258,7 @@ def _times_of_steps(s: StepPrediction) -> str:
     return f"steps took {', '.join(texts)} ms; this is the last"
 
 
-def _slowest(s: StepPrediction, ranking: StepRanking) -> list[str]:
+def _slowest(s: StepPrediction, ranking: MethodRanking) -> list[str]:
     """The step that lost most by what went wrong."""
     return [
         f"The slowest step took {_ms(s.seconds)}, of which {_ms(s.exposed)} were exposed:",
@@ -273,7 +273,7 @@ def _gpus(s: StepPrediction) -> str:
     return units.plural(s.devices, "GPU")
 
 
-def _buckets(step: StepPrediction, ranking: StepRanking) -> list[str]:
+def _buckets(step: StepPrediction, ranking: MethodRanking) -> list[str]:
     """The table of buckets; of many, the first and the last."""
     if not step.buckets:
         return ["  nothing is reduced"]
@@ -288,7 +288,7 @@ def _buckets(step: StepPrediction, ranking: StepRanking) -> list[str]:
     return BUCKET.table(rows).lines(indent=2)
 
 
-def sharing_lines(step: StepPrediction, fit: Fit | None) -> list[str]:
+def sharing_lines(step: StepPrediction, fit: MemoryFit | None) -> list[str]:
     """How much of the exposed time is due to each collective, and the memory of a device."""
     lines = []
     if step.exposed_by:
@@ -308,7 +308,7 @@ def sharing_lines(step: StepPrediction, fit: Fit | None) -> list[str]:
     return lines
 
 
-def misfit_lines(fits: Iterable[tuple[str, Fit | None]]) -> list[str]:
+def misfit_lines(fits: Iterable[tuple[str, MemoryFit | None]]) -> list[str]:
     """Which methods do not fit, by name, with the numbers."""
     lines = [f"  {name} {fit.words}" for name, fit in fits if fit and fit.fits is False]
     return ["", f"Does not fit ({len(lines)}):", *lines] if lines else []
@@ -444,7 +444,7 @@ def _collective(row: Written) -> str:
     return str(known).replace("_", "-")
 
 
-def _names_of(bucket: Bucket, ranking: StepRanking) -> list[str]:
+def _names_of(bucket: Bucket, ranking: MethodRanking) -> list[str]:
     gradients = ranking.scenario.workload.gradients
     return [gradients[i].name for i in bucket.gradients]
 
@@ -453,11 +453,11 @@ def _some(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)}: {names[-1]} to {names[0]}"
 
 
-def _devices_of(bucket: Bucket, ranking: StepRanking) -> list[str]:
+def _devices_of(bucket: Bucket, ranking: MethodRanking) -> list[str]:
     return [ranking.scenario.setup.layout.ranks[rank] for rank in bucket.ranks]
 
 
-def _label_of(bucket: Bucket, ranking: StepRanking) -> str:
+def _label_of(bucket: Bucket, ranking: MethodRanking) -> str:
     return device_label(_devices_of(bucket, ranking), len(ranking.scenario.setup.layout.ranks))
 
 
@@ -576,7 +576,7 @@ STEP = Document(
 )  # fmt: skip
 
 
-def step_document(ranking: StepRanking) -> dict[str, Any]:
+def step_document(ranking: MethodRanking) -> dict[str, Any]:
     """The document of `--json`: `STEP`. The step is that of the best."""
     order = (*STEP.keys[:3], *(key for key in HEAD_KEYS if not key.optional))  # with the runtime
     head = dict.fromkeys(key.name for key in order)

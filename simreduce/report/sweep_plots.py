@@ -7,7 +7,7 @@ from typing import Any
 
 from simreduce.errors import InputError
 from simreduce.report import plots
-from simreduce.report.plots import Axis, Plot, Point, Reading
+from simreduce.report.plots import Axis, Plot, PlotPoint, PlotValue
 from simreduce.report.plots.sweeps import BYTES, PLAIN, RATE, SECONDS, SHARE
 from simreduce.report.sweeps import check_columns
 from simreduce.study.sweep import BENCH, UNITS, Sweep, objective
@@ -133,13 +133,13 @@ def _lines(
     rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
 ) -> Plot:
     x, y = chosen
-    series: dict[str, list[Reading]] = {}
+    series: dict[str, list[PlotValue]] = {}
     others = [key for key in varied if key != x]
     for row in rows:
         if isinstance(row.get(y), int | float) and row.get(x) is not None:
             at = row[x] if isinstance(row[x], str) else float(row[x])
             name = _name(row, others) or axis(y).name
-            series.setdefault(name, []).append(Reading(at, row[y], *_band(row, y)))
+            series.setdefault(name, []).append(PlotValue(at, row[y], *_band(row, y)))
     return plots.draw_lines(series, axis(x), axis(y), title, about)
 
 
@@ -173,11 +173,11 @@ def _pareto(
     rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
 ) -> Plot:
     x, y = chosen
-    series: dict[str, list[Point]] = {}
+    series: dict[str, list[PlotPoint]] = {}
     words = [k for k in varied if any(isinstance(row.get(k), str) for row in rows)]
     for row in rows:
         if isinstance(row.get(x), int | float) and isinstance(row.get(y), int | float):
-            choice = Point(row[x], row[y], *_band(row, x), _name(row, varied))
+            choice = PlotPoint(row[x], row[y], *_band(row, x), _name(row, varied))
             series.setdefault(_name(row, words[:1]) or title, []).append(choice)
     wanted = [f"{'high' if name in _INVERSE else 'low'} {axis(name).name}" for name in chosen]
     about = f"best: {' and '.join(wanted)}; {about}"

@@ -9,7 +9,7 @@ from typing import Any
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.tables import Table
-from simreduce.report.blocks import Bar, Chart, Timeline
+from simreduce.report.blocks import Bar, Chart, TimelineBlock
 
 MOST_BARS = 30_000
 """Bars of a page; short ones that stand side by side become one until there are no more."""
@@ -28,7 +28,7 @@ def timeline_of_events(
     path: Iterable[int] = (),
     most: int = MOST_BARS,
     chain: Iterable[tuple[float, float, str]] = (),
-) -> Timeline:
+) -> TimelineBlock:
     """The timeline of a trace's slices. Those whose op is on `path` are marked. A `chain` of (from,
     to, words), in microseconds, is a critical path that has no ops.
     """
@@ -64,7 +64,7 @@ def timeline_of_events(
     while sum(map(len, found)) > most and resolution <= whole > 0.0:
         resolution = 2 * resolution or whole / 20_000
         found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
-    return Timeline(tuple(bar for row in found for bar in row), whole, resolution)
+    return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution)
 
 
 def _on_path(row: Sequence[Bar]) -> list[Bar]:
@@ -105,7 +105,7 @@ def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
     return [bar for bar, _ in found]
 
 
-def draw_timeline(timeline: Timeline, words: str) -> Chart:
+def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
     """The chart of a timeline."""
     texts: dict[str, int] = {}
     kinds = list(dict.fromkeys(bar.kind for bar in timeline.bars))
@@ -143,7 +143,7 @@ def draw_timeline(timeline: Timeline, words: str) -> Chart:
     return Chart("timeline", words, data, _table(timeline))
 
 
-def _table(timeline: Timeline) -> Table:
+def _table(timeline: TimelineBlock) -> Table:
     """A row for every row of the timeline: how many bars, and how busy."""
     found: dict[tuple[str, str], list[Bar]] = {}
     for bar in timeline.bars:

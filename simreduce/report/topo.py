@@ -20,7 +20,7 @@ from simreduce.files.formats.documents import (
     TEXT,
     Document,
     Key,
-    Kind,
+    KeyKind,
     Record,
     list_of,
     number_in,
@@ -154,7 +154,7 @@ class Copies(NamedTuple):
     predicted: PeerToPeer
 
 
-def _matrix_of(kind: Kind) -> Kind:
+def _matrix_of(kind: KeyKind) -> KeyKind:
     return list_of(list_of(kind))
 
 
@@ -219,7 +219,7 @@ def _matrix(title: str, rows: Sequence[Sequence[float | None]], form: str) -> st
     return "\n".join([title, *table.lines(gap=1)])
 
 
-class Outcome(NamedTuple):
+class PackingOutcome(NamedTuple):
     """Bytes/s of the whole tensor: reached, if anything was packed, and at best; and what limits
     it.
     """
@@ -247,7 +247,7 @@ class Packed(NamedTuple):
     machine: Topology
     network: Network
     about: str
-    outcome: Outcome
+    outcome: PackingOutcome
     patterns: Sequence[tuple[Any, float]] | None = None
     lines: Sequence[str] = ()
     panels: Sequence[Panel] = ()

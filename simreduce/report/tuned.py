@@ -71,7 +71,7 @@ from simreduce.study.frameworks import METHODS, title_of
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
 from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS, methods_of
-from simreduce.study.tune.search.tuned import NEAR, Row, Tuned
+from simreduce.study.tune.search.tuned import NEAR, SettingRow, Tuned
 from simreduce.training.sharded import DDP
 
 _SHOWN = 10
@@ -290,14 +290,14 @@ def _table(found: Tuned) -> Table:
     return _ROW.table(_ROW.row(row, found, place) for place, row in enumerate(_top(found), 1))
 
 
-def _top(found: Tuned) -> list[Row]:
+def _top(found: Tuned) -> list[SettingRow]:
     """The best, the next, and the default in any case."""
     rows = [found.best, *(row for row in found.rows if row != found.best)]
     top = rows[:_SHOWN]
     return [*top, *(row for row in dict.fromkeys((found.advised, found.default)) if row not in top)]
 
 
-def _short_row(row: Row, found: Tuned) -> str:
+def _short_row(row: SettingRow, found: Tuned) -> str:
     note = (
         " (advised)" * (row == found.advised)
         + " (default)" * (row == found.default)
@@ -306,12 +306,12 @@ def _short_row(row: Row, found: Tuned) -> str:
     return f"{short(found, row.setting)}{note}"
 
 
-def _slower(row: Row, found: Tuned) -> float:
+def _slower(row: SettingRow, found: Tuned) -> float:
     more = row.seconds / found.best.seconds - 1 if found.best.seconds else 0.0
     return more if row.misfit else max(more, 0.0)
 
 
-def _told(row: Row, found: Tuned) -> str:
+def _told(row: SettingRow, found: Tuned) -> str:
     if row == found.best:
         return ""
     return {True: "yes", False: "no", None: "?"}[found.apart(row)]

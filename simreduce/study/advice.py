@@ -18,7 +18,7 @@ from simreduce.errors import InputError
 from simreduce.planners.strategy import Strategy, parse_strategy
 
 if TYPE_CHECKING:
-    from simreduce.engine.calibrate.sure import Call
+    from simreduce.engine.calibrate.sure import NcclCall
     from simreduce.engine.setup import Setup
     from simreduce.study.scenario import Scenario
 
@@ -196,7 +196,7 @@ def sureness_of(scenario: Scenario, sizes: Sequence[int]) -> Sureness | None:
     return Sureness(*ends) if ends else None
 
 
-Calls = Callable[[R], "Sequence[Call] | None"]
+Calls = Callable[[R], "Sequence[NcclCall] | None"]
 """The calls of NCCL that the time of an option or row hangs on; None where others move bytes."""
 
 
@@ -213,7 +213,7 @@ def hanging(ready: Sequence[float], finish: Sequence[float]) -> list[int]:
     return found
 
 
-def scaled(calls: Sequence[Call], seconds: float) -> list[Call]:
+def scaled(calls: Sequence[NcclCall], seconds: float) -> list[NcclCall]:
     """The calls of a time that is all theirs, by their shares."""
     whole = sum(call.seconds for call in calls) or 1.0
     return [call._replace(seconds=seconds * call.seconds / whole) for call in calls]

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from simreduce import dtypes, units
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import TARGETS, Choice, Settings, export, settings, why_not
@@ -326,7 +326,7 @@ def not_told_apart(option: Option, today: Option, error: float | None) -> str:
     return "less than the error of these predictions: measure both" if near else ""
 
 
-def starts_late(option: Sequence[Call] | None, today: Sequence[Call] | None) -> str:
+def starts_late(option: Sequence[NcclCall] | None, today: Sequence[NcclCall] | None) -> str:
     """The doubt that larger calls wait for more gradients, which an all-reduce does not show."""
     if option and today and max(c.nbytes for c in option) > max(c.nbytes for c in today):
         return "but larger buckets start later in back-propagation, which takes a [step] to compare"
@@ -360,7 +360,7 @@ def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:
     return doubt
 
 
-def calls_of(scenario: Scenario, strategy: Strategy | None) -> list[Call] | None:
+def calls_of(scenario: Scenario, strategy: Strategy | None) -> list[NcclCall] | None:
     """Calls of NCCL that a strategy makes for a workload, about; None if others move bytes."""
     if strategy is None or not strategy.reduced_by_nccl:
         return None

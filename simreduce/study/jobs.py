@@ -19,18 +19,18 @@ import simpy
 from simreduce import units
 from simreduce.computing.arrays import uniform
 from simreduce.engine import Fabric
-from simreduce.engine.background import Flows, Stream, excess_messages
+from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError, escape
 from simreduce.files.formats import (
     LINE,
     Faults,
     Field,
+    FieldValues,
     Format,
     Scalar,
     TableOf,
     TablesOf,
-    Values,
     choice,
     quantity,
     whole,
@@ -51,12 +51,12 @@ from simreduce.study.scenario import (
 )
 from simreduce.topology import load_topology
 from simreduce.topology.switch_groups import label
-from simreduce.training.executions import Node
+from simreduce.training.executions import ExecutionNode
 from simreduce.training.group_plans import GroupPlans
-from simreduce.training.jobs import Job, JobOutcome, Recorded, simulate_jobs
+from simreduce.training.jobs import Job, JobOutcome, RecordedJob, simulate_jobs
 from simreduce.training.mesh.costs import Costs, channels_of
 from simreduce.training.mesh.job import NCCL
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.sharded.question import DDP
@@ -177,7 +177,7 @@ class JobsQuestion:
     nominal: str = ""
 
 
-class Fit(NamedTuple):
+class CopiesFit(NamedTuple):
     """How many copies of a mix of jobs fit where none may take more than `promise` times as long as
     alone, and why no more do, once that is `final`. The `question` has those that fit, or one copy
     if none does.
@@ -197,7 +197,7 @@ def fit_jobs(
     promise: float,
     load: LoadMachine = load_topology,
     mix: JobsQuestion | None = None,
-) -> Iterator[Fit]:
+) -> Iterator[CopiesFit]:
     """Copy after copy of the jobs of tables that were read from the file at `path`, on the first
     nodes that are free; the last has the answer. ScenarioError as of `build_mix`, unless that has
     built the `mix`.
@@ -211,13 +211,15 @@ def fit_jobs(
         slow = max(outcomes, key=lambda each: each.slowdown)
         if slow.slowdown > promise:
             limit = f"with {copies + 1}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
-            one = found or Fit(question, outcomes, promise, 0, "", final=True)
+            one = found or CopiesFit(question, outcomes, promise, 0, "", final=True)
             yield one._replace(limit=limit, final=True)
             return
         copies += 1
         used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
         full = used // copies > whole - used
-        found = Fit(question, outcomes, promise, copies, f"{used} of {whole} nodes are taken", full)
+        found = CopiesFit(
+            question, outcomes, promise, copies, f"{used} of {whole} nodes are taken", full
+        )
         yield found
         if full:
             return
@@ -314,7 +316,9 @@ def build_jobs(
     )  # fmt: skip
 
 
-def _copies(tables: Sequence[Values], copies: int, taken: set[str]) -> Iterator[Mapping[str, Any]]:
+def _copies(
+    tables: Sequence[FieldValues], copies: int, taken: set[str]
+) -> Iterator[Mapping[str, Any]]:
     """So many copies of tables, whose names are unlike those `taken`."""
     for i in range(copies):
         for each in tables:
@@ -343,7 +347,7 @@ class _Reader:
         self._scenarios: dict[int, Scenario | None] = {}
 
     def read(
-        self, i: int, table: Values, given: Mapping[str, Any], nodes: Sequence[int]
+        self, i: int, table: FieldValues, given: Mapping[str, Any], nodes: Sequence[int]
     ) -> list[Read]:
         """The job of the i-th table on these nodes; none with a fault, which is noted."""
         own = {key: given[key] for key in ("workload", "step") if key in given}
@@ -395,7 +399,7 @@ def _least_seconds(job: Job) -> float:
     return job.start + job.count * each
 
 
-def _job(table: Values, scenario: Scenario) -> Read:
+def _job(table: FieldValues, scenario: Scenario) -> Read:
     strategies, question = scenario.strategies or (), scenario.step
     if len(strategies) != 1:
         raise InputError("strategy: must be one strategy")
@@ -413,7 +417,7 @@ def _job(table: Values, scenario: Scenario) -> Read:
     return Job(table["name"], setup, method.plan, step, *times), f"step of {does}", nominal
 
 
-def _mesh_job(table: Values, meshes: Meshes) -> Read:
+def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
     if len(meshes.question.jobs) != 1:
         raise InputError("step: must be one mesh with one choice of each key")
     setup, job = meshes.setup.running(parse_strategy("nccl")), meshes.question.jobs[0]
@@ -421,18 +425,18 @@ def _mesh_job(table: Values, meshes: Meshes) -> Read:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
     costs = Costs(meshes.setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    execution = write_ranks(job, schedule, Passes(job, costs), _MOST_NODES)
+    execution = write_ranks(job, schedule, MeshPasses(job, costs), _MOST_NODES)
     if execution.notes:
         raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
     plans = GroupPlans(setup, "nccl")
 
-    def slows(node: Node, group: tuple[int, ...]) -> float:
+    def slows(node: ExecutionNode, group: tuple[int, ...]) -> float:
         plan = plans.of(node, group)
         return job.slows(channels_of(plan)) if plan else 0.0
 
     times = table["start"] or 0.0, table["count"] or 1
     does = f"step of {meshes.model.name}, {job.mesh.text}"
-    recorded = Recorded(execution, plans, slows)
+    recorded = RecordedJob(execution, plans, slows)
     return Job(table["name"], setup, None, None, *times, recorded), does, setup.nominal(["nccl"])
 
 
@@ -473,11 +477,13 @@ class _Streams:
     def __init__(self, source: Path, machine: Setup, faults: Faults) -> None:
         self._source, self._machine, self._faults = source, machine, faults
         at = machine.running(None)
-        self.flows = Flows(Fabric(
+        self.flows = TrafficFlows(Fabric(
             simpy.Environment(), at.topology, at.constants, at.runtime, at.disturbance, fixed=False
         ))  # fmt: skip
 
-    def of_job(self, i: int, path: str, table: Values, nodes: tuple[int, ...]) -> Iterator[Stream]:
+    def of_job(
+        self, i: int, path: str, table: FieldValues, nodes: tuple[int, ...]
+    ) -> Iterator[Stream]:
         """What the i-th job writes to storage and reads from it."""
         for key, pattern in (("checkpoint", WRITES), ("reads", READS)):
             if (given := table[key]) is None or not nodes:

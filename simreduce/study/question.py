@@ -40,14 +40,14 @@ class Question:
             self.strategy, self.workload, root=self.root, faithful=self.faithful
         )
 
-    def make_case(self) -> Case:
+    def make_case(self) -> PlannedQuestion:
         """The question with the plan of all its reductions. Raises as `compile` does."""
         plan = self.compile()
-        return Case(self, repeat(plan, self.times) if self.times > 1 else plan)
+        return PlannedQuestion(self, repeat(plan, self.times) if self.times > 1 else plan)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PlannedQuestion:
     """A question with its plan, which chains all its reductions."""
 
     question: Question

@@ -28,12 +28,12 @@ from simreduce.files.formats import (
     LINE,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     MapOf,
     Scalar,
     TableOf,
-    Values,
     choice,
     number,
     quantity,
@@ -421,7 +421,7 @@ def beside(path: Path, name: str) -> str:
     return near if is_file else name
 
 
-def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachine) -> Values:
+def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachine) -> FieldValues:
     """The values of a scenario, with its machine, runtime and calibration.
 
     None where these have faults.
@@ -449,7 +449,12 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
 
 
 def _load(
-    path: Path, values: Values, faults: Faults, key: str, load: Callable[..., object], *more: object
+    path: Path,
+    values: FieldValues,
+    faults: Faults,
+    key: str,
+    load: Callable[..., object],
+    *more: object,
 ) -> None:
     """Put what `load` reads in the place of its name."""
     if values[key] is not None:
@@ -543,7 +548,7 @@ def _on_machine(
     return replace(step, job=replace(step.job, profile=profile))
 
 
-def _require_all(values: Values, faults: Faults) -> None:
+def _require_all(values: FieldValues, faults: Faults) -> None:
     """Note the keys that only `[replicas]` can do without, if they are missing."""
     for key in _REQUIRED:
         if key not in values.given:
@@ -656,7 +661,7 @@ def build_meshes(
 
 
 def _step(
-    path: Path, values: Values, topology: Topology | None, faults: Faults, batch: object
+    path: Path, values: FieldValues, topology: Topology | None, faults: Faults, batch: object
 ) -> StepQuestion | None:
     """The table `step`, if there is one."""
     table, model = values["step"], values["workload"]
@@ -688,7 +693,7 @@ def _of_buckets(
     return tuple(each for each in found if not why_too_fine(each.packer, finest))
 
 
-def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:
+def _part(values: FieldValues, topology: Topology | None, faults: Faults) -> Layout | None:
     """The GPUs that are left, of the `nodes`, in the order of `gpu_indices`."""
     order, gone, nodes = values["gpu_indices"], values["gone"], values["nodes"]
     if topology is None or not (order or gone or nodes is not None):
@@ -727,7 +732,7 @@ def read_places(
 
 
 def _placement(
-    values: Values, topology: Topology | None, faults: Faults
+    values: FieldValues, topology: Topology | None, faults: Faults
 ) -> tuple[bool, tuple[str, ...]]:
     """Whether `tune` orders nodes, and those that are free."""
     table = values["tune"]
@@ -742,7 +747,7 @@ def _placement(
     return table["placement"], tuple(name for name in found if name not in gone)
 
 
-def _strategies(values: Values, faults: Faults) -> tuple[Strategy, ...] | None:
+def _strategies(values: FieldValues, faults: Faults) -> tuple[Strategy, ...] | None:
     given = [ALL] if values["strategies"] is None else values["strategies"]
     for problem in misplaced(text for text in given if isinstance(text, str) and text.strip()):
         faults.add("strategies", problem)

@@ -49,7 +49,7 @@ _BOOLEANS = st.booleans()
 
 
 @dataclass(frozen=True)
-class Figures:
+class FigureRanges:
     """What numbers a simulation is made of; `unit` is the elements between two cuts of the address
     space.
     """
@@ -59,12 +59,12 @@ class Figures:
     unit: st.SearchStrategy[int]
 
 
-ROUND = Figures(
+ROUND = FigureRanges(
     bandwidth=st.sampled_from([2.0**30, 2.0**31, 3 * 2.0**30]),
     delay=st.sampled_from([0.0, 2.0**-20, 2.0**-19, 3 * 2.0**-20]),
     unit=st.sampled_from([2**8, 2**12]),
 )
-ANY = Figures(
+ANY = FigureRanges(
     bandwidth=st.integers(10**9, 10**11).map(float),
     delay=st.integers(0, 50_000).map(lambda ns: ns * 1e-9),
     unit=st.integers(1, 100_000),
@@ -112,7 +112,7 @@ ONE_WIRE = Runtime("one wire", _posts, dispatch=True, local=True, pipes=_one_wir
 runtimes = st.sampled_from([IDEAL, TENSORFLOW, NCCL, TWO_ENDED, PIPED, ONE_WIRE])
 
 
-class Scene(NamedTuple):
+class SimulationInput(NamedTuple):
     """All that a simulation of one plan takes."""
 
     plan: Plan
@@ -130,7 +130,7 @@ def _or(value: float | None, others: st.SearchStrategy[float]) -> st.SearchStrat
 @st.composite
 def topologies(
     draw: st.DrawFn,
-    figures: Figures,
+    figures: FigureRanges,
     most_gpus: int = 5,
     least_gpus: int = 1,
     least_machines: int = 1,
@@ -166,7 +166,7 @@ def topologies(
 
 
 @st.composite
-def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
+def calibrations(draw: st.DrawFn, figures: FigureRanges) -> Calibration:
     """Dispatch costs for some kinds of op, other figures for some link classes."""
     return Calibration(
         "random",
@@ -187,7 +187,7 @@ def _by_name(names: Sequence[str], value: st.SearchStrategy[T]) -> st.SearchStra
 
 
 @cache
-def _link_constants(figures: Figures) -> st.SearchStrategy[LinkConstants]:
+def _link_constants(figures: FigureRanges) -> st.SearchStrategy[LinkConstants]:
     return st.builds(LinkConstants, _or(None, figures.bandwidth), _or(None, figures.delay))
 
 
@@ -195,7 +195,7 @@ _EFFICIENCIES = st.sampled_from([0.25, 0.5, 1.0])
 
 
 @st.composite
-def nccl_constants(draw: st.DrawFn, figures: Figures) -> NcclConstants:
+def nccl_constants(draw: st.DrawFn, figures: FigureRanges) -> NcclConstants:
     """Launches, latencies, efficiencies and rates of channels by protocol and kind of link."""
     keys = [(link, protocol) for link in LINK_KINDS for protocol in PROTOCOLS]
 
@@ -218,7 +218,7 @@ _RATED = ("copy", "transfer", "add", "slice", "concat", "scale", "cast")
 
 
 @st.composite
-def processors(draw: st.DrawFn, figures: Figures) -> Processor:
+def processors(draw: st.DrawFn, figures: FigureRanges) -> Processor:
     """Cores of CPU devices; of some kinds of op it is not known how fast their bytes move."""
     return Processor(
         cores=_one_of(draw, (1.0, 2.0, 4.0)),
@@ -238,7 +238,9 @@ _VERBS = ("input", *["copy"] * 6, *["add"] * 3, "concat", "slice", "scale", "cas
 
 
 @st.composite
-def plans(draw: st.DrawFn, devices: Sequence[str], figures: Figures, most_ops: int = 40) -> Plan:
+def plans(
+    draw: st.DrawFn, devices: Sequence[str], figures: FigureRanges, most_ops: int = 40
+) -> Plan:
     """A DAG with copies of views, n-ary adds, joins, streams and control edges; some values are
     empty.
     """
@@ -342,7 +344,7 @@ def with_controls(plan: Plan, waits: Sequence[Sequence[int]]) -> Plan:
 
 
 @st.composite
-def readies(draw: st.DrawFn, plan: Plan, figures: Figures) -> Floats:
+def readies(draw: st.DrawFn, plan: Plan, figures: FigureRanges) -> Floats:
     """When each INPUT may begin."""
     count = int(np.count_nonzero(plan.kind == Kind.INPUT))
     if draw(_BOOLEANS):
@@ -351,12 +353,14 @@ def readies(draw: st.DrawFn, plan: Plan, figures: Figures) -> Floats:
 
 
 @st.composite
-def scenes(draw: st.DrawFn, figures: Figures, most_gpus: int = 5, most_ops: int = 40) -> Scene:
+def scenes(
+    draw: st.DrawFn, figures: FigureRanges, most_gpus: int = 5, most_ops: int = 40
+) -> SimulationInput:
     """A plan on a machine, with everything that it takes to time it."""
     topology = draw(topologies(figures, most_gpus))
     devices = (*topology.devices, *topology.hosts)
     plan = draw(plans(devices, figures, most_ops))
-    return Scene(
+    return SimulationInput(
         plan, topology, draw(runtimes), draw(calibrations(figures)), draw(readies(plan, figures))
     )
 

@@ -15,7 +15,7 @@ from simreduce.files.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
 from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF, STAGED, Link
-from simreduce.topology.files import Document, is_path, read_document
+from simreduce.topology.files import MergedFile, is_path, read_document
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers import (
     CONTRADICTION,
@@ -143,7 +143,7 @@ def find_faults(
         yield from _check_unused(machine, place)
 
 
-def _locate(document: Document) -> Callable[[str], str]:
+def _locate(document: MergedFile) -> Callable[[str], str]:
     """Return a function that names the place of a node's group or a class's table."""
     paths: dict[str, str] = {}
     for group, fields in _groups(document, "nodes"):
@@ -161,7 +161,7 @@ def _locate(document: Document) -> Callable[[str], str]:
     return place
 
 
-def _groups(document: Document, section: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _groups(document: MergedFile, section: str) -> list[tuple[str, Mapping[str, Any]]]:
     """The tables of a section of a file that may be wrong in any way."""
     tables = document.tables.get(section)
     return (
@@ -171,7 +171,7 @@ def _groups(document: Document, section: str) -> list[tuple[str, Mapping[str, An
     )
 
 
-def _names_in_pairs(document: Document) -> set[str]:
+def _names_in_pairs(document: MergedFile) -> set[str]:
     """The names in all pairs, whatever else is wrong with these."""
     found: set[str] = set()
     for _, fields in _groups(document, "links"):

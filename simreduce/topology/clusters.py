@@ -13,7 +13,7 @@ from simreduce.files.formats import FLAG, Faults, Format
 from simreduce.files.formats.kinds import refusal
 from simreduce.files.textfiles import flatten
 from simreduce.topology.file_formats import CLUSTER
-from simreduce.topology.files import Document, is_path
+from simreduce.topology.files import MergedFile, is_path
 from simreduce.topology.generators import Inline, build_cluster
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
 from simreduce.topology.graph import Topology
@@ -32,7 +32,7 @@ def is_cluster(tables: Mapping[str, Any]) -> bool:
 
 
 def cluster(
-    document: Document,
+    document: MergedFile,
     path: Path,
     name: str,
     overrides: Mapping[str, str | int],

@@ -16,12 +16,12 @@ from simreduce.files.formats import (
     TEXT,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     MapOf,
     Scalar,
     TableOf,
-    Values,
     choice,
     number,
     quantity,
@@ -50,7 +50,7 @@ def _machine_name(text: str) -> str:
     return Name(text) if text else text
 
 
-def check_forwarding(node: Values, faults: Faults, path: str) -> None:
+def check_forwarding(node: FieldValues, faults: Faults, path: str) -> None:
     """Note GPUs that forward, and nodes that sum and are no switches."""
     if node["kind"] == "gpu" and node["transit"]:
         faults.add(f"{path}.transit", "GPUs never forward traffic for others")
@@ -58,7 +58,7 @@ def check_forwarding(node: Values, faults: Faults, path: str) -> None:
         faults.add(f"{path}.reduces", "is for switches, which can sum what passes through them")
 
 
-def _check_node(node: Values, faults: Faults, path: str) -> None:
+def _check_node(node: FieldValues, faults: Faults, path: str) -> None:
     """Note keys that nodes of this kind do not have."""
     check_forwarding(node, faults, path)
     for key, owner in (
@@ -71,7 +71,7 @@ def _check_node(node: Values, faults: Faults, path: str) -> None:
             faults.add(f"{path}.{key}", f"is for {owner.upper()}s: {_ABOUT[key]}")
 
 
-def node_values(node: Values) -> tuple[Any, ...]:
+def node_values(node: FieldValues) -> tuple[Any, ...]:
     """The fields of `Node` after its name."""
     own = {
         "memory_bandwidth": math.inf,
@@ -171,7 +171,7 @@ _MORE_SWITCHING = (
 """What files of one machine and of several say of switches, besides `equal_cost`."""
 
 
-def _check_switching(routing: Values, faults: Faults, path: str) -> None:
+def _check_switching(routing: FieldValues, faults: Faults, path: str) -> None:
     for key in ("seed", "queue_pairs"):
         if key in routing.given and routing["equal_cost"] != HASHED:
             faults.add(f"{path}.{key}", "needs equal_cost = 'hashed'")

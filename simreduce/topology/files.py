@@ -26,7 +26,7 @@ _ROUTE_OVERRIDES = ("bandwidth", "latency")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class MergedFile:
     """A merged file: its tables, its name in faults, and who wrote each dotted path."""
 
     shown: str
@@ -34,12 +34,12 @@ class Document:
     origin: Mapping[str, str]
 
 
-def read_document(path: Path, shown: str) -> Document:
+def read_document(path: Path, shown: str) -> MergedFile:
     """The file at `path` over what it extends; raises TopologyError if one cannot be read."""
     return _read(path, shown, ())
 
 
-def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Document:
+def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> MergedFile:
     here = os.path.realpath(path)
     if here in [seen for seen, _ in below]:
         chain = " -> ".join([name for _, name in below] + [shown])
@@ -47,7 +47,7 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
             f"{below[0][1]}: extends: the files extend each other in a circle: {chain}"
         )
     tables = _parse(path, shown)
-    child = Document(shown, tables, dict.fromkeys(_paths(tables), shown))
+    child = MergedFile(shown, tables, dict.fromkeys(_paths(tables), shown))
     if "extends" not in tables:
         return child
     try:
@@ -117,7 +117,7 @@ def _paths(tables: Mapping[str, Any]) -> list[str]:
     return paths
 
 
-def merge_documents(parent: Document, child: Document) -> Document:
+def merge_documents(parent: MergedFile, child: MergedFile) -> MergedFile:
     """The child's tables over the parent's."""
     tables: dict[str, Any] = dict(parent.tables)
     if "fabric" in child.tables:
@@ -135,12 +135,12 @@ def merge_documents(parent: Document, child: Document) -> Document:
                 continue
             stale = {"achievable"} if "bandwidth" in fields else set()
             groups[group] = {k: v for k, v in kept.items() if k not in stale} | fields
-    return Document(child.shown, tables, {**parent.origin, **child.origin})
+    return MergedFile(child.shown, tables, {**parent.origin, **child.origin})
 
 
 def apply_overrides(
-    document: Document, overrides: Mapping[str, str | int]
-) -> tuple[Document, list[str]]:
+    document: MergedFile, overrides: Mapping[str, str | int]
+) -> tuple[MergedFile, list[str]]:
     """The document with dotted keys replaced, and a fault for each key that it does not have."""
     known = _override_keys(document)
     tables: dict[str, Any] = {}
@@ -161,10 +161,10 @@ def apply_overrides(
         else:
             tables[name] = value
     origin = dict.fromkeys(overrides, f"{document.shown} with overrides")
-    return merge_documents(document, Document(document.shown, tables, origin)), problems
+    return merge_documents(document, MergedFile(document.shown, tables, origin)), problems
 
 
-def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
+def _override_keys(document: MergedFile) -> dict[str, tuple[str, str, str]]:
     """Keys that take overrides: figures of groups of nodes, and of links that have pairs."""
     known = {"title": ("", "", "title")}
     known |= {f"routing.{name}": ("routing", "", name) for name in SWITCHING_KEYS}

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.files.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Scalar, Values
+from simreduce.files.formats import (
+    BANDWIDTH,
+    LATENCY,
+    LINE,
+    Faults,
+    Field,
+    FieldValues,
+    Format,
+    Scalar,
+)
 from simreduce.files.names import RULE, Name, is_name
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
@@ -117,7 +126,7 @@ def is_graph(value: object) -> TypeGuard[nx.Graph[Any]]:
     return networkx is not None and isinstance(value, networkx.Graph)
 
 
-def read_graph(graph: nx.Graph[Any], **about: object) -> tuple[Values, list[Node], list[Link]]:
+def read_graph(graph: nx.Graph[Any], **about: object) -> tuple[FieldValues, list[Node], list[Link]]:
     """The attributes, nodes and links of a graph; raises `TopologyError` with every fault.
 
     `about` replaces the graph's own attributes.
@@ -140,7 +149,7 @@ def read_graph(graph: nx.Graph[Any], **about: object) -> tuple[Values, list[Node
     return values, list(nodes.values()), links
 
 
-def _read(form: Format, attributes: Mapping[Any, Any], faults: Faults, place: str) -> Values:
+def _read(form: Format, attributes: Mapping[Any, Any], faults: Faults, place: str) -> FieldValues:
     """The values of attributes. Those of other programs, such as `pos` and `weight`, are ignored;
     one that nearly spells a known name is a fault.
     """

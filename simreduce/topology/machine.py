@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.files.formats import Faults, Values
+from simreduce.files.formats import Faults, FieldValues
 from simreduce.files.names import Name
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
@@ -20,7 +20,7 @@ from simreduce.topology.routing.switching import DEFAULT, KEYS, Switching
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simreduce.topology.files import Document
+    from simreduce.topology.files import MergedFile
 
 _MOST = 1 << 18
 """Nodes or links of the largest machine that a file may describe."""
@@ -29,7 +29,7 @@ UNREAD = 1.0
 
 
 def build_machine(
-    document: Document, name: str, source: str, problems: Sequence[str] = ()
+    document: MergedFile, name: str, source: str, problems: Sequence[str] = ()
 ) -> Topology:
     """The topology of a document; raises `TopologyError` with every fault, `problems` found earlier
     first.
@@ -41,7 +41,7 @@ def build_machine(
 
 
 def read_machine(
-    document: Document, name: str, source: str, problems: Sequence[str] = ()
+    document: MergedFile, name: str, source: str, problems: Sequence[str] = ()
 ) -> tuple[Topology, list[str]]:
     """Read what can be read of a document, and return it with every fault."""
     faults = Faults(document.shown, document.origin)
@@ -64,7 +64,7 @@ def read_machine(
     return build(name, title, source, known, cables, switching=switching), faults.problems
 
 
-def _nodes(faults: Faults, groups: Mapping[str, Values]) -> dict[str, Node]:
+def _nodes(faults: Faults, groups: Mapping[str, FieldValues]) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     for group, values in groups.items():
         alike = node_values(values)
@@ -88,7 +88,9 @@ def _names(faults: Faults, place: str, name: object) -> list[Any]:
     return faults.attempt(place, expand_range, name) or []
 
 
-def _cables(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
+def _cables(
+    faults: Faults, tables: Mapping[str, FieldValues], nodes: Mapping[str, Node]
+) -> list[Cable]:
     cables: list[Cable] = []
     places: dict[tuple[str, frozenset[str]], str] = {}
     for table, values in tables.items():
@@ -118,7 +120,9 @@ def _may_stage(node: Node, wire: LinkClass) -> bool:
     return node.kind in ("gpu", "pcie_switch") and wire.name.startswith(STAGED)
 
 
-def _routes(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
+def _routes(
+    faults: Faults, tables: Mapping[str, FieldValues], nodes: Mapping[str, Node]
+) -> list[Cable]:
     """The tolls between single pairs, which no link of theirs shows."""
     cables: list[Cable] = []
     for key, values in tables.items():
@@ -162,7 +166,7 @@ def _pairs(
 
 
 def read_link_class(
-    faults: Faults, path: str, key: str, values: Values, source: str = ""
+    faults: Faults, path: str, key: str, values: FieldValues, source: str = ""
 ) -> LinkClass:
     """The figures of a table of links: its own, else the class's."""
     link_class = values.get("class") or key

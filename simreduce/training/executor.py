@@ -21,30 +21,30 @@ from typing import Any, NamedTuple
 import simpy
 
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, Execution, Node
+from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, Execution, ExecutionNode
 
 _SHOWN = 5
 Meeting = tuple[object, ...]
 """The identity of a collective: its group or pair, and its number there."""
 
 
-Move = Callable[[Node, tuple[int, ...]], simpy.Event]
+Move = Callable[[ExecutionNode, tuple[int, ...]], simpy.Event]
 """Starts what a node moves in a group or between a pair; the event is its end."""
 Act = Callable[[float], simpy.Event]
 """What a node does, given when it was ready, in seconds; the event is its end."""
-Slows = Callable[[Node, tuple[int, ...]], float]
+Slows = Callable[[ExecutionNode, tuple[int, ...]], float]
 """By what part of its speed what a node moves slows down compute beside it."""
 LEAST_SPEED = 0.1
 """The part of its speed that compute keeps, whatever moves beside it."""
 
 
-def slows_nothing(_node: Node, _group: tuple[int, ...]) -> float:
+def slows_nothing(_node: ExecutionNode, _group: tuple[int, ...]) -> float:
     """Compute is as fast beside what moves as without it."""
     return 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Movement:
     """A collective, or a send with its receive.
 
     `arrived` and `met` are when its first and its last recorded rank were there, `end` when its
@@ -68,7 +68,7 @@ class Ran(NamedTuple):
     """
 
     rank: int
-    node: Node
+    node: ExecutionNode
     begin: float
     end: float
 
@@ -84,7 +84,7 @@ def run_nodes(
 
 
 def ends_of(
-    nodes: Sequence[Node], seconds: Callable[[int], float]
+    nodes: Sequence[ExecutionNode], seconds: Callable[[int], float]
 ) -> tuple[list[float], list[float]]:
     """When each node of a rank begins and ends, if node i takes `seconds(i)` whatever else runs.
 
@@ -104,7 +104,7 @@ class _Rank:
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, ExecutionNode] = {}
         self.waits: list[int] = []
         self.followers: dict[int, list[int]] = defaultdict(list)
         self.busy: dict[str, int] = defaultdict(int)
@@ -146,7 +146,7 @@ class Run:
         self.slow, self.streams, self.slows, self.came = slow, streams, slows, count()
         self.ranks = {rank: _Rank(rank) for rank in execution.nodes}
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
-        self.moved: list[Moved] = []
+        self.moved: list[Movement] = []
         self.ran: list[Ran] = []
         self.total = sum(len(nodes) for nodes in execution.nodes.values())
         self.over = env.event()
@@ -154,7 +154,7 @@ class Run:
             for node in nodes:
                 self.add(node, of=rank)
 
-    def add(self, node: Node, act: Act | None = None, of: int = 0) -> int:
+    def add(self, node: ExecutionNode, act: Act | None = None, of: int = 0) -> int:
         """Add a node of a rank, which begins once `start` is called, and return its index.
 
         One with an `act` of its own does that, and waits for no other rank.
@@ -299,7 +299,7 @@ class Run:
         found = node.collective or "send_receive", node.nbytes, group, arrived, float(self.env.now)
         done.callbacks.append(
             lambda _: self.moved.append(
-                Moved(*found, float(self.env.now), min(known) if known else None)
+                Movement(*found, float(self.env.now), min(known) if known else None)
             )
         )
         if part := self.slows(node, group):

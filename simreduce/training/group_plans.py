@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup, read_strategy
 from simreduce.plan import Kind, Plan, part_for
-from simreduce.training.executions import COLLECTIVE, Node
+from simreduce.training.executions import COLLECTIVE, ExecutionNode
 from simreduce.workload import Gradient, Workload
 
 _UNIT = dtypes.SIZES[0]
@@ -23,7 +23,7 @@ class GroupPlans:
     setup: Setup
     algorithm: str
     made: dict[tuple[str, int, tuple[int, ...], int], Plan] = field(default_factory=dict)
-    calls: set[Call] = field(default_factory=set)
+    calls: set[NcclCall] = field(default_factory=set)
 
     def plan(self, collective: str, nbytes: int, group: tuple[int, ...], root: int = 0) -> Plan:
         """The plan of a collective in a group; `nbytes` are those that a rank gives."""
@@ -40,7 +40,7 @@ class GroupPlans:
             self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
         return self.made[key]
 
-    def of(self, node: Node, group: tuple[int, ...]) -> Plan | None:
+    def of(self, node: ExecutionNode, group: tuple[int, ...]) -> Plan | None:
         """The plan of what a node moves in a group or between a pair; None if that is nothing."""
         if len(group) < 2 or not node.nbytes:
             return None

@@ -25,7 +25,7 @@ import simpy
 from simreduce.computing.arrays import Floats
 from simreduce.computing.watching import Progress
 from simreduce.engine import Fabric
-from simreduce.engine.background import Flows, Stream, excess_messages
+from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.disturbance import CALM
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.results.floors import resource_seconds
@@ -34,7 +34,7 @@ from simreduce.engine.simulation import step_cost
 from simreduce.engine.symmetry import likeness
 from simreduce.errors import InputError
 from simreduce.plan import Plan
-from simreduce.training.executions import Execution, Node
+from simreduce.training.executions import Execution, ExecutionNode
 from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.faults import LinkFaults
 from simreduce.training.group_plans import GroupPlans
@@ -50,7 +50,7 @@ _LEAST = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
+class RecordedJob:
     """What each rank does, and the plans of what they move, which slows down compute beside it."""
 
     execution: Execution
@@ -70,7 +70,7 @@ class Job:
     step: tuple[StepJob, Method] | None = None
     start: float = 0.0
     count: int = 1
-    recorded: Recorded | None = None
+    recorded: RecordedJob | None = None
 
 
 class Share(NamedTuple):
@@ -185,7 +185,7 @@ class _Together:
         self.times: list[list[float]] = [[] for _ in jobs]
         self.spans = [(inf, inf) for _ in jobs]
         self.steps: dict[int, Steps] = {}
-        self.flows = [Flows(self.fabric) for _ in streams]
+        self.flows = [TrafficFlows(self.fabric) for _ in streams]
         pairs = zip(streams, self.flows, strict=True)
         if problems := [each for stream, flows in pairs for each in stream.problems(flows)]:
             raise InputError(problems)
@@ -326,12 +326,12 @@ class _Together:
         steps.begin()
         yield steps.over
 
-    def _replays(self, i: int, job: Job, recorded: Recorded) -> Process:
+    def _replays(self, i: int, job: Job, recorded: RecordedJob) -> Process:
         fabric, env, best = self.fabric, self.fabric.env, self.fabric.resources.best
         known: dict[int, tuple[Lowered, Floats]] = {}
         needed = np.zeros(len(best.names))
 
-        def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
+        def move(node: ExecutionNode, group: tuple[int, ...]) -> simpy.Event:
             plan = recorded.plans.of(node, group)
             if plan is None:
                 return env.timeout(0.0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simreduce.training.question import StepQuestion
 
 
-class Fit(NamedTuple):
+class MemoryFit(NamedTuple):
     """Bytes that a GPU needs and has; 0 where nobody says how many it has.
 
     `activations` are those among what it needs, None where there is no step.
@@ -84,7 +84,7 @@ def nearest_fit(step: StepQuestion, topology: Topology, ranks: Iterable[str],
             memory = least_memory(
                 method, job.model, step.sharding or Sharding(), len(names), activations
             )
-            fit = Fit(memory.peak, have, activations)
+            fit = MemoryFit(memory.peak, have, activations)
             if fit.fits:
                 passes = f"batch = {batch}, accumulate = {job.accumulate << halved}, "
                 return f'{passes * bool(halved)}method = "{method}" {fit.words}'

@@ -18,7 +18,7 @@ import simpy
 from simreduce.engine import Fabric
 from simreduce.engine.results.path import waited_until
 from simreduce.plan import Kind
-from simreduce.training.executions import BACKWARD, COLLECTIVE, COMPUTE, FORWARD, Node
+from simreduce.training.executions import BACKWARD, COLLECTIVE, COMPUTE, FORWARD, ExecutionNode
 from simreduce.training.executor import Run
 from simreduce.training.groups import DeviceGroup
 from simreduce.training.ledger import Ledger
@@ -76,7 +76,7 @@ class Passes:
             layers = {self.layer_of[i] for i in read.gradients}
             updates = [node for layer in layers for node in before.updated[layer]] if before else []
             act = partial(self._move, read, ledger, ledger.reads)
-            done = self.run.add(Node("read", COLLECTIVE, (*after, *updates)), act)
+            done = self.run.add(ExecutionNode("read", COLLECTIVE, (*after, *updates)), act)
             ledger.transfers.append(done)
             for number, group in enumerate(self.groups):
                 if group.ranks & set(read.ranks):
@@ -103,15 +103,17 @@ class Passes:
                 waits = last.fetched.get((number, layer), ()) if last else ()
                 if waits or updates is not None:
                     waits = (*after, *waits, *(updates[layer] if updates else ()))
-                    after = [self.run.add(Node("variables", COMPUTE, waits))]
+                    after = [self.run.add(ExecutionNode("variables", COMPUTE, waits))]
             if seconds > 0.0:
                 name, took = self.job.model.layers[layer].name, seconds * group.factor
-                node = Node(name, COMPUTE, tuple(after), seconds=took, phase=phase)
+                node = ExecutionNode(name, COMPUTE, tuple(after), seconds=took, phase=phase)
                 after = [self.run.add(node, partial(self._kernel, ledger, group, node))]
             given[layer] = after
         return given
 
-    def _kernel(self, ledger: Ledger, group: DeviceGroup, node: Node, begin: float) -> simpy.Event:
+    def _kernel(
+        self, ledger: Ledger, group: DeviceGroup, node: ExecutionNode, begin: float
+    ) -> simpy.Event:
         """Run one pass of a layer."""
         env = self.fabric.env
         start = partial(self.fabric.compute, group.device) if self.queued else env.timeout
@@ -140,7 +142,7 @@ class Passes:
             )
             for layer in sorted(set(self.layer_of), reverse=True):
                 there = after if relaxed else [node for each in computed for node in each[layer]]
-                node = Node("gradients", COMPUTE, tuple(there))
+                node = ExecutionNode("gradients", COMPUTE, tuple(there))
                 gate = self.run.add(node, partial(thread.arrive, layer))
                 ledger.transfers.append(gate)
                 ledger.updated[layer].append(gate)
@@ -162,11 +164,13 @@ class Passes:
                 if method.in_order:
                     there += tuple(ready)
                 if (early, there) not in known:
-                    node = Node("ready", COMPUTE, there, early=early)
+                    node = ExecutionNode("ready", COMPUTE, there, early=early)
                     known[early, there] = [self.run.add(node)]
                 ready = known[early, there]
             act = partial(self._move, each, ledger, ledger.buckets, given=given if early else ())
-            done = self.run.add(Node("reduction", COLLECTIVE, tuple(ready), self.lane), act)
+            done = self.run.add(
+                ExecutionNode("reduction", COLLECTIVE, tuple(ready), self.lane), act
+            )
             ledger.transfers.append(done)
             for layer in layers:
                 ledger.updated[layer].append(done)
@@ -174,7 +178,7 @@ class Passes:
     def _reduce_buffer(self, ledger: Ledger, what: Reduction, since: float) -> int:
         """Write the reduction of a buffer of gradients that are there `since` then."""
         act = partial(self._move, what, ledger, ledger.buckets)
-        node = Node("reduction", COLLECTIVE, lane=self.lane)
+        node = ExecutionNode("reduction", COLLECTIVE, lane=self.lane)
         ledger.transfers.append(self.run.add(node, lambda _: act(since)))
         return ledger.transfers[-1]
 
@@ -202,7 +206,9 @@ class Passes:
         done = self.fabric.submit(plan, lowered=lowered, held=held)
         for places, nodes in late:
             release = partial(self.fabric.release, done, places)
-            self.run.add(Node("late", COMPUTE, tuple(nodes)), partial(self.run.then, release))
+            self.run.add(
+                ExecutionNode("late", COMPUTE, tuple(nodes)), partial(self.run.then, release)
+            )
 
         def end(event: Any) -> None:
             begin, nbytes = ledger.begin, sum(self.nbytes[i] for i in what.gradients)

@@ -51,7 +51,7 @@ def step_path(
 ) -> tuple[PathPiece, ...]:
     """The pieces of a step's critical path, in order of time.
 
-    They add up to the last step that was simulated. `since` is as in `Moved`, where it is known.
+    They add up to the last step that was simulated. `since` is as in `MovedBucket`, where known.
     """
     return tuple(reversed(_Search(step, job, since).run()))
 

@@ -14,11 +14,11 @@ from simreduce.files.formats import (
     SIZE,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     TableOf,
     ValueKind,
-    Values,
     choice,
     inside,
     number,
@@ -115,7 +115,7 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def _check(values: Values, faults: Faults, path: str) -> None:
+def _check(values: FieldValues, faults: Faults, path: str) -> None:
     """Note the faults of keys that do not go together."""
     given = [key for key in _TIMES if key in values.given]
     if len(given) != 1:
@@ -305,7 +305,7 @@ def parse_step(
     )
 
 
-def _activations(values: Values, model: Model, batch: int, measured: int) -> Activations:
+def _activations(values: FieldValues, model: Model, batch: int, measured: int) -> Activations:
     """Those that the user gives, else those of the architecture."""
     if values["activations"] is not None:
         return Activations(values["activations"], GIVEN).rescale(measured, batch)
@@ -344,7 +344,7 @@ def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tup
 
 
 def _compute(
-    values: Values,
+    values: FieldValues,
     model: Model | None,
     batch: int,
     topology: Topology | None,

@@ -37,7 +37,7 @@ from simreduce.training.executions import (
     UPDATE,
     Execution,
     ExecutionError,
-    Node,
+    ExecutionNode,
     is_record,
     read_executions,
 )
@@ -59,7 +59,7 @@ _CLOSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedStep:
     """One step of a job: its buckets, first ready first.
 
     `ready` are the seconds from the start of the backward pass until each bucket is. The
@@ -132,7 +132,7 @@ def ranks_of(texts: Iterable[str]) -> tuple[str, int]:
     return max(found.items(), key=lambda each: each[1], default=("", 0))
 
 
-def read_recorded(path: str) -> Recorded:
+def read_recorded(path: str) -> RecordedStep:
     """The step that a record has; ExecutionError says why it is none of a data-parallel job."""
     try:
         found = os.stat(path)  # noqa: PTH116 - Path.stat raises for names that no file can have
@@ -143,7 +143,7 @@ def read_recorded(path: str) -> Recorded:
 
 
 @lru_cache(maxsize=2)
-def _read(path: str, _version: tuple[int, int]) -> Recorded:
+def _read(path: str, _version: tuple[int, int]) -> RecordedStep:
     """A record is large, and its workload and its profile are asked for one after the other."""
     execution = read_executions([path])
     _check(execution)
@@ -177,7 +177,7 @@ def _read(path: str, _version: tuple[int, int]) -> Recorded:
     model = _model(Path(path).name, buckets, _finest(sizes, execution.cap), rest=rest)
     model.workload  # noqa: B018 - raises for what no workload can be
     said = (*(note for note in execution.notes if note != ALONE), *notes)
-    return Recorded(model, sizes, ready, forward, backward, update, said, execution.world)
+    return RecordedStep(model, sizes, ready, forward, backward, update, said, execution.world)
 
 
 def _check(execution: Execution) -> None:
@@ -225,7 +225,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 _SHOWN = 4
 
 
-def _gradients(execution: Execution, nodes: Sequence[Node]) -> tuple[list[int], list[str]]:
+def _gradients(execution: Execution, nodes: Sequence[ExecutionNode]) -> tuple[list[int], list[str]]:
     """The all-reduces of gradients by index, and notes on what is left out.
 
     ExecutionError if nothing is left.
@@ -248,7 +248,7 @@ def _gradients(execution: Execution, nodes: Sequence[Node]) -> tuple[list[int], 
     return sums, notes
 
 
-def _why_none(node: Node) -> str:
+def _why_none(node: ExecutionNode) -> str:
     """What a collective is if it reduces no gradients."""
     if node.collective == "broadcast":
         return "broadcasts, as of buffers"
@@ -271,7 +271,7 @@ class _Step:
 
 
 def _steps(
-    nodes: Sequence[Node], sums: Sequence[int], waits: Sequence[int], runs: Sequence[Ran]
+    nodes: Sequence[ExecutionNode], sums: Sequence[int], waits: Sequence[int], runs: Sequence[Ran]
 ) -> list[_Step]:
     """The steps that reduce what most of them do; of as many, the larger ones.
 
@@ -305,7 +305,7 @@ def _rows(sums: Sequence[int], marks: Sequence[int | None]) -> dict[int | None, 
     return rows
 
 
-def _waits(nodes: Sequence[Node], order: Sequence[int], sums: frozenset[int]) -> list[int]:
+def _waits(nodes: Sequence[ExecutionNode], order: Sequence[int], sums: frozenset[int]) -> list[int]:
     """How many all-reduces in turn each node comes after, with compute that waited between them.
 
     `order` has every node after those that it waits for.
@@ -345,7 +345,7 @@ def _finest(sizes: Sequence[int], cap: int) -> int:
     return found // MIB * MIB or found
 
 
-def _model(name: str, buckets: Sequence[Node], finest: int, *, rest: bool) -> Model:
+def _model(name: str, buckets: Sequence[ExecutionNode], finest: int, *, rest: bool) -> Model:
     """A layer for each bucket, the last ready first; one before them for the rest of the pass."""
     layers = [Layer("rest", (), counted=False)] if rest else []
     for place, node in reversed(list(enumerate(buckets))):

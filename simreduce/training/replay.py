@@ -20,8 +20,8 @@ from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
 from simreduce.files.formats import Faults
 from simreduce.planners.strategy import parse_strategy
-from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
-from simreduce.training.executor import Moved, Ran, Run, run_nodes
+from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, ExecutionNode
+from simreduce.training.executor import Movement, Ran, Run, run_nodes
 from simreduce.training.group_plans import GroupPlans
 
 _SHOWN = 5
@@ -39,7 +39,7 @@ class Replay:
     seconds: float
     exposed: float
     computed: float
-    moved: tuple[Moved, ...]
+    moved: tuple[Movement, ...]
     ran: tuple[Ran, ...]
 
 
@@ -56,7 +56,7 @@ def replay_execution(
     env = simpy.Environment()
     fabric = Fabric(env, chosen.topology, chosen.constants, chosen.runtime, chosen.disturbance)
 
-    def move(node: Node, group: tuple[int, ...]) -> simpy.Event:
+    def move(node: ExecutionNode, group: tuple[int, ...]) -> simpy.Event:
         plan = plans.of(node, group)
         return fabric.submit(plan) if plan else env.timeout(0.0)
 

@@ -33,7 +33,7 @@ from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError, InternalError
-from simreduce.training.executions import COMPUTE, Execution, Node
+from simreduce.training.executions import COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import Run
 from simreduce.training.faults import LinkFaults
 from simreduce.training.groups import group_ranks, merge_reads, slowdowns
@@ -41,7 +41,7 @@ from simreduce.training.ledger import Ledger
 from simreduce.training.lowering import Lowering
 from simreduce.training.passes import STREAM, Passes
 from simreduce.training.reductions import Method
-from simreduce.training.step import Moved, StepJob, StepPrediction, StepRecording
+from simreduce.training.step import MovedBucket, StepJob, StepPrediction, StepRecording
 from simreduce.training.summary import steady, summarize
 
 MOST_STEPS = 100
@@ -86,13 +86,13 @@ def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> S
         faulty=faulty,
     )
     moved = tuple(
-        Moved(bucket, plan, steps.lowering.of(plan), since)
+        MovedBucket(bucket, plan, steps.lowering.of(plan), since)
         for bucket, plan, since in steps.done[-1].moved
     )
     return StepRecording(step, moved, fabric.resources)
 
 
-def _move_nothing(node: Node, _: object) -> simpy.Event:
+def _move_nothing(node: ExecutionNode, _: object) -> simpy.Event:
     raise InternalError(f"{node.name} has no act")
 
 
@@ -148,13 +148,13 @@ class Steps:
         ledger, job, run = Ledger(self.env.now, len(self.faults.left)), self.job, self.run
         after: list[int] = []
         if self.launch > 0.0:
-            after = [run.add(Node("launch", COMPUTE, seconds=self.launch))]
+            after = [run.add(ExecutionNode("launch", COMPUTE, seconds=self.launch))]
         for _ in range(job.accumulate - 1):
             ends = self.passes.write(ledger, after, None, alone=job.no_sync)
-            after = [run.add(Node("pass", COMPUTE, (*ends, *ledger.transfers)))]
+            after = [run.add(ExecutionNode("pass", COMPUTE, (*ends, *ledger.transfers)))]
         ends = self.passes.write(ledger, after, before) + ledger.transfers * job.barrier
         act = partial(run.then, partial(self._end, ledger), seconds=self.update)
-        run.add(Node("update", COMPUTE, tuple(ends)), act)
+        run.add(ExecutionNode("update", COMPUTE, tuple(ends)), act)
         run.start()
 
     def _end(self, ledger: Ledger) -> None:
@@ -173,7 +173,9 @@ class Steps:
             )
         if last or (settled and not left):
             transfers = tuple(ledger.transfers)
-            self.run.add(Node("the end", COMPUTE, transfers), lambda _: self.over.succeed())
+            self.run.add(
+                ExecutionNode("the end", COMPUTE, transfers), lambda _: self.over.succeed()
+            )
             self.run.start()
             return
         if settled:

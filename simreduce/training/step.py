@@ -192,7 +192,7 @@ class StepPrediction:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moved:
+class MovedBucket:
     """A bucket with the plan that moved it, lowered.
 
     `since` is when its critical path got a lane that a kernel or another bucket had held, in
@@ -213,7 +213,7 @@ class StepRecording:
     """
 
     step: StepPrediction
-    moved: tuple[Moved, ...]
+    moved: tuple[MovedBucket, ...]
     resources: Resources
 
 

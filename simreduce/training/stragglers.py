@@ -19,7 +19,7 @@ from simreduce.computing.watching import Watch, unwatched
 from simreduce.computing.workers import in_processes
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
-from simreduce.training.replicas import Delays, ReplicasJob, Run, simulate_replicas
+from simreduce.training.replicas import Delays, ReplicasJob, ReplicasRun, simulate_replicas
 from simreduce.training.replicas.recurrence import DelayRuns
 
 CONFIDENCE = 0.95
@@ -27,7 +27,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A mean and its confidence interval by Student's t; unbounded for a single number."""
 
     mean: float
@@ -35,18 +35,18 @@ class Interval:
     high: float
 
 
-def interval(numbers: Floats, confidence: float = CONFIDENCE) -> Interval:
+def interval(numbers: Floats, confidence: float = CONFIDENCE) -> ConfidenceInterval:
     """The mean of independent numbers and its interval; NaN without numbers."""
     from scipy.special import stdtrit  # noqa: PLC0415 - takes a while to load
 
     n = len(numbers)
     if n == 0:
-        return Interval(nan, nan, nan)
+        return ConfidenceInterval(nan, nan, nan)
     mean = float(np.mean(numbers))
     if n == 1:
-        return Interval(mean, -inf, inf)
+        return ConfidenceInterval(mean, -inf, inf)
     wide = float(stdtrit(n - 1, (1.0 + confidence) / 2.0) * np.std(numbers, ddof=1) / sqrt(n))
-    return Interval(mean, mean - wide, mean + wide)
+    return ConfidenceInterval(mean, mean - wide, mean + wide)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +96,7 @@ class Repetitions:
         begun = self.updates[:, skip - 1] if skip else 0.0
         return self.updates[:, -1] - begun
 
-    def step(self, skip: int = 0) -> Interval:
+    def step(self, skip: int = 0) -> ConfidenceInterval:
         """Mean seconds of an update, with its interval."""
         return interval(self.steps(skip))
 
@@ -170,7 +170,7 @@ _MOST_IN_SAMPLE = 50_000
 """Upper limit of the gradients of a sample, for a few seconds of work."""
 
 
-def sample(job: ReplicasJob, updates: int, skip: int = 0) -> Run | None:
+def sample(job: ReplicasJob, updates: int, skip: int = 0) -> ReplicasRun | None:
     """Simulate the first repetition, gradient by gradient.
 
     It goes up to a few updates after the first `skip`; fewer with very many gradients, None if one
@@ -193,9 +193,9 @@ class BackupChoice:
 
     backups: int
     best: bool
-    step: Interval
-    rate: Interval
-    behind: Interval
+    step: ConfidenceInterval
+    rate: ConfidenceInterval
+    behind: ConfidenceInterval
     wasted: float
     blocked: int
     ideal: float | None

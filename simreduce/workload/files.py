@@ -15,10 +15,10 @@ from simreduce.files.formats import (
     WORK,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     TablesOf,
-    Values,
     inside,
     read_csv,
     text_of,
@@ -32,7 +32,7 @@ from simreduce.workload.workload import Gradient, Workload
 _COUNT = whole(0)
 
 
-def _one_of_two(table: Values, faults: Faults, place: str) -> None:
+def _one_of_two(table: FieldValues, faults: Faults, place: str) -> None:
     if len(table.given & {"elements", "shape"}) != 1:
         faults.add(place, "give elements or shape, one of the two")
 
@@ -125,14 +125,18 @@ def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
-def _list(title: str, source: str, tables: list[tuple[str, Values]], faults: Faults) -> Workload:
+def _list(
+    title: str, source: str, tables: list[tuple[str, FieldValues]], faults: Faults
+) -> Workload:
     names: set[str] = set()
     gradients = [_gradient(table, i, names, faults, p) for i, (p, table) in enumerate(tables)]
     faults.raise_any(WorkloadError)
     return replace(Workload(source, tuple(gradients)), name=title or source)
 
 
-def _gradient(table: Values, index: int, names: set[str], faults: Faults, place: str) -> Gradient:
+def _gradient(
+    table: FieldValues, index: int, names: set[str], faults: Faults, place: str
+) -> Gradient:
     name = table["name"] if table["name"] is not None else f"gradient{index}"
     if name in names:
         faults.add(inside(place, "name"), f"a second gradient {name!r}")
@@ -141,7 +145,7 @@ def _gradient(table: Values, index: int, names: set[str], faults: Faults, place:
     return Gradient(name, count or 0, table["dtype"])
 
 
-def _model(source: str, values: Values, faults: Faults) -> Model:
+def _model(source: str, values: FieldValues, faults: Faults) -> Model:
     layers: list[Layer] = []
     names: set[str] = set()
     of_gradients: set[str] = set()

@@ -16,8 +16,8 @@ from simreduce.plan import Kind
 from simreduce.testing.strategies import (
     ANY,
     ROUND,
-    Figures,
-    Scene,
+    FigureRanges,
+    SimulationInput,
     calibrations,
     plans,
     readies,
@@ -83,7 +83,7 @@ def check(
     return True
 
 
-def check_scene(scene: Scene) -> bool:
+def check_scene(scene: SimulationInput) -> bool:
     return check(
         scene.topology, scene.runtime, scene.calibration, [Submission(scene.plan, scene.ready)]
     )
@@ -115,7 +115,7 @@ def test_random_plans_with_many_ties(scene):
 
 
 @st.composite
-def _traffic(draw: st.DrawFn, figures: Figures):
+def _traffic(draw: st.DrawFn, figures: FigureRanges):
     """Up to three plans that begin at different times on one machine whose links change
     meanwhile.
     """

@@ -31,7 +31,7 @@ from simreduce.plan import Contract, Executor, Kind, PlanBuilder
 from simreduce.plan.channels import count_blocks
 from simreduce.plan.plan import NO_STREAM
 from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
-from simreduce.testing.strategies import ANY, ROUND, Scene, scenes
+from simreduce.testing.strategies import ANY, ROUND, SimulationInput, scenes
 from simreduce.topology import Node, Topology, route
 from tests.simulating import simulate
 from tests.thorough import examples
@@ -410,7 +410,7 @@ def test_a_value_has_the_bytes_of_its_dtype():
 # Laws for any plan.
 
 
-def run(scene: Scene) -> Result:
+def run(scene: SimulationInput) -> Result:
     return simulate(*scene)
 
 
@@ -567,7 +567,7 @@ def test_the_ring_on_two_devices_meets_the_floor_of_the_cut():
     assert close_to(2**26 / B) == result.floors.cut
 
 
-def _check_blame(scene: Scene, result: Result) -> None:
+def _check_blame(scene: SimulationInput, result: Result) -> None:
     """Each op starts when what it is blamed on lets it. So the critical path has no gap: each step
     begins where the one before ended, or freed the lane.
     """
@@ -656,13 +656,13 @@ def test_resources_give_what_they_can_at_most_and_flows_move_what_they_hold(scen
     assert {op: close_to(float(n)) for op, n in enumerate(lowered.amount) if n} == meter.moved
 
 
-def route_of(scene: Scene, op: int) -> tuple[int, ...]:
+def route_of(scene: SimulationInput, op: int) -> tuple[int, ...]:
     plan = scene.plan
     source, target = plan.devices[int(plan.source[op])], plan.devices[plan.device[op]]
     return route(scene.topology, source, target).links
 
 
-def nccl_factor(scene: Scene, op: int) -> float:
+def nccl_factor(scene: SimulationInput, op: int) -> float:
     """What a byte of a copy counts for on a link: NCCL's flags, and what its protocol loses."""
     executor, topology = Executor(scene.plan.executor[op]), scene.topology
     ends = [scene.plan.devices[each[op]] for each in (scene.plan.source, scene.plan.device)]
@@ -686,7 +686,7 @@ def nccl_factor(scene: Scene, op: int) -> float:
     return flags / scene.calibration.nccl.efficiency[kind, protocol]
 
 
-def _check_bytes(scene: Scene, result: Result) -> None:
+def _check_bytes(scene: SimulationInput, result: Result) -> None:
     """Bytes that leave a device arrive at another: what links carried, by the result, is what the
     plan's copies hold, once per link of each route. NCCL's count for more.
     """

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, Fabric
-from simreduce.engine.background import Flows
+from simreduce.engine.background import TrafficFlows
 from simreduce.engine.kernel import compiled
 from simreduce.engine.setup import Setup
 from simreduce.errors import TopologyError
@@ -21,7 +21,7 @@ from simreduce.plan import Contract, PlanBuilder
 from simreduce.testing.strategies import (
     ANY,
     ROUND,
-    Figures,
+    FigureRanges,
     calibrations,
     plans,
     readies,
@@ -58,7 +58,7 @@ def network(hosts: dict[str, str], trunks: dict[tuple[str, str], float], **of: o
 def rates(topology: Topology, *pairs: tuple[str, str], short: float = 1e6) -> list[float]:
     """Gbit/s of the first pair, and of the others, which move much more."""
     env = simpy.Environment()
-    flows, took = Flows(Fabric(env, topology, NOMINAL, IDEAL)), {}
+    flows, took = TrafficFlows(Fabric(env, topology, NOMINAL, IDEAL)), {}
     for number, pair in enumerate(pairs):
         nbytes = short * (1 if number == 0 else 1000)
         flows.send(*pair, nbytes).callbacks.append(
@@ -164,7 +164,7 @@ def test_what_a_thin_link_holds_back_takes_no_room_further_on():
 
 
 @st.composite
-def scenes(draw: st.DrawFn, figures: Figures):
+def scenes(draw: st.DrawFn, figures: FigureRanges):
     """Many copies to few ends, over a tree of switches with thin and thick cables."""
     leaves = draw(st.integers(2, 4))
     gpus = [f"gpu{i}" for i in range(draw(st.integers(3, 8)))]
@@ -198,7 +198,7 @@ def scenes(draw: st.DrawFn, figures: Figures):
 
 
 @st.composite
-def busy_scenes(draw: st.DrawFn, figures: Figures):
+def busy_scenes(draw: st.DrawFn, figures: FigureRanges):
     """The same beside plans of all kinds of ops, on any runtime, while links change."""
     topology, submissions = draw(scenes(figures))
     plan = draw(plans(topology.devices, figures, most_ops=12))

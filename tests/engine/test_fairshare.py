@@ -17,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.kernel import advance as kernel, sharing
 from simreduce.engine.kernel.flows import close_flow, due_of, open_flow, served_at
-from simreduce.engine.kernel.store import Store
+from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.lowering.calls import Calls
 from tests.engine.oracle import Demand, max_min
 from tests.thorough import examples
@@ -55,7 +55,7 @@ class System:
         )
         amount = np.array([f.amount for f in flows])
         ids = np.arange(n)
-        self.store = Store([float(each) for each in capacity])
+        self.store = KernelStore([float(each) for each in capacity])
         self.store.append(
             calls,
             ids,
@@ -592,7 +592,7 @@ def finishes(
         uses=np.array([r for f in of for r in f.weights], dtype=np.int64),
         weight=np.array([w for f in of for w in f.weights.values()]),
     )
-    store = Store([float(each) for each in capacity])
+    store = KernelStore([float(each) for each in capacity])
     store.append(
         calls,
         np.array(call),

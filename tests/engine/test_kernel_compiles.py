@@ -25,11 +25,11 @@ from simreduce.computing.compiling.code import Native
 from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric
 from simreduce.engine.kernel import advance as kernel, compiled, flows
 from simreduce.engine.kernel.calendar import Heap
-from simreduce.engine.kernel.store import Store, as_arrays
+from simreduce.engine.kernel.store import KernelStore, as_arrays
 from simreduce.engine.kernel.tables import SCALARS, Flows, Queues
 from simreduce.errors import InternalError
 from simreduce.plan import Kind
-from simreduce.testing.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
+from simreduce.testing.strategies import ANY, ROUND, TWO_ENDED, SimulationInput, scenes
 from tests.simulating import simulate
 from tests.thorough import examples
 
@@ -64,7 +64,7 @@ def arrays(table: NamedTuple) -> list[np.ndarray]:
 
 
 def loaded(
-    scene: Scene, times: int, *, compile_first: bool = False
+    scene: SimulationInput, times: int, *, compile_first: bool = False
 ) -> tuple[NamedTuple, NamedTuple]:
     """The kernel's tables with `times` submissions of the scene's plan, before anything has
     happened: lists, whatever ran in this process before, or else arrays from the first one on.
@@ -110,7 +110,7 @@ def drive(
     return answers
 
 
-def check(scene: Scene, times: int = 2) -> None:
+def check(scene: SimulationInput, times: int = 2) -> None:
     """Both runs answer the same and leave the same in every column."""
     ops, state = loaded(scene, times)
     other_ops, other_state = as_arrays(ops), as_arrays(state)
@@ -132,7 +132,7 @@ def test_reductions_give_the_same_bits(spec):
     costs = Calibration("costs", dispatch={"copy": 5e-6, "add": 3e-6})
     ready = np.zeros(np.count_nonzero(plan.kind == Kind.INPUT))
 
-    check(Scene(plan, topology, TENSORFLOW, costs, ready))
+    check(SimulationInput(plan, topology, TENSORFLOW, costs, ready))
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_several_lanes_an_op_give_the_same_bits():
     plan = sr.compile("psgpu#2+packs=3", sr.load_workload("bytes:1M"), sr.layout(topology))
     ready = np.zeros(np.count_nonzero(plan.kind == Kind.INPUT))
 
-    check(Scene(plan, topology, TWO_ENDED, NOMINAL, ready))
+    check(SimulationInput(plan, topology, TWO_ENDED, NOMINAL, ready))
 
 
 @pytest.mark.slow
@@ -184,11 +184,11 @@ def test_every_index_is_in_its_column(scene):
 def test_columns_with_gaps_are_refused():
     """An address says nothing of gaps."""
     scalar = np.zeros(2 * SCALARS, dtype=np.int64)[::2]
-    state = as_arrays(Store([1e9]).state)
+    state = as_arrays(KernelStore([1e9]).state)
     state = state._replace(flows=state.flows._replace(scalar=scalar))
 
     with pytest.raises(InternalError, match="gaps"):
-        advance_compiled(as_arrays(Store([1e9]).ops), state, 0.0, inf)
+        advance_compiled(as_arrays(KernelStore([1e9]).ops), state, 0.0, inf)
 
 
 # As users get it.
@@ -252,10 +252,10 @@ def test_few_flows_that_share_much_are_interpreted_until_that_took_too_long():
     """Patience ends in the middle of a run, which goes on compiled; no bit differs."""
     topology = sr.load_topology("fat_tree:16,oversubscription=2")
     plan = sr.compile("direct", sr.load_workload("bytes:1M"), sr.layout(topology))
-    stores: list[Store] = []
+    stores: list[KernelStore] = []
 
     def finishes(patience: float) -> bytes:
-        init = Store.__init__
+        init = KernelStore.__init__
 
         def keep(store, *arguments):
             init(store, *arguments)
@@ -264,7 +264,7 @@ def test_few_flows_that_share_much_are_interpreted_until_that_took_too_long():
         with (
             mock.patch.object(compiled, "PATIENCE", patience),
             mock.patch.object(compiled, "pays", return_value=False),
-            mock.patch.object(Store, "__init__", keep),
+            mock.patch.object(KernelStore, "__init__", keep),
         ):
             return simulate(plan, topology, "ideal").finish.tobytes()
 

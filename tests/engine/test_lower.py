@@ -20,13 +20,13 @@ from simreduce.engine.results import floors
 from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import Executor, Kind, PlanBuilder, side_by_side
 from simreduce.testing.small import NO_CONTRACT, pair, plan_of
-from simreduce.testing.strategies import ROUND, Scene, scenes
+from simreduce.testing.strategies import ROUND, SimulationInput, scenes
 from simreduce.topology import load_topology, route
 from tests.simulating import simulate
 from tests.thorough import examples
 
 
-def lowered(scene: Scene) -> tuple[Lowered, Resources]:
+def lowered(scene: SimulationInput) -> tuple[Lowered, Resources]:
     resources = Resources.of(scene.topology, scene.calibration)
     return lower(scene.plan, scene.topology, scene.runtime, scene.calibration, resources), resources
 
@@ -67,7 +67,7 @@ def test_a_lowered_plan_is_what_plain_loops_say(scene, data):
     _check_calls(scene, low, resources, data.draw(st.integers(0, len(scene.plan) - 1)))
 
 
-def _check_predecessors(scene: Scene, low: Lowered, before: list[set[int]]) -> None:
+def _check_predecessors(scene: SimulationInput, low: Lowered, before: list[set[int]]) -> None:
     """Every op waits once for each of its predecessors."""
     assert low.waits.tolist() == [len(each) for each in before]
     for op in range(len(scene.plan)):
@@ -140,7 +140,7 @@ def lasting(seconds: np.ndarray, low: Lowered) -> Lowered:
     return replace(low, call=np.arange(n, dtype=np.int32), amount=np.zeros(n), calls=calls)
 
 
-def _check_calls(scene: Scene, low: Lowered, resources: Resources, op: int) -> None:
+def _check_calls(scene: SimulationInput, low: Lowered, resources: Resources, op: int) -> None:
     """The columns by op are those of its call. A chunk of NCCL's may count more bytes where it
     cannot overlap with the one before; flows over cores have bytes of their own.
     """

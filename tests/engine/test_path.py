@@ -24,14 +24,14 @@ from simreduce.engine.results.path import (
 )
 from simreduce.plan import Kind, PlanBuilder
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
-from simreduce.testing.strategies import Scene, either_scenes
+from simreduce.testing.strategies import SimulationInput, either_scenes
 from tests.simulating import record
 from tests.thorough import examples
 
 DISPATCHED = Calibration("costs", dispatch={"copy": 0.5})
 
 
-def recorded(scene: Scene):
+def recorded(scene: SimulationInput):
     return record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
 
 

@@ -10,7 +10,15 @@ from hypothesis import assume, given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW
 from simreduce.plan import Contract, PlanBuilder
-from simreduce.testing.strategies import ANY, ROUND, Figures, calibrations, plans, readies, runtimes
+from simreduce.testing.strategies import (
+    ANY,
+    ROUND,
+    FigureRanges,
+    calibrations,
+    plans,
+    readies,
+    runtimes,
+)
 from simreduce.topology import Cable, Node, Topology, build
 from simreduce.topology.routing.switching import Switching
 from tests.engine.oracle import Submission
@@ -19,7 +27,7 @@ from tests.thorough import examples
 
 
 @st.composite
-def trees(draw: st.DrawFn, figures: Figures) -> Topology:
+def trees(draw: st.DrawFn, figures: FigureRanges) -> Topology:
     """Machines of GPUs and a CPU, each under a leaf of its own, under spines; cables are often
     alike.
     """
@@ -46,7 +54,7 @@ def trees(draw: st.DrawFn, figures: Figures) -> Topology:
     return build("tree", "", "a test", nodes, cables, switching=rule)
 
 
-def check_tree(draw_data: st.DataObject, figures: Figures) -> bool:
+def check_tree(draw_data: st.DataObject, figures: FigureRanges) -> bool:
     topology = draw_data.draw(trees(figures))
     plan = draw_data.draw(plans((*topology.devices, *topology.hosts), figures, most_ops=24))
     runtime, calibration = draw_data.draw(runtimes), draw_data.draw(calibrations(figures))

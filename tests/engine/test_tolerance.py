@@ -14,7 +14,7 @@ import simreduce as sr
 from simreduce.engine import NOMINAL
 from simreduce.engine.disturbance import CALM, MOST_TOLERANCE, Disturbance
 from simreduce.engine.kernel import compiled
-from simreduce.engine.kernel.store import Store
+from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.lowering.calls import Calls
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
@@ -46,7 +46,7 @@ def ends(amounts: list[float], tolerance: float) -> list[float]:
         uses=np.zeros(n, dtype=np.int64),
         weight=np.ones(n),
     )
-    store = Store([1.0], tolerance=tolerance)
+    store = KernelStore([1.0], tolerance=tolerance)
     ids = np.arange(n)
     starts = np.zeros(n + 1, dtype=np.int64)
     waits = np.ones(n, dtype=np.int32)

@@ -15,7 +15,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report.headings import factor_keys
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.rank import Bounded, Candidate, Ranking
+from simreduce.study.tune.rank import Bounded, Candidate, StrategyRanking
 from simreduce.workload import load_workload
 
 MORE = "more algorithms, packings and orders of the GPUs"
@@ -49,11 +49,11 @@ def _candidate(
 
 def _ranking(
     *candidates: Candidate, refused: tuple[tuple[str, str], ...] = (), repeat: int = 1
-) -> Ranking:
+) -> StrategyRanking:
     scenario = Scenario(
         "name", "a title", Setup("full:4"), load_workload("bytes:1MB"), None, repeat
     )
-    return Ranking(scenario, candidates, refused)
+    return StrategyRanking(scenario, candidates, refused)
 
 
 def test_the_table_names_what_was_asked_and_what_came_out():
@@ -162,7 +162,7 @@ def test_a_ranking_of_what_upstream_does_says_so():
     assert ranking_document(ranking)["faithful"] is True
 
 
-def _foot(ranking: Ranking) -> list[str]:
+def _foot(ranking: StrategyRanking) -> list[str]:
     """The advice, without the last line of what `tune` tries besides."""
     lines = ranking_table(ranking).split("\n\n", 1)[1].splitlines()
     for name in filter(None, [each.framework for each in ranking.advice[:1]]):
@@ -405,7 +405,7 @@ def test_the_calibration_is_named_with_what_it_is():
     setup = Setup("full:2", calibration=Calibration("mine"))
     scenario = Scenario("n", "t", setup, load_workload("bytes:4"), None)
 
-    assert "# calibration  mine" in ranking_table(Ranking(scenario, (), ())).splitlines()
+    assert "# calibration  mine" in ranking_table(StrategyRanking(scenario, (), ())).splitlines()
 
 
 def test_rows_that_are_bounds_stand_below_and_say_so():

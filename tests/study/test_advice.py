@@ -8,7 +8,7 @@ from types import SimpleNamespace as Row
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.study.advice import (
     Option,
@@ -169,7 +169,7 @@ def test_a_step_hangs_on_its_last_call_and_those_that_it_queues_behind():
 
 
 def test_calls_of_a_time_have_their_shares_of_it():
-    calls = [Call("all_reduce", "ring", "simple", 8, seconds) for seconds in (1.0, 3.0)]
+    calls = [NcclCall("all_reduce", "ring", "simple", 8, seconds) for seconds in (1.0, 3.0)]
 
     assert [2.5, 7.5] == [call.seconds for call in scaled(calls, 10.0)]
 

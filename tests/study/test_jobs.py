@@ -8,7 +8,7 @@ import pytest
 import simpy
 
 from simreduce.engine import Fabric
-from simreduce.engine.background import Flows
+from simreduce.engine.background import TrafficFlows
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.jobs import build_jobs, fit_jobs, load_jobs
@@ -375,13 +375,15 @@ def test_messages_are_counted_before_they_are_simulated(tmp_path, monkeypatch):
     job = '[[job]]\nname = "a"\nnodes = 2\nworkload = "bytes:1M"\ncount = 2\n'
     question = read(tmp_path, MACHINE + job + INCAST.replace("1 MiB", "1 B"))
     sent = []
-    send = Flows.send
-    monkeypatch.setattr(Flows, "send", lambda *args: sent.append(1) or send(*args))
+    send = TrafficFlows.send
+    monkeypatch.setattr(TrafficFlows, "send", lambda *args: sent.append(1) or send(*args))
     outcomes = simulate_jobs(question.jobs, question.streams)
     seconds = max(each.job.start + sum(each.times) for each in outcomes)
 
     stream, setup = question.streams[0], question.setup.running(None)
-    flows = Flows(Fabric(simpy.Environment(), setup.topology, setup.constants, setup.runtime))
+    flows = TrafficFlows(
+        Fabric(simpy.Environment(), setup.topology, setup.constants, setup.runtime)
+    )
     assert stream.messages(flows, seconds) == pytest.approx(len(sent), rel=0.05)
 
 

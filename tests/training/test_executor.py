@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from simreduce.engine import IDEAL
 from simreduce.engine.setup import Setup
-from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
+from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import Ran, Run
 from simreduce.training.replay import replay_execution
 from tests.thorough import examples
@@ -15,11 +15,11 @@ from tests.training.small import TICK, by, job, pair, run
 from tests.training.test_step import JOBS
 
 
-def _work(name: str, seconds: float, *after: int, **more: object) -> Node:
-    return Node(name, COMPUTE, after, seconds=seconds, **more)
+def _work(name: str, seconds: float, *after: int, **more: object) -> ExecutionNode:
+    return ExecutionNode(name, COMPUTE, after, seconds=seconds, **more)
 
 
-def _run(*nodes: Node, **more: object) -> Run:
+def _run(*nodes: ExecutionNode, **more: object) -> Run:
     env = simpy.Environment()
     return Run(Execution("test", {0: nodes}, 1), env, lambda *_: env.timeout(0.0), **more)
 
@@ -90,7 +90,7 @@ def test_a_step_is_the_run_of_its_nodes(parts):
         last = max(i for i, node in enumerate(nodes) if node.lane == "GPU")
         nodes.append(_work("backward", ticks * TICK, last, lane="GPU"))
         facts = {"collective": "all_reduce", "nbytes": size * 1024}
-        nodes.append(Node("sum", COLLECTIVE, (len(nodes) - 1,), "nccl", **facts))
+        nodes.append(ExecutionNode("sum", COLLECTIVE, (len(nodes) - 1,), "nccl", **facts))
     recorded = Execution("by hand", dict.fromkeys(range(2), tuple(nodes)), 2)
     found = replay_execution(recorded, Setup(pair(), IDEAL), "ring")
 

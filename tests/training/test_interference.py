@@ -6,7 +6,7 @@ import pytest
 import simpy
 from hypothesis import given, strategies as st
 
-from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, Node
+from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import run_nodes
 
 PARTS = st.floats(0.0, 0.9)
@@ -14,11 +14,11 @@ SECONDS = st.floats(0.0, 100.0)
 
 
 def _work(seconds, lane="GPU", after=()):
-    return Node("work", COMPUTE, after, lane, seconds)
+    return ExecutionNode("work", COMPUTE, after, lane, seconds)
 
 
 def _sum(lane="NCCL", after=()):
-    return Node("sum", COLLECTIVE, after, lane, collective="all_reduce", nbytes=1)
+    return ExecutionNode("sum", COLLECTIVE, after, lane, collective="all_reduce", nbytes=1)
 
 
 def _ends(nodes, seconds, part, ranks=2):

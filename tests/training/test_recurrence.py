@@ -12,8 +12,8 @@ from simreduce.training.distributions import Constant, Empirical, Exponential, U
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays, delays
 from simreduce.training.replicas.processes import simulate_replicas
-from simreduce.training.replicas.recurrence import DelayRuns, Outcome
-from simreduce.training.replicas.run import Run
+from simreduce.training.replicas.recurrence import DelayRuns, RunOutcome
+from simreduce.training.replicas.run import ReplicasRun
 from simreduce.training.replicas.settings import SyncSettings
 from tests.thorough import examples
 
@@ -71,7 +71,7 @@ def jobs(draw: st.DrawFn) -> ReplicasJob:
     )
 
 
-def differences(run: Run, times: Outcome) -> list[str]:
+def differences(run: ReplicasRun, times: RunOutcome) -> list[str]:
     """What one has and the other has not."""
     found = []
     if [u.time for u in run.updates] != times.update.tolist():

@@ -12,7 +12,14 @@ from hypothesis import given, settings, strategies as st
 from simreduce.app.cli.main import cli
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.executions import COLLECTIVE, COMPUTE, RECEIVE, SEND, Execution, Node
+from simreduce.training.executions import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Execution,
+    ExecutionNode,
+)
 from simreduce.training.replay import replay_execution
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
@@ -32,11 +39,13 @@ def _alone(nbytes, collective="all_reduce", algorithm="ring"):
 
 
 def _sum(after=(), nbytes=1 << 20, **more):
-    return Node("sum", COLLECTIVE, after, "nccl", collective="all_reduce", nbytes=nbytes, **more)
+    return ExecutionNode(
+        "sum", COLLECTIVE, after, "nccl", collective="all_reduce", nbytes=nbytes, **more
+    )
 
 
 def _work(seconds, after=()):
-    return Node("work", COMPUTE, after, "GPU", seconds)
+    return ExecutionNode("work", COMPUTE, after, "GPU", seconds)
 
 
 def test_a_collective_takes_as_long_as_its_plan():
@@ -67,7 +76,7 @@ def test_one_rank_stands_for_all():
 
 def test_an_all_gather_ends_with_all_that_ranks_give():
     """nccl-tests counts the whole."""
-    row = (Node("gather", COLLECTIVE, collective="all_gather", nbytes=1 << 18),)
+    row = (ExecutionNode("gather", COLLECTIVE, collective="all_gather", nbytes=1 << 18),)
     found = _run(dict.fromkeys(range(4), row))
 
     assert pytest.approx(_alone(1 << 20, "all_gather")) == found.seconds
@@ -81,7 +90,9 @@ def test_two_groups_share_what_they_share():
         for group in groups:
             for rank in group:
                 lane = f"{group}"
-                node = Node("sum", COLLECTIVE, (), lane, None, None, "all_reduce", 1 << 20, group)
+                node = ExecutionNode(
+                    "sum", COLLECTIVE, (), lane, None, None, "all_reduce", 1 << 20, group
+                )
                 nodes[rank] = (*nodes.get(rank, ()), node)
         return _run(nodes).seconds
 
@@ -93,8 +104,8 @@ def test_a_ring_of_sends():
     """All send at once, none waits for the one before."""
     nodes = {
         r: (
-            Node("to", SEND, nbytes=1 << 20, peer=(r + 1) % 4),
-            Node("from", RECEIVE, nbytes=1 << 20, peer=(r - 1) % 4),
+            ExecutionNode("to", SEND, nbytes=1 << 20, peer=(r + 1) % 4),
+            ExecutionNode("from", RECEIVE, nbytes=1 << 20, peer=(r - 1) % 4),
         )
         for r in range(4)
     }

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from simreduce_validate.accuracy import Order, assess
+from simreduce_validate.accuracy import CandidateOrder, assess
 from simreduce_validate.cases import Case, Control, Timing
 from simreduce_validate.measuring import Interval
 from simreduce_validate.report.accuracy import accuracy_document, accuracy_lines
@@ -38,7 +38,7 @@ def test_regret_is_what_the_chosen_one_takes_over_the_best():
 
     assert ("a", "b") == (size.chosen, size.best)
     assert 0.5 == pytest.approx(size.regret.value)
-    assert Order(2, 3) == size.order == size.certain
+    assert CandidateOrder(2, 3) == size.order == size.certain
     assert 0.5 == pytest.approx(size.rank)
 
 
@@ -81,7 +81,7 @@ def test_what_is_hardly_apart_has_no_order():
     """3 % apart, and predicted the wrong way round: no pair, and little regret."""
     (size,) = assess([row("a", 1.03, 1), row("b", 1, 2)]).sizes
 
-    assert Order(0, 0) == size.order == size.certain
+    assert CandidateOrder(0, 0) == size.order == size.certain
     assert 0.03 == pytest.approx(size.regret.value)
 
 
@@ -98,7 +98,7 @@ def test_what_disturbs_whole_rounds_hides_nothing():
     rounds = scattered(1, 0.5)
     (size,) = assess([row("a", 1.1, 1, rounds=rounds), row("b", 1, 2, rounds=rounds)]).sizes
 
-    assert Order(0, 1) == size.order == size.certain
+    assert CandidateOrder(0, 1) == size.order == size.certain
     assert 0.1 == pytest.approx(size.regret.low) == pytest.approx(size.regret.high)
 
 
@@ -110,7 +110,7 @@ def test_what_scatters_has_an_order_by_medians_only():
     found = assess(rows)
     (size,) = found.sizes
 
-    assert (Order(0, 1), Order(0, 0)) == (size.order, size.certain)
+    assert (CandidateOrder(0, 1), CandidateOrder(0, 0)) == (size.order, size.certain)
     assert 0.1 == pytest.approx(size.regret.value)
     assert size.regret.high > 0.1
     assert 0.0 == size.regret.low == found.worst_cost < found.worst_regret
@@ -120,7 +120,7 @@ def test_five_percent_and_not_more_is_never_certain():
     """The rounds leave nothing open, but 4 % is hardly apart however well it is known."""
     (size,) = assess([row("a", 1.04, 2), row("b", 1, 1), row("c", 1.2, 3)]).sizes
 
-    assert Order(2, 2) == size.certain
+    assert CandidateOrder(2, 2) == size.certain
 
 
 def test_of_equal_candidates_no_regret_is_certain():
@@ -162,7 +162,7 @@ def test_few_rounds_make_nothing_certain(rounds, sure):
     (size,) = found.sizes
     said = accuracy_document(found)["sizes"][0]
 
-    assert (Order(0, 1), Order(0, int(sure))) == (size.order, size.certain)
+    assert (CandidateOrder(0, 1), CandidateOrder(0, int(sure))) == (size.order, size.certain)
     assert 2.0 == pytest.approx(size.regret.value)
     assert (2.0 if sure else 0.0) == pytest.approx(found.worst_cost)
     assert sure == size.regret.bounded == size.floor.bounded
@@ -190,7 +190,7 @@ def test_what_is_predicted_alike_is_in_no_order():
 
     for given in permutations(rows):
         (size,) = assess(given).sizes
-        assert Order(2, 3) == size.order == size.certain
+        assert CandidateOrder(2, 3) == size.order == size.certain
         assert "a" == size.chosen
 
 

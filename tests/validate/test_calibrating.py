@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, strategies as st
 from simreduce_validate.calibrate import _set_aside, calibrate
 from simreduce_validate.calibrating import (
-    Constant,
     Cores,
+    FreeConstant,
     assemble,
     cores_of,
     design,
@@ -366,7 +366,7 @@ def linear(values, small=1.0):
 
 
 def test_what_nothing_depends_on_has_no_value():
-    constants = [Constant.about("a", 1.0), Constant.about("idle", 1.0)]
+    constants = [FreeConstant.about("a", 1.0), FreeConstant.about("idle", 1.0)]
     fit = fit_constants(constants, linear, linear({"a": 3.0}))
 
     assert {"a": 3.0} == pytest.approx(dict(fit.values), rel=1e-3)
@@ -375,7 +375,7 @@ def test_what_nothing_depends_on_has_no_value():
 
 
 def test_a_bound_is_a_value_only_where_it_is_hard():
-    away = [Constant.about("a", 1.0), Constant("b", 10.0, 1.0, 100.0)]
+    away = [FreeConstant.about("a", 1.0), FreeConstant("b", 10.0, 1.0, 100.0)]
     hard = [away[0], replace(away[1], hard=True)]
     measured = linear({"a": 3.0, "b": 0.0})
 
@@ -386,7 +386,7 @@ def test_a_bound_is_a_value_only_where_it_is_hard():
 
 def test_one_false_time_pulls_little():
     """One of twelve is four times what it should be: least squares would be off by 12 %."""
-    constants = [Constant.about("a", 1.0)]
+    constants = [FreeConstant.about("a", 1.0)]
     measured = np.full(12, 3.0)
     measured[4] *= 4
     fit = fit_constants(constants, lambda values: [values["a"]] * 12, measured)
@@ -396,7 +396,7 @@ def test_one_false_time_pulls_little():
 
 def test_what_scatters_widely_is_told_to_be_vague():
     """`b` is a part of the time in a thousand, and the times scatter by five."""
-    constants = [Constant.about("a", 1.0), Constant.about("b", 1.0)]
+    constants = [FreeConstant.about("a", 1.0), FreeConstant.about("b", 1.0)]
     little = partial(linear, small=0.001)
     fit = fit_constants(
         constants, little, little({"a": 3.0, "b": 1.0}) * np.array([1.05, 0.95, 1.05, 0.97])

@@ -15,7 +15,7 @@ from simreduce.study.tune.bench import tensor
 from simreduce.testing import strategies
 from simreduce.topology import load_topology
 
-FIGURES = strategies.Figures(st.none(), st.none(), st.sampled_from([1, 3, 16]))
+FIGURES = strategies.FigureRanges(st.none(), st.none(), st.sampled_from([1, 3, 16]))
 
 
 def kinds(plan):

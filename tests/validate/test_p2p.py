@@ -60,7 +60,7 @@ def test_an_exception_is_one(each):
     matrices = [matrix for matrix in p2p.load_matrices() if matrix.case == each.case]
     every, counted = (p2p.compare(matrices, without_exempt=x).cells for x in (False, True))
     left_out = (Counter(every) - Counter(counted)).elements()
-    off = p2p.Comparison(each.case, list(left_out)).errors
+    off = p2p.MatrixComparison(each.case, list(left_out)).errors
 
     assert min(off) > p2p.MEDIAN
     assert p2p.quantile(off, 0.9) > p2p.HIGH
@@ -107,7 +107,7 @@ def test_staged_copies_of_the_exceptions_gain_nothing_from_going_both_ways(machi
         return statistics.median(
             rate
             for matrix in p2p.load_matrices()
-            if matrix.case == p2p.Case(machine, kind, peer_access)
+            if matrix.case == p2p.MatrixCase(machine, kind, peer_access)
             for i, row in enumerate(matrix.rows)
             for j, rate in enumerate(row)
             if rate is not None and not (peer_access and peers[i][j])
@@ -129,4 +129,4 @@ def test_latencies_of_writes_over_nvlink_agree():
 
     assert {"4xA100-SXM4-nv4mesh", "4xP100-PCIe-16g"} == reads
     for machine in ("4xA100-SXM4-nv4mesh", "abci-a-8xA100-40g-nvswitch"):
-        assert peers[p2p.Case(machine, "latency", peer_access=True)] < 0.2
+        assert peers[p2p.MatrixCase(machine, "latency", peer_access=True)] < 0.2

@@ -36,7 +36,7 @@ APART = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CandidateOrder:
     """Of `pairs` pairs of candidates, `kept` are in the predicted order."""
 
     kept: int
@@ -79,7 +79,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SizeAccuracy:
     """The candidates of one size.
 
     `chosen` is predicted to be the fastest, `best` is the fastest measured one. `regret` is the
@@ -95,8 +95,8 @@ class Size:
     regret: Interval
     floor: Interval | None
     rank: float
-    certain: Order
-    order: Order
+    certain: CandidateOrder
+    order: CandidateOrder
     default: float
     drift: Drift | None = None
 
@@ -119,7 +119,7 @@ class Accuracy:
 
     median_error: float
     p90_error: float
-    sizes: tuple[Size, ...]
+    sizes: tuple[SizeAccuracy, ...]
     wrong: int = 0
     drift: Drift | None = None
 
@@ -162,7 +162,7 @@ def assess(timings: Sequence[Timing], default: str = "") -> Accuracy | None:
         n: [t for t in here if t.case.algorithm != default] or here for n, here in by_size.items()
     }
     comparisons = sum(len(here) - 1 for here in ours.values())
-    sizes, parts = list[Size](), list[_Rounds]()
+    sizes, parts = list[SizeAccuracy](), list[_Rounds]()
     for nbytes, here in ours.items():
         theirs = [
             t.measured.median
@@ -190,7 +190,7 @@ def _size(
     floor: Interval | None,
     comparisons: int,
     drift: Drift | None,
-) -> Size:
+) -> SizeAccuracy:
     # The first of equal ones must not depend on the order of timings.
     timings = sorted(timings, key=lambda timing: timing.case.algorithm)
     measured = np.array([timing.measured.median for timing in timings])
@@ -202,7 +202,7 @@ def _size(
     fastest = min([measured[best], *default])
     regret = over_fastest(samples, chosen, comparisons=comparisons)
 
-    def order(differ: Bools) -> Order:
+    def order(differ: Bools) -> CandidateOrder:
         """The pairs of which one takes longer, `differ[i, j]`: i longer than j.
 
         Equal predictions put a pair in no order.
@@ -213,9 +213,9 @@ def _size(
         kept = sum(
             (measured[i] - measured[j]) * (predicted[i] - predicted[j]) > 0 for i, j in pairs
         )
-        return Order(int(kept), len(pairs))
+        return CandidateOrder(int(kept), len(pairs))
 
-    return Size(
+    return SizeAccuracy(
         nbytes=nbytes,
         chosen=timings[chosen].case.algorithm,
         best=timings[best].case.algorithm,

@@ -21,7 +21,7 @@ from simreduce.workload import Workload
 from simreduce_validate.calibrating.controls import Key, choose_controls, control_plans
 from simreduce_validate.cases import Case, Control, Timing
 from simreduce_validate.devices import Devices
-from simreduce_validate.measuring import Record, open_record, time_in_rounds
+from simreduce_validate.measuring import ResultWriter, open_record, time_in_rounds
 from simreduce_validate.measuring.provenance import provenance
 from simreduce_validate.running import BUILTINS, Builtin
 from simreduce_validate.running.backend import Backend, Executable
@@ -215,7 +215,7 @@ class Campaign:
         }
 
     def _time_group(
-        self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None
+        self, backend: Backend, cases: Sequence[Case], first: int, record: ResultWriter | None
     ) -> list[Timing]:
         """Time cases in turns. The first is number `first` of the record.
 
@@ -234,7 +234,7 @@ class Campaign:
         backend: Backend,
         cases: Sequence[Case],
         first: int,
-        record: Record | None,
+        record: ResultWriter | None,
         rounds: int | None,
         of: int,
     ) -> list[Timing]:

@@ -41,7 +41,7 @@ _MACHINE_COLUMNS = columns(
 )
 
 
-class Case(NamedTuple):
+class MatrixCase(NamedTuple):
     """What one matrix shows: a machine, latency or a bandwidth, and whether peer access is on.
 
     Latencies of reads stand apart (`reads`): a read waits for its answer, and copies here write.
@@ -60,12 +60,12 @@ class Exempt:
     `only_staged` exempts the pairs without peer access only.
     """
 
-    case: Case
+    case: MatrixCase
     gpus: range
     reason: str
     only_staged: bool = False
 
-    def covers(self, case: Case, i: int, j: int) -> bool:
+    def covers(self, case: MatrixCase, i: int, j: int) -> bool:
         """Whether the copy from GPU `i` to GPU `j` is exempt."""
         staged = self.only_staged and not predict(case.machine).peers[i][j]
         return (
@@ -77,20 +77,20 @@ class Exempt:
 
 EXCEPTIONS = (
     Exempt(
-        Case("abci-a-8xA100-40g-nvswitch", "both_ways", peer_access=True),
+        MatrixCase("abci-a-8xA100-40g-nvswitch", "both_ways", peer_access=True),
         gpus=range(4),
         reason="with GPUs 0 to 3 of this node copies reach 407 to 421 GB/s both ways together, "
         "among 4 to 7 they reach 518; the links are not what limits them, as "
         "NCCL's rings send and receive 235 each on such nodes",
     ),
     Exempt(
-        Case("4xA100-SXM4-nv4mesh", "both_ways", peer_access=False),
+        MatrixCase("4xA100-SXM4-nv4mesh", "both_ways", peer_access=False),
         gpus=range(4),
         reason="this board stages no more both ways together (17.7 to 20.2 GB/s) than one way "
         "(16.4 to 18.9); how its GPUs reach the host is not published",
     ),
     Exempt(
-        Case("dgx1-p100", "both_ways", peer_access=True),
+        MatrixCase("dgx1-p100", "both_ways", peer_access=True),
         gpus=range(8),
         only_staged=True,
         reason="with peer access on, the driver of 2017 makes the two copies of pairs without it "
@@ -100,9 +100,9 @@ EXCEPTIONS = (
 )
 
 ALONE = (
-    Case("4xA100-SXM4-nv4mesh", "one_way", peer_access=False),
-    Case("abci-v-4xV100-16g-nv2mesh", "both_ways", peer_access=False),
-    Case("abci-a-8xA100-40g-nvswitch", "both_ways", peer_access=False),
+    MatrixCase("4xA100-SXM4-nv4mesh", "one_way", peer_access=False),
+    MatrixCase("abci-v-4xV100-16g-nv2mesh", "both_ways", peer_access=False),
+    MatrixCase("abci-a-8xA100-40g-nvswitch", "both_ways", peer_access=False),
 )
 """Matrices that fail alone and pass together with their machine's others."""
 
@@ -117,17 +117,17 @@ INFERRED = {
 class Published:
     """One matrix, in bytes/s or seconds. `reads`: the receiving GPU drives the copies."""
 
-    case: Case
+    case: MatrixCase
     source: str
     reads: bool
     rows: Matrix
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MatrixComparison:
     """(measured, predicted) of pairs of GPUs, by matrix case or for a whole machine."""
 
-    case: Case
+    case: MatrixCase
     cells: Sequence[tuple[float, float]]
 
     @property
@@ -166,7 +166,7 @@ def load_matrices() -> tuple[Published, ...]:
 def _read_matrix(entry: dict[str, Any]) -> Published:
     reads = entry.get("reads", False)
     kind = entry["kind"]
-    case = Case(entry["machine"], kind, entry["peer_access"], reads and kind == LATENCY)
+    case = MatrixCase(entry["machine"], kind, entry["peer_access"], reads and kind == LATENCY)
     unit = 1e-6 if case.kind == LATENCY else 1e9
     rows = tuple(
         tuple(None if cell == "-" else float(cell) * unit for cell in row.split())
@@ -181,7 +181,7 @@ def predict(machine: str) -> PeerToPeer:
     return peer_to_peer(sr.load_topology(MACHINES[machine]))
 
 
-def compare(matrices: Sequence[Published], *, without_exempt: bool = False) -> Comparison:
+def compare(matrices: Sequence[Published], *, without_exempt: bool = False) -> MatrixComparison:
     """All pairs of some matrices of one machine, with or without those of `EXCEPTIONS`."""
     cells = []
     for matrix in matrices:
@@ -194,7 +194,7 @@ def compare(matrices: Sequence[Published], *, without_exempt: bool = False) -> C
             if measured is not None
             and not (without_exempt and any(each.covers(case, i, j) for each in EXCEPTIONS))
         ]
-    return Comparison(matrices[0].case, cells)
+    return MatrixComparison(matrices[0].case, cells)
 
 
 def quantile(values: Iterable[float], share: float) -> float:
@@ -203,13 +203,13 @@ def quantile(values: Iterable[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def compare_cases() -> list[Comparison]:
+def compare_cases() -> list[MatrixComparison]:
     """A comparison for every case, exceptions included."""
     ordered = sorted(load_matrices(), key=lambda matrix: matrix.case)
     return [compare(list(each)) for _, each in groupby(ordered, lambda matrix: matrix.case)]
 
 
-def compare_bandwidths(machine: str, *, without_exempt: bool) -> Comparison:
+def compare_bandwidths(machine: str, *, without_exempt: bool) -> MatrixComparison:
     """All bandwidths of a machine together."""
     matrices = [m for m in load_matrices() if m.case.machine == machine and m.case.kind != LATENCY]
     return compare(matrices, without_exempt=without_exempt)
@@ -246,7 +246,7 @@ def report() -> str:
     return "\n".join(lines)
 
 
-def _case_cells(row: Comparison) -> tuple[str, ...]:
+def _case_cells(row: MatrixComparison) -> tuple[str, ...]:
     case, unit = row.case, 1e6 if row.case.kind == LATENCY else 1e-9
     middles = (quantile(values, 0.5) * unit for values in zip(*row.cells, strict=True))
     exempt = any(case == each.case for each in EXCEPTIONS)
@@ -263,7 +263,7 @@ def _machine_cells(machine: str) -> tuple[str, ...]:
     return machine, MACHINES[machine], *cells, "i" if machine in INFERRED else ""
 
 
-def _switch(case: Case) -> str:
+def _switch(case: MatrixCase) -> str:
     return "on" if case.peer_access else "off"
 
 

@@ -17,7 +17,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.tables import Table, columns
 from simreduce.report.ranking import how_lines
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.rank import Candidate, Ranking
+from simreduce.study.tune.rank import Candidate, StrategyRanking
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.devices import Devices, can_run, read_devices
 from simreduce_validate.measuring import Interval
@@ -51,7 +51,7 @@ class MeasuredCandidate:
 class MeasuredRanking:
     """Some candidates of a ranking, in its order, measured in turns; and their provenance."""
 
-    ranking: Ranking
+    ranking: StrategyRanking
     rows: tuple[MeasuredCandidate, ...]
     provenance: dict[str, Any]
 
@@ -90,7 +90,7 @@ def read(scenario: Scenario | None, **options: Any) -> Devices:
 
 
 def remeasure(
-    ranking: Ranking, top: int, devices: Devices, iters: int | None = None
+    ranking: StrategyRanking, top: int, devices: Devices, iters: int | None = None
 ) -> MeasuredRanking:
     """Time the first `top` of a ranking in turns, for `iters` rounds or a few seconds.
 
@@ -116,7 +116,7 @@ def remeasure(
     return MeasuredRanking(ranking, tuple(found), provenance)
 
 
-def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Candidate]]:
+def _first(ranking: StrategyRanking, top: int, devices: Devices) -> list[tuple[int, Candidate]]:
     """The first `top` candidates, with their places, that are proven and that these devices run.
 
     If TensorFlow has a setting for none of them, the next one that it has a setting for too: a

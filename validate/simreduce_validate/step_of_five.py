@@ -69,7 +69,7 @@ def constants(dispatch: float, qpi: float) -> Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class DispatchFit:
     """Least squares on log(predicted / published), one degree of freedom.
 
     Errors are one standard error.
@@ -93,7 +93,7 @@ def squared_error(logs: Floats) -> float:
     return float(residuals @ residuals)
 
 
-def fit() -> Fit:
+def fit() -> DispatchFit:
     """Pattern search in the logarithms of both constants: to the best of 8 neighbours, or half the
     step.
 
@@ -117,10 +117,10 @@ def fit() -> Fit:
     error = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance) * np.exp(x)
     dispatch, qpi = np.exp(x).tolist()
     residuals = dict(zip(FITTED_TO, _residuals(x).tolist(), strict=True))
-    return Fit(dispatch, float(error[0]), qpi, float(error[1]), residuals)
+    return DispatchFit(dispatch, float(error[0]), qpi, float(error[1]), residuals)
 
 
-def fit_alone(point: str, start: Fit) -> tuple[float | None, float | None]:
+def fit_alone(point: str, start: DispatchFit) -> tuple[float | None, float | None]:
     """(dispatch, qpi) that fit this point, each with the other constant of `start`, or None."""
 
     def solve(axis: int, low: float, high: float) -> float | None:

@@ -108,7 +108,7 @@ PUBLISHED_32 = (
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class ThroughputPrediction:
     """One row: what was fitted, in seconds, and the step on each number of GPUs."""
 
     row: Throughput
@@ -140,7 +140,7 @@ def _outside(step: StepPrediction) -> float:
     return reads + step.seconds - step.update - max(span.end for span in step.spans)
 
 
-def vary(row: Throughput) -> list[tuple[Prediction, Prediction]]:
+def vary(row: Throughput) -> list[tuple[ThroughputPrediction, ThroughputPrediction]]:
     """Two predictions by constant: with it greater and less by its standard error."""
     calibration = _load_setup().calibration
     return [
@@ -161,7 +161,7 @@ def shift(calibration: Calibration, name: str, by: int) -> Calibration:
     return assemble(calibration, {name: value})
 
 
-def predict(row: Throughput, calibration: Calibration | None = None) -> Prediction:
+def predict(row: Throughput, calibration: Calibration | None = None) -> ThroughputPrediction:
     """Fit what may be fitted, predict the rest."""
     setup, model = _load_setup(), load_model(row.model)
     setup = setup.but(calibration=calibration)
@@ -177,7 +177,9 @@ def predict(row: Throughput, calibration: Calibration | None = None) -> Predicti
     for _ in range(3):  # the transfers hidden hardly change: one pass leaves rounding
         compute += row.seconds(1) - step(1, compute).seconds
     cost = max(row.seconds(2) - step(2, compute).seconds, 0.0) if row.mode == NCCL else 0.0
-    return Prediction(row, compute, cost, {gpus: step(gpus, compute, cost) for gpus in GPUS})
+    return ThroughputPrediction(
+        row, compute, cost, {gpus: step(gpus, compute, cost) for gpus in GPUS}
+    )
 
 
 @cache
@@ -200,18 +202,22 @@ def report(rows: Sequence[Throughput]) -> list[str]:
 
 
 def spread(
-    figure: Callable[[Prediction], float],
-    found: Prediction,
-    varied: Iterable[tuple[Prediction, Prediction]],
+    figure: Callable[[ThroughputPrediction], float],
+    found: ThroughputPrediction,
+    varied: Iterable[tuple[ThroughputPrediction, ThroughputPrediction]],
 ) -> float:
     """The effect of the standard errors: the larger one of each constant, in quadrature."""
     return hypot(*(max(abs(figure(each) - figure(found)) for each in both) for both in varied))
 
 
 def _cells(
-    found: Prediction, varied: Sequence[tuple[Prediction, Prediction]], gpus: int
+    found: ThroughputPrediction,
+    varied: Sequence[tuple[ThroughputPrediction, ThroughputPrediction]],
+    gpus: int,
 ) -> tuple[str, ...]:
-    def cell(figure: Callable[[Prediction], float], digits: int, scale: float = 1.0) -> str:
+    def cell(
+        figure: Callable[[ThroughputPrediction], float], digits: int, scale: float = 1.0
+    ) -> str:
         error = spread(figure, found, varied)
         return f"{figure(found) * scale:.{digits}f} +- {error * scale:.{digits}f}"
 

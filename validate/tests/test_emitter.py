@@ -276,7 +276,7 @@ def test_equal_ops_stay_two():
 @given(
     plan=strategies.plans(
         ["gpu0", "gpu1", "gpu2"],
-        strategies.Figures(st.none(), st.none(), st.sampled_from([1, 3, 16])),
+        strategies.FigureRanges(st.none(), st.none(), st.sampled_from([1, 3, 16])),
         25,
     )
 )

@@ -24,7 +24,7 @@ from simreduce.report.accuracy import (
     SHARDED,
     THREE_SIZES,
     UNSEEN,
-    Comparison,
+    AccuracyComparison,
     LeftOutPoints,
     accuracy_lines,
     draw_points,
@@ -190,7 +190,7 @@ def nccl(
             f"# left out: {units.plural(larger, 'table')} of more than {most_machines} machines,"
             " which take minutes each (--most-machines)"
         )
-    compared = Comparison(points, name, tables, complete)
+    compared = AccuracyComparison(points, name, tables, complete)
     return Reply(
         lambda: [*accuracy_lines(compared), *notes],
         partial(ACCURACY.write, compared),

@@ -39,7 +39,7 @@ from simreduce.files.outputs import STDOUT
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.trace import trace_text
-from simreduce.study.question import Case, Question, ask
+from simreduce.study.question import PlannedQuestion, Question, ask
 from simreduce.study.scenario import Scenario, is_scenario, shipped as scenarios
 from simreduce.study.tune.few_rings import few_rings
 from simreduce.study.tune.rank import rank
@@ -137,7 +137,7 @@ def trace(question: str, **given: Any) -> None:
         show(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
 
 
-def read_question(text: str, *, algo: str | None, workers: int, **given: Any) -> Case:
+def read_question(text: str, *, algo: str | None, workers: int, **given: Any) -> PlannedQuestion:
     """The plan that the options name. InputError lists the faults of all of them."""
     faults = option_faults()
     if is_scenario(text):

@@ -47,7 +47,7 @@ from simreduce.study.tune.search.targets import TARGETS as TUNED
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
-from simreduce.training.memory import Fit, nearest_fit
+from simreduce.training.memory import MemoryFit, nearest_fit
 from simreduce.training.sharded import DDP, Sharding
 from simreduce.training.sharded.settings import FSDP, ZERO1, ZERO2, ZERO3
 
@@ -294,7 +294,7 @@ def _files_of_mesh(
 
 
 def _check_fit(
-    target: str, scenario: Scenario, fit: Fit | None, used: str, named: str | None
+    target: str, scenario: Scenario, fit: MemoryFit | None, used: str, named: str | None
 ) -> None:
     """Raises InputError for a step that needs more memory than a GPU has, with the nearest change
     that fits. What is `named` is written all the same, with a warning on stderr.
@@ -388,7 +388,7 @@ def _refusals(
 
 def _recommend(
     target: str, scenario: Scenario, methods: Sequence[str], method: str | None, workers: int
-) -> tuple[Strategy, str, Fit | None, str] | None:
+) -> tuple[Strategy, str, MemoryFit | None, str] | None:
     """The strategy of a scenario to export, its method and its memory, by the advice for its
     framework.
 
@@ -398,7 +398,7 @@ def _recommend(
     strategies, step = scenario.strategies, scenario.step
     if strategies is not None and len(strategies) * len(methods) < 2:
         return (strategies[0], methods[0], None, "") if strategies else None
-    fits: dict[str, Fit | None] = {}
+    fits: dict[str, MemoryFit | None] = {}
     with Progress("simulated {} of {} strategies") as progress:
         if step is None or step.mode:
             ranking = rank(scenario, workers, progress.watch)

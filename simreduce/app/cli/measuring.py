@@ -20,7 +20,7 @@ from simreduce.files.formats import Faults
 
 if TYPE_CHECKING:
     from simreduce.study.scenario import Scenario
-    from simreduce.study.tune.rank import Ranking
+    from simreduce.study.tune.rank import StrategyRanking
 
 device_options = options(
     click.option(
@@ -109,7 +109,7 @@ measure_options = options(
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class MeasurementRequest:
     """The measurement that `--measure` asks for. `module` measures on the `devices`."""
 
     module: ModuleType
@@ -126,7 +126,7 @@ def read_measurement(
     measure: int | None,
     iters: int | None,
     **chosen: Any,
-) -> Measurement | None:
+) -> MeasurementRequest | None:
     """The measurement of `--measure` and the options of devices; None without `--measure`, where
     those options are faults.
     """
@@ -140,11 +140,14 @@ def read_measurement(
     if given.disturb:
         why = "devices are as they are; leave out --jitter, --slow and --fault"
         faults.add("--measure", why)
-    return Measurement(real, measure, devices, iters)
+    return MeasurementRequest(real, measure, devices, iters)
 
 
 def give_measured(
-    reply: Reply, measurement: Measurement | None, ranking: Callable[[], Ranking], *keys: str
+    reply: Reply,
+    measurement: MeasurementRequest | None,
+    ranking: Callable[[], StrategyRanking],
+    *keys: str,
 ) -> int:
     """Give a reply with the measured times of the best of a ranking; `keys` are those that they add
     to the document, all of them unless given. The reply is printed even if measuring fails.

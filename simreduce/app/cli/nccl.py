@@ -27,7 +27,7 @@ from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import (
     DEFAULTS,
-    Settings,
+    NcclSettings,
     facts,
     load_conf,
     plan,
@@ -38,7 +38,7 @@ from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import COLLECTIVES
 from simreduce.report.accuracy import FITTED, fitted_lines
-from simreduce.report.nccl import NCCL, Call, Calls, nccl_text
+from simreduce.report.nccl import NCCL, ChosenCall, ChosenCalls, nccl_text
 from simreduce.study.accuracy.from_logs import fit_logs
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import load_topology
@@ -104,9 +104,9 @@ def nccl(
         for nbytes in progress.watch(sizes, len(sizes)):
             found = decide.choice(machine.devices, collective, nbytes, OPEN)
             seconds = _simulated(setup, found.text, collective, nbytes) if simulate else None
-            calls.append(Call(nbytes, found, seconds))
+            calls.append(ChosenCall(nbytes, found, seconds))
     given = f"variables {' '.join(variables)}" if variables else ""
-    asked = Calls(machine, at, collective, calls)
+    asked = ChosenCalls(machine, at, collective, calls)
     return Reply(partial(nccl_text, asked, given), partial(NCCL.write, asked))
 
 
@@ -125,9 +125,9 @@ def _settings(
     version: str | None,
     conf: str | None,
     tuner: str | None,
-) -> Settings:
+) -> NcclSettings:
     """The settings of a file, overridden by the command line."""
-    base = Settings()
+    base = NcclSettings()
     if conf is not None:
         table = faults.attempt("--conf", load_conf, conf)
         own = Faults(conf)

@@ -33,7 +33,7 @@ from simreduce.planners.synthesis.rings import all_reduce_rate, best_order, hops
 from simreduce.planners.synthesis.text import ring_text, tree_lines
 from simreduce.planners.synthesis.trees import PACKINGS as BY_TREES, Trees
 from simreduce.report.pictures import Panel, patterns_picture
-from simreduce.report.topo import RINGS, TREES, Outcome, Packed
+from simreduce.report.topo import RINGS, TREES, Packed, PackingOutcome
 from simreduce.topology import Topology, load_topology
 from simreduce.units import plural
 
@@ -96,14 +96,14 @@ def rings(topology: str, **given: Any) -> Reply:
     return _reply(RINGS, packed)
 
 
-def _ring_outcome(network: Network, rate: float, n: int) -> Outcome:
+def _ring_outcome(network: Network, rate: float, n: int) -> PackingOutcome:
     """The outcome for `n` ranks; `network` may have only some of them."""
     if n > network.ranks:
         cut = optimum.narrowest_cut(network)
         text = f"the narrowest cut of {plural(len(network.tasks), 'machine')}, a bound"
-        return Outcome(all_reduce_rate(n, rate), all_reduce_rate(n, cut), text)
+        return PackingOutcome(all_reduce_rate(n, rate), all_reduce_rate(n, cut), text)
     whole, part = optimum.scatter_then_gather(network), optimum.all_gather(network)
-    return Outcome(all_reduce_rate(n, rate), whole, part.bottleneck(network))
+    return PackingOutcome(all_reduce_rate(n, rate), whole, part.bottleneck(network))
 
 
 @command(examples="simreduce topo trees dgx1v --collective broadcast")
@@ -164,7 +164,9 @@ def trees(topology: str, collective: str, root: int | None, bound: bool, **given
     return _reply(TREES, packed)
 
 
-def _tree_outcome(network: Network, collective: str, root: int, found: Trees | None) -> Outcome:
+def _tree_outcome(
+    network: Network, collective: str, root: int, found: Trees | None
+) -> PackingOutcome:
     # The share of one root's trees is 1/n of the tensor.
     times = network.ranks if collective in _IN_PARTS else 1
     if collective == "all_to_all":
@@ -176,7 +178,7 @@ def _tree_outcome(network: Network, collective: str, root: int, found: Trees | N
     )
     proved = limit.rate if best or found is None else min(found.bound * times, limit.rate)
     rate = None if found is None else found.rate * times
-    return Outcome(rate, proved, limit.bottleneck(network))
+    return PackingOutcome(rate, proved, limit.bottleneck(network))
 
 
 def _reply(document: Document, packing: Packed) -> Reply:

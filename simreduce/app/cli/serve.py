@@ -63,7 +63,14 @@ def serve(
 
     Ctrl-C stops it.
     """
-    from simreduce.app.serve import Limits, View, check_serve, of_jobs, read_view, serve as run  # noqa: PLC0415 - uvicorn and all of simreduce
+    from simreduce.app.serve import (  # noqa: PLC0415 - uvicorn and all of simreduce
+        ServerLimits,
+        View,
+        check_serve,
+        of_jobs,
+        read_view,
+        serve as run,
+    )
 
     faults = option_faults()
     faults.attempt("", check_serve)
@@ -88,7 +95,7 @@ def serve(
         if opened and _has_screen():
             webbrowser.open(address)
 
-    limits = Limits(workers, megabytes, seconds, idle * 60.0)
+    limits = ServerLimits(workers, megabytes, seconds, idle * 60.0)
     try:
         run(files, view, ready, port, limits)
     except KeyboardInterrupt:

@@ -27,9 +27,9 @@ from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import layout
-from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
+from simreduce.planners.nccl import DEFAULTS, NcclSettings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
-from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, ROOTED, Calls, tensor
+from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls, tensor
 from simreduce.topology import Topology, load_machine
 from simreduce.workload import Workload
 
@@ -229,7 +229,7 @@ class Collective(Generic[S]):
     dtype: int
     nbytes: Sequence[int]
     faithful: bool
-    calls: Calls
+    calls: BenchCalls
 
     @property
     def workloads(self) -> list[Workload]:
@@ -287,7 +287,7 @@ def read_collective(
     strategies = attempt("", read_algo, name) if known else None
     ranks = setup.layout.n if setup else None
     calls = setup and attempt(
-        "-t", Calls.by_threads, given.nthreads, setup.layout, iters, setup.nccl.release
+        "-t", BenchCalls.by_threads, given.nthreads, setup.layout, iters, setup.nccl.release
     )
     if known:
         check_root(faults, given.root, name, ranks)
@@ -306,7 +306,7 @@ def read_collective(
     )  # fmt: skip
 
 
-def read_nccl(faults: Faults, texts: Sequence[str], base: Settings = DEFAULTS) -> Settings:
+def read_nccl(faults: Faults, texts: Sequence[str], base: NcclSettings = DEFAULTS) -> NcclSettings:
     """NCCL's settings by `--nccl NAME=VALUE`, over `base`."""
     own = Faults("--nccl")
     found = read_settings(read_assignments([("", text) for text in texts], own), own, "", base)

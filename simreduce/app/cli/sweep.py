@@ -30,10 +30,10 @@ from simreduce.report.sweeps import (
 from simreduce.study.sweep import KINDS, Cell, Specification, Store, Sweep, read_specification
 from simreduce.study.sweep.columns import DONE, FAILED, KILLED, STUCK
 from simreduce.study.sweep.engines import Engine, EngineGone, Processes
-from simreduce.study.sweep.engines.cluster import CLUSTERS, Cluster
+from simreduce.study.sweep.engines.cluster import CLUSTERS, DaskCluster
 from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
 from simreduce.study.sweep.grid import SAMPLES, Sample, parse_scalar
-from simreduce.study.sweep.running import Runner
+from simreduce.study.sweep.running import CellRunner
 
 
 @command(
@@ -133,7 +133,7 @@ def sweep(
     each = bytes_each or 0
     engine: Callable[[], Engine] = partial(Processes, workers, each)
     if cluster is not None:
-        engine = partial(Cluster, cluster, workers if is_typed("workers") else None, each, say)
+        engine = partial(DaskCluster, cluster, workers if is_typed("workers") else None, each, say)
     elif workers * each > free_memory():
         say(_too_much(workers, each))
     return _run(spec, path, others, engine, retry=retry, dry_run=dry_run)
@@ -187,7 +187,7 @@ def _compute(
     store: Store, cells: Sequence[Cell], engine: Callable[[], Engine], *, retry: bool
 ) -> Generator[str, None, None]:
     """Compute what is missing: yield the digest of each stored answer, then `_ENDED`."""
-    with Runner(store, engine=engine(), retry=retry, say=say) as runner:
+    with CellRunner(store, engine=engine(), retry=retry, say=say) as runner:
         missing = runner.missing(cells)
         if known := len({cell.digest for cell in cells}) - len(missing):
             say(f"{known:,} cells have rows already")

@@ -24,7 +24,7 @@ from simreduce.app.cli.terminal import SCREEN, rows_shown, show
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import is_file, read_text
-from simreduce.report.compared import COMPARE, Compared, compared_text
+from simreduce.report.compared import COMPARE, ComparedSweeps, compared_text
 from simreduce.report.compared_orders import COMPARED_ORDERS, compare_orders, compared_orders_text
 from simreduce.report.pages import read_document
 from simreduce.report.pages.kinds import kind_of
@@ -285,7 +285,7 @@ def compare(
     new = faults.attempt("", _read_sweep, b, second, where)
     before, after = faults.require(old), faults.require(new)
     result = compare_sweeps(before, after, choose, tolerance)
-    both = Compared(result, (before[0], after[0]), (a, b))
+    both = ComparedSweeps(result, (before[0], after[0]), (a, b))
     return Reply(
         partial(compared_text, both), partial(COMPARE.write, both), failed=bool(result.changed)
     )

@@ -43,7 +43,7 @@ from simreduce.report.meshes import TUNED_MESHES, meshes_text
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.scenario import Meshes, asks_for_meshes, read_worth
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
-from simreduce.study.tune.rank import Ranking
+from simreduce.study.tune.rank import StrategyRanking
 from simreduce.study.tune.search.export_choice import files_of, ranking_of, why_nothing
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, check_target
 from simreduce.study.tune.search.tune import read_objective, tune as find_best
@@ -187,7 +187,7 @@ def tune(
         complete=not found.stopped or found.hurried,
     )
 
-    def ranking() -> Ranking:
+    def ranking() -> StrategyRanking:
         """The settings to measure, which the devices can run."""
         assert measurement is not None  # noqa: S101 - else nothing is measured
         can_run = measurement.module.can_run

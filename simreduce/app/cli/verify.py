@@ -30,7 +30,7 @@ from simreduce.app.cli.terminal import show
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import read_text
-from simreduce.planners.msccl import Algorithm, problems_of, read_algorithm
+from simreduce.planners.msccl import MscclAlgorithm, problems_of, read_algorithm
 from simreduce.planners.strategy import ALL, misplaced, parse_strategy
 from simreduce.report.verified import (
     FILES,
@@ -272,11 +272,11 @@ def _verify_files(files: Sequence[str]) -> Reply:
     )
 
 
-def _read(file: str) -> Algorithm:
+def _read(file: str) -> MscclAlgorithm:
     return read_algorithm(read_text(Path(file), InputError), file)
 
 
-def _file_lines(file: str, made: Algorithm, problems: Sequence[str]) -> list[str]:
+def _file_lines(file: str, made: MscclAlgorithm, problems: Sequence[str]) -> list[str]:
     parts = (
         units.plural(len(made.gpus), "GPU"),
         units.plural(made.chunks, "chunk"),

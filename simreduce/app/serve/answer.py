@@ -27,7 +27,7 @@ from simreduce.study.jobs import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.meshes import rank_meshes, simulate_best
 from simreduce.study.tune.plan_cache import PlanCache
-from simreduce.study.tune.rank import Candidate, Ranking, rank
+from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
 from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH
@@ -166,12 +166,12 @@ def _answer_jobs(view: View, files: Files, question: JobsQuestion, sayer: Sayer)
     sayer.say(_page(BESIDE.write(found), beside, [], ""))
 
 
-def _names(ranking: Ranking) -> list[str]:
+def _names(ranking: StrategyRanking) -> list[str]:
     return [candidate.strategy.text for candidate in ranking.candidates]
 
 
 def _chosen(
-    view: View, ranking: Ranking, document: Mapping[str, Any]
+    view: View, ranking: StrategyRanking, document: Mapping[str, Any]
 ) -> tuple[Candidate | None, str]:
     """The candidate to look at, and its text if the view names it; else what the page answers."""
     for candidate in ranking.candidates:
@@ -180,7 +180,7 @@ def _chosen(
     return answer_of(ranking, document), ""
 
 
-def _table(view: View, ranking: Ranking, files: Files) -> dict[str, Any]:
+def _table(view: View, ranking: StrategyRanking, files: Files) -> dict[str, Any]:
     """The view as a scenario file, which ranks the same strategies, those that are possible."""
     table = {**view.table(), "topology": files.get(view.machine, view.machine)}
     refused = {name for name, _ in ranking.refused}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from simreduce import topology, workload
 from simreduce.app.serve.guard import App, Receive, Scope, Send, refuse
 from simreduce.app.serve.view import Files, View, of_jobs
-from simreduce.app.serve.workers import Busy, Late, Lost, Workers
+from simreduce.app.serve.workers import Busy, Late, WorkerLost, Workers
 from simreduce.engine import calibrate
 from simreduce.planners.packing import PACKERS
 from simreduce.report import pages
@@ -105,7 +105,7 @@ class _Answer:
                 return
             except Late:
                 message = {"faults": [_LATE.format(self.workers.seconds)]}
-            except Lost:
+            except WorkerLost:
                 message = {"faults": [_LOST]}
             line = b"" if message is None else json.dumps(message).encode() + b"\n"
             more = message is not None and "faults" not in message

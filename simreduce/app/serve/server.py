@@ -32,7 +32,7 @@ _TICK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """Limits of the server: processes, megabytes of each, seconds of an answer, and seconds without
     a request after which it stops.
     """
@@ -58,7 +58,7 @@ def serve(
     first: View,
     ready: Callable[[str], None],
     port: int = 0,
-    limits: Limits = Limits(),
+    limits: ServerLimits = ServerLimits(),
 ) -> None:
     """Serve until Ctrl-C, SIGTERM, or nobody asks any more. `ready` gets the address, which has the
     token; a port of 0 is any free one. InputError if the port is taken.
@@ -84,7 +84,7 @@ def _listen(port: int) -> socket.socket:
 
 
 async def _run(
-    files: Files, first: View, limits: Limits, listener: socket.socket, host: str, token: str,
+    files: Files, first: View, limits: ServerLimits, listener: socket.socket, host: str, token: str,
     ready: Callable[[str], None],
 ) -> None:  # fmt: skip
 

@@ -33,11 +33,11 @@ class Late(Exception):  # noqa: N818 - likewise
     """An answer took longer than it may."""
 
 
-class Lost(Exception):  # noqa: N818 - likewise
+class WorkerLost(Exception):  # noqa: N818 - likewise
     """The process of an answer ended by itself, or somebody ended it."""
 
 
-class Worker:
+class ServerWorker:
     """One process of `simreduce.app.serve.worker`."""
 
     def __init__(self, process: Process) -> None:
@@ -46,7 +46,7 @@ class Worker:
         self.late = False
 
     @classmethod
-    async def start(cls, folder: str) -> Worker:
+    async def start(cls, folder: str) -> ServerWorker:
         """Start a process in an empty folder, so that no name means a file of the user."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "simreduce.app.serve.worker",
@@ -140,9 +140,9 @@ class Workers:
     def __init__(self, files: Files, count: int, megabytes: int, seconds: float) -> None:
         self.files, self.count, self.megabytes, self.seconds = files, count, megabytes, seconds
         self.waiting = 0
-        self._first: asyncio.Future[Worker] | None = None
-        self._free: list[Worker] = []
-        self._all: set[Worker] = set()
+        self._first: asyncio.Future[ServerWorker] | None = None
+        self._free: list[ServerWorker] = []
+        self._all: set[ServerWorker] = set()
         self._places = asyncio.Semaphore(count)
         self._stack = contextlib.ExitStack()
         self._folder = self._stack.enter_context(scratch_folder("simreduce-serve-"))
@@ -156,8 +156,8 @@ class Workers:
         """Begin to start a process before anybody asks."""
         self._first = asyncio.ensure_future(self._start())
 
-    async def _start(self) -> Worker:
-        worker = await Worker.start(self._folder)
+    async def _start(self) -> ServerWorker:
+        worker = await ServerWorker.start(self._folder)
         self._all.add(worker)
         try:
             await worker.warm(self.files, self.megabytes)
@@ -166,11 +166,11 @@ class Workers:
             raise
         return worker
 
-    async def _drop(self, worker: Worker) -> None:
+    async def _drop(self, worker: ServerWorker) -> None:
         self._all.discard(worker)
         await worker.end()
 
-    async def _take(self) -> Worker:
+    async def _take(self) -> ServerWorker:
         """The first process, one that is free, or else a new one."""
         if self._first is not None:
             first, self._first = self._first, None
@@ -202,13 +202,13 @@ class Workers:
                 async for message in messages:
                     yield message
         except (OSError, EOFError, ValueError):
-            raise Late if _is_late(taking) else Lost from None
+            raise Late if _is_late(taking) else WorkerLost from None
         finally:
             if ending is not None:
                 ending.cancel()
             await asyncio.shield(self._put_back(taking))
 
-    async def _put_back(self, taking: asyncio.Future[Worker]) -> None:
+    async def _put_back(self, taking: asyncio.Future[ServerWorker]) -> None:
         try:
             with contextlib.suppress(OSError, EOFError):
                 worker = await taking
@@ -228,6 +228,6 @@ class Workers:
         self._stack.close()
 
 
-def _is_late(taking: asyncio.Future[Worker]) -> bool:
+def _is_late(taking: asyncio.Future[ServerWorker]) -> bool:
     """Whether the process was there, and was ended because its time was over."""
     return taking.done() and taking.exception() is None and taking.result().late

@@ -40,11 +40,11 @@ from simreduce.files.formats import (
     TEXT,
     Faults,
     Field,
+    FieldValues,
     Format,
     MapOf,
     TableOf,
     ValueKind,
-    Values,
     number,
     quantity,
     toml_text,
@@ -220,7 +220,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     )
 
 
-def _processor(cpu: Values) -> Processor:
+def _processor(cpu: FieldValues) -> Processor:
     given = {key: value for key, value in cpu.items() if value is not None}
     return Processor(**{"rates": {}, **given})
 

@@ -30,7 +30,7 @@ _STEP, _ENOUGH, _MOST = 1e-3, 1e-5, 30
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class FreeConstant:
     """`name` as in the file, such as `links.cable.bandwidth`.
 
     The fit begins at `start` and stays between `low` and `high`, in SI units. `hard` bounds are
@@ -46,9 +46,9 @@ class Constant:
     pull: float = PULL
 
     @staticmethod
-    def about(name: str, start: float, factor: float = 1e3) -> Constant:
+    def about(name: str, start: float, factor: float = 1e3) -> FreeConstant:
         """A constant whose size is known up to a factor."""
-        return Constant(name, start, start / factor, start * factor)
+        return FreeConstant(name, start, start / factor, start * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Fit:
 
 
 def fit_constants(
-    constants: Sequence[Constant],
+    constants: Sequence[FreeConstant],
     predict: Callable[[Mapping[str, float]], Sequence[float]],
     measured: Sequence[float],
     inlier: float = INLIER,
@@ -101,7 +101,7 @@ def fit_constants(
 
 
 def _solve(
-    free: Sequence[Constant],
+    free: Sequence[FreeConstant],
     predict: Callable[[Mapping[str, float]], Sequence[float]],
     goal: Floats,
     inlier: float,

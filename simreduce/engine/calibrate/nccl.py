@@ -21,11 +21,11 @@ from simreduce.files.formats import (
     BANDWIDTH,
     LATENCY,
     Field,
+    FieldValues,
     Format,
     ListOf,
     MapOf,
     TableOf,
-    Values,
     number,
     whole,
 )
@@ -93,7 +93,7 @@ _BY_NAME = ("start", "slice", "copy_out", "join", "channel_rate")
 _PAIRED = ("latency", "efficiency")
 
 
-def read_nccl(table: Values) -> NcclConstants:
+def read_nccl(table: FieldValues) -> NcclConstants:
     """The constants of a table that `NCCL` has read."""
     found = NcclConstants()
     plain = {key: table[key] for key in (*_PLAIN, _LIMIT) if table[key] is not None}
@@ -112,7 +112,7 @@ def read_nccl(table: Values) -> NcclConstants:
     return replace(found, **plain, measured=measured, misfit=table["misfit"])
 
 
-def _read_kernels(table: Values) -> KernelConstants:
+def _read_kernels(table: FieldValues) -> KernelConstants:
     found = KernelConstants()
     given = {key: value for key, value in table.items() if value is not None}
     given["efficiency"] = {**found.efficiency, **(table["efficiency"] or {})}

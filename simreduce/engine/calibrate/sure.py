@@ -261,7 +261,7 @@ def spread(
     return _ends(collective, link, band_of(nbytes), without, file, misfit, library)
 
 
-class Call(NamedTuple):
+class NcclCall(NamedTuple):
     """A call of NCCL in a time, and the seconds of that time that hang on it.
 
     The errors of its seconds are within `factor`, up or down, with 80 %.
@@ -275,7 +275,7 @@ class Call(NamedTuple):
     factor: float = 1.0
 
 
-def correlation(calls: Sequence[Call]) -> Floats:
+def correlation(calls: Sequence[NcclCall]) -> Floats:
     """The correlation of the errors of each call with those of each other one."""
     octaves = np.log2([max(call.nbytes, 1) for call in calls])
     hows = np.unique([call[:3] for call in calls], axis=0, return_inverse=True)[1].ravel()
@@ -283,7 +283,7 @@ def correlation(calls: Sequence[Call]) -> Floats:
     return np.where(hows[:, None] == hows, near.clip(0.0), 0.0)
 
 
-def difference_error(one: Sequence[Call], other: Sequence[Call]) -> float:
+def difference_error(one: Sequence[NcclCall], other: Sequence[NcclCall]) -> float:
     """Seconds within which the difference of two predictions of one machine is, with 80 %."""
     calls = [*one, *(call._replace(seconds=-call.seconds) for call in other)]
     if not calls:

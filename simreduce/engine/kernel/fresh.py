@@ -56,8 +56,8 @@ def fresh_tables(
     submissions: int,
     hops: AnyInts,
 ) -> tuple[Ops, State]:
-    """The tables after `Store.append` on an `idle` machine: the same as `Store` writes, in less
-    time.
+    """The tables after `KernelStore.append` on an `idle` machine: the same as `KernelStore` writes,
+    in less time.
     """
     free = free_calls(calls)
     pending = np.full(submissions, len(call) // submissions)

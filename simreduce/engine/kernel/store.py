@@ -63,7 +63,7 @@ def _state(columns: dict[str, Any]) -> State:
     return State(**rest, queues=queues, flows=flows)
 
 
-class Store:
+class KernelStore:
     """The tables, and which kernel runs them."""
 
     def __init__(
@@ -412,6 +412,6 @@ def _full(count: int, value: int) -> AnyInts:
 
 def make_kernel() -> None:
     """Have the machine code of the kernel kept, for this process and others."""
-    store = Store([1.0])
+    store = KernelStore([1.0])
     store.compile()
     store.advance(0.0, 0.0)

@@ -59,7 +59,7 @@ class PathOp:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Path:
+class CriticalPath:
     """Columns over the ops of the critical path, first to last.
 
     The last three columns are indices of `names`, -1 for none.
@@ -84,7 +84,7 @@ class Path:
     names: tuple[str, ...]
 
 
-def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path:
+def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> CriticalPath:
     """The path to the op that was done last (the first of several)."""
     path, queued = _chain(lowered, timeline)
     stood, begin = timeline.ready[path], timeline.start[path]
@@ -106,7 +106,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
     used, index = np.unique(np.concatenate([limit, lane]), return_inverse=True)
     index = index.reshape(2, -1) - int(_NONE in used)
     names = (*resources.names, *lowered.lane_names)
-    return Path(
+    return CriticalPath(
         op=path,
         stood=stood,
         begin=begin,
@@ -229,7 +229,7 @@ class _Waiter(NamedTuple):
     lane: str
 
 
-def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[PathPart]]:
+def parts(path: CriticalPath, finish: Floats, kinds: list[str]) -> list[list[PathPart]]:
     """Per op of the path, its parts in order of time; all together they last from 0 to the end.
 
     `finish` and `kinds` have an entry per op of the path.
@@ -252,7 +252,7 @@ def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[PathPart]]:
 
 
 def _spans(
-    path: Path, i: int, begin: float, end: float
+    path: CriticalPath, i: int, begin: float, end: float
 ) -> Iterator[tuple[str, float, float, float]]:
     """Yield (cause, from, to, the part of it that was lost to others) of one op up to `end`.
 
@@ -303,18 +303,18 @@ def _split_by_lane(
         yield begin, end, ""
 
 
-def _where(path: Path, i: int, cause: str, kind: str) -> str:
+def _where(path: CriticalPath, i: int, cause: str, kind: str) -> str:
     if cause == DISPATCH:
         return kind.lower()
     return _name(path, path.limit[i]) if cause == BANDWIDTH else ""
 
 
-def _name(path: Path, index: int) -> str:
+def _name(path: CriticalPath, index: int) -> str:
     return "" if index == _NONE else path.names[index]
 
 
 def _split(
-    path: Path, i: int, cause: str, where: str, seconds: float, lane: str, share: float
+    path: CriticalPath, i: int, cause: str, where: str, seconds: float, lane: str, share: float
 ) -> Iterator[PathPart]:
     """A stretch in one cause, or in bandwidth and what was lost to others. Last first."""
     lost = seconds * share

@@ -14,8 +14,8 @@ import numpy as np
 from simreduce.computing.arrays import Floats, Ints
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results.path import Path, PathOp
-from simreduce.engine.results.replay import Rates, flow_starts, replay
+from simreduce.engine.results.path import CriticalPath, PathOp
+from simreduce.engine.results.replay import FlowRates, flow_starts, replay
 from simreduce.engine.results.result import Result
 from simreduce.plan import Plan
 
@@ -56,7 +56,7 @@ class Recording:
         return f"<Recording: {self.result.headline}>"
 
     @cached_property
-    def rates(self) -> Rates:
+    def rates(self) -> FlowRates:
         """The rate of every flow over time."""
         return replay(self.lowered, self.resources, self.result.timeline)
 
@@ -98,7 +98,7 @@ class Recording:
         shared, names = self._shared(path)
         return replace(self.result, path=replace(path, shared=shared, names=names)).critical_path()
 
-    def _shared(self, path: Path) -> tuple[Ints, tuple[str, ...]]:
+    def _shared(self, path: CriticalPath) -> tuple[Ints, tuple[str, ...]]:
         """Return where each op of the path lost most of its time to others.
 
         The result has indices, and the names they are of.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from simreduce.computing.arrays import ULP, Floats, Ints, blocks, ranges, row_starts
-from simreduce.engine.kernel.store import Store
+from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.kernel.tables import FLOW, RESOURCES, SLOTS
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
@@ -31,7 +31,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rates:
+class FlowRates:
     """The rates of flows and the loads of resources over time, as two tables.
 
     Stretches of constant rate of flows: op, from, to, bytes/s, and the full resource that set the
@@ -62,7 +62,7 @@ def flow_starts(lowered: Lowered, timeline: Timeline) -> Floats:
     return starts
 
 
-def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
+def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> FlowRates:
     """The rates of a plan that ran alone, on links that changed as `resources` says.
 
     InternalError if a flow does not end when its bytes have moved.
@@ -90,7 +90,7 @@ def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
     return seen.rates()
 
 
-def _alone(lowered: Lowered, resources: Resources, flows: Ints, begun: Floats) -> Store:
+def _alone(lowered: Lowered, resources: Resources, flows: Ints, begun: Floats) -> KernelStore:
     """The kernel with the flows, each released when it began, and nothing else."""
     many, n = len(lowered.calls.cap), len(flows)
     free, none = np.zeros(many), np.zeros(0, dtype=np.int64)
@@ -98,7 +98,7 @@ def _alone(lowered: Lowered, resources: Resources, flows: Ints, begun: Floats) -
         lowered.calls, overhead=free, latency=free, lanes=none,
         early=np.zeros(many, dtype=np.int64), lane_start=np.zeros(many + 1, dtype=np.int64),
     )  # fmt: skip
-    store = Store(list(resources.capacity), congestion=resources.congestion)
+    store = KernelStore(list(resources.capacity), congestion=resources.congestion)
     store.append(
         calls, lowered.call[flows], lowered.amount[flows], np.ones(n, dtype=np.int32),
         np.zeros(n + 1, dtype=np.int64), none, np.arange(n), begun, 0,
@@ -109,7 +109,7 @@ def _alone(lowered: Lowered, resources: Resources, flows: Ints, begun: Floats) -
 class _Seen:
     """The rates of the flows of a kernel, as it goes on."""
 
-    def __init__(self, store: Store, lowered: Lowered, flows: Ints, resources: int) -> None:
+    def __init__(self, store: KernelStore, lowered: Lowered, flows: Ints, resources: int) -> None:
         n = len(flows)
         self._store, self._flows = store, flows
         many = np.diff(lowered.use_start)[flows]
@@ -165,9 +165,9 @@ class _Seen:
         limit = np.where((bottleneck < resources) & (rate == fair), bottleneck, _NONE)
         return _pick(state.slot_op, slots), rate, limit
 
-    def rates(self) -> Rates:
+    def rates(self) -> FlowRates:
         """All of them, as tables."""
-        return Rates(*_joined(self._stretches), *_joined(self._loads))
+        return FlowRates(*_joined(self._stretches), *_joined(self._loads))
 
 
 def _pick(column: Any, index: Ints) -> Any:

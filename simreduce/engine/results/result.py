@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import units
-from simreduce.engine.results.path import Path, PathOp, parts
+from simreduce.engine.results.path import CriticalPath, PathOp, parts
 from simreduce.engine.submission import Timeline
 from simreduce.plan import Kind, Plan
 
@@ -100,7 +100,7 @@ class Result:
     start: Array
     finish: Array
     blame: Array
-    path: Path
+    path: CriticalPath
     begun: Array | None = None  # when ops got their pipes, as in `Timeline`
     disturbance: str = ""  # in words
 
@@ -178,10 +178,10 @@ class Result:
         path = document["path"]
         columns: dict[str, Any] = {
             f.name: np.array(path[f.name], dtype=_PATH_DTYPES[str(f.type)])
-            for f in fields(Path)
+            for f in fields(CriticalPath)
             if f.name != "names"
         }
-        document["path"] = Path(**columns, names=tuple(path["names"]))
+        document["path"] = CriticalPath(**columns, names=tuple(path["names"]))
         return Result(**document)
 
     def __eq__(self, other: object) -> bool:

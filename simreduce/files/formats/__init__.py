@@ -21,11 +21,11 @@ mine.toml: step.batch: must be a whole number from 1 to 512, got 0
 from simreduce.files.formats.faults import Faults, inside
 from simreduce.files.formats.fields import (
     Field,
+    FieldValues,
     Format,
     MapOf,
     TableOf,
     TablesOf,
-    Values,
     field_at,
 )
 from simreduce.files.formats.kinds import (
@@ -68,6 +68,7 @@ __all__ = [
     "WORK",
     "Faults",
     "Field",
+    "FieldValues",
     "Format",
     "ListOf",
     "MapOf",
@@ -76,7 +77,6 @@ __all__ = [
     "TableOf",
     "TablesOf",
     "ValueKind",
-    "Values",
     "choice",
     "field_at",
     "inside",

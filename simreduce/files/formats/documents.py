@@ -75,7 +75,7 @@ class Misfit(NamedTuple):
     words: str
 
 
-class Kind:
+class KeyKind:
     """A kind of value that simreduce writes, with its words for people and its JSON Schema.
 
     `unit` is the unit of its numbers, however deep they are nested; `records` are the objects in
@@ -138,7 +138,7 @@ class Key:
     """
 
     name: str
-    kind: Kind
+    kind: KeyKind
     about: str
     get: str | Callable[[Any], Any] = ""
     optional: bool = False
@@ -181,14 +181,14 @@ def _part(value: Any, name: str, *, optional: bool) -> Any:
     return getattr(value, name, ABSENT) if optional else getattr(value, name)
 
 
-class Record(Kind):
+class Record(KeyKind):
     """An object with declared keys. Keys that a user chose have values of the kind `others`.
 
     Its table has the columns of its keys, those named in `order` first.
     """
 
     def __init__(
-        self, name: str, about: str, *keys: Key, others: Kind | None = None, order: str = ""
+        self, name: str, about: str, *keys: Key, others: KeyKind | None = None, order: str = ""
     ) -> None:
         super().__init__(f"`{name}`", {"$ref": f"#/$defs/{name}"}, records=(self,))
         self.name, self.about, self.others = name, about, others
@@ -283,24 +283,24 @@ class Lines:
 
 Output = Record | Lines
 
-ANYTHING = Kind("any value", {})
-PLAIN = Kind("text, number, flag or null", {"type": ["string", "number", "boolean", "null"]})
-TEXT = Kind("text", {"type": "string"})
-FLAG = Kind("true or false", {"type": "boolean"})
-COUNT = Kind("whole number", {"type": "integer", "minimum": 0})
-INTEGER = Kind("whole number", {"type": "integer"})
-BYTES = Kind("whole number", {"type": "integer", "unit": "B"}, "B")
+ANYTHING = KeyKind("any value", {})
+PLAIN = KeyKind("text, number, flag or null", {"type": ["string", "number", "boolean", "null"]})
+TEXT = KeyKind("text", {"type": "string"})
+FLAG = KeyKind("true or false", {"type": "boolean"})
+COUNT = KeyKind("whole number", {"type": "integer", "minimum": 0})
+INTEGER = KeyKind("whole number", {"type": "integer"})
+BYTES = KeyKind("whole number", {"type": "integer", "unit": "B"}, "B")
 
 
-def number_in(unit: str, turn: Callable[[Any], Any] | None = None) -> Kind:
+def number_in(unit: str, turn: Callable[[Any], Any] | None = None) -> KeyKind:
     """A number in a unit of `UNITS`; `turn` makes it of one in SI units."""
-    return Kind("number", {"type": "number", "unit": unit}, unit, turn=turn)
+    return KeyKind("number", {"type": "number", "unit": unit}, unit, turn=turn)
 
 
-def positive(kind: Kind) -> Kind:
+def positive(kind: KeyKind) -> KeyKind:
     """A number of this kind above 0."""
     schema = {**kind.schema, "exclusiveMinimum": 0}
-    return Kind(f"{kind.words} above 0", schema, kind.unit, turn=kind.write)
+    return KeyKind(f"{kind.words} above 0", schema, kind.unit, turn=kind.write)
 
 
 RATIO = number_in("1")
@@ -311,13 +311,13 @@ BYTES_PER_SECOND = number_in("B/s")
 PER_SECOND = number_in("1/s")
 
 
-def one_of(*values: str) -> Kind:
+def one_of(*values: str) -> KeyKind:
     """One of these words."""
     schema = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
-    return Kind(" or ".join(f"`{value}`" for value in values), schema)
+    return KeyKind(" or ".join(f"`{value}`" for value in values), schema)
 
 
-def or_null(kind: Kind) -> Kind:
+def or_null(kind: KeyKind) -> KeyKind:
     """A value of this kind, or null."""
     schema = {**kind.schema}
     if isinstance(schema.get("type"), str):
@@ -327,7 +327,7 @@ def or_null(kind: Kind) -> Kind:
     return _Optional(f"{kind.words} or null", schema, kind)
 
 
-def list_of(kind: Kind, exactly: int = 0, least: int = 0) -> Kind:
+def list_of(kind: KeyKind, exactly: int = 0, least: int = 0) -> KeyKind:
     """A list of values of this kind, perhaps `exactly` so many, or at the `least` so many."""
     bounds = {"minItems": exactly or least, "maxItems": exactly}
     length = {name: bound for name, bound in bounds.items() if bound}
@@ -337,16 +337,16 @@ def list_of(kind: Kind, exactly: int = 0, least: int = 0) -> Kind:
     return _ListOf(f"{words}: {kind.words}", schema, kind)
 
 
-def map_of(kind: Kind) -> Kind:
+def map_of(kind: KeyKind) -> KeyKind:
     """An object whose keys are names, with values of this kind; written from a mapping or pairs."""
     schema = {"type": "object", "additionalProperties": kind.schema}
     return _MapOf(f"by name: {kind.words}", schema, kind)
 
 
-class _Of(Kind):
+class _Of(KeyKind):
     """A kind whose values hold values of another kind."""
 
-    def __init__(self, words: str, schema: Mapping[str, Any], kind: Kind) -> None:
+    def __init__(self, words: str, schema: Mapping[str, Any], kind: KeyKind) -> None:
         super().__init__(words, schema, kind.unit, kind.records)
         self.inner = kind
 
@@ -403,7 +403,7 @@ def output_schema(output: Output) -> dict[str, Any]:
     }
 
 
-def _kinds(record: Record) -> list[Kind]:
+def _kinds(record: Record) -> list[KeyKind]:
     return [*(key.kind for key in record.keys), *([record.others] if record.others else [])]
 
 

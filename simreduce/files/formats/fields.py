@@ -29,7 +29,7 @@ class Field:
     default_words: str = ""
 
 
-class Values(dict[str, Any]):
+class FieldValues(dict[str, Any]):
     """The value of every declared key: the default where the table has none or a faulty one.
 
     `given` are the keys that the table has, faulty ones included; `faulty` those with faults.
@@ -41,7 +41,7 @@ class Values(dict[str, Any]):
         self.faulty: set[str] = set()
 
 
-Check = Callable[[Values, Faults, str], None]
+Check = Callable[[FieldValues, Faults, str], None]
 """Notes the faults of keys that do not go together, in the table at a path."""
 
 
@@ -56,11 +56,11 @@ class Format:
     def __getitem__(self, key: str) -> Field:
         return next(field for field in self.fields if field.key == key)
 
-    def read(self, value: object, faults: Faults, path: str = "") -> Values:
+    def read(self, value: object, faults: Faults, path: str = "") -> FieldValues:
         """Return the values of a table, and note each fault at `path` and its key."""
         table = take_table(value, faults, path)
         faults.unknown(path, table, self.keys)
-        values = Values()
+        values = FieldValues()
         for field in self.fields:
             place = inside(path, field.key)
             values[field.key] = field.default
@@ -100,7 +100,7 @@ def take_table(value: object, faults: Faults, path: str) -> dict[str, Any]:
     return {}
 
 
-class TableOf(ValueKind[Values]):
+class TableOf(ValueKind[FieldValues]):
     """A table of a format."""
 
     def __init__(self, form: Format, *others: Format) -> None:
@@ -108,7 +108,7 @@ class TableOf(ValueKind[Values]):
         self.form, self.others = form, others
         """What is read, and other formats that may stand there."""
 
-    def take(self, value: object, faults: Faults, path: str) -> Values | None:
+    def take(self, value: object, faults: Faults, path: str) -> FieldValues | None:
         """Read the table; None if it is no table."""
         if isinstance(value, dict):
             return self.form.read(value, faults, path)
@@ -116,14 +116,14 @@ class TableOf(ValueKind[Values]):
         return None
 
 
-class TablesOf(ValueKind[list[Values]]):
+class TablesOf(ValueKind[list[FieldValues]]):
     """A list of tables of a format: `[[layers]]`."""
 
     def __init__(self, form: Format) -> None:
         super().__init__(f"[[{form.name}]] tables with {', '.join(form.keys)}", {})
         self.form = form
 
-    def take(self, value: object, faults: Faults, path: str) -> list[Values] | None:
+    def take(self, value: object, faults: Faults, path: str) -> list[FieldValues] | None:
         """Read every table; None if this is no list of tables."""
         if isinstance(value, list) and all(isinstance(each, dict) for each in value):
             return [self.form.read(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]

@@ -18,10 +18,10 @@ from simreduce.files.formats import (
     LINE,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     TablesOf,
-    Values,
     choice,
     text_of,
     whole,
@@ -152,7 +152,7 @@ def read_published(source: str, content: str) -> tuple[PublishedTable, ...]:
     return tuple(_table(values) for values in tables)
 
 
-def _table(values: Values) -> PublishedTable:
+def _table(values: FieldValues) -> PublishedTable:
     lists = {key: tuple(values[key] or ()) for key in ("settings", "times")}
     rest = {("dtype" if key == "type" else key): value for key, value in values.items()}
     return PublishedTable(**{**rest, **lists})

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from simreduce.plan import PlanBuilder, Table, Value
+from simreduce.plan import PlanBuilder, Value, ValueTable
 from simreduce.plan.alike import Alike
 from simreduce.planners.algorithms.planner import Results, Tensors
 
@@ -23,7 +23,7 @@ def plan_each(b: PlanBuilder, tensors: Tensors, plan_one: PlanOne, turns: int = 
 
     It must plan each tensor by itself, and treat tensors of the same sizes, dtype and turn alike.
     """
-    given = Table.of(tensors)
+    given = ValueTable.of(tensors)
     return Alike(b, given, lambda i, _: plan_one(given[i], i % turns)).plan_all(turns)
 
 
@@ -31,6 +31,6 @@ def plan_chain(b: PlanBuilder, tensors: Tensors, plan_next: PlanNext) -> Results
     """`plan_next` of every tensor in order. It must treat tensors of the same sizes and dtype
     alike, and may wait for the results before.
     """
-    given = Table.of(tensors)
+    given = ValueTable.of(tensors)
     plan = Alike(b, given, lambda i, before: plan_next(given[i], before), chained=True)
     return plan.plan_all(1)

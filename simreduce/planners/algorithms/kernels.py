@@ -344,30 +344,30 @@ def _loaded_by_switch(
         return b.joins(b.copies(sums, to, stream=b.streams(to, fall)))
 
 
-class SymmetricKernel(NamedTuple):
+class KernelSchedule(NamedTuple):
     """One of NCCL's symmetric kernels, with NCCL's own name."""
 
     title: str
     run: Run
 
 
-SYMMETRIC_KERNELS: Mapping[str, Mapping[str, SymmetricKernel]] = {
+SYMMETRIC_KERNELS: Mapping[str, Mapping[str, KernelSchedule]] = {
     "all_reduce": {
-        "agxll_r": SymmetricKernel("AllReduce_AGxLL_R", _flagged),
-        "agxllmc_r": SymmetricKernel("AllReduce_AGxLLMC_R", _multicast),
-        "rsxld_agxst": SymmetricKernel("AllReduce_RSxLD_AGxST", _stores),
-        "rsxldmc_agxstmc": SymmetricKernel("AllReduce_RSxLDMC_AGxSTMC", _summed),
+        "agxll_r": KernelSchedule("AllReduce_AGxLL_R", _flagged),
+        "agxllmc_r": KernelSchedule("AllReduce_AGxLLMC_R", _multicast),
+        "rsxld_agxst": KernelSchedule("AllReduce_RSxLD_AGxST", _stores),
+        "rsxldmc_agxstmc": KernelSchedule("AllReduce_RSxLDMC_AGxSTMC", _summed),
     },
     "all_gather": {
-        "ll": SymmetricKernel("AllGather_LL", _gathered),
-        "llmc": SymmetricKernel("AllGather_LLMC", _gathered_by_switch),
-        "st": SymmetricKernel("AllGather_ST", _stored),
-        "stmc": SymmetricKernel("AllGather_STMC", _stored_by_switch),
+        "ll": KernelSchedule("AllGather_LL", _gathered),
+        "llmc": KernelSchedule("AllGather_LLMC", _gathered_by_switch),
+        "st": KernelSchedule("AllGather_ST", _stored),
+        "stmc": KernelSchedule("AllGather_STMC", _stored_by_switch),
     },
     "reduce_scatter": {
-        "ll": SymmetricKernel("ReduceScatter_LL", _scattered),
-        "ld": SymmetricKernel("ReduceScatter_LD", _loaded),
-        "ldmc": SymmetricKernel("ReduceScatter_LDMC", _loaded_by_switch),
+        "ll": KernelSchedule("ReduceScatter_LL", _scattered),
+        "ld": KernelSchedule("ReduceScatter_LD", _loaded),
+        "ldmc": KernelSchedule("ReduceScatter_LDMC", _loaded_by_switch),
     },
 }
 """By collective, and the name that strategies have."""

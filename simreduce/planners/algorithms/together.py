@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.plan import PlanBuilder, SeparateBuilder, Table, Values
+from simreduce.plan import PlanBuilder, SeparateBuilder, Values, ValueTable
 from simreduce.planners.algorithms.alike import plan_each
 from simreduce.planners.algorithms.planner import Results, Tensors
 
@@ -46,7 +46,7 @@ def plan_together(
     It must do the same ops for tensors of one dtype that are equal in `shape`, or in all sizes if
     they are sent in chunks of `chunk` bytes.
     """
-    given = Table.of(tensors)
+    given = ValueTable.of(tensors)
     ranks, most = max(given.shape[1], 1), int((given.hi - given.lo).max(initial=0))
     pieces = most * max(dtypes.SIZES) // chunk if chunk else 1
     ops = ranks * max(ranks, pieces)
@@ -57,10 +57,10 @@ def plan_together(
         shape = _sizes
     parts = [given[first : first + step] for first in range(0, len(given), step)]
     made = [_plan_some(b, part, plan, shape) for part in parts]
-    return Table.concatenate(made) if made else given
+    return ValueTable.concatenate(made) if made else given
 
 
-def _kinds(given: Table) -> int:
+def _kinds(given: ValueTable) -> int:
     """How many different sizes and dtypes there are."""
     size = given.hi[:, 0] - given.lo[:, 0] if given.shape[1] else given.dtype
     return len(np.unique(size * len(dtypes.SIZES) + given.dtype))
@@ -70,9 +70,9 @@ def _sizes(tensor: Values) -> Hashable:
     return tensor.elements.tobytes()
 
 
-def _plan_some(b: PlanBuilder, given: Table, plan: PlanMany, shape: Shape) -> Table:
+def _plan_some(b: PlanBuilder, given: ValueTable, plan: PlanMany, shape: Shape) -> ValueTable:
     if len(given) == 1:
-        return Table.of([plan(b, given[0][None, :])[0, :]])
+        return ValueTable.of([plan(b, given[0][None, :])[0, :]])
     places: dict[tuple[int, Hashable], list[int]] = {}
     for i, tensor in enumerate(given):
         places.setdefault((tensor.dtype, shape(tensor)), []).append(i)
@@ -82,6 +82,6 @@ def _plan_some(b: PlanBuilder, given: Table, plan: PlanMany, shape: Shape) -> Ta
         (stacked,) = given[at].by_dtype()
         made.append(plan(separate, separate.lift(stacked, at[:, None])))
     separate.settle()
-    settled = [Table.stacked(separate.settled(values)) for values in made]
+    settled = [ValueTable.stacked(separate.settled(values)) for values in made]
     order = np.argsort(np.concatenate(list(places.values())))
-    return Table.concatenate(settled)[order]
+    return ValueTable.concatenate(settled)[order]

@@ -2,11 +2,11 @@
 
 from simreduce.planners.msccl.algorithm import (
     MOST_BYTES,
-    Algorithm,
-    Block,
-    Gpu,
-    Place,
+    ChunkPlace,
+    MscclAlgorithm,
+    MscclGpu,
     Step,
+    ThreadBlock,
     xml_text,
 )
 from simreduce.planners.msccl.from_plan import algorithm_of
@@ -16,11 +16,11 @@ from simreduce.planners.msccl.reader import read_algorithm
 
 __all__ = [
     "MOST_BYTES",
-    "Algorithm",
-    "Block",
-    "Gpu",
-    "Place",
+    "ChunkPlace",
+    "MscclAlgorithm",
+    "MscclGpu",
     "Step",
+    "ThreadBlock",
     "algorithm_of",
     "plan_text",
     "problems_of",

@@ -35,7 +35,7 @@ COLLECTIVES: Mapping[str, str] = {
 PROTOCOLS = ("Simple", "LL", "LL128")
 
 
-class Place(NamedTuple):
+class ChunkPlace(NamedTuple):
     """Chunk `offset` of a buffer: `i`, `o` or `s`."""
 
     buffer: str
@@ -44,12 +44,12 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.buffer}[{self.offset}]"
 
-    def after(self, chunks: int) -> Place:
+    def after(self, chunks: int) -> ChunkPlace:
         """The place `chunks` chunks further on."""
-        return Place(self.buffer, self.offset + chunks)
+        return ChunkPlace(self.buffer, self.offset + chunks)
 
 
-class Action(NamedTuple):
+class StepEffects(NamedTuple):
     """The effects of a kind of step besides waiting.
 
     It may receive, read `source`, read `target`, write `target` and send.
@@ -62,16 +62,16 @@ class Action(NamedTuple):
     sends: bool = False
 
 
-KINDS: Mapping[str, Action] = {
-    "nop": Action(),
-    "s": Action(reads_source=True, sends=True),
-    "r": Action(receives=True, writes=True),
-    "rcs": Action(receives=True, writes=True, sends=True),
-    "rrs": Action(receives=True, reads_source=True, sends=True),
-    "rrc": Action(receives=True, reads_source=True, writes=True),
-    "rrcs": Action(receives=True, reads_source=True, writes=True, sends=True),
-    "cpy": Action(reads_source=True, writes=True),
-    "re": Action(reads_source=True, reads_target=True, writes=True),
+KINDS: Mapping[str, StepEffects] = {
+    "nop": StepEffects(),
+    "s": StepEffects(reads_source=True, sends=True),
+    "r": StepEffects(receives=True, writes=True),
+    "rcs": StepEffects(receives=True, writes=True, sends=True),
+    "rrs": StepEffects(receives=True, reads_source=True, sends=True),
+    "rrc": StepEffects(receives=True, reads_source=True, writes=True),
+    "rrcs": StepEffects(receives=True, reads_source=True, writes=True, sends=True),
+    "cpy": StepEffects(reads_source=True, writes=True),
+    "re": StepEffects(reads_source=True, reads_target=True, writes=True),
 }
 """Actions by kind of step.
 
@@ -86,19 +86,19 @@ class Step:
     """
 
     kind: str
-    source: Place
-    target: Place
+    source: ChunkPlace
+    target: ChunkPlace
     count: int
     waits: tuple[int, int] | None = None
     tells: bool = False
 
     @property
-    def action(self) -> Action:
+    def action(self) -> StepEffects:
         """The effects of the step's kind."""
         return KINDS[self.kind]
 
     @property
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[ChunkPlace]:
         """The first of the chunks that it reads or writes on its own GPU."""
         if self.action.reads_source:
             yield self.source
@@ -107,7 +107,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ThreadBlock:
     """A thread block that sends to GPU `send` and receives from GPU `receive`, -1 for none."""
 
     send: int
@@ -117,17 +117,17 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class MscclGpu:
     """The chunks of each buffer, and the thread blocks by number."""
 
     inputs: int
     outputs: int
     scratch: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[ThreadBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Algorithm:
+class MscclAlgorithm:
     """The steps of every GPU for a collective of `least` to `most` bytes."""
 
     name: str
@@ -135,7 +135,7 @@ class Algorithm:
     protocol: str
     channels: int
     chunks: int
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[MscclGpu, ...]
     in_place: bool = True
     out_of_place: bool = False
     least: int = 0
@@ -147,7 +147,7 @@ class Algorithm:
         return sum(len(block.steps) for gpu in self.gpus for block in gpu.blocks)
 
 
-def xml_text(algorithm: Algorithm) -> str:
+def xml_text(algorithm: MscclAlgorithm) -> str:
     """The XML of an algorithm."""
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - loads urllib and http
 

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simreduce.planners.msccl.algorithm import KINDS, Block, Place, Step
+from simreduce.planners.msccl.algorithm import KINDS, ChunkPlace, Step, ThreadBlock
 
-_NOWHERE = Place("i", -1), Place("o", -1)
+_NOWHERE = ChunkPlace("i", -1), ChunkPlace("o", -1)
 _FUSED = {"r": "rcs", "rrc": "rrcs"}
 
 
@@ -20,8 +20,8 @@ class Move:
 
     gpu: int
     kind: str
-    source: Place
-    target: Place
+    source: ChunkPlace
+    target: ChunkPlace
     count: int
     channel: int = 0
     peer: int = -1
@@ -34,7 +34,7 @@ class Move:
         return KINDS[self.kind].sends
 
 
-def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[Block, ...]]:
+def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[ThreadBlock, ...]]:
     """The thread blocks of every GPU for its moves, given in an order in which they can run."""
     by_gpu: list[list[Move]] = [[] for _ in range(ranks)]
     for move in moves:
@@ -42,7 +42,7 @@ def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[Block, ...]]:
     return [_blocks(of_gpu) for of_gpu in by_gpu]
 
 
-def _blocks(moves: Sequence[Move]) -> tuple[Block, ...]:
+def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
     writers = _order(moves)
     keys = _assign(moves, writers)
     numbers = {key: i for i, key in enumerate(dict.fromkeys(sorted(keys.values())))}
@@ -63,7 +63,7 @@ def _blocks(moves: Sequence[Move]) -> tuple[Block, ...]:
     found = []
     for (channel, receive, send), number in numbers.items():
         steps = [step for group in fused[number] for step in _steps(group, places, told)]
-        found.append(Block(send, receive, channel, tuple(steps)))
+        found.append(ThreadBlock(send, receive, channel, tuple(steps)))
     return tuple(found)
 
 
@@ -71,8 +71,8 @@ def _order(moves: Sequence[Move]) -> Mapping[Move, Move]:
     """Note whom each move must come after, because they touch the same chunk; the move that wrote
     what each send sends.
     """
-    written: dict[Place, Move] = {}
-    read: dict[Place, list[Move]] = defaultdict(list)
+    written: dict[ChunkPlace, Move] = {}
+    read: dict[ChunkPlace, list[Move]] = defaultdict(list)
     writers: dict[Move, Move] = {}
     for move in moves:
         action = KINDS[move.kind]

@@ -19,17 +19,23 @@ import numpy as np
 
 from simreduce.errors import StrategyError
 from simreduce.plan import ZEROS, Kind, Plan
-from simreduce.planners.msccl.algorithm import MOST_COUNT, Algorithm, Block, Gpu, Place
+from simreduce.planners.msccl.algorithm import (
+    MOST_COUNT,
+    ChunkPlace,
+    MscclAlgorithm,
+    MscclGpu,
+    ThreadBlock,
+)
 from simreduce.planners.msccl.blocks import Move, gpus_of
 from simreduce.planners.msccl.structure import limit_problems
-from simreduce.planners.msccl.values import Content, Values
+from simreduce.planners.msccl.values import Content, PlanChunks
 
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 _MOST_OPS = 50_000
-_NOWHERE = Place("i", 0)
+_NOWHERE = ChunkPlace("i", 0)
 
 
-def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> Algorithm:
+def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> MscclAlgorithm:
     """The algorithm, for calls in place, that does what a plan of one tensor does.
 
     Raises `StrategyError` with what MSCCL has no step for, or with its limits that the plan
@@ -40,7 +46,7 @@ def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> Algorithm:
     lowering.run()
     gpus = gpus_of(lowering.moves, ranks)
     channels = max((block.channel + 1 for gpu in gpus for block in gpu), default=1)
-    made = Algorithm(
+    made = MscclAlgorithm(
         name, plan.contract.collective, protocol, channels, lowering.values.chunks,
         tuple(lowering.gpu(rank, blocks) for rank, blocks in enumerate(gpus)),
     )  # fmt: skip
@@ -78,13 +84,13 @@ class _Lowering:
     """Places values and emits moves, op by op."""
 
     def __init__(self, plan: Plan) -> None:
-        self.values = Values(plan)
+        self.values = PlanChunks(plan)
         self.sum_of, self.base_of = self.values.sums()
         self.device: list[int] = plan.device.tolist()
         self.source: list[int] = plan.source.tolist()
         self.buffer = "o" if plan.contract.collective == "all_gather" else "i"
         self.moves: list[Move] = []
-        self.at: dict[Content, Place] = {}
+        self.at: dict[Content, ChunkPlace] = {}
         self.arrived: dict[Content, Move] = {}
         self.home: list[dict[int, Content]] = [{} for _ in plan.devices]
         self.scratch = [0] * len(plan.devices)
@@ -93,10 +99,10 @@ class _Lowering:
         self.busy: set[tuple[int, int, int]] = set()
         self.first_of_round = 0
 
-    def gpu(self, rank: int, blocks: tuple[Block, ...]) -> Gpu:
+    def gpu(self, rank: int, blocks: tuple[ThreadBlock, ...]) -> MscclGpu:
         """A GPU with the chunks that it uses."""
         chunks = {self.buffer: self.values.chunks}
-        return Gpu(chunks.get("i", 0), chunks.get("o", 0), self.scratch[rank], blocks)
+        return MscclGpu(chunks.get("i", 0), chunks.get("o", 0), self.scratch[rank], blocks)
 
     def run(self) -> None:
         """Emit the moves of all ops."""
@@ -111,7 +117,7 @@ class _Lowering:
 
     def _input(self, op: int) -> None:
         for content in self.values.contents[op]:
-            self._hold(op, content, Place(self.buffer, content[1]))
+            self._hold(op, content, ChunkPlace(self.buffer, content[1]))
 
     def _copy(self, op: int) -> None:
         """Send, and receive or add to what is there."""
@@ -131,7 +137,7 @@ class _Lowering:
             places = [self._of_sum(total, i) for i in range(len(base))]
             self._transfer(op, "rrc", source, places, base)
 
-    def _of_sum(self, total: int, i: int) -> Place:
+    def _of_sum(self, total: int, i: int) -> ChunkPlace:
         """Where chunk i of a sum is made while its copies arrive: in the place of its base."""
         content = self.values.contents[total][i]
         if content not in self.at:
@@ -165,36 +171,36 @@ class _Lowering:
     def _output(self, op: int) -> None:
         """Bring home what is elsewhere."""
         own = [content for content in self.values.contents[op] if not self._is_home(content)]
-        self._local(op, "cpy", own, [Place(self.buffer, chunk) for _, chunk in own])
+        self._local(op, "cpy", own, [ChunkPlace(self.buffer, chunk) for _, chunk in own])
 
     def _is_home(self, content: Content) -> bool:
-        return self.at[content] == Place(self.buffer, content[1])
+        return self.at[content] == ChunkPlace(self.buffer, content[1])
 
     def _at_home(self, part: Sequence[Content]) -> int:
         return sum(self._is_home(content) for content in part)
 
-    def _room(self, op: int, own: Sequence[Content]) -> list[Place]:
+    def _room(self, op: int, own: Sequence[Content]) -> list[ChunkPlace]:
         """Places for a new value: at home where nobody needs what is there, else in scratch."""
         home = self.home[self.device[op]]
         places = []
         for content in own:
             held = home.get(content[1])
             if held is None or self.values.is_free(held, op - 1):
-                place = Place(self.buffer, content[1])
+                place = ChunkPlace(self.buffer, content[1])
             else:
-                place = Place("s", self.scratch[self.device[op]])
+                place = ChunkPlace("s", self.scratch[self.device[op]])
                 self.scratch[self.device[op]] += 1
             self._hold(op, content, place)
             places.append(place)
         return places
 
-    def _hold(self, op: int, content: Content, place: Place) -> None:
+    def _hold(self, op: int, content: Content, place: ChunkPlace) -> None:
         self.at[content] = place
-        if place == Place(self.buffer, content[1]):
+        if place == ChunkPlace(self.buffer, content[1]):
             self.home[self.device[op]][content[1]] = content
 
     def _transfer(
-        self, op: int, kind: str, source: Sequence[Place], target: Sequence[Place],
+        self, op: int, kind: str, source: Sequence[ChunkPlace], target: Sequence[ChunkPlace],
         own: Sequence[Content],
     ) -> None:  # fmt: skip
         """Send runs of chunks, and receive each at once."""
@@ -224,7 +230,9 @@ class _Lowering:
         self.moves += [receive for receive in self.receives if receive not in kept] + late
         self.sends, self.receives, self.busy, self.first_of_round = [], [], set(), op
 
-    def _local(self, op: int, kind: str, part: Sequence[Content], target: Sequence[Place]) -> None:
+    def _local(
+        self, op: int, kind: str, part: Sequence[Content], target: Sequence[ChunkPlace]
+    ) -> None:
         """Copy or add runs of chunks, in the thread block that received the last of them."""
         source = [self.at[content] for content in part]
         for first, count in _runs(source, target):
@@ -233,7 +241,7 @@ class _Lowering:
             self.moves.append(Move(self.device[op], kind, *ends, count, near=near))
 
 
-def _runs(source: Sequence[Place], target: Sequence[Place]) -> Iterator[tuple[int, int]]:
+def _runs(source: Sequence[ChunkPlace], target: Sequence[ChunkPlace]) -> Iterator[tuple[int, int]]:
     """The first and the number of chunks that lie one after another on both sides."""
     first = 0
     for i in range(1, len(source) + 1):

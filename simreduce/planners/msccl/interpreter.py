@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simreduce.computing.arrays import Ints
-from simreduce.planners.msccl.algorithm import Algorithm, Place, Step
+from simreduce.planners.msccl.algorithm import ChunkPlace, MscclAlgorithm, Step
 from simreduce.planners.msccl.structure import structure_problems
 from simreduce.units import plural
 
@@ -31,7 +31,7 @@ _GARBAGE: Sum = {(-1, -1): 1}
 """The content of a chunk that nobody has written."""
 
 
-def problems_of(algorithm: Algorithm) -> list[str]:
+def problems_of(algorithm: MscclAlgorithm) -> list[str]:
     """Return the faults of an algorithm, as sentences; none if it is proved."""
     found = structure_problems(algorithm)
     if found:
@@ -69,7 +69,7 @@ class _Thread:
 class _Run:
     """One run, with the buffers of a call in place or not."""
 
-    def __init__(self, algorithm: Algorithm, *, in_place: bool) -> None:
+    def __init__(self, algorithm: MscclAlgorithm, *, in_place: bool) -> None:
         self.algorithm, self.in_place = algorithm, in_place
         self.ranks, self.chunks = len(algorithm.gpus), algorithm.chunks
         self.found: list[str] = []
@@ -84,7 +84,7 @@ class _Run:
                 clock = np.zeros(total, dtype=np.int64)
                 self.threads.append(_Thread(rank, number, block.steps, inbox, outbox, clock))
         self.wires: dict[tuple[int, int, int], deque[tuple[list[Sum], Ints]]] = {}
-        self.memory: list[dict[Place, _Chunk]] = [{} for _ in algorithm.gpus]
+        self.memory: list[dict[ChunkPlace, _Chunk]] = [{} for _ in algorithm.gpus]
         for rank in range(self.ranks):
             for place, symbol in self._inputs(rank):
                 self._chunk(rank, place).holds = {symbol: 1}
@@ -105,41 +105,41 @@ class _Run:
             self.found += self._wrong()
         return self.found
 
-    def _inputs(self, rank: int) -> Iterator[tuple[Place, tuple[int, int]]]:
+    def _inputs(self, rank: int) -> Iterator[tuple[ChunkPlace, tuple[int, int]]]:
         """Where each chunk of a rank's input lies, and its symbol: the rank and the address."""
         each = self.chunks // self.ranks
         if self.algorithm.collective == "all_gather":
             for i in range(each):
-                yield Place("i", i), (rank, rank * each + i)
+                yield ChunkPlace("i", i), (rank, rank * each + i)
         else:
             for i in range(self.chunks):
-                yield Place("i", i), (rank, i)
+                yield ChunkPlace("i", i), (rank, i)
 
-    def _promised(self, rank: int) -> Iterator[tuple[Place, Sum]]:
+    def _promised(self, rank: int) -> Iterator[tuple[ChunkPlace, Sum]]:
         """Yield each chunk of a rank's output with the sum that it must hold."""
         each = self.chunks // self.ranks
         match self.algorithm.collective:
             case "all_reduce":
                 for i in range(self.chunks):
-                    yield Place("o", i), {(r, i): 1 for r in range(self.ranks)}
+                    yield ChunkPlace("o", i), {(r, i): 1 for r in range(self.ranks)}
             case "reduce_scatter":
                 for i in range(each):
                     address = rank * each + i
-                    yield Place("o", i), {(r, address): 1 for r in range(self.ranks)}
+                    yield ChunkPlace("o", i), {(r, address): 1 for r in range(self.ranks)}
             case "all_gather":
                 for i in range(self.chunks):
-                    yield Place("o", i), {(i // each, i): 1}
+                    yield ChunkPlace("o", i), {(i // each, i): 1}
             case _:
                 for i in range(self.chunks):
-                    yield Place("o", i), {(i // each, rank * each + i % each): 1}
+                    yield ChunkPlace("o", i), {(i // each, rank * each + i % each): 1}
 
-    def _chunk(self, rank: int, place: Place) -> _Chunk:
+    def _chunk(self, rank: int, place: ChunkPlace) -> _Chunk:
         """The memory behind a place. In place, input and output overlap."""
         buffer, offset = place
         if self.in_place and buffer != "s":
             each = self.chunks // self.ranks
             part = {"all_gather": "i", "reduce_scatter": "o"}.get(self.algorithm.collective)
-            place = Place("i", offset + rank * each if buffer == part else offset)
+            place = ChunkPlace("i", offset + rank * each if buffer == part else offset)
         memory = self.memory[rank]
         if place not in memory:
             memory[place] = _Chunk()
@@ -206,7 +206,7 @@ class _Run:
         if action.sends:
             thread.sending = values
 
-    def _read(self, index: int, place: Place) -> Sum:
+    def _read(self, index: int, place: ChunkPlace) -> Sum:
         thread = self.threads[index]
         chunk = self._chunk(thread.gpu, place)
         if chunk.written is not None:
@@ -214,7 +214,7 @@ class _Run:
         chunk.read[index] = thread.done
         return chunk.holds
 
-    def _write(self, index: int, place: Place, value: Sum) -> None:
+    def _write(self, index: int, place: ChunkPlace, value: Sum) -> None:
         thread = self.threads[index]
         chunk = self._chunk(thread.gpu, place)
         earlier = [*chunk.read.items(), *([chunk.written] if chunk.written else [])]
@@ -222,7 +222,7 @@ class _Run:
             self._check(index, each, place)
         chunk.holds, chunk.written, chunk.read = value, (index, thread.done), {}
 
-    def _check(self, index: int, earlier: tuple[int, int], place: Place) -> None:
+    def _check(self, index: int, earlier: tuple[int, int], place: ChunkPlace) -> None:
         """Note a race with an earlier step, given by its thread and its number."""
         other, step = earlier
         thread = self.threads[index]

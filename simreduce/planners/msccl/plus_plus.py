@@ -17,7 +17,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simreduce.planners.msccl.algorithm import COLLECTIVES, Algorithm, Gpu, Place, Step
+from simreduce.planners.msccl.algorithm import (
+    COLLECTIVES,
+    ChunkPlace,
+    MscclAlgorithm,
+    MscclGpu,
+    Step,
+)
 
 Connection = tuple[int, int, int]
 """Sender, receiver and channel."""
@@ -29,7 +35,7 @@ _NOP: Op = {"name": "nop"}
 _MEMORY, _PORT = "memory", "port"
 
 
-def plan_text(algorithm: Algorithm, machines: Sequence[int]) -> str:
+def plan_text(algorithm: MscclAlgorithm, machines: Sequence[int]) -> str:
     """The JSON of an algorithm for GPUs on these machines."""
     plan = _Plan(algorithm, machines)
     coll = next(theirs for theirs, ours in COLLECTIVES.items() if ours == algorithm.collective)
@@ -52,7 +58,7 @@ def plan_text(algorithm: Algorithm, machines: Sequence[int]) -> str:
 class _Plan:
     """The channels and the places of messages of all GPUs."""
 
-    def __init__(self, algorithm: Algorithm, machines: Sequence[int]) -> None:
+    def __init__(self, algorithm: MscclAlgorithm, machines: Sequence[int]) -> None:
         self.algorithm, self.machines = algorithm, machines
         self.inboxes: dict[Connection, list[tuple[int, int]]] = defaultdict(list)
         self.scratch = [gpu.scratch for gpu in algorithm.gpus]
@@ -125,7 +131,7 @@ class _Block:
         peers: Sequence[int],
     ) -> None:
         self.plan, self.rank, self.number, self.semaphores = plan, rank, number, semaphores
-        self.gpu: Gpu = plan.algorithm.gpus[rank]
+        self.gpu: MscclGpu = plan.algorithm.gpus[rank]
         self.block = self.gpu.blocks[number]
         self.out = (rank, self.block.send, self.block.channel)
         self.into = (self.block.receive, rank, self.block.channel)
@@ -165,13 +171,13 @@ class _Block:
 
     def _step(self, at: int, step: Step) -> None:
         """The ops of a step."""
-        action, box = step.action, Place("s", 0)
+        action, box = step.action, ChunkPlace("s", 0)
         if step.waits:
             self._add("sem_acquire", semaphore_ids=[self.semaphores[self.number, at]])
         if action.receives:
             offset, count = self.plan.inboxes[self.into][self.received]
             assert count == step.count  # noqa: S101 - else the algorithm was not proved
-            box = Place("s", offset)
+            box = ChunkPlace("s", offset)
             self.received += 1
             self._add("wait", channel=self.into)
         reads = [step.target] * action.reads_target + [step.source] * action.reads_source
@@ -192,7 +198,7 @@ class _Block:
             if told:
                 self._add("sem_release", semaphore_ids=told)
 
-    def _send(self, source: Place, count: int) -> None:
+    def _send(self, source: ChunkPlace, count: int) -> None:
         """Put chunks into the receiver's scratch, and tell it."""
         offset, _ = self.plan.inboxes[self.out][self.sent]
         self.sent += 1
@@ -210,7 +216,7 @@ class _Block:
             self._add("flush", channel=self.out)
 
     def _move(
-        self, name: str, reads: Sequence[Place], target: Place, count: int, **more: Any
+        self, name: str, reads: Sequence[ChunkPlace], target: ChunkPlace, count: int, **more: Any
     ) -> None:
         sources = [_buffer(place, count) for place in reads]
         op: Op = {"name": name, "src_buff": sources, "dst_buff": [_buffer(target, count)], **more}
@@ -230,5 +236,5 @@ class _Block:
         return ends.index(connection)
 
 
-def _buffer(place: Place, count: int) -> Op:
+def _buffer(place: ChunkPlace, count: int) -> Op:
     return {"type": place.buffer, "index": place.offset, "size": count}

@@ -11,18 +11,18 @@ from simreduce.planners.msccl.algorithm import (
     COLLECTIVES,
     KINDS,
     PROTOCOLS,
-    Algorithm,
-    Block,
-    Gpu,
-    Place,
+    ChunkPlace,
+    MscclAlgorithm,
+    MscclGpu,
     Step,
+    ThreadBlock,
 )
 
 _BUFFERS = ("i", "o", "s")
 _MOST = 1 << 62
 
 
-def read_algorithm(text: str, name: str) -> Algorithm:
+def read_algorithm(text: str, name: str) -> MscclAlgorithm:
     """The algorithm of a file named `name`; raises `InputError` with every fault and its line."""
     root = read_xml(text, name)
     if root.tag != "algo":
@@ -33,12 +33,12 @@ def read_algorithm(text: str, name: str) -> Algorithm:
     return algorithm
 
 
-def _algorithm(root: Element, faults: Faults) -> Algorithm:
+def _algorithm(root: Element, faults: Faults) -> MscclAlgorithm:
     count = _number(root, "ngpus", faults, 1)
     found = [_gpu(each, faults) for each in _numbered(root, "gpu", "id", faults)]
     if len(found) != count and "ngpus" in root.attributes:
         faults.add(_at(root), f"ngpus is {count}, and there are {len(found)} gpu elements")
-    return Algorithm(
+    return MscclAlgorithm(
         root.get("name"),
         COLLECTIVES.get(_word(root, "coll", tuple(COLLECTIVES), faults), ""),
         _word(root, "proto", PROTOCOLS, faults),
@@ -53,22 +53,22 @@ def _algorithm(root: Element, faults: Faults) -> Algorithm:
     )  # fmt: skip
 
 
-def _gpu(element: Element, faults: Faults) -> Gpu:
+def _gpu(element: Element, faults: Faults) -> MscclGpu:
     inputs, outputs, scratch = (_number(element, f"{b}_chunks", faults, 0) for b in _BUFFERS)
     blocks = (_block(each, faults) for each in _numbered(element, "tb", "id", faults))
-    return Gpu(inputs, outputs, scratch, tuple(blocks))
+    return MscclGpu(inputs, outputs, scratch, tuple(blocks))
 
 
-def _block(element: Element, faults: Faults) -> Block:
+def _block(element: Element, faults: Faults) -> ThreadBlock:
     send, receive = (_number(element, each, faults, -1) for each in ("send", "recv"))
     steps = (_step(each, faults) for each in _numbered(element, "step", "s", faults))
-    return Block(send, receive, _number(element, "chan", faults, 0), tuple(steps))
+    return ThreadBlock(send, receive, _number(element, "chan", faults, 0), tuple(steps))
 
 
 def _step(element: Element, faults: Faults) -> Step:
     kind = _word(element, "type", tuple(KINDS), faults) or "nop"
     source, target = (
-        Place(
+        ChunkPlace(
             _word(element, f"{end}buf", _BUFFERS, faults) or "i",
             _number(element, f"{end}off", faults, -1),
         )

@@ -12,15 +12,15 @@ from simreduce.planners.msccl.algorithm import (
     MOST_CHUNKS,
     MOST_COUNT,
     MOST_STEPS,
-    Algorithm,
-    Block,
-    Gpu,
+    MscclAlgorithm,
+    MscclGpu,
     Step,
+    ThreadBlock,
 )
 from simreduce.units import plural
 
 
-def structure_problems(algorithm: Algorithm) -> list[str]:
+def structure_problems(algorithm: MscclAlgorithm) -> list[str]:
     """The rules that an algorithm breaks, as sentences."""
     found = list(_of_algorithm(algorithm))
     for rank, gpu in enumerate(algorithm.gpus):
@@ -28,7 +28,7 @@ def structure_problems(algorithm: Algorithm) -> list[str]:
     return found
 
 
-def limit_problems(algorithm: Algorithm) -> list[str]:
+def limit_problems(algorithm: MscclAlgorithm) -> list[str]:
     """The limits of MSCCL that an algorithm exceeds."""
     found = []
     if algorithm.channels > MOST_CHANNELS:
@@ -52,7 +52,7 @@ def limit_problems(algorithm: Algorithm) -> list[str]:
     return found
 
 
-def _of_algorithm(algorithm: Algorithm) -> Iterator[str]:
+def _of_algorithm(algorithm: MscclAlgorithm) -> Iterator[str]:
     yield from limit_problems(algorithm)
     if not (algorithm.in_place or algorithm.out_of_place):
         yield "inplace and outofplace are both 0: no call would use it"
@@ -66,7 +66,7 @@ def _of_algorithm(algorithm: Algorithm) -> Iterator[str]:
         yield "an all-to-all in place is not defined"
 
 
-def _of_gpu(algorithm: Algorithm, rank: int, gpu: Gpu) -> Iterator[str]:
+def _of_gpu(algorithm: MscclAlgorithm, rank: int, gpu: MscclGpu) -> Iterator[str]:
     for side in ("send", "receive"):
         seen: dict[tuple[int, int], int] = {}
         for number, block in enumerate(gpu.blocks):
@@ -90,7 +90,7 @@ def _of_gpu(algorithm: Algorithm, rank: int, gpu: Gpu) -> Iterator[str]:
         yield from (f"tb {number} {problem}" for problem in _of_nops(block))
 
 
-def _sizes(algorithm: Algorithm, gpu: Gpu) -> dict[str, int]:
+def _sizes(algorithm: MscclAlgorithm, gpu: MscclGpu) -> dict[str, int]:
     """Chunks of each buffer that both the file and the call have."""
     each = algorithm.chunks // len(algorithm.gpus)
     inputs = each if algorithm.collective == "all_gather" else algorithm.chunks
@@ -98,7 +98,7 @@ def _sizes(algorithm: Algorithm, gpu: Gpu) -> dict[str, int]:
     return {"i": min(gpu.inputs, inputs), "o": min(gpu.outputs, outputs), "s": gpu.scratch}
 
 
-def _of_step(gpu: Gpu, block: Block, step: Step, sizes: dict[str, int]) -> Iterator[str]:
+def _of_step(gpu: MscclGpu, block: ThreadBlock, step: Step, sizes: dict[str, int]) -> Iterator[str]:
     action = step.action
     if action.sends and block.send < 0:
         yield "sends, and its thread block has no send peer"
@@ -119,7 +119,7 @@ def _of_step(gpu: Gpu, block: Block, step: Step, sizes: dict[str, int]) -> Itera
             yield f"waits for tb {number} step {of}, and neither it nor a later one has hasdep"
 
 
-def _of_nops(block: Block) -> Iterator[str]:
+def _of_nops(block: ThreadBlock) -> Iterator[str]:
     """MSCCL hangs what a nop waits for on the next step, which must wait for something itself."""
     pending = False
     for at, step in enumerate(block.steps):

@@ -20,7 +20,7 @@ _VIEWS = (Kind.SLICE, Kind.CONCAT, Kind.OUTPUT)
 _READERS = (Kind.COPY, Kind.ADD, Kind.OUTPUT)
 
 
-class Values:
+class PlanChunks:
     """A plan in chunks: `unit` elements each, `chunks` of them."""
 
     def __init__(self, plan: Plan) -> None:

@@ -7,7 +7,7 @@
 
 from simreduce.planners.nccl.channel_search import Channel, Graph, Graphs
 from simreduce.planners.nccl.choice import (
-    Choice,
+    NcclChoice,
     P2p,
     choose,
     estimates,
@@ -19,18 +19,24 @@ from simreduce.planners.nccl.choice import (
 )
 from simreduce.planners.nccl.connect import double_tree, ring_orders, tree_parents
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.settings import DEFAULTS, SETTINGS, Settings, load_conf, read_settings
+from simreduce.planners.nccl.settings import (
+    DEFAULTS,
+    SETTINGS,
+    NcclSettings,
+    load_conf,
+    read_settings,
+)
 
 __all__ = [
     "DEFAULTS",
     "SETTINGS",
     "Channel",
-    "Choice",
     "Facts",
     "Graph",
     "Graphs",
+    "NcclChoice",
+    "NcclSettings",
     "P2p",
-    "Settings",
     "choose",
     "double_tree",
     "estimates",

@@ -14,7 +14,7 @@ LOCAL = 5000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class BoxPath:
     """A way between two devices of a box: its class, the capacities it loads, the narrowest of them
     in GB/s, and how many links it has.
     """
@@ -43,12 +43,12 @@ class Box:
     gpus: tuple[str, ...]
     nics: tuple[Nic, ...]
     capacity: tuple[float, ...]
-    to_nic: tuple[tuple[Path | None, ...], ...]
-    from_nic: tuple[tuple[Path | None, ...], ...]
+    to_nic: tuple[tuple[BoxPath | None, ...], ...]
+    from_nic: tuple[tuple[BoxPath | None, ...], ...]
     nvlink: tuple[float, ...]
     """Sum of the NVLinks of each GPU."""
     pcie: tuple[float, ...]
-    paths: tuple[tuple[Path | None, ...], ...] = ()
+    paths: tuple[tuple[BoxPath | None, ...], ...] = ()
     ports: tuple[tuple[int, int, float], ...] = ()
     """Arcs out of each GPU and into it, and their rate."""
 
@@ -62,14 +62,14 @@ class Box:
         """The rate at which the best-linked GPU can send, in GB/s."""
         return max(max(pair) for pair in zip(self.nvlink, self.pcie, strict=True))
 
-    def between(self, u: int, v: int) -> Path | None:
+    def between(self, u: int, v: int) -> BoxPath | None:
         """The path from GPU u to GPU v."""
         if not self.ports:
             return self.paths[u][v]
         if u == v:
-            return Path(LOC, (), LOCAL, 0)
+            return BoxPath(LOC, (), LOCAL, 0)
         out, into = self.ports[u], self.ports[v]
-        return Path(NVL, (out[0], into[1]), min(out[2], into[2]), 2)
+        return BoxPath(NVL, (out[0], into[1]), min(out[2], into[2]), 2)
 
 
 def crossbar(gpus: tuple[str, ...], port: float) -> Box:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from simreduce.planners.nccl.box import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.orders import fill
-from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.settings import NcclSettings
 from simreduce.planners.nccl.tables import ladder, tables
-from simreduce.planners.nccl.walks import Limits, Task
+from simreduce.planners.nccl.walks import PathLimits, Task
 
 RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
 _SLACK = 1e-6
@@ -72,7 +72,7 @@ class Graphs:
 
 
 def graphs_of(
-    facts: Facts, settings: Settings, search: type[Search], box: Box | None = None
+    facts: Facts, settings: NcclSettings, search: type[ChannelSearch], box: Box | None = None
 ) -> Graphs:
     """The graphs that all nodes of a communicator agree on, or with `box` one node's graphs, by a
     library's `search`.
@@ -106,10 +106,10 @@ def _common(graphs: Sequence[Graph]) -> Graph:
     )
 
 
-class Search:
+class ChannelSearch:
     """The search on one node."""
 
-    def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:
+    def __init__(self, facts: Facts, box: Box, settings: NcclSettings) -> None:
         self.box, self.settings, self.facts = box, settings, facts
         self.several = facts.nodes > 1
         self.speeds = ladder(facts.capability, facts.nodes, settings.release)
@@ -141,7 +141,7 @@ class Search:
                 return place
         return len(self.speeds) - 1
 
-    def _limits(self, pattern: str = RING) -> list[Limits]:
+    def _limits(self, pattern: str = RING) -> list[PathLimits]:
         """From the strictest to the loosest."""
         box, n = self.box, len(self.box.gpus)
         inside = {NVL}
@@ -163,7 +163,7 @@ class Search:
         plain = [False, True] if pattern == TREE and self.facts.capability >= 90 else [False]
         c2c = self.settings.release >= (2, 27)
         return [
-            Limits(a, b, c, p, c2c) for c, b, a, p in itertools.product(cross, far, near, plain)
+            PathLimits(a, b, c, p, c2c) for c, b, a, p in itertools.product(cross, far, near, plain)
         ]
 
     def ring(self) -> Graph:
@@ -249,13 +249,13 @@ class Search:
         return best
 
     @staticmethod
-    def _worth(best: Graph, limits: Limits) -> bool:
+    def _worth(best: Graph, limits: PathLimits) -> bool:
         """Whether looser limits are still tried once a graph is found."""
         inter = limits.inter <= best.type_inter or limits.inter <= PXN
         return limits.intra <= best.type_intra and inter and limits.cross <= best.cross_nic
 
     def _at(
-        self, pattern: str, speed: float, limits: Limits, least: int, most: int
+        self, pattern: str, speed: float, limits: PathLimits, least: int, most: int
     ) -> Graph | None:
         task = Task(self.box, speed, pattern == RING, limits, self.several, self.intel)
         found = fill(task, least, most)

@@ -16,7 +16,7 @@ from simreduce.planners.nccl.box import NVL
 from simreduce.planners.nccl.channel_search import Graphs, graphs_of
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.settings import DEFAULTS, Settings
+from simreduce.planners.nccl.settings import DEFAULTS, NcclSettings
 from simreduce.planners.nccl.tables import (
     ALGORITHMS,
     ALL_PAIRS,
@@ -25,7 +25,7 @@ from simreduce.planners.nccl.tables import (
     PROTOCOLS,
     tables,
 )
-from simreduce.planners.nccl.time_model import Entry, Model, Tuner, bounded
+from simreduce.planners.nccl.time_model import Entry, TimeModel, Tuner, bounded
 from simreduce.topology import Folded, Topology
 
 _P2P_LL = 16 << 10
@@ -45,7 +45,7 @@ SYMMETRIC, BY_ENGINE = "symmetric", "engine"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NcclChoice:
     """NCCL's choice for one call.
 
     `channels` is the number that run. `seconds` is the planner's own estimate, nan where it makes
@@ -83,20 +83,20 @@ class P2p:
 
 
 @dataclass(frozen=True)
-class Plan:
+class NcclPlan:
     """All that is decided before a call: facts, graphs and model."""
 
     facts: Facts
-    settings: Settings
+    settings: NcclSettings
     graphs: Graphs
     tuner: Tuner
-    model: Model
+    model: TimeModel
 
 
 Machine = Topology | Folded | Facts
 
 
-def plan(machine: Machine, settings: Settings = DEFAULTS) -> Plan:
+def plan(machine: Machine, settings: NcclSettings = DEFAULTS) -> NcclPlan:
     """The communicator of all GPUs of a machine, searched and tuned once."""
     known = facts(machine, settings=settings)
     key = ("plan", settings)
@@ -105,13 +105,13 @@ def plan(machine: Machine, settings: Settings = DEFAULTS) -> Plan:
         library.version(settings)
         found = graphs_of(known, settings, library.search)
         tuner = library.tuner(known, found, settings)
-        known.cache[key] = Plan(known, settings, found, tuner, tuner.model())
+        known.cache[key] = NcclPlan(known, settings, found, tuner, tuner.model())
     made = known.cache[key]
-    assert isinstance(made, Plan)  # noqa: S101
+    assert isinstance(made, NcclPlan)  # noqa: S101
     return made
 
 
-def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
+def graphs(machine: Machine, settings: NcclSettings = DEFAULTS) -> Graphs:
     """The graphs that NCCL searches for."""
     return plan(machine, settings).graphs
 
@@ -120,12 +120,12 @@ def choose(
     machine: Machine,
     collective: str,
     nbytes: int,
-    settings: Settings = DEFAULTS,
+    settings: NcclSettings = DEFAULTS,
     *,
     algorithm: str = "",
     protocol: str = "",
     listed: bool = True,
-) -> Choice:
+) -> NcclChoice:
     """Return what NCCL runs for one call of `nbytes`, counted as nccl-tests does.
 
     If `algorithm` or `protocol` is given, only choices with it count; unless `listed`, only those
@@ -138,7 +138,7 @@ def choose(
         raise StrategyError(f"collective: unknown {collective!r}{near}")
     at = plan(machine, settings)
     if at.facts.n == 1:
-        return Choice("ring", "simple", 1, why="one GPU: nothing to send")
+        return NcclChoice("ring", "simple", 1, why="one GPU: nothing to send")
     if collective in SENDS:
         return _sends(at, collective, nbytes)
     if settings.release < (2, 5):
@@ -147,7 +147,9 @@ def choose(
     special = at.tuner.listed(collective, nbytes, asked=asked) if listed else None
     if special and (asked or not (algorithm or protocol)):
         name, usual, channels = special
-        return Choice(name, protocol or usual, channels, why="listed for so many GPUs and bytes")
+        return NcclChoice(
+            name, protocol or usual, channels, why="listed for so many GPUs and bytes"
+        )
     if asked:
         where, what = library_of(at.facts).title(settings), collective.replace("_", "-")
         raise StrategyError(f"{where} has no all-pairs {what} on {at.facts.name}")
@@ -156,7 +158,7 @@ def choose(
     return _by_model(at, collective, nbytes, algorithm, protocol)
 
 
-def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
+def estimates(at: NcclPlan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
     """The planner's estimate in seconds of each algorithm and protocol that is allowed."""
     entries = [(a, p) for a in (*ALGORITHMS, COLLNET) for p in PROTOCOLS]
     found = {
@@ -167,8 +169,8 @@ def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], f
 
 
 def _by_model(
-    at: Plan, collective: str, nbytes: int, algorithm: str = "", protocol: str = ""
-) -> Choice:
+    at: NcclPlan, collective: str, nbytes: int, algorithm: str = "", protocol: str = ""
+) -> NcclChoice:
     every = estimates(at, collective, nbytes)
     wanted = (algorithm, protocol)
     found = {
@@ -192,7 +194,7 @@ def _by_model(
     return _run(at, (collective, algorithm, protocol), nbytes, why)
 
 
-def _by_rule(at: Plan, collective: str, nbytes: int) -> Choice | None:
+def _by_rule(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice | None:
     known = at.facts
     for rule in at.settings.tuner:
         if rule.matches(collective, nbytes, known.nodes, known.n):
@@ -205,7 +207,7 @@ def _by_rule(at: Plan, collective: str, nbytes: int) -> Choice | None:
     return None
 
 
-def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
+def _by_threshold(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
     """The choice of 2.4, which knows no NCCL_PROTO; of NCCL_ALGO, whether it leaves trees."""
     channels = at.model.channels
     algorithm = "ring"
@@ -216,7 +218,7 @@ def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
     few = max(1, -(-nbytes // (_LL_BYTES * at.facts.n)))
     why = f"up to {units.format_size(ll_limit(at.facts, channels))} by LL"
     protocol, running = ("ll", min(channels, few)) if ll else ("simple", channels)
-    return Choice(algorithm, protocol, running, 256, math.nan, why)
+    return NcclChoice(algorithm, protocol, running, 256, math.nan, why)
 
 
 def ll_limit(known: Facts, channels: int) -> int:
@@ -272,7 +274,7 @@ def nominal_text(words: Iterable[str]) -> str:
     )
 
 
-def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choice:
+def _run(at: NcclPlan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> NcclChoice:
     """The choice with the channels and threads that are left for few bytes."""
     _, algorithm, protocol = entry
     seconds = at.tuner.microseconds(at.model, entry, nbytes) * 1e-6
@@ -290,16 +292,16 @@ def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choic
         threads //= 2
     threads = max(threads, 3 * _WARP)
     known = seconds if math.isfinite(seconds) else math.nan
-    return Choice(algorithm, protocol, fixed or channels, threads, known, why)
+    return NcclChoice(algorithm, protocol, fixed or channels, threads, known, why)
 
 
-def nvls_channels(at: Plan) -> int:
+def nvls_channels(at: NcclPlan) -> int:
     """Channels of NVLS when they run."""
     newer = 24 if at.facts.nodes == 1 else 32
     return bounded(newer if at.facts.capability >= 100 else 16, at.settings)
 
 
-def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
+def p2p(machine: Machine, settings: NcclSettings = DEFAULTS) -> P2p:
     """Channels and chunks of sends and receives.
 
     A pair over NVLink has two channels for each link's worth of the path, others have two; all
@@ -325,7 +327,7 @@ def _power(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
-def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
+def _sends(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
     """All sends of one rank share the channels, as many to each peer. All ranks count as peers,
     also where there is one. Parts of more than 32 chunks (of one, on several nodes) take channels
     that up to four sends share.
@@ -347,4 +349,4 @@ def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
     pair, part = (max(filled, 1), part) if filled <= pair else (pair, 0)
     protocol = "ll" if each <= _P2P_LL else "simple"
     why = f"sends of {units.format_size(each)} over {units.plural(pair, 'channel')} each"
-    return Choice("p2p", protocol, pair, 640, math.nan, why, part)
+    return NcclChoice("p2p", protocol, pair, 640, math.nan, why, part)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from simreduce.planners.nccl.channel_search import TREE, Channel, graphs_of
-from simreduce.planners.nccl.choice import Machine, Plan, plan
+from simreduce.planners.nccl.choice import Machine, NcclPlan, plan
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.settings import DEFAULTS, Settings
+from simreduce.planners.nccl.settings import DEFAULTS, NcclSettings
 
 
-def ring_orders(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple[int, ...], ...]:
+def ring_orders(machine: Machine, settings: NcclSettings = DEFAULTS) -> tuple[tuple[int, ...], ...]:
     """The ranks in ring order, for each running channel: node after node."""
     at = plan(machine, settings)
     channels = at.graphs.ring.channels
@@ -24,7 +24,9 @@ def ring_orders(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple[
     )
 
 
-def tree_parents(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple[int, ...], ...]:
+def tree_parents(
+    machine: Machine, settings: NcclSettings = DEFAULTS
+) -> tuple[tuple[int, ...], ...]:
     """The parent of each rank, -1 for the root, for each running channel.
 
     Inside a node the GPUs are a chain. Between nodes the first GPUs of the chains are one tree for
@@ -88,14 +90,14 @@ def _parent(node: int, nodes: int) -> int:
     return above if above < nodes else node ^ bit
 
 
-def _bases(at: Plan) -> list[int]:
+def _bases(at: NcclPlan) -> list[int]:
     bases = [0]
     for box in at.facts.boxes:
         bases.append(bases[-1] + len(box.gpus))
     return bases[:-1]
 
 
-def _of(at: Plan, node: int, pattern: str, channel: int) -> Channel:
+def _of(at: NcclPlan, node: int, pattern: str, channel: int) -> Channel:
     """A channel of a node; nodes that differ have channels of their own."""
     graphs = graphs_of(at.facts, at.settings, library_of(at.facts).search, at.facts.boxes[node])
     return (graphs.ring if pattern == "ring" else graphs.tree).channels[channel]

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
-from simreduce.planners.nccl.choice import BY_ENGINE, SYMMETRIC, Choice, choose, nvls_channels, plan
+from simreduce.planners.nccl.choice import (
+    BY_ENGINE,
+    SYMMETRIC,
+    NcclChoice,
+    choose,
+    nvls_channels,
+    plan,
+)
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.symmetric import (
@@ -20,7 +27,7 @@ from simreduce.planners.nccl.tables import ALL_PAIRS, COLLNET
 
 if TYPE_CHECKING:
     from simreduce.planners.layouts import Decision
-    from simreduce.planners.nccl.settings import Settings
+    from simreduce.planners.nccl.settings import NcclSettings
     from simreduce.topology import Folded, Topology
 
 
@@ -38,7 +45,7 @@ class Decide:
     """Fills in what a decision leaves open on one machine."""
 
     machine: Topology | Folded
-    settings: Settings
+    settings: NcclSettings
     rules: LibraryRules = NCCL
 
     def __call__(
@@ -71,7 +78,7 @@ class Decide:
 
     def choice(
         self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
-    ) -> Choice:
+    ) -> NcclChoice:
         """What NCCL runs for a collective of floats or others among these GPUs, of what is wanted:
         a symmetric kernel where applications allow it, else what `choose` finds.
         """
@@ -80,7 +87,7 @@ class Decide:
         if by in (SYMMETRIC, BY_ENGINE):
             take = _symmetric if by == SYMMETRIC else _by_engines
             name = take(known, collective, nbytes, self.settings, wanted)
-            return Choice(by, name, 0, 0, why="buffers are symmetric windows")
+            return NcclChoice(by, name, 0, 0, why="buffers are symmetric windows")
         return choose(
             known, collective, nbytes, self.settings,
             algorithm=wanted.algorithm, protocol=wanted.protocol,
@@ -116,7 +123,7 @@ class Decide:
 
 
 def _symmetric(
-    known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
+    known: Facts, collective: str, nbytes: int, settings: NcclSettings, wanted: Decision
 ) -> str:
     """The name of the symmetric kernel that a library takes, unless one is wanted."""
     library, what = library_of(known), collective.replace("_", "-")
@@ -137,7 +144,9 @@ def _symmetric(
     return wanted.protocol or name
 
 
-def _by_engines(known: Facts, collective: str, nbytes: int, settings: Settings, _: Decision) -> str:
+def _by_engines(
+    known: Facts, collective: str, nbytes: int, settings: NcclSettings, _: Decision
+) -> str:
     """Which way copy engines go."""
     library = library_of(known)
     if library.engines_since is None:

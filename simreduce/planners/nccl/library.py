@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from simreduce.errors import StrategyError
 from simreduce.planners.nccl import rccl
-from simreduce.planners.nccl.channel_search import Search
+from simreduce.planners.nccl.channel_search import ChannelSearch
 from simreduce.planners.nccl.machine import Facts
-from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.settings import NcclSettings
 from simreduce.planners.nccl.symmetric import KERNELS, SymmetricKernel
 from simreduce.planners.nccl.tables import CURRENT, CURRENT_RCCL, Version
 from simreduce.planners.nccl.time_model import Tuner
@@ -30,7 +30,7 @@ class Library:
     """
 
     name: str
-    search: type[Search]
+    search: type[ChannelSearch]
     tuner: type[Tuner]
     symmetric: tuple[SymmetricKernel, ...]
     symmetric_since: Version
@@ -40,7 +40,7 @@ class Library:
     newest: Version = CURRENT
     why: str = ""
 
-    def version(self, settings: Settings) -> Version:
+    def version(self, settings: NcclSettings) -> Version:
         """The library's version; StrategyError for one that is newer than what is known."""
         found = settings.version or self.current
         if found > self.newest:
@@ -48,11 +48,11 @@ class Library:
             raise StrategyError(f"version {_text(found)}: {known}{self.why}")
         return found
 
-    def version_text(self, settings: Settings) -> str:
+    def version_text(self, settings: NcclSettings) -> str:
         """The version as users write it: 2.27."""
         return _text(self.version(settings))
 
-    def title(self, settings: Settings) -> str:
+    def title(self, settings: NcclSettings) -> str:
         """The library's name and version."""
         return f"{self.name} {self.version_text(settings)}"
 
@@ -67,7 +67,7 @@ Communications Library 2.23", 2025).
 """
 
 LIBRARIES = {
-    "nccl": Library("NCCL", Search, Tuner, KERNELS, (2, 27), (2, 28), _REGISTERED),
+    "nccl": Library("NCCL", ChannelSearch, Tuner, KERNELS, (2, 27), (2, 28), _REGISTERED),
     "rccl": Library(
         "RCCL", rccl.RcclSearch, rccl.RcclTuner, rccl.SYMMETRIC, (2, 28),
         current=CURRENT_RCCL, newest=(2, 28),

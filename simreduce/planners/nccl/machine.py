@@ -12,8 +12,8 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.layouts.aggregation import aggregations
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.box import Box
-from simreduce.planners.nccl.node import Reading, capability
-from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.node import NodeReading, capability
+from simreduce.planners.nccl.settings import NcclSettings
 from simreduce.topology import Folded, Link, Node, Topology
 
 
@@ -65,7 +65,9 @@ _MOST_FOUND = 1024
 
 
 def facts(
-    machine: Topology | Folded | Facts, gpus: Sequence[str] = (), settings: Settings | None = None
+    machine: Topology | Folded | Facts,
+    gpus: Sequence[str] = (),
+    settings: NcclSettings | None = None,
 ) -> Facts:
     """The facts of a machine, or of some of its GPUs; made once for each machine.
 
@@ -73,7 +75,7 @@ def facts(
     """
     if isinstance(machine, Facts):
         return machine
-    settings = settings or Settings()
+    settings = settings or NcclSettings()
     gpus = () if tuple(gpus) == machine.devices else gpus
     key = (machine.digest, machine.name, tuple(gpus), settings.of_paths)
     if key not in _FOUND:
@@ -83,7 +85,7 @@ def facts(
     return _FOUND[key]
 
 
-def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) -> Facts:
+def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: NcclSettings) -> Facts:
     topology = machine.pair if isinstance(machine, Folded) else machine
     chosen = tuple(gpus) or (machine.devices if isinstance(machine, Folded) else topology.devices)
     by_machine: dict[str, list[str]] = {}
@@ -98,7 +100,7 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
     several = len(by_machine) > 1 or (copies > 1 and not one_task)
     boxes = []
     for name, members in by_machine.items():
-        seen = Reading(
+        seen = NodeReading(
             topology, links, around[name], members, settings, copies if one_task else 1, several
         )
         signature = seen.signature()

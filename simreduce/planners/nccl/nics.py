@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from simreduce.planners.nccl.box import LOC, NVL, P2C, PXB, PXN, Path
-from simreduce.planners.nccl.walks import Order, Task, take, walk
+from simreduce.planners.nccl.box import LOC, NVL, P2C, PXB, PXN, BoxPath
+from simreduce.planners.nccl.walks import ChannelOrder, Task, take, walk
 
 
-def through_nics(task: Task, most: int) -> list[Order]:
+def through_nics(task: Task, most: int) -> list[ChannelOrder]:
     """Channels that come in by a NIC and leave by the same one, unless others are allowed; each
     takes the NIC that has served the fewest.
     """
     nics = range(len(task.box.nics))
     left = list(task.box.capacity)
-    found: list[Order] = []
+    found: list[ChannelOrder] = []
     served = [0] * len(task.box.nics)
     while len(found) < most:
         for k in sorted(nics, key=lambda k: (served[k], k)):
@@ -29,7 +29,7 @@ def through_nics(task: Task, most: int) -> list[Order]:
     return found
 
 
-def _by_nic(task: Task, left: list[float], k: int) -> Order | None:
+def _by_nic(task: Task, left: list[float], k: int) -> ChannelOrder | None:
     """One more channel over a NIC; what it takes is taken from `left`."""
     box = task.box
     into = [(p.kind, -p.rate, u) for u in range(len(box.gpus)) if (p := box.from_nic[k][u])]
@@ -46,7 +46,7 @@ def _by_nic(task: Task, left: list[float], k: int) -> Order | None:
             taken = list(itertools.takewhile(lambda load: take(left, load), loads))
             if len(taken) == len(loads):
                 names = box.nics[k].name, box.nics[out].name
-                return Order(gpus, *names, tuple(paths), (inward, outward))
+                return ChannelOrder(gpus, *names, tuple(paths), (inward, outward))
             for load in taken:
                 take(left, load, -1)
         take(left, entry, -1)
@@ -55,12 +55,12 @@ def _by_nic(task: Task, left: list[float], k: int) -> Order | None:
 
 def _ways(
     task: Task, left: list[float], k: int, start: int
-) -> Iterator[tuple[tuple[int, ...], Path, int]]:
+) -> Iterator[tuple[tuple[int, ...], BoxPath, int]]:
     """Orders from `start`, each with its way out and its NIC: the same NIC first, near GPUs first.
     Rings leave by the last GPU, trees by the second or, plain, by the first.
     """
     n = len(task.box.gpus)
-    options: list[tuple[tuple[bool, int, float, int], int, int, Path]] = []
+    options: list[tuple[tuple[bool, int, float, int], int, int, BoxPath]] = []
     alone = n == 1 or task.limits.plain
     tour = _tour(task, start, k)
     for out in range(len(task.box.nics)) if task.limits.cross else (k,):
@@ -109,7 +109,7 @@ def _any_order(
     return tuple(gpus)
 
 
-def exit_path(task: Task, gpu: int, k: int) -> Path | None:
+def exit_path(task: Task, gpu: int, k: int) -> BoxPath | None:
     """The way from a GPU to a NIC: its own, or over NVLink through a GPU near the NIC (PXN)."""
     own = task.box.to_nic[gpu][k]
     if (own and own.kind <= PXB) or task.limits.inter < PXN:
@@ -120,7 +120,7 @@ def exit_path(task: Task, gpu: int, k: int) -> Path | None:
         first, last = task.box.between(gpu, peer), row[k]
         near = last is not None and last.kind <= farthest
         if peer != gpu and near and last and first and LOC < first.kind <= NVL:
-            path = Path(
+            path = BoxPath(
                 PXN, (*first.arcs, *last.arcs), min(first.rate, last.rate), first.hops + last.hops
             )
             if best is None or path.rate > best.rate:

@@ -24,11 +24,11 @@ from simreduce.planners.nccl.box import (
     PXB,
     SYS,
     Box,
+    BoxPath,
     Nic,
-    Path,
     crossbar,
 )
-from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.settings import NcclSettings
 from simreduce.planners.nccl.tables import XGMI, tables
 from simreduce.topology import Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
@@ -56,12 +56,12 @@ def capability(topology: Topology, gpu: str) -> int:
     return max((_GENERATION.get(name, 0) for name in classes), default=0) or 80
 
 
-class Reading:
+class NodeReading:
     """A node as it is read: capacities by pair of nodes of the planner's graph."""
 
     def __init__(
         self, topology: Topology, links: Mapping[str, list[Link]], around: Sequence[Node],
-        gpus: Sequence[str], settings: Settings, copies: int, several: bool,
+        gpus: Sequence[str], settings: NcclSettings, copies: int, several: bool,
     ) -> None:  # fmt: skip
         self.several = several
         self.topology, self.links, self.settings, self.copies = topology, links, settings, copies
@@ -183,7 +183,7 @@ class Reading:
         gpus, capacity = self.gpus, [*self.rates.values()]
         nic = Nic("net", self.network)
         arc = len(capacity)
-        out, into = (Path(PIX, (at,), nic.rate, 1) for at in (arc, arc + 1))
+        out, into = (BoxPath(PIX, (at,), nic.rate, 1) for at in (arc, arc + 1))
         return Box(
             gpus, (nic,), (*capacity, nic.rate, nic.rate), ((out,),) * len(gpus),
             ((into,) * len(gpus),), nvlink, pcie, **self._inner(),
@@ -216,14 +216,14 @@ class Reading:
         known = link_classes().get(network)
         return Nic(name, known.bandwidth / 1e9 if known else _TEN_GIGABIT)
 
-    def _path(self, names: Sequence[str], kind: int) -> Path:
+    def _path(self, names: Sequence[str], kind: int) -> BoxPath:
         arcs = tuple(self.arcs[pair] for pair in itertools.pairwise(names))
         rate = min((self.rates[pair] for pair in itertools.pairwise(names)), default=LOCAL)
-        return Path(kind, arcs, rate, len(arcs))
+        return BoxPath(kind, arcs, rate, len(arcs))
 
-    def _between(self, u: str, v: str) -> Path | None:
+    def _between(self, u: str, v: str) -> BoxPath | None:
         if u == v:
-            return Path(LOC, (), LOCAL, 0)
+            return BoxPath(LOC, (), LOCAL, 0)
         nvlinks = not (self.settings.p2p_disable or self._off(u, v))
         if nvlinks:
             if (u, v) in self.rates:
@@ -291,7 +291,7 @@ class Reading:
             return SYS if bridges > 1 else PHB
         return PXB if kinds.count("pcie_switch") > 1 else PIX
 
-    def _to_nic(self, gpu: str, name: str, port: int, nic: Nic, *, out: bool) -> Path | None:
+    def _to_nic(self, gpu: str, name: str, port: int, nic: Nic, *, out: bool) -> BoxPath | None:
         walk = self._walk(gpu, name)
         if not walk:
             return None
@@ -305,7 +305,7 @@ class Reading:
             walk, kind = self._through_host(gpu, name) or walk, PHB
         path = self._path(walk if out else walk[::-1], kind)
         arcs = (*path.arcs, port) if out else (port + 1, *path.arcs)
-        return Path(kind, arcs, min(path.rate, nic.rate), path.hops + 1)
+        return BoxPath(kind, arcs, min(path.rate, nic.rate), path.hops + 1)
 
     def _c2c(self, gpu: str) -> bool:
         return any(link.link_class == "c2c" for link in self.links.get(gpu, ()))

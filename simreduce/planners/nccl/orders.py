@@ -11,7 +11,7 @@ import numpy as np
 from simreduce.computing.arrays import Floats
 from simreduce.planners.nccl.box import NVL
 from simreduce.planners.nccl.nics import through_nics
-from simreduce.planners.nccl.walks import SLACK, Order, Task, take, walk
+from simreduce.planners.nccl.walks import SLACK, ChannelOrder, Task, take, walk
 
 _MOST_LISTED = 5
 """GPUs up to which all cycles are listed where the walks may have missed some; chains up to 4."""
@@ -19,7 +19,7 @@ _NODES = 200
 """Nodes of the integer programme's tree: complete digraphs of 6 take long to rule out."""
 
 
-def fill(task: Task, least: int, most: int) -> list[Order]:
+def fill(task: Task, least: int, most: int) -> list[ChannelOrder]:
     """Channels that fit into the node together, as many as were found, `most` at most; none where
     fewer than `least` fit.
     """
@@ -27,13 +27,13 @@ def fill(task: Task, least: int, most: int) -> list[Order]:
     if several:
         return through_nics(task, most)
     if len(box.gpus) == 1:
-        return [Order((0,), None, None, (), ())] * most
+        return [ChannelOrder((0,), None, None, (), ())] * most
     if box.switched and limits.intra >= NVL:
         return _on_switch(task, most)
     return _inside(task, most) if _bound(task) >= least else []
 
 
-def _on_switch(task: Task, most: int) -> list[Order]:
+def _on_switch(task: Task, most: int) -> list[ChannelOrder]:
     """Rings in the order of the GPUs; chains also start elsewhere, so that each port is used."""
     box, n = task.box, len(task.box.gpus)
     room = [int((min(box.nvlink) + SLACK) / task.speed)] * n
@@ -52,13 +52,13 @@ def _on_switch(task: Task, most: int) -> list[Order]:
     return [_order(task, order) for order in turned]
 
 
-def _order(task: Task, gpus: tuple[int, ...]) -> Order:
+def _order(task: Task, gpus: tuple[int, ...]) -> ChannelOrder:
     ends = (*gpus, gpus[0]) if task.ring else gpus
     paths = tuple(p for u, v in itertools.pairwise(ends) if (p := task.box.between(u, v)))
-    return Order(gpus, None, None, paths, ())
+    return ChannelOrder(gpus, None, None, paths, ())
 
 
-def _inside(task: Task, most: int) -> list[Order]:
+def _inside(task: Task, most: int) -> list[ChannelOrder]:
     """The same order again and again, then different ones; the more of the two."""
     found = _greedy(task, most)
     same = _same(task, found, most)
@@ -71,7 +71,7 @@ def _inside(task: Task, most: int) -> list[Order]:
     return sorted(found, key=lambda order: _steps(task, order)) if task.ring else found
 
 
-def _steps(task: Task, order: Order) -> list[tuple[float, int, int]]:
+def _steps(task: Task, order: ChannelOrder) -> list[tuple[float, int, int]]:
     """NCCL's order of trying next GPUs: the widest path, the fewest links, the nearest number
     (`ncclTopoSearchNextGpuSort`, NVIDIA/nccl src/graph/search.cc).
     """
@@ -90,7 +90,7 @@ def _bound(task: Task) -> int:
     return min(slots) if task.ring else sum(slots) // max(len(slots) - 1, 1)
 
 
-def _same(task: Task, found: Sequence[Order], most: int) -> list[Order]:
+def _same(task: Task, found: Sequence[ChannelOrder], most: int) -> list[ChannelOrder]:
     """The first order found, as often as it fits."""
     if not found:
         return []
@@ -98,7 +98,7 @@ def _same(task: Task, found: Sequence[Order], most: int) -> list[Order]:
     return [best] * min(_times(task, best), most)
 
 
-def _load(task: Task, order: Order) -> dict[int, float]:
+def _load(task: Task, order: ChannelOrder) -> dict[int, float]:
     """GB/s that a channel takes of every arc."""
     total: dict[int, float] = {}
     for path in order.paths:
@@ -107,12 +107,12 @@ def _load(task: Task, order: Order) -> dict[int, float]:
     return total
 
 
-def _times(task: Task, order: Order) -> int:
+def _times(task: Task, order: ChannelOrder) -> int:
     rooms = (task.box.capacity[arc] / load for arc, load in _load(task, order).items())
     return int(min(rooms, default=0.0) + SLACK)
 
 
-def _list_orders(task: Task, most: int) -> list[Order]:
+def _list_orders(task: Task, most: int) -> list[ChannelOrder]:
     """The largest multiset of all orders that fit, by integer programming."""
     orders = list(_all(task))
     if not orders:
@@ -144,7 +144,7 @@ def _largest(use: Floats, room: Floats, most: int) -> list[int]:
     return [round(x) for x in found.x] if found.x is not None else [0] * columns
 
 
-def _all(task: Task) -> Iterator[Order]:
+def _all(task: Task) -> Iterator[ChannelOrder]:
     """Every order whose paths alone fit; cycles begin at GPU 0."""
     n = len(task.box.gpus)
     starts = (0,) if task.ring else range(n)
@@ -159,14 +159,14 @@ def _all(task: Task) -> Iterator[Order]:
                     yield order
 
 
-def _greedy(task: Task, most: int) -> list[Order]:
+def _greedy(task: Task, most: int) -> list[ChannelOrder]:
     """Orders over what is left, the widest hops first; several ways to begin are tried. As NCCL,
     it tries the last order again first; where that finds fewer, each order counts once.
     """
-    best: list[Order] = []
+    best: list[ChannelOrder] = []
     for again, turn in itertools.product((most, 1), range(4)):
         left = list(task.box.capacity)
-        found: list[Order] = []
+        found: list[ChannelOrder] = []
         while len(found) < most:
             start = 0 if task.ring else (len(found) * (turn + 1)) % len(task.box.gpus)
             gpus = walk(task, left, start, None, turn)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from simreduce.planners.layouts.rings import MESH_8, RCCL
 from simreduce.planners.nccl.box import NVL, PXB, Box
-from simreduce.planners.nccl.channel_search import RING, TREE, Channel, Graph, Search
+from simreduce.planners.nccl.channel_search import RING, TREE, Channel, ChannelSearch, Graph
 from simreduce.planners.nccl.machine import Facts
-from simreduce.planners.nccl.settings import DEFAULTS, Settings
+from simreduce.planners.nccl.settings import DEFAULTS, NcclSettings
 from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import ALL_PAIRS, CURRENT_RCCL, PROTOCOLS, Row, Version
 from simreduce.planners.nccl.time_model import (
@@ -173,10 +173,10 @@ def lanes_of(box: Box) -> list[list[int]]:
     return [[int(bool(p and p.kind == NVL and p.hops == 1)) for p in row] for row in paths]
 
 
-class RcclSearch(Search):
+class RcclSearch(ChannelSearch):
     """NCCL's search with AMD's speeds, after the models of known nodes."""
 
-    def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:
+    def __init__(self, facts: Facts, box: Box, settings: NcclSettings) -> None:
         super().__init__(facts, box, settings)
         self.speeds = SPEEDS
         self.most = min(self.most, RCCL.limit(len(box.gpus), several=self.several))
@@ -223,7 +223,7 @@ class RcclSearch(Search):
         """AMD has no switches that sum."""
 
 
-def running(facts: Facts, ring: Graph, settings: Settings) -> int:
+def running(facts: Facts, ring: Graph, settings: NcclSettings) -> int:
     """Channels that run: each of the search counts several times, by generation and GPUs."""
     cdna4, n = facts.capability >= 95, facts.n
     most = MOST_ALONE.get(facts.capability, 32) if facts.nodes == 1 else MOST

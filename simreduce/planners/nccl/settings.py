@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults, Field, Format, Scalar, Values, inside
+from simreduce.files.formats import Faults, Field, FieldValues, Format, Scalar, inside
 from simreduce.files.textfiles import read_text
 from simreduce.planners.nccl.tables import (
     ALGORITHMS,
@@ -39,7 +39,7 @@ _OF_APPLICATIONS = ("symmetric", "registered")
 
 
 @dataclass(frozen=True)
-class Settings:
+class NcclSettings:
     """NCCL's settings. None and "" leave a decision to NCCL, or the version to the library."""
 
     version: Version | None = None
@@ -185,7 +185,7 @@ _VERSION = Scalar("a version such as 2.18", {"type": "string", "examples": ["2.1
 _TUNER = Scalar("a file", {"type": "string"}, lambda value: load_tuner(str(value)))
 
 
-def _check(values: Values, faults: Faults, path: str) -> None:
+def _check(values: FieldValues, faults: Faults, path: str) -> None:
     low, high = values["NCCL_MIN_NCHANNELS"], values["NCCL_MAX_NCHANNELS"]
     if low and high and low > high:
         faults.add(inside(path, "NCCL_MIN_NCHANNELS"), f"must be at most the maximum, {high}")
@@ -275,20 +275,22 @@ _FIELDS = {
     "tuner": "tuner",
 }  # fmt: skip
 
-DEFAULTS = Settings()
+DEFAULTS = NcclSettings()
 
 
-def settings_of(values: Values, base: Settings = DEFAULTS) -> Settings:
+def settings_of(values: FieldValues, base: NcclSettings = DEFAULTS) -> NcclSettings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
     for flag in ("nvls", "p2p_disable", *_OF_APPLICATIONS, "collnet", "msccl"):
         if flag in given:
             given[flag] = bool(given[flag])
-    assert given.keys() <= {each.name for each in fields(Settings)}  # noqa: S101
+    assert given.keys() <= {each.name for each in fields(NcclSettings)}  # noqa: S101
     return replace(base, **given)
 
 
-def read_settings(table: object, faults: Faults, path: str, base: Settings = DEFAULTS) -> Settings:
+def read_settings(
+    table: object, faults: Faults, path: str, base: NcclSettings = DEFAULTS
+) -> NcclSettings:
     """The settings of a table, with each fault noted."""
     return settings_of(SETTINGS.read(table, faults, path), base)
 
@@ -305,7 +307,7 @@ def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mappin
     return found
 
 
-def assignments(settings: Settings) -> dict[str, str]:
+def assignments(settings: NcclSettings) -> dict[str, str]:
     """The variables that say how settings differ from NCCL's defaults. What an application does,
     and the tuner's file, are none.
     """

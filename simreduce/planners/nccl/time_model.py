@@ -16,7 +16,7 @@ from typing import NamedTuple
 from simreduce.planners.nccl.box import NVB, NVL, P2C, PXB, PXN, hardware
 from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
 from simreduce.planners.nccl.machine import Facts
-from simreduce.planners.nccl.settings import Settings
+from simreduce.planners.nccl.settings import NcclSettings
 from simreduce.planners.nccl.tables import (
     AMPERE,
     BLACKWELL,
@@ -57,7 +57,7 @@ _POST = {"AMD": 2.0}
 
 
 @dataclass(frozen=True)
-class Model:
+class TimeModel:
     """Latency in microseconds and bandwidth in GB/s of every choice; bandwidth 0 is not allowed."""
 
     latency: Mapping[Entry, float]
@@ -76,7 +76,7 @@ def generation(capability: int, version: tuple[int, int]) -> int:
     return AMPERE if capability >= 80 and version >= (2, 7) else VOLTA
 
 
-def running(facts: Facts, ring: Graph, settings: Settings) -> int:
+def running(facts: Facts, ring: Graph, settings: NcclSettings) -> int:
     """Channels of rings and trees when they run: the connector doubles the graph's channels."""
     most = tables(settings.release).most_channels
     count = min(2 * ring.count, most)
@@ -86,7 +86,7 @@ def running(facts: Facts, ring: Graph, settings: Settings) -> int:
     return bounded(count, settings)
 
 
-def bounded(count: int, settings: Settings) -> int:
+def bounded(count: int, settings: NcclSettings) -> int:
     """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS."""
     low, high = settings.min_channels, settings.max_channels
     count = max(count, low) if low else count
@@ -108,7 +108,7 @@ class Tuner:
     running = staticmethod(running)
     """How many channels of rings and trees run."""
 
-    def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
+    def __init__(self, facts: Facts, graphs: Graphs, settings: NcclSettings) -> None:
         self.facts, self.settings = facts, settings
         self.tables: Tables = tables(settings.release)
         self.graphs: dict[str, Graph] = {"ring": graphs.ring, "tree": graphs.tree}
@@ -125,7 +125,7 @@ class Tuner:
         amd = facts.vendor == "AMD"
         self.ll_row = self.row if self.nodes == 1 else AMPERE if amd else VOLTA
 
-    def model(self) -> Model:
+    def model(self) -> TimeModel:
         """Latencies, bandwidths and threads."""
         latency: dict[Entry, float] = {}
         bandwidth: dict[Entry, float] = {}
@@ -144,7 +144,7 @@ class Tuner:
                     rate = self._bandwidth(collective, algorithm, place)
                     bandwidth[key] = rate if allowed else 0.0
         channels = self.running(self.facts, self.graphs["ring"], self.settings)
-        return Model(latency, bandwidth, self._threads(), channels)
+        return TimeModel(latency, bandwidth, self._threads(), channels)
 
     def _has(self, algorithm: str) -> bool:
         graph = self.graphs.get(algorithm)
@@ -326,7 +326,9 @@ class Tuner:
             (COLLNET, "simple"): 640,
         }  # fmt: skip
 
-    def microseconds(self, model: Model, entry: Entry, nbytes: int, operations: int = 1) -> float:
+    def microseconds(
+        self, model: TimeModel, entry: Entry, nbytes: int, operations: int = 1
+    ) -> float:
         """The planner's estimate; infinite for what is not allowed."""
         algorithm = entry[1]
         rate, latency = model.bandwidth.get(entry, 0.0), model.latency.get(entry, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from simreduce.planners.nccl.box import PHB, Box, Path
+from simreduce.planners.nccl.box import PHB, Box, BoxPath
 
 _STEPS = 200
 """Steps of a walk through orders before it gives up."""
@@ -17,7 +17,7 @@ _HOST_COST = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PathLimits:
     """The limits of a search: the paths that it may use.
 
     They are classes of paths inside the node and to NICs, other NICs out, and trees that leave the
@@ -32,14 +32,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChannelOrder:
     """A channel found, with the paths inside the node and those to and from NICs."""
 
     gpus: tuple[int, ...]
     net_in: str | None
     net_out: str | None
-    paths: tuple[Path, ...]
-    outer: tuple[Path, ...]
+    paths: tuple[BoxPath, ...]
+    outer: tuple[BoxPath, ...]
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class Task:
     box: Box
     speed: float
     ring: bool
-    limits: Limits
+    limits: PathLimits
     several: bool
     intel: bool
     failures: list[int] = field(default_factory=lambda: [0], compare=False)
     """How many of its walks have failed."""
 
-    def load(self, path: Path, *, between: bool = True) -> dict[int, float]:
+    def load(self, path: BoxPath, *, between: bool = True) -> dict[int, float]:
         """GB/s that a channel takes of every arc of a path."""
         dear = self.intel and between and path.kind == PHB
         cost = self.speed * (_HOST_COST if dear else 1.0)
         return {arc: times * cost for arc, times in Counter(path.arcs).items()}
 
-    def hop(self, u: int, v: int) -> Path | None:
+    def hop(self, u: int, v: int) -> BoxPath | None:
         """The path from a GPU to the next, if its class is allowed."""
         path = self.box.between(u, v)
         return path if path and path.kind <= self.limits.intra else None

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from simreduce.planners.packing.arrangement import Arrangement, Field, Packer, pack, place, unpack
+from simreduce.planners.packing.arrangement import (
+    Arrangement,
+    GradientSpan,
+    Packer,
+    pack,
+    place,
+    unpack,
+)
 from simreduce.planners.packing.bytes_per_pack import BytesPerPack, group_by_size
 from simreduce.planners.packing.concat_and_split import ConcatAndSplit
 from simreduce.planners.packing.ddp import DdpBuckets
@@ -55,9 +62,9 @@ __all__ = [
     "BytesPerPack",
     "ConcatAndSplit",
     "DdpBuckets",
-    "Field",
     "Fusion",
     "GradientRepacking",
+    "GradientSpan",
     "NoPacking",
     "Packer",
     "ScopedAllocator",

@@ -50,7 +50,7 @@ class Packer(Protocol):
         """
 
 
-class Field(NamedTuple):
+class GradientSpan(NamedTuple):
     """A gradient's place in the address space: elements [lo, hi); the next may start at `end`."""
 
     lo: int
@@ -59,9 +59,11 @@ class Field(NamedTuple):
     end: int
 
 
-def place(arrangement: Arrangement, gradients: Sequence[Gradient], base: int) -> list[list[Field]]:
+def place(
+    arrangement: Arrangement, gradients: Sequence[Gradient], base: int
+) -> list[list[GradientSpan]]:
     """The fields of every group, laid end to end from address `base`."""
-    fields: list[list[Field]] = []
+    fields: list[list[GradientSpan]] = []
     for group in arrangement.groups:
         kinds = sorted({gradients[i].dtype for i in group})
         if len(kinds) > 1:
@@ -75,13 +77,13 @@ def place(arrangement: Arrangement, gradients: Sequence[Gradient], base: int) ->
         for i in group:
             gradient = gradients[i]
             end = base + -(-gradient.elements // step) * step
-            fields[-1].append(Field(base, base + gradient.elements, gradient.dtype, end))
+            fields[-1].append(GradientSpan(base, base + gradient.elements, gradient.dtype, end))
             base = end
     return fields
 
 
 def pack(
-    b: PlanBuilder, device: int, arrangement: Arrangement, fields: Sequence[Sequence[Field]]
+    b: PlanBuilder, device: int, arrangement: Arrangement, fields: Sequence[Sequence[GradientSpan]]
 ) -> list[Value]:
     """The tensors to reduce, made on `device` from its own gradients."""
     tensors: list[Value] = []
@@ -104,7 +106,7 @@ def unpack(
     b: PlanBuilder,
     arrangement: Arrangement,
     results: Sequence[Value],
-    fields: Sequence[Sequence[Field]],
+    fields: Sequence[Sequence[GradientSpan]],
 ) -> list[Value]:
     """Per gradient in address order, its result on one device; `results[i]` is tensor i."""
     gradients: list[Value] = []

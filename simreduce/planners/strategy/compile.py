@@ -8,12 +8,12 @@ import numpy as np
 
 from simreduce.computing.arrays import blocks
 from simreduce.errors import InternalError, OptionNotTaken, StrategyError
-from simreduce.plan import Contract, Plan, PlanBuilder, SeparateBuilder, Table, Value
+from simreduce.plan import Contract, Plan, PlanBuilder, SeparateBuilder, Value, ValueTable
 from simreduce.planners.algorithms import ALGORITHMS, Options, Results, Tensors
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import (
     DdpBuckets,
-    Field,
+    GradientSpan,
     NoPacking,
     Packer,
     ScopedAllocator,
@@ -51,8 +51,8 @@ def compile_plan(
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
     ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices, layout.machines)
-    fields: dict[int, Field] = {}
-    made: list[Table] = []
+    fields: dict[int, GradientSpan] = {}
+    made: list[ValueTable] = []
     places: list[int] = []
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])
     base = 0
@@ -71,7 +71,9 @@ def compile_plan(
         places += [indices[i] for i in order]
         base = max(f.end for f in placed)
     if made:
-        _declare(b, Table.concatenate(made)[np.argsort(places)], layout.n if strategy.mean else 1)
+        _declare(
+            b, ValueTable.concatenate(made)[np.argsort(places)], layout.n if strategy.mean else 1
+        )
     intervals = [fields[i][:3] for i in sorted(fields)]
     return b.finish(Contract.all_reduce(ranks, intervals, layout.n if strategy.mean else 1))
 
@@ -85,7 +87,7 @@ def _reduce(
     base: int,
     *,
     faithful: bool,
-) -> tuple[list[int], list[Field], Table]:
+) -> tuple[list[int], list[GradientSpan], ValueTable]:
     """Pack, reduce and unpack one range. Per gradient in address order: its index, its field, and
     by rank the values that hold its result.
     """
@@ -99,13 +101,13 @@ def _reduce(
     options = Options(part.shards, faithful, chunk, nccl=strategy.nccl)
     serial = isinstance(packer, DdpBuckets)
     reduced = _reduce_tensors(b, layout, part.algorithm, tensors, options, serial=serial)
-    results = Table.of(reduced).columns(0, ranks)
+    results = ValueTable.of(reduced).columns(0, ranks)
     unpacked = unpack_all(b, arrangement, results, groups)
     order = [i for group in arrangement.groups for i in group]
     return order, [f for group in groups for f in group], unpacked
 
 
-def _declare(b: PlanBuilder, results: Table, divisor: int) -> None:
+def _declare(b: PlanBuilder, results: ValueTable, divisor: int) -> None:
     """Declare values results, row by row, each divided by `divisor`."""
     for values in results.by_dtype():
         if divisor == 1:

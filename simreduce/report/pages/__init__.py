@@ -1,6 +1,6 @@
 """Reports as one HTML file that needs nothing else: pure functions of documents."""
 
-from simreduce.report.blocks import Page, Timeline
+from simreduce.report.blocks import Page, TimelineBlock
 from simreduce.report.pages.documents import read_document
 from simreduce.report.pages.html import check_pages, page_html, page_parts
 from simreduce.report.pages.kinds import KINDS, Attachments, make_page
@@ -10,7 +10,7 @@ __all__ = [
     "KINDS",
     "Attachments",
     "Page",
-    "Timeline",
+    "TimelineBlock",
     "check_pages",
     "make_page",
     "page_html",

@@ -60,7 +60,7 @@ def page_html(page: Page) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PagePart:
     """A part of a page, to put into another page.
 
     `charts` has the specification of each chart by the name of its place.
@@ -71,17 +71,17 @@ class Part:
     charts: Mapping[str, Mapping[str, Any]]
 
 
-def page_parts(page: Page) -> list[Part]:
+def page_parts(page: Page) -> list[PagePart]:
     """The answer and the sections of a page, each by itself."""
     check_pages()
     template = templates(_STATIC).get_template("fragment.html")
-    parts = [Part("answer", str(template.render(page=page, section=None)), {})]
+    parts = [PagePart("answer", str(template.render(page=page, section=None)), {})]
     for section in page.sections:
         charts = [b for b in section.blocks if isinstance(b, Chart)]
         names = {id(chart): f"{section.key}-{i}" for i, chart in enumerate(charts)}
         html = template.render(section=section, number_of=lambda c, names=names: names[id(c)])
         specs = {names[id(chart)]: _spec(chart) for chart in charts}
-        parts.append(Part(section.key, str(html), specs))
+        parts.append(PagePart(section.key, str(html), specs))
     return parts
 
 

@@ -9,7 +9,7 @@ from simreduce.report.pictures.blocks import Block, BoxTree, Detail, box_tree
 from simreduce.report.pictures.scene import Item, LinkPair, Scene, make_scene
 from simreduce.report.pictures.shapes import Drawing, Rect
 from simreduce.report.pictures.style import box_size, draw_scene
-from simreduce.report.pictures.wires import Place, arc_room, line_points
+from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
 
 _WIDEST = 1700.0
 """Pixels; a network that is wider is drawn with less detail."""
@@ -52,7 +52,7 @@ def _groups(boxes: BoxTree, first: int = 0) -> Iterator[range]:
         place += count
 
 
-def _frame(group: range, places: Sequence[Place]) -> Rect:
+def _frame(group: range, places: Sequence[BoxPlace]) -> Rect:
     """The frame around the boxes of a group."""
     corners = [places[i].corners for i in group]
     left, top = min(c[0] for c in corners) - _MARGIN, min(c[1] for c in corners) - _MARGIN
@@ -89,7 +89,7 @@ def _span(boxes: BoxTree) -> float:
     return max(sum(box_size(item)[0] + _GAP for item in boxes.tops), below)
 
 
-def _place_boxes(boxes: BoxTree, left: float) -> Iterator[Place]:
+def _place_boxes(boxes: BoxTree, left: float) -> Iterator[BoxPlace]:
     """The place of every box in the order of `_items`, at y 0; `row` is minus the level."""
     span = _span(boxes)
     sizes = [box_size(item) for item in boxes.tops]
@@ -103,7 +103,7 @@ def _place_boxes(boxes: BoxTree, left: float) -> Iterator[Place]:
             if boxes.parts
             else width
         )
-        yield Place(
+        yield BoxPlace(
             x + slot / 2, wide, height, -boxes.level, wide=len(sizes) == 1 and bool(boxes.parts)
         )
         x += slot
@@ -113,7 +113,7 @@ def _place_boxes(boxes: BoxTree, left: float) -> Iterator[Place]:
         inner += _span(part)
 
 
-def _stack_rows(seen: Scene, places: Sequence[Place]) -> list[Place]:
+def _stack_rows(seen: Scene, places: Sequence[BoxPlace]) -> list[BoxPlace]:
     y = 0.0
     tops: dict[int, float] = {}
     for row in sorted({place.row for place in places}):
@@ -124,7 +124,7 @@ def _stack_rows(seen: Scene, places: Sequence[Place]) -> list[Place]:
     return [replace(place, y=tops[place.row]) for place in places]
 
 
-def _count_slanted(seen: Scene, places: Sequence[Place], row: int) -> int:
+def _count_slanted(seen: Scene, places: Sequence[BoxPlace], row: int) -> int:
     """Count the lines below a row that do not go straight down: they cross each other."""
     ends = [sorted((places[b.a], places[b.b]), key=lambda p: p.row) for b in seen.bundles]
     return sum(

@@ -14,7 +14,7 @@ from simreduce.report.pictures.blocks import components, host_item, wire_graph
 from simreduce.report.pictures.scene import Bundle, Item, LinkPair, Scene, kinds_text, make_scene
 from simreduce.report.pictures.shapes import Drawing, Point
 from simreduce.report.pictures.style import HEIGHT, box_size, draw_scene
-from simreduce.report.pictures.wires import Place, arc_room, line_points
+from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
 from simreduce.topology import Node, Topology, natural
 from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.torus import TorusRule
@@ -112,7 +112,7 @@ def _draw_planes(
     left, places = 0.0, []
     for item in view.items:
         width, height = box_size(item)
-        places.append(Place(left + width / 2, width, height, 0))
+        places.append(BoxPlace(left + width / 2, width, height, 0))
         left += width + _COLUMN_GAP
     top = arc_room(places, view.bundles, 0, below=False)
     places = [replace(place, y=top) for place in places]
@@ -144,16 +144,16 @@ def _draw_plane(
     for k, ((c, r), (_, height)) in enumerate(zip(cells, sizes, strict=True)):
         hangs = k % 2
         x, y = left + c * pitch + aside * hangs, _OVER + r * _ROW + _HANGS * hangs
-        places.append(Place(x, device if hangs else router, height, 2 * r + hangs, y))
+        places.append(BoxPlace(x, device if hangs else router, height, 2 * r + hangs, y))
     for k, item in enumerate(extra):
-        places.append(Place(left - pitch, *box_size(item), 0, _OVER + k * (HEIGHT + 21)))
+        places.append(BoxPlace(left - pitch, *box_size(item), 0, _OVER + k * (HEIGHT + 21)))
         cells.append((-1, 0))
     view = make_scene(wires, [*items, *extra])
     return _draw(view, places, [_cell_line(b, places, cells) for b in view.bundles], classes)
 
 
 def _cell_line(
-    bundle: Bundle, places: Sequence[Place], cells: Sequence[tuple[int, int]]
+    bundle: Bundle, places: Sequence[BoxPlace], cells: Sequence[tuple[int, int]]
 ) -> tuple[Point, ...]:
     """The line of a link: straight between neighbours, else an arc round the ends."""
     a, b = sorted((bundle.a, bundle.b), key=lambda i: (cells[i][::-1], places[i].row))
@@ -191,7 +191,10 @@ def _cell_item(hosts: Sequence[tuple[Node, ...]]) -> Item:
 
 
 def _draw(
-    view: Scene, places: Sequence[Place], lines: Sequence[tuple[Point, ...]], classes: Sequence[str]
+    view: Scene,
+    places: Sequence[BoxPlace],
+    lines: Sequence[tuple[Point, ...]],
+    classes: Sequence[str],
 ) -> Drawing:
     width = max(place.corners[2] for place in places) + 8
     height = max(place.bottom for place in places)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
 from simreduce.report.pictures.shapes import Drawing
 from simreduce.report.pictures.style import box_size, draw_scene
-from simreduce.report.pictures.wires import Place, arc_room, line_points
+from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
 from simreduce.topology import Node, natural
 
 MOST = 16
@@ -192,7 +192,7 @@ def _leaves(rows: _Rows, trees: Sequence[int]) -> Iterator[int]:
             yield i
 
 
-def _place_items(view: Scene, rows: _Rows) -> list[Place]:
+def _place_items(view: Scene, rows: _Rows) -> list[BoxPlace]:
     sizes = [box_size(item) for item in view.items]
     x: dict[int, float] = {}
 
@@ -213,7 +213,7 @@ def _place_items(view: Scene, rows: _Rows) -> list[Place]:
         settle(root, left)
         # Families of different sockets stand apart.
         left += span(root) + (10.0 if rows.children.get(root) else 0.0)
-    places = {i: Place(x[i], *sizes[i], rows.row[i]) for i in x}
+    places = {i: BoxPlace(x[i], *sizes[i], rows.row[i]) for i in x}
     places |= _place_switches(view, rows, places, sizes, left)
     return _stack_rows(view, [places[i] for i in range(len(view.items))])
 
@@ -221,10 +221,10 @@ def _place_items(view: Scene, rows: _Rows) -> list[Place]:
 def _place_switches(
     view: Scene,
     rows: _Rows,
-    places: dict[int, Place],
+    places: dict[int, BoxPlace],
     sizes: Sequence[tuple[float, float]],
     width: float,
-) -> dict[int, Place]:
+) -> dict[int, BoxPlace]:
     """Places of NVSwitches: each below its GPUs if these do not overlap, else side by side."""
     ends: dict[int, list[float]] = {i: [] for i in rows.bottom}
     for bundle in view.bundles:
@@ -239,19 +239,19 @@ def _place_switches(
         found = {}
         for low, high, i in spans:
             wide = max(high - low, sizes[i][0])
-            found[i] = Place((low + high) / 2, wide, sizes[i][1], row, wide=True)
+            found[i] = BoxPlace((low + high) / 2, wide, sizes[i][1], row, wide=True)
         return found
     total = sum(sizes[i][0] + 2 * _GAP for i in rows.bottom)
     share = max(1.0, width / total)
     found, left = {}, 0.0
     for i in rows.bottom:
         slot = (sizes[i][0] + 2 * _GAP) * share
-        found[i] = Place(left + slot / 2, sizes[i][0], sizes[i][1], row)
+        found[i] = BoxPlace(left + slot / 2, sizes[i][0], sizes[i][1], row)
         left += slot
     return found
 
 
-def _stack_rows(view: Scene, places: Sequence[Place]) -> list[Place]:
+def _stack_rows(view: Scene, places: Sequence[BoxPlace]) -> list[BoxPlace]:
     """Rows from top to bottom, with room for the arcs of each."""
     y = 0.0
     tops: dict[int, float] = {}
@@ -264,7 +264,7 @@ def _stack_rows(view: Scene, places: Sequence[Place]) -> list[Place]:
     return [replace(place, y=tops[place.row]) for place in places]
 
 
-def _under(places: Sequence[Place], view: Scene, row: int) -> float:
+def _under(places: Sequence[BoxPlace], view: Scene, row: int) -> float:
     """The room for the arcs that hang under a row of devices."""
     if not any(view.items[i].kind == "gpu" and place.row == row for i, place in enumerate(places)):
         return 0.0

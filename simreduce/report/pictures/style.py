@@ -22,7 +22,7 @@ from simreduce.report.pictures.shapes import (
     polyline,
     text_width,
 )
-from simreduce.report.pictures.wires import Place
+from simreduce.report.pictures.wires import BoxPlace
 from simreduce.topology.routing.nvlink import GPU_LINKS
 
 FILLS = {
@@ -84,7 +84,7 @@ def box_size(item: Item) -> tuple[float, float]:
 
 def draw_scene(
     scene: Scene,
-    places: Sequence[Place],
+    places: Sequence[BoxPlace],
     lines: Sequence[Sequence[Point]],
     classes: Sequence[str],
 ) -> list[Mark]:
@@ -94,7 +94,7 @@ def draw_scene(
     return marks + [_box(*each) for each in zip(scene.items, places, strict=True)]
 
 
-def _box(item: Item, place: Place) -> Mark:
+def _box(item: Item, place: BoxPlace) -> Mark:
     """The box of an item; a pile of boxes for several nodes or machines."""
     left, top, *_ = place.corners
     offsets = (4.0, 2.0, 0.0) if item.several else (0.0,)

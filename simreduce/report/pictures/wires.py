@@ -15,7 +15,7 @@ _USED = 0.72
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BoxPlace:
     """The place of a box: its middle `x`, its upper edge `y`, its size; `row` 0 is uppermost.
 
     Lines go straight down to a `wide` box.
@@ -39,7 +39,7 @@ class Place:
         return self.y + self.height
 
 
-def are_neighbours(places: Sequence[Place], a: int, b: int) -> bool:
+def are_neighbours(places: Sequence[BoxPlace], a: int, b: int) -> bool:
     """Whether two boxes are neighbours in a row."""
     one, other = places[a], places[b]
     low, high = sorted((one.x, other.x))
@@ -51,7 +51,9 @@ def _reach(distance: float, *, below: bool) -> float:
     return min(14 + 0.19 * distance, 210.0) if below else min(14 + 0.09 * distance, 130.0)
 
 
-def arc_room(places: Sequence[Place], bundles: Sequence[Bundle], row: int, *, below: bool) -> float:
+def arc_room(
+    places: Sequence[BoxPlace], bundles: Sequence[Bundle], row: int, *, below: bool
+) -> float:
     """The height that the arcs of a row need. Arcs above join only boxes that are not adjacent."""
     spans = [
         abs(places[k.a].x - places[k.b].x)
@@ -63,7 +65,7 @@ def arc_room(places: Sequence[Place], bundles: Sequence[Bundle], row: int, *, be
 
 
 def line_points(
-    places: Sequence[Place],
+    places: Sequence[BoxPlace],
     bundles: Sequence[Bundle],
     *,
     below: frozenset[int],
@@ -111,7 +113,7 @@ def line_points(
     return out
 
 
-def _course(places: Sequence[Place], bundle: Bundle, below: frozenset[int]) -> str:
+def _course(places: Sequence[BoxPlace], bundle: Bundle, below: frozenset[int]) -> str:
     """The course of a line: across, beside, above or below."""
     a, b = places[bundle.a], places[bundle.b]
     if a.row != b.row:
@@ -121,7 +123,7 @@ def _course(places: Sequence[Place], bundle: Bundle, below: frozenset[int]) -> s
     return "beside" if are_neighbours(places, bundle.a, bundle.b) else "above"
 
 
-def _gaps(places: Sequence[Place]) -> Mapping[int, float]:
+def _gaps(places: Sequence[BoxPlace]) -> Mapping[int, float]:
     """The upper edge of the next row of boxes, by row."""
     tops: dict[int, float] = {}
     for place in places:
@@ -131,7 +133,7 @@ def _gaps(places: Sequence[Place]) -> Mapping[int, float]:
 
 
 def _ports(
-    places: Sequence[Place], bundles: Sequence[Bundle], courses: Sequence[str]
+    places: Sequence[BoxPlace], bundles: Sequence[Bundle], courses: Sequence[str]
 ) -> dict[tuple[int, int], float]:
     """The x at which each line ends, by (bundle, box).
 

@@ -4,7 +4,12 @@ matplotlib draws them (the extra `simreduce[plot]`); it loads when a plot is dra
 display.
 """
 
-from simreduce.report.plots.accuracy import AccuracyPoint, Compared, draw_accuracy, draw_multiples
+from simreduce.report.plots.accuracy import (
+    AccuracyPoint,
+    ComparedBandwidth,
+    draw_accuracy,
+    draw_multiples,
+)
 from simreduce.report.plots.charts import (
     TimelineBar,
     draw_bars,
@@ -15,8 +20,8 @@ from simreduce.report.plots.charts import (
 from simreduce.report.plots.figure import Plot, check_plot
 from simreduce.report.plots.sweeps import (
     Axis,
-    Point,
-    Reading,
+    PlotPoint,
+    PlotValue,
     draw_frontier,
     draw_heat,
     draw_lines,
@@ -26,10 +31,10 @@ from simreduce.report.plots.sweeps import (
 __all__ = [
     "AccuracyPoint",
     "Axis",
-    "Compared",
+    "ComparedBandwidth",
     "Plot",
-    "Point",
-    "Reading",
+    "PlotPoint",
+    "PlotValue",
     "TimelineBar",
     "check_plot",
     "draw_accuracy",

@@ -193,7 +193,7 @@ def _key(rows: Sequence[AccuracyPoint]) -> list[tuple[Any, str]]:
     ]
 
 
-class Compared(NamedTuple):
+class ComparedBandwidth(NamedTuple):
     """Bandwidths in bytes/s at one size; `predicted` is None without a prediction, and `low` to
     `high` is its interval.
     """
@@ -207,7 +207,7 @@ class Compared(NamedTuple):
 
 @with_style
 def draw_multiples(
-    panels: Mapping[str, Mapping[str, Sequence[Compared]]],
+    panels: Mapping[str, Mapping[str, Sequence[ComparedBandwidth]]],
     title: str,
     subtitle: str = "",
 ) -> Figure:
@@ -228,7 +228,7 @@ def draw_multiples(
     return drawn
 
 
-def _panel(axes: Axes, name: str, series: Mapping[str, Sequence[Compared]]) -> None:
+def _panel(axes: Axes, name: str, series: Mapping[str, Sequence[ComparedBandwidth]]) -> None:
     from matplotlib.ticker import (  # noqa: PLC0415 - loads when a plot is drawn
         FuncFormatter,
         LogLocator,

@@ -58,7 +58,7 @@ class Axis(NamedTuple):
         return units.exact_size(int(value)) if self.kind == BYTES else f"{value:.4g}"
 
 
-class Reading(NamedTuple):
+class PlotValue(NamedTuple):
     """A value at a place of the x axis, and the ends of its interval, None without one."""
 
     x: float | str
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
 
 @with_style
 def draw_lines(
-    series: Mapping[str, Sequence[Reading]],
+    series: Mapping[str, Sequence[PlotValue]],
     across: Axis,
     up: Axis,
     title: str,
@@ -210,7 +210,7 @@ def _duration_ticks(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """A cell or a configuration by two values, with the ends of the interval of the first (None
     without one), its label, and whether it meets the target.
     """
@@ -225,7 +225,7 @@ class Point(NamedTuple):
 
 @with_style
 def draw_pareto(
-    series: Mapping[str, Sequence[Point]],
+    series: Mapping[str, Sequence[PlotPoint]],
     across: Axis,
     up: Axis,
     best: tuple[bool, bool],
@@ -264,7 +264,7 @@ def draw_pareto(
     return drawn
 
 
-def _both_ways(axes: Axes, across: Axis, up: Axis, points: Sequence[Point]) -> None:
+def _both_ways(axes: Axes, across: Axis, up: Axis, points: Sequence[PlotPoint]) -> None:
     axes.set_xlabel(across.label)
     _up(axes, up, [p.y for p in points])
     values = [end for p in points for end in (p.x, p.low, p.high) if end is not None]
@@ -289,7 +289,7 @@ def pareto(points: Sequence[tuple[float, float]], best: tuple[bool, bool]) -> li
 
 @with_style
 def draw_frontier(
-    series: Mapping[str, Sequence[Point]],
+    series: Mapping[str, Sequence[PlotPoint]],
     frontier: Sequence[tuple[float, float]],
     chosen: tuple[float, float] | None,
     units: tuple[str, str],
@@ -325,7 +325,7 @@ def draw_frontier(
     return drawn
 
 
-def _cost_axes(axes: Axes, points: Sequence[Point], words: tuple[str, str]) -> None:
+def _cost_axes(axes: Axes, points: Sequence[PlotPoint], words: tuple[str, str]) -> None:
     """Ticks of round numbers: costs on a logarithmic axis if they differ much."""
     axes.set(xlabel=words[0], ylabel=words[1])
     times = [end for p in points for end in (p.x, p.low, p.high) if end]
@@ -343,7 +343,7 @@ def _cost_axes(axes: Axes, points: Sequence[Point], words: tuple[str, str]) -> N
 def _cost_line(
     axes: Axes,
     name: str,
-    points: Sequence[Point],
+    points: Sequence[PlotPoint],
     look: Mapping[str, object],
     *,
     below: bool,

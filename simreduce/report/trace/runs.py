@@ -15,7 +15,7 @@ from simreduce.report.trace.events import US, Slice, Thread, document, split, th
 from simreduce.training import Bucket, StepPrediction, lanes as lanes_of
 from simreduce.training.executions import COLLECTIVE, COMPUTE
 from simreduce.training.executor import Ran
-from simreduce.training.replicas import Run
+from simreduce.training.replicas import ReplicasRun
 
 _PASSES = {False: "forward", True: "backward"}
 
@@ -56,17 +56,19 @@ def _slice(b: Bucket, names: Sequence[str]) -> Slice:
     return b.start, b.finish, text, args
 
 
-def replicas_trace_text(run: Run, names: Sequence[str], about: Mapping[str, Any]) -> Iterator[str]:
+def replicas_trace_text(
+    run: ReplicasRun, names: Sequence[str], about: Mapping[str, Any]
+) -> Iterator[str]:
     """Yield the pieces of the file. `names` are the workers'; `about` describes the whole run."""
     return document(dict(about), replicas_trace_events(run, names))
 
 
-def replicas_trace_events(run: Run, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def replicas_trace_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield what each worker does, and each update from when the first of its means was taken."""
     return thread_events(_replica_threads(run, names))
 
 
-def _replica_threads(run: Run, names: Sequence[str]) -> Iterator[Thread]:
+def _replica_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
     dropped = Counter((a.worker, a.step) for a in run.dropped)
     slices: list[list[Slice]] = [[] for _ in names]
     over = [0.0] * len(names)  # a step, and the wait for a token begins

@@ -119,7 +119,7 @@ def summarize(points: Iterable[Point]) -> Group | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class AccuracyCell:
     """One collective on one machine or on several, in one band of sizes."""
 
     collective: str
@@ -151,7 +151,7 @@ class Cell:
         )
 
 
-def cells(points: Sequence[Point]) -> list[Cell]:
+def cells(points: Sequence[Point]) -> list[AccuracyCell]:
     """The errors by collective, number of machines and band; bracketed networks last."""
     groups = _by(
         points, lambda p: (p.bracketed, list(SLACK).index(p.table.collective), p.nodes > 1)
@@ -161,7 +161,7 @@ def cells(points: Sequence[Point]) -> list[Cell]:
         for band in BANDS:
             group = summarize(p for p in mine if band.low <= p.nbytes < band.high)
             if group is not None:
-                found.append(Cell(list(SLACK)[place], several, bracketed, band, group))
+                found.append(AccuracyCell(list(SLACK)[place], several, bracketed, band, group))
     return found
 
 
@@ -175,7 +175,7 @@ class Coverage:
 
     inside: float
     unseen: float | None
-    cells: tuple[Cell, ...]
+    cells: tuple[AccuracyCell, ...]
 
     @property
     def kept(self) -> int:
@@ -183,7 +183,7 @@ class Coverage:
         return sum(ACCEPTED[0] <= (cell.group.inside or 0.0) <= ACCEPTED[1] for cell in self.cells)
 
     @property
-    def worst(self) -> Cell | None:
+    def worst(self) -> AccuracyCell | None:
         """The cell of the least part."""
         return min(self.cells, key=lambda cell: cell.group.inside or 0.0, default=None)
 
@@ -261,7 +261,7 @@ def unseen(points: Sequence[Point]) -> list[Unseen]:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MachineOrder:
     """Of `pairs` of machines, `right` are in the measured order.
 
     `regrets` are the parts by which the machine that is predicted fastest is slower than the
@@ -273,7 +273,7 @@ class Order:
     regrets: tuple[float, ...]
 
 
-def order_machines(points: Iterable[Point], least: int = MIB) -> Order:
+def order_machines(points: Iterable[Point], least: int = MIB) -> MachineOrder:
     """The order of machines with as many GPUs by times of more than `least` bytes."""
     shown = [(p, p.predicted) for p in points if p.predicted is not None and p.nbytes > least]
     groups = _by(shown, lambda each: (each[0].table.collective, each[0].nbytes, each[0].ranks))
@@ -289,7 +289,7 @@ def order_machines(points: Iterable[Point], least: int = MIB) -> Order:
         if apart:
             chosen, _ = min(mine, key=itemgetter(1))
             slower.append(chosen.seconds / min(p.seconds for p, _ in mine) - 1)
-    return Order(pairs, right, tuple(slower))
+    return MachineOrder(pairs, right, tuple(slower))
 
 
 def impossible(points: Iterable[Point]) -> list[Point]:

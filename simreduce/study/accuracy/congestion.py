@@ -15,7 +15,7 @@ import simpy
 
 from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, Fabric
-from simreduce.engine.background import Flows, Stream
+from simreduce.engine.background import Stream, TrafficFlows
 from simreduce.errors import InputError
 from simreduce.files.published.congestion import ALL_TO_ALL, INCAST_BYTES, CongestedCall
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
@@ -233,7 +233,7 @@ def _run(
     over = env.process(run(fabric, system, ranks, call.nbytes))
     if len(others) > 1:
         pairs = tuple((other, others[0]) for other in others[1:])
-        Stream("incast", pairs, INCAST_BYTES).send_on(Flows(fabric), over)
+        Stream("incast", pairs, INCAST_BYTES).send_on(TrafficFlows(fabric), over)
     env.run(until=over)
     return float(env.now)
 

@@ -15,7 +15,7 @@ from simreduce.files.published.dispatch import (
 )
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.experts import reached
-from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, Call
+from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall
 from simreduce.training.mesh.ways import EP, Mesh
 
 
@@ -54,5 +54,5 @@ def _predicted(call: PublishedDispatch) -> float:
     nbytes = call.tokens * ACTIVE * BYTES[call.direction]
     spread = () if straight else (EXPERTS, ACTIVE)
     return costs.of(
-        Call(EP, ALL_TO_ALL if straight else DISPATCH, nbytes, spread=spread), 0
+        MeshCall(EP, ALL_TO_ALL if straight else DISPATCH, nbytes, spread=spread), 0
     ).seconds

@@ -12,8 +12,8 @@ from simreduce.computing.arrays import AnyInts, Floats
 from simreduce.engine import Rerun
 from simreduce.engine.calibrate.fit import (
     INLIER,
-    Constant,
     Fit,
+    FreeConstant,
     find_slopes,
     fit_constants,
     weights,
@@ -23,7 +23,7 @@ from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
-from simreduce.study.tune.bench import Calls, sends_of
+from simreduce.study.tune.bench import BenchCalls, sends_of
 from simreduce.topology.routing.nvlink import is_nvlink
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ _ANY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FitCase:
     """A measured time and its plan.
 
     `link` is the slowest kind of link, and `group` what is left out of a fit as a whole.
@@ -72,7 +72,7 @@ class Case:
     plan: Plan
     nbytes: int
     seconds: float
-    calls: Calls
+    calls: BenchCalls
     link: str
     group: str
 
@@ -137,10 +137,10 @@ class Case:
         return tuple(name for name in nccl_names() if matters(name))
 
 
-class Predictor:
+class CasePredictor:
     """Predicts all cases, and simulates only those whose constants have changed."""
 
-    def __init__(self, cases: Sequence[Case], base: NcclConstants) -> None:
+    def __init__(self, cases: Sequence[FitCase], base: NcclConstants) -> None:
         self._cases, self._base = cases, base
         self._names = [case.names for case in cases]
         self._reruns = [case.rerun for case in cases]
@@ -167,14 +167,14 @@ class Predictor:
 
 
 def fit_nccl(
-    cases: Sequence[Case], base: NcclConstants, inlier: float = INLIER
+    cases: Sequence[FitCase], base: NcclConstants, inlier: float = INLIER
 ) -> tuple[NcclConstants, Fit]:
     """The constants for which predictions come nearest to the cases, and the fit.
 
     The prior of each constant is its value in `base`, more or less sure (`_UNCERTAIN`): what the
     cases do not determine stays as it is. A residual counts less beyond `inlier`.
     """
-    predict = Predictor(cases, base)
+    predict = CasePredictor(cases, base)
     start = nccl_names(base)
     names = [name for name in predict.names if start[name] > 0 and name not in _untold(cases)]
     constants = [_constant(name, start[name]) for name in names]
@@ -182,7 +182,7 @@ def fit_nccl(
     return with_values(base, fit.values), fit
 
 
-def _untold(cases: Sequence[Case]) -> tuple[str, ...]:
+def _untold(cases: Sequence[FitCase]) -> tuple[str, ...]:
     """Constants that cases of several sites cannot tell from others, which differ between hosts:
     what a process takes for each GPU, if all have equally many.
     """
@@ -190,12 +190,12 @@ def _untold(cases: Sequence[Case]) -> tuple[str, ...]:
     return ("nccl.launch_each",) if len(sites) > 1 and len(counts) < 2 else ()
 
 
-def _constant(name: str, start: float) -> Constant:
+def _constant(name: str, start: float) -> FreeConstant:
     kind = name.split(".")[1].partition("_")[0]
     uncertain = _UNCERTAIN["channel_rate" if kind == "channel" else kind]
     high = 1.0 if kind == "efficiency" else start * _FARTHEST
     pull = INLIER * _NOISE / uncertain * np.log(10) / INLIER
-    return Constant(name, start, start / _FARTHEST, max(high, start * 1.01), True, float(pull))
+    return FreeConstant(name, start, start / _FARTHEST, max(high, start * 1.01), True, float(pull))
 
 
 def sample(values: Sequence[T], most: int) -> list[T]:
@@ -204,7 +204,7 @@ def sample(values: Sequence[T], most: int) -> list[T]:
     return [values[i] for i in sorted(set(steps.round().astype(int).tolist()))]
 
 
-def fit_machine(cases: Sequence[Case]) -> tuple[NcclConstants, Fit]:
+def fit_machine(cases: Sequence[FitCase]) -> tuple[NcclConstants, Fit]:
     """Return a machine's constants and the fit, with its generation's constants as the prior."""
     base = cases[0].setup.constants.nccl
     off = np.log([case.predict(base) / case.seconds for case in cases])
@@ -213,7 +213,7 @@ def fit_machine(cases: Sequence[Case]) -> tuple[NcclConstants, Fit]:
     return fit_nccl(cases, base, _ANY if len(cases) < _FEW else INLIER)
 
 
-def _count_gpus(cases: Sequence[Case]) -> dict[str, tuple[int, ...]]:
+def _count_gpus(cases: Sequence[FitCase]) -> dict[str, tuple[int, ...]]:
     """The collectives of the cases, and on how many GPUs."""
     found: dict[str, tuple[int, ...]] = {}
     for case in cases:
@@ -223,11 +223,11 @@ def _count_gpus(cases: Sequence[Case]) -> dict[str, tuple[int, ...]]:
 
 
 def left_out_residuals(
-    cases: Sequence[Case],
+    cases: Sequence[FitCase],
     base: NcclConstants,
     fitted: NcclConstants,
     names: Sequence[str],
-    held: Sequence[Case] = (),
+    held: Sequence[FitCase] = (),
 ) -> Floats:
     """log(predicted / measured) of each case by constants that were fitted without its group.
 
@@ -235,7 +235,7 @@ def left_out_residuals(
     Those of `held`, which took no part in it, come last.
     """
     count, cases = len(cases), [*cases, *held]
-    predict = Predictor(cases, fitted)
+    predict = CasePredictor(cases, fitted)
     start, at = nccl_names(base), nccl_names(fitted)
     free = [name for name in names if at[name] > 0]
     logs = np.log([at[name] for name in free])

@@ -18,10 +18,10 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
-from simreduce.planners.nccl import Settings
-from simreduce.study.accuracy.fit import Case, fit_machine, sample
+from simreduce.planners.nccl import NcclSettings
+from simreduce.study.accuracy.fit import FitCase, fit_machine, sample
 from simreduce.study.accuracy.predict import part_of, strategy_for, workload_of
-from simreduce.study.tune.bench import Calls
+from simreduce.study.tune.bench import BenchCalls
 from simreduce.topology import Topology
 
 _MOST_ROWS = 24
@@ -38,7 +38,7 @@ class FittedLogs:
 
     calibration: Calibration
     fit: Fit
-    cases: tuple[Case, ...]
+    cases: tuple[FitCase, ...]
     before: tuple[float, ...]
     after: tuple[float, ...]
     kept: str
@@ -58,7 +58,11 @@ class FittedLogs:
 
 
 def fit_logs(
-    logs: Sequence[NcclTestsLog], machine: Topology, settings: Settings, collective: str, path: Path
+    logs: Sequence[NcclTestsLog],
+    machine: Topology,
+    settings: NcclSettings,
+    collective: str,
+    path: Path,
 ) -> FittedLogs:
     """The constants of a machine, to keep at `path`.
 
@@ -67,7 +71,7 @@ def fit_logs(
     InputError with every log that does not fit the machine.
     """
     faults = Faults()
-    cases: list[Case] = []
+    cases: list[FitCase] = []
     for log in logs:
         cases += faults.attempt(log.name, _cases, log, machine, settings, collective) or []
     faults.raise_any()
@@ -95,7 +99,9 @@ def fit_logs(
     )
 
 
-def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective: str) -> list[Case]:
+def _cases(
+    log: NcclTestsLog, machine: Topology, settings: NcclSettings, collective: str
+) -> list[FitCase]:
     collective = log.collective or collective
     if not collective:
         programs = ", ".join(f"{each}_perf" for each in COLLECTIVES)
@@ -114,7 +120,7 @@ def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective:
     setup = Setup(machine, "tensorflow", part=part_of(machine, ranks // hosts), nccl=settings)
     shape = setup.layout
     each = log.gpus_of_a_thread or 1
-    calls = Calls.by_threads(
+    calls = BenchCalls.by_threads(
         shape.n // hosts // each, shape, log.iterations or ITERATIONS, settings.release
     )
     found = []
@@ -122,7 +128,9 @@ def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective:
         workload = workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)
         if workload.elements:
             plan = setup.compile(strategy_for(collective), workload)
-            found.append(Case(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name))
+            found.append(
+                FitCase(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name)
+            )
     if not found:
         raise InputError("has no row with an element for each rank")
     return found

@@ -22,7 +22,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.study.accuracy.assess import median_and_p90
-from simreduce.study.accuracy.fit import Case, fit_machine, left_out_residuals, sample
+from simreduce.study.accuracy.fit import FitCase, fit_machine, left_out_residuals, sample
 from simreduce.study.accuracy.predict import (
     Point,
     calls_of,
@@ -47,7 +47,7 @@ _LEAST = 6
 """Sizes of a table that is calibrated: three are fitted, the others compared."""
 
 
-def cases_of(table: PublishedTable) -> Iterator[Case]:
+def cases_of(table: PublishedTable) -> Iterator[FitCase]:
     """Some sizes of a table, first and last included."""
     setup = setup_for(table, NOMINAL).but(calibration=NOMINAL)
     return make_cases(table, setup, sample(table.times, _SIZES), _MOST_OPS)
@@ -55,7 +55,7 @@ def cases_of(table: PublishedTable) -> Iterator[Case]:
 
 def make_cases(
     table: PublishedTable, setup: Setup, times: Sequence[tuple[int, float]], most_ops: int
-) -> Iterator[Case]:
+) -> Iterator[FitCase]:
     """Cases of some times of a table, without those that have no plan of so few ops."""
     shape, group = setup.layout, site_of(table)
     calls, link = calls_of(table, setup), setup.slowest_link
@@ -66,7 +66,7 @@ def make_cases(
         except InputError:  # no plan, too many ops, or less than an element for each rank
             continue
         if len(plan) <= most_ops:
-            yield Case(setup, plan, nbytes, seconds, calls, link, group)
+            yield FitCase(setup, plan, nbytes, seconds, calls, link, group)
 
 
 def chosen_tables() -> dict[str, list[PublishedTable]]:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from simreduce import dtypes
-from simreduce.engine.calibrate.fit import Constant, fit_constants
+from simreduce.engine.calibrate.fit import FreeConstant, fit_constants
 from simreduce.engine.calibration import NVLS, KernelConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.files.published.kernels import KERNEL_SETS, PublishedKernel, published_kernels
@@ -135,7 +135,7 @@ def fit_kernels(generation: str) -> KernelConstants:
     pull = _NOISE * log(10) / _UNCERTAIN
     start = {key: getattr(before, key) for key in _FITTED}
     start |= {key: before.efficiency[key] for key in _RATES}
-    constants = [Constant(key, at, at / 4, at * 4, pull=pull) for key, at in start.items()]
+    constants = [FreeConstant(key, at, at / 4, at * 4, pull=pull) for key, at in start.items()]
 
     def predict(values: Mapping[str, float]) -> Sequence[float]:
         return [_predict(_with(call, before, values), call) for call in calls]

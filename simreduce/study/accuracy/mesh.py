@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.engine.calibrate.fit import Constant, Fit, fit_constants
+from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
 from simreduce.files.published.steps import MODELS, SOURCES, PublishedStep, published_steps
 from simreduce.study.accuracy.assess import median_and_p90
@@ -92,7 +92,7 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
 
 
 @dataclass
-class Predictor:
+class MeshPredictor:
     """Predicts published steps; what they move is simulated once."""
 
     _costs: dict[tuple[str, int, Mesh], Costs] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def gpu_for(step: PublishedStep) -> Gpu:
 
 def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:
     """Every step, as it is predicted."""
-    predictor = Predictor()
+    predictor = MeshPredictor()
     for step in steps:
         yield StepPoint(step, predictor.seconds(step, gpu_for(step)))
 
@@ -321,7 +321,7 @@ def fit_gpu(steps: Sequence[PublishedStep], start: Gpu, name: str, predict: Pred
         return [predict(step, gpu) for step in steps]
 
     constants = [
-        Constant(key, getattr(start, key), getattr(start, key) / 20, 1.0, hard=True)
+        FreeConstant(key, getattr(start, key), getattr(start, key) / 20, 1.0, hard=True)
         for key in CONSTANTS[name]
     ]
     return fit_constants(constants, seconds, [step.seconds for step in steps])
@@ -379,7 +379,7 @@ def write_fits(fits: Iterable[tuple[str, str, Fit]]) -> str:
 
 def _fit_shipped() -> None:
     """Write the constants of each GPU, and those without each family of models."""
-    predictor = Predictor()
+    predictor = MeshPredictor()
     fits = ((n, family, fit) for n in CONSTANTS for family, fit in fit_all(n, predictor.seconds))
     folder = Path(__file__).parents[2] / "files" / "published"
     (folder / _FITTED).write_text(write_fits(fits), "utf-8")

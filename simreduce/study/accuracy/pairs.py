@@ -14,8 +14,8 @@ from itertools import combinations
 
 from simreduce.engine.calibrate.sure import (
     SIZES,
-    Call,
     Errors,
+    NcclCall,
     band_of,
     difference_error,
     published_errors,
@@ -37,8 +37,8 @@ class Pair:
 
     table: PublishedTable
     errors: Errors
-    one: Call
-    other: Call
+    one: NcclCall
+    other: NcclCall
     off: float
 
     @property
@@ -63,7 +63,7 @@ def pairs(tables: Iterable[PublishedTable]) -> Iterator[Pair]:
     for row in published_errors():
         rows[row.table].append(row)
     for table in tables:
-        setup, points = setup_for(table), list[tuple[Errors, Call, float]]()
+        setup, points = setup_for(table), list[tuple[Errors, NcclCall, float]]()
         for row in rows[table.name]:
             times = [each for each in table.times if SIZES[band_of(each[0])] == row.size]
             for (nbytes, seconds), error in zip(times, row.errors, strict=True):

@@ -18,11 +18,11 @@ from simreduce.files.formats import Faults
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.nccl import Settings, read_settings
+from simreduce.planners.nccl import NcclSettings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import CURRENT, OLDEST
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.tune.bench import DIVIDED, Calls, busbw_factor, tensor
+from simreduce.study.tune.bench import DIVIDED, BenchCalls, busbw_factor, tensor
 from simreduce.study.tune.folding import folded
 from simreduce.topology import Topology, load_topology, machine_of
 from simreduce.workload import Workload
@@ -107,13 +107,13 @@ def setup_for(table: PublishedTable, calibration: Calibration | None = None) -> 
     return Setup(machine, "tensorflow", calibration or NOMINAL, part=shape, nccl=_settings(table))
 
 
-def calls_of(table: PublishedTable, setup: Setup) -> Calls:
+def calls_of(table: PublishedTable, setup: Setup) -> BenchCalls:
     """How the calls of a table were issued."""
     threads = 1 if table.launcher == "process" else None
-    return Calls.by_threads(threads, setup.layout, table.iterations_timed, setup.nccl.release)
+    return BenchCalls.by_threads(threads, setup.layout, table.iterations_timed, setup.nccl.release)
 
 
-def _settings(table: PublishedTable) -> Settings:
+def _settings(table: PublishedTable) -> NcclSettings:
     faults = Faults(table.name)
     given = dict(read_assignments([("settings", line) for line in table.settings], faults))
     if table.version:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from simreduce import units
 from simreduce.errors import InputError
 from simreduce.study.capacity.choose import (
-    Candidate,
+    CapacityCandidate,
     Configuration,
     CopiesOffer,
     Offer,
@@ -30,14 +30,14 @@ from simreduce.study.capacity.flips import (
     formula_flip,
     price_flips,
 )
-from simreduce.study.capacity.options import Option, classes_of, pieces
+from simreduce.study.capacity.options import CapacityOption, classes_of, pieces
 from simreduce.study.capacity.prices import ENERGY, period_of
-from simreduce.study.capacity.question import Question
+from simreduce.study.capacity.question import CapacityQuestion
 from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
 from simreduce.study.capacity.words import plain, product
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
 from simreduce.study.sweep.columns import MESH
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.mesh.simulate import WAITS
 from simreduce.training.step import NOT_COUNTED, Activations
 
@@ -47,7 +47,7 @@ Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimePart:
     """A share of the time of the run: `compute`, `exposed communication` and so on."""
 
     name: str
@@ -74,7 +74,7 @@ class AtRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked(Generic[P]):
+class RankedOptions(Generic[P]):
     """The options of a question at their prices: offers in the file's order, and the `chosen` one.
 
     `ranked` are the offers that meet the target, best first, and `chosen` is the best. `refused`
@@ -82,7 +82,7 @@ class Ranked(Generic[P]):
     stopped.
     """
 
-    question: Question
+    question: CapacityQuestion
     offers: tuple[P, ...]
     ranked: tuple[P, ...]
     refused: tuple[tuple[str, str], ...]
@@ -138,7 +138,7 @@ class Ranked(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Ranked[Offer]):
+class CapacityAnswer(RankedOptions[Offer]):
     """The answer for a training step.
 
     `frontier` holds offers that none beats in both cost and time. `at_rates` has the choice at
@@ -165,7 +165,7 @@ class Answer(Ranked[Offer]):
         return near_miss(self.offers, self.chosen, self.question.target.minimise)
 
 
-def cell_of(option: Option, folder: str) -> Cell:
+def cell_of(option: CapacityOption, folder: str) -> Cell:
     """The cell that asks for an option's step, or for the copies of jobs that it holds."""
     document: dict[str, Any] = {"scenario": dict(option.scenario)}
     if option.slowdown is not None:
@@ -175,7 +175,7 @@ def cell_of(option: Option, folder: str) -> Cell:
     return make_cell(STEP, document, folder)
 
 
-def plan_of(question: Question) -> list[Planned]:
+def plan_of(question: CapacityQuestion) -> list[Planned]:
     """Every option as a place of a sweep, by the parts of its key."""
     return [
         Planned(
@@ -187,7 +187,9 @@ def plan_of(question: Question) -> list[Planned]:
     ]
 
 
-def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) -> Answer:
+def answer(
+    question: CapacityQuestion, evaluate: Evaluate, *, sensitivity: bool = True
+) -> CapacityAnswer:
     """Evaluate every option and choose.
 
     `sensitivity` also looks for the values at which the choice changes, which takes further
@@ -195,7 +197,7 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
     """
     able = [option for option in question.options if not option.refused]
     rows = evaluate([cell_of(option, question.folder) for option in able])
-    candidates: list[Candidate] = []
+    candidates: list[CapacityCandidate] = []
     refused = [(o.label, o.refused) for o in question.options if o.refused]
     by_key = {}
     waiting = tuple(o.label for o, row in zip(able, rows, strict=True) if row is None)
@@ -226,14 +228,14 @@ def answer(question: Question, evaluate: Evaluate, *, sensitivity: bool = True) 
         differ = ("nodes", "batch") if question.global_batch else ("nodes",)
         far = within_target(candidates, target.efficiency, differ)
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
-    return Answer(
+    return CapacityAnswer(
         question, tuple(offers), tuple(ranked), tuple(refused), waiting,
         notes_on(question, offers), tuple(frontier(offers)), tuple(far), tuple(flips), tuple(at),
         sensitivity, tuple(lost),
     )  # fmt: skip
 
 
-def _at_rates(question: Question, option: Option, chosen: Offer) -> list[AtRate]:
+def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer) -> list[AtRate]:
     """The choice at other rates of computing, slowest first; none if its rate is not assumed."""
     step = option.scenario["step"]
     if "rate" not in step:
@@ -248,14 +250,16 @@ def _at_rates(question: Question, option: Option, chosen: Offer) -> list[AtRate]
     return sorted(found, key=lambda each: each.factor)
 
 
-def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
+def candidate_of(
+    question: CapacityQuestion, option: CapacityOption, row: Figures
+) -> CapacityCandidate:
     """The candidate of an option whose step was simulated."""
     step, compute = row.seconds or 0.0, row.compute or 0.0
     slow = 1.0
     if question.stragglers is not None:
         slow = question.stragglers.factor(option.nodes, option.devices)
     samples = round(step * (row.samples_per_second or 0.0))
-    return Candidate(
+    return CapacityCandidate(
         key=option.key,
         nodes=option.nodes,
         devices=row.ranks or option.devices,
@@ -272,19 +276,21 @@ def candidate_of(question: Question, option: Option, row: Figures) -> Candidate:
     )
 
 
-def quantities_of(question: Question, option: Option) -> dict[str, float]:
+def quantities_of(question: CapacityQuestion, option: CapacityOption) -> dict[str, float]:
     """How much of each price an option pays for. InputError if it cannot be built."""
     counted = any(name.startswith("networks.") for name in question.prices.items)
     return question.prices.quantities(pieces(option, question.folder, counted=counted))
 
 
-def fit_of(option: Option, row: Figures) -> Fit:
+def fit_of(option: CapacityOption, row: Figures) -> MemoryFit:
     """What a GPU holds in an option's step, and its memory."""
     found = Activations(row.activations or 0, row.activations_source or NOT_COUNTED)
-    return Fit(row.memory or 0, option.memory, found)
+    return MemoryFit(row.memory or 0, option.memory, found)
 
 
-def _candidate(question: Question, option: Option, row: Figures | None) -> Candidate | str | None:
+def _candidate(
+    question: CapacityQuestion, option: CapacityOption, row: Figures | None
+) -> CapacityCandidate | str | None:
     """The candidate, or why the option is none; None if that is not known."""
     if row is None:
         return None
@@ -301,7 +307,7 @@ def _candidate(question: Question, option: Option, row: Figures | None) -> Candi
         return "; ".join(error.problems)
 
 
-def parts(chosen: Candidate) -> list[Part]:
+def parts(chosen: CapacityCandidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
     rest = chosen.simulated - chosen.compute - chosen.exposed
     row = chosen.row
@@ -322,14 +328,18 @@ def parts(chosen: Candidate) -> list[Part]:
         "stragglers": chosen.step - chosen.simulated,
     }
     found = [
-        Part(name, each / chosen.step * chosen.goodput) for name, each in seconds.items() if each
+        TimePart(name, each / chosen.step * chosen.goodput)
+        for name, each in seconds.items()
+        if each
     ]
     if chosen.goodput < 1.0:
-        found.append(Part("failures and checkpoints", 1.0 - chosen.goodput))
+        found.append(TimePart("failures and checkpoints", 1.0 - chosen.goodput))
     return sorted(found, key=lambda part: -part.share)
 
 
-def _failure_flips(question: Question, candidates: Sequence[Candidate]) -> list[Assumption]:
+def _failure_flips(
+    question: CapacityQuestion, candidates: Sequence[CapacityCandidate]
+) -> list[Assumption]:
     failures = question.failures
     if failures is None:
         return []
@@ -350,11 +360,11 @@ def _failure_flips(question: Question, candidates: Sequence[Candidate]) -> list[
 
 
 def _rate_flips(
-    question: Question,
-    candidates: Sequence[Candidate],
-    by_key: Mapping[Configuration, Option],
+    question: CapacityQuestion,
+    candidates: Sequence[CapacityCandidate],
+    by_key: Mapping[Configuration, CapacityOption],
     evaluate: Evaluate,
-    chosen: Candidate,
+    chosen: CapacityCandidate,
 ) -> list[Assumption]:
     """The flips of rates: of computing, networks and the link that binds the choice.
 
@@ -379,15 +389,15 @@ def _rate_flips(
 
 
 def _simulate(
-    question: Question, evaluate: Evaluate, options: Sequence[Option]
-) -> list[Candidate | str | None]:
+    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[CapacityOption]
+) -> list[CapacityCandidate | str | None]:
     """The candidates of options."""
     rows = evaluate([cell_of(option, question.folder) for option in options])
     return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
 
 
 def notes_on(
-    question: Question, offers: Sequence[Offer] | Sequence[CopiesOffer]
+    question: CapacityQuestion, offers: Sequence[Offer] | Sequence[CopiesOffer]
 ) -> tuple[str, ...]:
     """Return notes on the prices for the reader."""
     prices = question.prices
@@ -410,4 +420,13 @@ def notes_on(
     return (*notes, *filter(None, dict.fromkeys(each.candidate.row.nominal for each in offers)))
 
 
-__all__ = ["Answer", "Part", "answer", "candidate_of", "cell_of", "fit_of", "parts", "plan_of"]
+__all__ = [
+    "CapacityAnswer",
+    "TimePart",
+    "answer",
+    "candidate_of",
+    "cell_of",
+    "fit_of",
+    "parts",
+    "plan_of",
+]

@@ -43,7 +43,7 @@ class Configuration(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CapacityTarget:
     """Limits that a configuration must meet; None where there is no limit.
 
     The run has `samples` samples, and its cost and time count; None where nobody names a run.
@@ -92,7 +92,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CapacityCandidate:
     """A configuration that was evaluated.
 
     `step` is the seconds of a step with its stragglers; `compute`, `exposed` and the rest are its
@@ -130,7 +130,7 @@ class Candidate:
         """Seconds of a run of so many samples; infinite where there is no progress."""
         return samples / self.rate if self.rate else math.inf
 
-    def slower(self, factor: float) -> Candidate:
+    def slower(self, factor: float) -> CapacityCandidate:
         """The candidate with steps that take `factor` times as long as predicted."""
         extra = (factor - 1.0) * self.step
         return replace(self, step=self.step + extra, exposed=self.exposed + extra)
@@ -144,7 +144,7 @@ class Offer:
     It `misses` targets; of the one that it is farthest from, it is off by a part `short`.
     """
 
-    candidate: Candidate
+    candidate: CapacityCandidate
     hourly: float
     time: float
     cost: float
@@ -159,7 +159,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class JobsCluster:
     """A configuration on which copies of jobs were tried. `quantities` counts the price list's
     items, `row` has how many copies fit.
     """
@@ -182,7 +182,7 @@ class CopiesOffer:
     `misses` targets.
     """
 
-    candidate: Cluster
+    candidate: JobsCluster
     hourly: float
     per_copy: float
     misses: tuple[str, ...]
@@ -193,7 +193,7 @@ class CopiesOffer:
         return not self.misses
 
 
-def offer_copies(cluster: Cluster, prices: PriceList, target: Target) -> CopiesOffer:
+def offer_copies(cluster: JobsCluster, prices: PriceList, target: CapacityTarget) -> CopiesOffer:
     """A cluster at these prices, with the names of the targets that it misses."""
     hourly = prices.per_hour(cluster.quantities)
     per_copy = hourly / cluster.copies if cluster.copies else math.inf
@@ -218,7 +218,7 @@ def rank_copies(offers: Sequence[CopiesOffer], minimise: str) -> list[CopiesOffe
     return sorted((each for each in offers if each.meets), key=order)
 
 
-def offer(candidate: Candidate, prices: PriceList, target: Target) -> Offer:
+def offer(candidate: CapacityCandidate, prices: PriceList, target: CapacityTarget) -> Offer:
     """A candidate at these prices, with the names of the targets that it misses."""
     hourly = prices.per_hour(candidate.quantities)
     time = candidate.time(target.run)
@@ -291,14 +291,16 @@ def rank_offers(offers: Sequence[Offer], minimise: str) -> list[Offer]:
     return sorted((each for each in offers if each.meets), key=order)
 
 
-def choose(candidates: Sequence[Candidate], prices: PriceList, target: Target) -> Offer | None:
+def choose(
+    candidates: Sequence[CapacityCandidate], prices: PriceList, target: CapacityTarget
+) -> Offer | None:
     """The best offer that meets the target; None if none does."""
     ranked = rank_offers([offer(c, prices, target) for c in candidates], target.minimise)
     return ranked[0] if ranked else None
 
 
 def choice(
-    candidates: Sequence[Candidate], prices: PriceList, target: Target
+    candidates: Sequence[CapacityCandidate], prices: PriceList, target: CapacityTarget
 ) -> Configuration | None:
     """The configuration of the best offer that meets the target; None if none does."""
     found = choose(candidates, prices, target)
@@ -326,19 +328,19 @@ class WithinTarget:
     """
 
     series: Configuration
-    last: Candidate | None
-    first_below: Candidate | None
+    last: CapacityCandidate | None
+    first_below: CapacityCandidate | None
 
 
 def within_target(
-    candidates: Sequence[Candidate], efficiency: float, differ: Collection[str] = ("nodes",)
+    candidates: Sequence[CapacityCandidate], efficiency: float, differ: Collection[str] = ("nodes",)
 ) -> list[WithinTarget]:
     """For each series, the largest number of nodes up to which all have at least that efficiency.
 
     Members of a series `differ` in parts of their keys. One node has no network and belongs to the
     series of every network.
     """
-    series: dict[Configuration, list[Candidate]] = {}
+    series: dict[Configuration, list[CapacityCandidate]] = {}
     for each in candidates:
         series.setdefault(each.key.without(differ), []).append(each)
     joined = {key.without(["network"]) for key in series if key.network}

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simreduce.study.capacity.choose import Candidate, Offer, offer
-from simreduce.study.capacity.options import Option
-from simreduce.study.capacity.question import Question
+from simreduce.study.capacity.choose import CapacityCandidate, Offer, offer
+from simreduce.study.capacity.options import CapacityOption
+from simreduce.study.capacity.question import CapacityQuestion
 from simreduce.study.scenario import beside
 from simreduce.topology import load_topology
 from simreduce.topology.failing import distinct, members
@@ -21,7 +21,7 @@ from simreduce.topology.failing import distinct, members
 MOST = 4
 """Kinds of parts of a class that are simulated."""
 
-Simulate = Callable[[Sequence[Option]], Sequence[Candidate | str | None]]
+Simulate = Callable[[Sequence[CapacityOption]], Sequence[CapacityCandidate | str | None]]
 """The candidates of options; why a step cannot be simulated; None for what was stopped."""
 
 
@@ -48,7 +48,10 @@ class Failure:
 
 
 def failures(
-    question: Question, option: Option, chosen: Candidate, simulate: Simulate
+    question: CapacityQuestion,
+    option: CapacityOption,
+    chosen: CapacityCandidate,
+    simulate: Simulate,
 ) -> list[Failure]:
     """For each class that the question names, the worst failure. What was stopped is left out."""
     text = beside(Path(question.folder, "-"), str(option.scenario["topology"]))
@@ -72,7 +75,10 @@ def failures(
 
 
 def _failure(
-    question: Question, bare: Failure, chosen: Candidate, found: Candidate | str
+    question: CapacityQuestion,
+    bare: Failure,
+    chosen: CapacityCandidate,
+    found: CapacityCandidate | str,
 ) -> Failure:
     """What a part leaves."""
     if isinstance(found, str):

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from simreduce.study.capacity.choose import (
-    Candidate,
+    CapacityCandidate,
+    CapacityTarget,
     Configuration,
     Offer,
-    Target,
     choice,
     choose,
     offer,
@@ -105,7 +105,7 @@ Asking = Generator[Request, Reply, T]
 """Finds something and yields what it must know first."""
 
 
-class Search:
+class FlipSearch:
     """A walk over factors of `value`, up (`sign` 1) or down (-1), to the nearest flip.
 
     Bisection then narrows the flip to a relative width of `tolerance`. A choice that changes and
@@ -168,7 +168,7 @@ def search(value: float, answer: Answer, factors: Sequence[float], tolerance: fl
         yield from ()
         return answer(at)
 
-    down, up = (Search(value, sign, factors, tolerance) for sign in (-1, 1))
+    down, up = (FlipSearch(value, sign, factors, tolerance) for sign in (-1, 1))
     for each in (down, up):
         for _ in each.walk(now, at_once):
             pass
@@ -176,7 +176,7 @@ def search(value: float, answer: Answer, factors: Sequence[float], tolerance: fl
 
 
 def price_flips(
-    candidates: Sequence[Candidate], prices: PriceList, target: Target
+    candidates: Sequence[CapacityCandidate], prices: PriceList, target: CapacityTarget
 ) -> list[Assumption]:
     """Every price that a candidate pays, with the exact values at which the answer changes."""
     used = [name for name in prices.items if any(name in c.quantities for c in candidates)]
@@ -184,14 +184,14 @@ def price_flips(
 
 
 def _price_flip(
-    name: str, candidates: Sequence[Candidate], prices: PriceList, target: Target
+    name: str, candidates: Sequence[CapacityCandidate], prices: PriceList, target: CapacityTarget
 ) -> Assumption:
     item, free = prices.items[name], prices.but(name, 0.0)
 
     def answer(value: float) -> Configuration | None:
         return choice(candidates, prices.but(name, value), target)
 
-    def lines(each: Candidate) -> tuple[Line, Line]:
+    def lines(each: CapacityCandidate) -> tuple[Line, Line]:
         """Money of the run and money per hour: base and slope over the price."""
         base, slope = free.per_hour(each.quantities), each.quantities.get(name, 0.0) * item.hourly
         hours = each.time(target.run) / HOUR
@@ -222,7 +222,10 @@ def _meets(line: Line, other: tuple[float | None, float]) -> list[float]:
 
 
 def error_flips(
-    candidates: Sequence[Candidate], prices: PriceList, target: Target, chosen: Offer
+    candidates: Sequence[CapacityCandidate],
+    prices: PriceList,
+    target: CapacityTarget,
+    chosen: Offer,
 ) -> list[Assumption]:
     """Errors of the predicted step: of the chosen candidate alone, and common to all.
 
@@ -256,7 +259,7 @@ def error_flips(
     return found
 
 
-def _limits(each: Offer, target: Target) -> list[float]:
+def _limits(each: Offer, target: CapacityTarget) -> list[float]:
     """Factors of the step at which a candidate meets a target exactly."""
     c = each.candidate
     pairs = (

@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simreduce.files.formats import Faults, Field, Format, Values, choice, inside
+from simreduce.files.formats import Faults, Field, FieldValues, Format, choice, inside
 from simreduce.study.capacity.quantities import PERIOD, SOME_PERIOD
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas.compute import ComputeTime
@@ -60,7 +60,7 @@ FAILURES = Format(
 )
 
 
-def _has_mean(values: Values, faults: Faults, path: str) -> None:
+def _has_mean(values: FieldValues, faults: Faults, path: str) -> None:
     times: Distribution | None = values["compute"]
     if times is not None and not 0.0 < times.expected < math.inf:
         faults.add(inside(path, "compute"), "must have a mean above 0 s that is finite")

@@ -14,9 +14,9 @@ from simreduce.files.formats import (
     LINE,
     Faults,
     Field,
+    FieldValues,
     Format,
     OneOrMore,
-    Values,
     choice,
     whole,
 )
@@ -31,7 +31,7 @@ from simreduce.topology import Topology, load_topology
 from simreduce.topology.classes import networks
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import StepQuestion, parse_step
-from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.memory import MemoryFit, device_memory, least_memory
 from simreduce.training.mesh.question import AUTO, parse_mesh
 from simreduce.training.mesh.ways import Mesh, fill, read_mesh
 from simreduce.training.question import MOST_SAMPLES
@@ -56,7 +56,7 @@ def check_step(step: object, faults: Faults, path: str) -> None:
             faults.add(f"{path}.{key}", f"write it in options, as {_OF_OPTIONS[key]}")
 
 
-def _one_of_them(values: Values, faults: Faults, path: str) -> None:
+def _one_of_them(values: FieldValues, faults: Faults, path: str) -> None:
     check_step(values["step"], faults, f"{path}.step")
 
 
@@ -85,7 +85,7 @@ OPTION = Format(
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CapacityOption:
     """A configuration: what it is called, the scenario that asks for its step, and its pieces.
 
     `memory` is that of a GPU in bytes, 0 if unknown. `refused` says why it is none, "" if it is
@@ -111,7 +111,7 @@ class Option:
 
 def expand(
     group: int,
-    table: Values,
+    table: FieldValues,
     common: Mapping[str, Any],
     step: object,
     global_batch: int | None,
@@ -119,7 +119,7 @@ def expand(
     decoder: Sequences | None,
     folder: str,
     faults: Faults,
-) -> Iterator[Option]:
+) -> Iterator[CapacityOption]:
     """The options of one table. Its faults are noted, once for each machine."""
     at = f"options[{group}]"
     own = {} if table["step"] is None else table["step"]
@@ -188,9 +188,9 @@ def expand(
 
 
 def expand_jobs(
-    group: int, table: Values, document: Mapping[str, Any], slowdown: float, folder: str,
+    group: int, table: FieldValues, document: Mapping[str, Any], slowdown: float, folder: str,
     faults: Faults,
-) -> Iterator[Option]:  # fmt: skip
+) -> Iterator[CapacityOption]:  # fmt: skip
     """The options of one table for copies of the jobs of a document."""
     at = f"options[{group}]"
     if any(key in table.faulty for key in table):
@@ -204,10 +204,10 @@ def expand_jobs(
         for nodes, network, text in _clusters(table, machine, near):
             key = Configuration(table["name"], machine, str(nodes), network, "", "", "")
             asked, devices = elsewhere(document, text), nodes * len(box.devices)
-            yield Option(group, key, nodes, devices, asked, slowdown=slowdown)
+            yield CapacityOption(group, key, nodes, devices, asked, slowdown=slowdown)
 
 
-def _check_networks(at: str, table: Values, faults: Faults) -> None:
+def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
     """Note networks and classes of links that do not exist."""
     for i, text in enumerate(table["network"]):
         _FABRIC.take(text.partition(",")[0].strip(), faults, f"{at}.network[{i}]")
@@ -215,7 +215,7 @@ def _check_networks(at: str, table: Values, faults: Faults) -> None:
         choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
 
 
-def _box(at: str, table: Values, machine: str, near: str, faults: Faults) -> Topology | None:
+def _box(at: str, table: FieldValues, machine: str, near: str, faults: Faults) -> Topology | None:
     """One machine, whose file is `near`; None with a fault. A fault too if several must be one."""
     box = faults.attempt(f"{at}.machine", _load, near)
     if box is not None and max(table["nodes"]) > 1 and not is_single(near):
@@ -224,7 +224,7 @@ def _box(at: str, table: Values, machine: str, near: str, faults: Faults) -> Top
     return box
 
 
-def _clusters(table: Values, machine: str, near: str) -> Iterator[tuple[int, str, str]]:
+def _clusters(table: FieldValues, machine: str, near: str) -> Iterator[tuple[int, str, str]]:
     """How many machines there are, the network that joins them ("" for one) and the text of all."""
     first = table["network"][0], table["nic"][0]
     for nodes, network, nic in itertools.product(table["nodes"], table["network"], table["nic"]):
@@ -252,8 +252,8 @@ def _read_step(
 
 
 def _fitting(
-    option: Option, question: StepQuestion | None, model: Model | None, local: int
-) -> Option:
+    option: CapacityOption, question: StepQuestion | None, model: Model | None, local: int
+) -> CapacityOption:
     """The option, refused if its GPUs surely cannot hold what a step needs."""
     if question is None or question.mode or model is None:
         return option
@@ -265,20 +265,20 @@ def _fitting(
     samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
     activations = question.activations.rescale(question.job.batch, samples)
     needs = least_memory(method, model, sharding, ranks, activations)
-    fit = Fit(needs.peak, option.memory, activations)
+    fit = MemoryFit(needs.peak, option.memory, activations)
     return replace(option, refused=f"a GPU {fit.words}") if fit.fits is False else option
 
 
 def _product(
     group: int,
-    table: Values,
+    table: FieldValues,
     common: Mapping[str, Any],
     step: Mapping[str, Any],
     named: tuple[str, str],
     box: Topology,
     ways: tuple[Sequence[str], Sequence[str], Sequence[int | None]],
     global_batch: int | None,
-) -> Iterator[Option]:
+) -> Iterator[CapacityOption]:
     """Every combination with one machine, by its name and where that leads."""
     passes = step.get("accumulate", 1)
     for (nodes, shown, text), method, strategy, batch in itertools.product(
@@ -310,7 +310,7 @@ def _product(
             "" if MESH in step else str(samples),
         )
         memory = device_memory(box, box.devices)
-        yield Option(
+        yield CapacityOption(
             group, key, nodes, devices, scenario, memory, refused,
             samples if own else None,
         )  # fmt: skip
@@ -335,8 +335,8 @@ def _load(text: str) -> Topology:
 
 
 def with_rates(
-    option: Option, compute: float = 1.0, links: Mapping[str, float] | None = None
-) -> Option:
+    option: CapacityOption, compute: float = 1.0, links: Mapping[str, float] | None = None
+) -> CapacityOption:
     """The option with its rates of computing and of classes of links times factors."""
     scenario = dict(option.scenario)
     if links:
@@ -347,7 +347,7 @@ def with_rates(
     return replace(option, scenario=scenario)
 
 
-def pieces(option: Option, folder: str, *, counted: bool) -> Pieces:
+def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
     """The pieces of an option.
 
     They are machines, and, if `counted`, the cables and switch ports in use of its network.
@@ -366,7 +366,7 @@ class Classes:
     all: frozenset[str]
 
 
-def classes_of(option: Option, folder: str) -> Classes:
+def classes_of(option: CapacityOption, folder: str) -> Classes:
     """The link classes of an option."""
     return _classes(beside(Path(folder, "-"), str(option.scenario["topology"])))
 

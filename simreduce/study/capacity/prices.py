@@ -1,7 +1,7 @@
 """Price lists: what machines, networks and energy cost, and what a configuration costs in an hour.
 
-Every price is an `Item` with the value that the file has, in the file's unit, and the factor that
-makes it money per hour: 1 for what is paid by the hour, one over the hours in use for what is
+Every price is a `PriceItem` with the value that the file has, in the file's unit, and the factor
+that makes it money per hour: 1 for what is paid by the hour, one over the hours in use for what is
 bought, watts for energy. What a configuration pays in an hour is a sum over items, each with a
 quantity: linear in every price, so that the value at which a choice changes is exact.
 
@@ -22,12 +22,12 @@ from simreduce.files.formats import (
     TEXT,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     MapOf,
     Scalar,
     TableOf,
-    Values,
     number,
 )
 from simreduce.files.textfiles import exists, parse_toml, read_text
@@ -62,7 +62,7 @@ _ABOUT = (
 )  # fmt: skip
 
 
-def _has_price(values: Values, faults: Faults, path: str) -> None:
+def _has_price(values: FieldValues, faults: Faults, path: str) -> None:
     if not any(key in values.given for key in ("node", "port", "cable")):
         faults.add(path, "give a price per node, port or cable")
 
@@ -107,7 +107,7 @@ _LIFETIME = 4 * 8760 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PriceItem:
     """A price.
 
     It has its `name` (`machines.p4d.price`), the `value` in the file's `unit`, and `hourly`, the
@@ -149,7 +149,7 @@ class PriceList:
     title: str
     date: str
     currency: str
-    items: Mapping[str, Item]
+    items: Mapping[str, PriceItem]
     machine_watts: Mapping[str, float] = field(default_factory=dict)
     port_watts: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class PriceList:
         )
 
     @property
-    def machines(self) -> dict[str, Item]:
+    def machines(self) -> dict[str, PriceItem]:
         """The price of each machine by its name."""
         ends = "machines.", ".price"
         return {
@@ -271,18 +271,18 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     """The list in a table; None if it has a fault, which `faults` notes."""
     before = len(faults.problems)
     values = PRICES.read(table, faults, path)
-    items: dict[str, Item] = {}
+    items: dict[str, PriceItem] = {}
     currencies: dict[str, str] = {}
     lifetime = values["lifetime"] or _LIFETIME
     place = f"{path}." if path else ""
 
-    def add(name: str, price: Money | None, of: Values | None) -> None:
+    def add(name: str, price: Money | None, of: FieldValues | None) -> None:
         if price is None:
             return
         currencies.setdefault(price.currency, name)
         own: Mapping[str, Any] = of or {}
         seconds, used = own.get("lifetime") or lifetime, values["utilisation"]
-        item = Item(
+        item = PriceItem(
             name, price.amount, price.unit, source=own.get("source") or "",
             date=own.get("date") or values["date"] or "" if of else "",
         )  # fmt: skip
@@ -312,6 +312,6 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     )  # fmt: skip
 
 
-def _drawn(tables: Mapping[str, Values] | None, overhead: float) -> dict[str, float]:
+def _drawn(tables: Mapping[str, FieldValues] | None, overhead: float) -> dict[str, float]:
     """Watts drawn from the grid, by the names of tables with a `power`."""
     return {name: overhead * each["power"] for name, each in (tables or {}).items()}

@@ -19,12 +19,12 @@ from simreduce.files.formats import (
     LINE,
     Faults,
     Field,
+    FieldValues,
     Format,
     OneOrMore,
     TableOf,
     TablesOf,
     ValueKind,
-    Values,
     choice,
     inside,
     number,
@@ -32,12 +32,12 @@ from simreduce.files.formats import (
     whole,
 )
 from simreduce.files.textfiles import parse_toml, read_text
-from simreduce.study.capacity.choose import COPY, COST, HOURLY, OBJECTIVES, Target
+from simreduce.study.capacity.choose import COPY, COST, HOURLY, OBJECTIVES, CapacityTarget
 from simreduce.study.capacity.losses import FAILURES, STRAGGLERS, Failures, Stragglers
 from simreduce.study.capacity.options import (
     MOST_NODES,
     OPTION,
-    Option,
+    CapacityOption,
     check_step,
     expand,
     expand_jobs,
@@ -90,7 +90,7 @@ _WITH_JOBS = (
 """Keys of all tables that go with `jobs`."""
 
 
-def _large_enough(values: Values, faults: Faults, path: str) -> None:
+def _large_enough(values: FieldValues, faults: Faults, path: str) -> None:
     for key, least in _LEAST.items():
         if key in values.given and key not in values.faulty and values[key] < least:
             faults.add(inside(path, key), f"must be at least {least:g}, got {quote(values[key])}")
@@ -137,9 +137,9 @@ def _file_beside(text: str) -> str:
     return text
 
 
-def _one_question(values: Values, faults: Faults, path: str) -> None:
+def _one_question(values: FieldValues, faults: Faults, path: str) -> None:
     """Note what does not go with jobs, and what does only with them."""
-    target = values["target"] or Values()
+    target = values["target"] or FieldValues()
     if "jobs" not in values.given:
         if "workload" not in values.given:
             faults.add(inside(path, "workload"), f"missing; must be {LINE.words}, or give jobs")
@@ -201,7 +201,7 @@ CAPACITY = Format(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CapacityQuestion:
     """The question of a capacity file. Files that options name are looked for in `folder` first.
     The `workload` is a model, or the file of jobs where the target has a `slowdown`.
     """
@@ -211,8 +211,8 @@ class Question:
     folder: str
     workload: str
     prices: PriceList
-    target: Target
-    options: tuple[Option, ...]
+    target: CapacityTarget
+    options: tuple[CapacityOption, ...]
     failures: Failures | None = None
     stragglers: Stragglers | None = None
     tolerance: float = 0.01
@@ -222,7 +222,7 @@ class Question:
     fails: tuple[str, ...] = ()
 
 
-def load_question(text: str, prices: Sequence[str] = ()) -> Question:
+def load_question(text: str, prices: Sequence[str] = ()) -> CapacityQuestion:
     """The question in a file, with other price lists if some are given.
 
     InputError lists every fault.
@@ -240,7 +240,9 @@ def load_question(text: str, prices: Sequence[str] = ()) -> Question:
     return found
 
 
-def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Question | None:
+def _build(
+    path: Path, values: FieldValues, faults: Faults, *, given: bool
+) -> CapacityQuestion | None:
     folder = str(path.parent)
     near = partial(beside, Path(folder, "-"))
     prices = _prices(values["prices"] or (), str if given else near, faults)
@@ -276,7 +278,7 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     if faults.problems or prices is None:
         return None
     losses, waits = values["failures"], values["stragglers"]
-    return Question(
+    return CapacityQuestion(
         path.stem, values["title"] or path.stem, folder, values["workload"], prices, target,
         tuple(options), losses and Failures(**losses), waits and Stragglers(**waits),
         global_batch=values["global_batch"], fails=tuple(values["fails"]),
@@ -284,7 +286,9 @@ def _build(path: Path, values: Values, faults: Faults, *, given: bool) -> Questi
     )  # fmt: skip
 
 
-def _build_jobs(path: Path, values: Values, faults: Faults, *, given: bool) -> Question | None:
+def _build_jobs(
+    path: Path, values: FieldValues, faults: Faults, *, given: bool
+) -> CapacityQuestion | None:
     """The question of a mix of jobs. What is wrong with the mix on all machines is wrong with it;
     what is wrong on some of them makes these no options.
     """
@@ -308,13 +312,13 @@ def _build_jobs(path: Path, values: Values, faults: Faults, *, given: bool) -> Q
     _check_options(options, prices, values, faults)
     if faults.problems or prices is None:
         return None
-    return Question(
+    return CapacityQuestion(
         path.stem, values["title"] or path.stem, folder, values["jobs"], prices, target,
         tuple(options),
     )  # fmt: skip
 
 
-def _check_mix(path: Path, options: Sequence[Option], faults: Faults) -> None:
+def _check_mix(path: Path, options: Sequence[CapacityOption], faults: Faults) -> None:
     """Note what is wrong with a mix on the largest option of every machine. Machines that cannot be
     built are no options.
     """
@@ -350,9 +354,11 @@ def _prices(given: Sequence[Any], near: Callable[[str], str], faults: Faults) ->
     return faults.attempt("prices", join, known) if known and len(known) == len(lists) else None
 
 
-def _target(values: Values | None, prices: PriceList | None, tokens: int, faults: Faults) -> Target:
+def _target(
+    values: FieldValues | None, prices: PriceList | None, tokens: int, faults: Faults
+) -> CapacityTarget:
     if values is None:
-        return Target(minimise=HOURLY, tokens=tokens)
+        return CapacityTarget(minimise=HOURLY, tokens=tokens)
     found = dict(values)
     for key in ("budget", "hourly", "cost_per_million_tokens", COPY):
         money: Money | None = values[key]
@@ -367,11 +373,11 @@ def _target(values: Values | None, prices: PriceList | None, tokens: int, faults
     if values["slowdown"] is not None and values["copies"] is None:
         usual = COPY
     found["minimise"] = values["minimise"] or usual
-    return Target(**found, tokens=tokens)
+    return CapacityTarget(**found, tokens=tokens)
 
 
 def _check_options(
-    options: list[Option], prices: PriceList | None, values: Values, faults: Faults
+    options: list[CapacityOption], prices: PriceList | None, values: FieldValues, faults: Faults
 ) -> None:
     """Note that there are none, machines without a price, and configurations named twice."""
     if "options" in values.given and not values["options"] and "options" not in values.faulty:

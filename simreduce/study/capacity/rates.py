@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.study.capacity.choose import Candidate, Configuration, choice
-from simreduce.study.capacity.flips import Asking, Assumption, Search
-from simreduce.study.capacity.options import Option, with_rates
-from simreduce.study.capacity.question import Question
+from simreduce.study.capacity.choose import CapacityCandidate, Configuration, choice
+from simreduce.study.capacity.flips import Asking, Assumption, FlipSearch
+from simreduce.study.capacity.options import CapacityOption, with_rates
+from simreduce.study.capacity.question import CapacityQuestion
 from simreduce.study.sweep.columns import MESH
 
 SLACK = 0.005
@@ -27,9 +27,9 @@ SLACK = 0.005
 _STEPS = 3
 """Factors of the walk, up to the largest and as many down."""
 
-Simulate = Callable[[Sequence[Option]], Sequence[Candidate | str | None]]
+Simulate = Callable[[Sequence[CapacityOption]], Sequence[CapacityCandidate | str | None]]
 """The candidates of options; why a step cannot be simulated; None for what was stopped."""
-Looking = Asking[Option, Candidate | None, Configuration | None]
+Looking = Asking[CapacityOption, CapacityCandidate | None, Configuration | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Rate:
     """A rate that options have in common: of `machine`'s GPUs, or of links of a class."""
 
     name: str
-    options: tuple[Option, ...]
+    options: tuple[CapacityOption, ...]
     link: str = ""
 
-    def changed(self, option: Option, factor: float) -> Option:
+    def changed(self, option: CapacityOption, factor: float) -> CapacityOption:
         """An option with the rate times a factor."""
         return (
             with_rates(option, 1.0, {self.link: factor})
@@ -50,8 +50,8 @@ class Rate:
 
 
 def rate_flips(
-    question: Question,
-    candidates: Sequence[Candidate],
+    question: CapacityQuestion,
+    candidates: Sequence[CapacityCandidate],
     rates: Sequence[Rate],
     simulate: Simulate,
 ) -> list[Assumption]:
@@ -65,7 +65,7 @@ def rate_flips(
     pairs = []
     for rate in rates:
         look = _Look(question, candidates, rate)
-        pair = [Search(1.0, sign, factors, question.tolerance) for sign in (-1, 1)]
+        pair = [FlipSearch(1.0, sign, factors, question.tolerance) for sign in (-1, 1)]
         pairs.append((rate, pair, [each.walk(now, look.choice) for each in pair]))
     _drive([walk for _, _, walks in pairs for walk in walks], simulate, question.patience)
     return [
@@ -78,7 +78,7 @@ def rate_flips(
 
 
 def _drive(
-    walks: Iterable[Asking[Option, Candidate | None, None]],
+    walks: Iterable[Asking[CapacityOption, CapacityCandidate | None, None]],
     simulate: Simulate,
     patience: float,
 ) -> None:
@@ -99,14 +99,16 @@ def _drive(
 class _Look:
     """The choice with a rate times a factor."""
 
-    def __init__(self, question: Question, candidates: Sequence[Candidate], rate: Rate) -> None:
+    def __init__(
+        self, question: CapacityQuestion, candidates: Sequence[CapacityCandidate], rate: Rate
+    ) -> None:
         self.question, self.candidates, self.rate = question, candidates, rate
         self.options = {option.key: option for option in rate.options}
         self._bound = bound_links if rate.link else bound_compute
 
     def choice(self, factor: float) -> Looking:
         """Asks for those options whose step the choice hangs on."""
-        pool, exact = dict[Configuration, Candidate](), set[Configuration]()
+        pool, exact = dict[Configuration, CapacityCandidate](), set[Configuration]()
         for each in self.candidates:
             touched = each.key in self.options
             pool[each.key] = self._bound(each, factor, best=True) if touched else each
@@ -130,11 +132,11 @@ class _Look:
             else:
                 pool[found] = simulated
 
-    def _choose(self, candidates: Iterable[Candidate]) -> Configuration | None:
+    def _choose(self, candidates: Iterable[CapacityCandidate]) -> Configuration | None:
         return choice([*candidates], self.question.prices, self.question.target)
 
 
-def _bound_meshes(candidate: Candidate, factor: float, *, best: bool) -> Candidate:
+def _bound_meshes(candidate: CapacityCandidate, factor: float, *, best: bool) -> CapacityCandidate:
     """As `bound_links` and `bound_compute` where another mesh may be the fastest at other rates: no
     mesh changes by more than in proportion.
     """
@@ -143,7 +145,7 @@ def _bound_meshes(candidate: Candidate, factor: float, *, best: bool) -> Candida
     return replace(candidate, step=candidate.step * scale)
 
 
-def bound_links(candidate: Candidate, factor: float, *, best: bool) -> Candidate:
+def bound_links(candidate: CapacityCandidate, factor: float, *, best: bool) -> CapacityCandidate:
     """The shortest or the longest step that links `factor` times as fast could give."""
     if candidate.row.method == MESH:
         return _bound_meshes(candidate, factor, best=best)
@@ -154,7 +156,7 @@ def bound_links(candidate: Candidate, factor: float, *, best: bool) -> Candidate
     return replace(c, step=shortest if best else (c.step + max(change, 0.0)) * (1.0 + SLACK))
 
 
-def bound_compute(candidate: Candidate, factor: float, *, best: bool) -> Candidate:
+def bound_compute(candidate: CapacityCandidate, factor: float, *, best: bool) -> CapacityCandidate:
     """The shortest or the longest step that computing `factor` times as fast could give.
 
     It comes with the highest or the lowest efficiency.

@@ -15,9 +15,9 @@ from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, object
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.files import SWEEP, Specification, read_specification
 from simreduce.study.sweep.grid import Sample
-from simreduce.study.sweep.question import Question, read_question
-from simreduce.study.sweep.running import Runner, running
-from simreduce.study.sweep.store import IN_MEMORY, Answer, Planned, Store, Sweep
+from simreduce.study.sweep.question import SweepQuestion, read_question
+from simreduce.study.sweep.running import CellRunner, running
+from simreduce.study.sweep.store import IN_MEMORY, CellAnswer, Planned, Store, Sweep
 
 __all__ = [
     "BENCH",
@@ -31,17 +31,17 @@ __all__ = [
     "STEP",
     "SWEEP",
     "UNITS",
-    "Answer",
     "Cell",
+    "CellAnswer",
+    "CellRunner",
     "Figures",
     "Kind",
     "Planned",
-    "Question",
-    "Runner",
     "Sample",
     "Specification",
     "Store",
     "Sweep",
+    "SweepQuestion",
     "evaluate",
     "make_cell",
     "objective",

@@ -21,7 +21,7 @@ from simreduce.files.formats.documents import (
     SECONDS,
     TEXT,
     Key,
-    Kind,
+    KeyKind,
     Record,
     one_of,
 )
@@ -81,7 +81,7 @@ def column_of(name: str, unit: str = "", spare: int = 0) -> Column:
 
 
 def _figure(
-    name: str, kind: Kind, about: str, get: str = "", *, shown: int | None = None,
+    name: str, kind: KeyKind, about: str, get: str = "", *, shown: int | None = None,
     page: Column | None = None, null_as: str = "",
 ) -> Key:  # fmt: skip
     """A figure of the answers that have the attribute at the path `get`, by default its name.
@@ -224,14 +224,14 @@ class Figures(SimpleNamespace):
         return cls(**{name: values[name] for name in NAMES if name in values})
 
 
-class Lost(NamedTuple):
+class LostCell(NamedTuple):
     """A cell without an outcome: it `killed` its workers, or simreduce failed."""
 
     reason: str
     killed: bool = False
 
 
-def row_of(outcome: Figures | Refused | Stuck | Lost) -> Figures:
+def row_of(outcome: Figures | Refused | Stuck | LostCell) -> Figures:
     """The row of an outcome, with its state."""
     if isinstance(outcome, Refused):
         too_large = isinstance(outcome.error, PlanTooLarge)
@@ -239,6 +239,6 @@ def row_of(outcome: Figures | Refused | Stuck | Lost) -> Figures:
         return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
     if isinstance(outcome, Stuck):
         return Figures(state=STUCK, reason=first_words(outcome.error))
-    if isinstance(outcome, Lost):
+    if isinstance(outcome, LostCell):
         return Figures(state=KILLED if outcome.killed else FAILED, reason=outcome.reason)
     return outcome

@@ -21,7 +21,7 @@ _SAME = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CellChange:
     """A cell of both, with its states and its figures (None where it is not done)."""
 
     place: Place
@@ -69,7 +69,7 @@ class Comparison:
     keys: tuple[str, ...]
     both: int
     only: tuple[int, int]
-    changed: tuple[Change, ...]
+    changed: tuple[CellChange, ...]
     ratios: tuple[float, ...]
     chosen: str
     questions: int
@@ -140,24 +140,24 @@ def _by_place(keys: Sequence[str], rows: Table) -> dict[Place, Mapping[str, Any]
 
 def _change(
     figure: str, place: Place, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> Change:
+) -> CellChange:
     def read(row: Mapping[str, Any]) -> float | None:
         found = row.get(figure)
         return float(found) if row["state"] == DONE and found is not None else None
 
     reason = "" if after["state"] == DONE else after.get("reason") or ""
-    return Change(place, (before["state"], after["state"]), (read(before), read(after)), reason)
+    return CellChange(place, (before["state"], after["state"]), (read(before), read(after)), reason)
 
 
 def _flips(
-    keys: Sequence[str], pick: str, cells: Iterable[Change]
+    keys: Sequence[str], pick: str, cells: Iterable[CellChange]
 ) -> tuple[int, tuple[Winner, ...]]:
     """How many questions have a winner in both, and those with another one.
 
     Of equals the first named wins.
     """
     at = list(keys).index(pick)
-    questions: dict[Place, list[Change]] = {}
+    questions: dict[Place, list[CellChange]] = {}
     for cell in cells:
         place = (*cell.place[:at], *cell.place[at + 1 :])
         questions.setdefault(place, []).append(cell)
@@ -171,6 +171,6 @@ def _flips(
     return len(questions), tuple(sorted(found, key=lambda w: -w.worth))
 
 
-def _both(cell: Change) -> tuple[float, float]:
+def _both(cell: CellChange) -> tuple[float, float]:
     before, after = cell.figures
     return before or 0.0, after or 0.0

@@ -21,7 +21,7 @@ from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance_text import parse_disturbance
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, StrategyError
-from simreduce.files.formats import PLACES, Faults, Values
+from simreduce.files.formats import PLACES, Faults, FieldValues
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
@@ -39,12 +39,12 @@ from simreduce.study.scenario import (
     with_step,
 )
 from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, code
-from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, Lost
+from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, LostCell
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.bench import (
     DIVIDED,
+    BenchCalls,
     BenchRow,
-    Calls,
     Machines,
     algbw,
     busbw,
@@ -65,10 +65,10 @@ _KEPT = 2
 """Machines that a worker keeps: one of 16,384 GPUs takes 1 GB."""
 
 
-def evaluate(cell: Cell) -> Figures | Refused | Stuck | Lost:
+def evaluate(cell: Cell) -> Figures | Refused | Stuck | LostCell:
     """The outcome of a cell."""
     if cell.code and cell.code != code():
-        return Lost(f"this worker has simreduce {code()}, not {cell.code}")
+        return LostCell(f"this worker has simreduce {code()}, not {cell.code}")
     by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas, JOBS: _jobs}
     return outcome_of(by_kind[cell.kind], cell)
 
@@ -104,7 +104,7 @@ def _reduction(
     )  # fmt: skip
 
 
-def _read_bench(document: object) -> Values:
+def _read_bench(document: object) -> FieldValues:
     faults = Faults()
     found = BENCH_DOCUMENT.read(document, faults)
     faults.raise_any()
@@ -156,7 +156,7 @@ def _machines(document: str, folder: str) -> Machines:
     )
     return Machines(
         setup, values["dtype"], faithful=values["faithful"], root=values["root"], fold=None,
-        eager=True, calls=Calls.by_threads(
+        eager=True, calls=BenchCalls.by_threads(
             values["nthreads"], setup.layout, values["iters"], setup.nccl.release
         ),
     )  # fmt: skip

@@ -32,7 +32,7 @@ from simreduce.study.sweep.grid import (
     combine,
     parse_values,
 )
-from simreduce.study.sweep.question import Question, clashes, read_question
+from simreduce.study.sweep.question import SweepQuestion, clashes, read_question
 from simreduce.study.sweep.store import Planned
 from simreduce.study.tune.bench import ROOTED
 
@@ -65,7 +65,7 @@ SWEEP = Format(
 class Specification:
     """A sweep before it is planned."""
 
-    question: Question
+    question: SweepQuestion
     title: str
     over: Mapping[str, Choices]
     fixed: Mapping[str, Any] = field(default_factory=dict)

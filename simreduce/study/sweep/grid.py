@@ -46,7 +46,7 @@ _RANGE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class NumberInterval:
     """Any number from `low` to `high`, of a unit."""
 
     low: Fraction
@@ -59,7 +59,7 @@ class Interval:
         return f"{value!r}{self.unit}" if self.unit else value
 
 
-Choices = tuple[Any, ...] | Interval
+Choices = tuple[Any, ...] | NumberInterval
 """The values that a key may have."""
 
 
@@ -81,7 +81,7 @@ def parse_values(key: str, given: object) -> tuple[Choices, list[str]]:
         except ValueError as error:
             problems.append(str(error))
             continue
-        if isinstance(part, Interval):
+        if isinstance(part, NumberInterval):
             if len(given) == 1:
                 return part, []
             problems.append("an interval stands alone; a range of it has a step, as 1..2+0.5")
@@ -128,7 +128,7 @@ def _parse(key: str, text: str) -> Choices:
     ends, whole = (Fraction(low), Fraction(high)), not unit and "." not in f"{low}{high}{step}"
     if sign is None and (unit or "." in low + high):
         _check(text, *ends)
-        return Interval(*ends, unit)
+        return NumberInterval(*ends, unit)
     found = _steps(text, *ends, sign or "+", Fraction(step or 1))
     return tuple(
         (int(each) if whole else float(each)) if not unit else f"{_decimal(each)}{unit}"
@@ -203,7 +203,7 @@ def combine(
     groups = _groups(over, zipped)
     if sample:
         return list(_sampled(over, groups, sample))
-    lists = {key: values for key, values in over.items() if not isinstance(values, Interval)}
+    lists = {key: values for key, values in over.items() if not isinstance(values, NumberInterval)}
     found = []
     for places in itertools.product(*(range(_length(over, group)) for group in groups)):
         place_of = {
@@ -231,14 +231,14 @@ def check_design(
             counts = ", ".join(f"{key} {count}" for key, count in lengths.items())
             problems.append(f"zip: lists of one length go side by side, and there are {counts}")
         problems += [
-            f"zip: {key} is an interval" for key in lengths if isinstance(over[key], Interval)
+            f"zip: {key} is an interval" for key in lengths if isinstance(over[key], NumberInterval)
         ]
     if sample:
         return problems
     problems += [
         f"{key}: an interval has no end of values; give a step, as 1..2+0.5, or --sample"
         for key, values in over.items()
-        if isinstance(values, Interval)
+        if isinstance(values, NumberInterval)
     ]
     total = 1 if problems else prod(_length(over, group) for group in _groups(over, zipped))
     if total > MOST_CELLS:
@@ -254,7 +254,7 @@ def _groups(over: Mapping[str, Choices], zipped: Sequence[Sequence[str]]) -> lis
 
 def _length(over: Mapping[str, Choices], group: Sequence[str]) -> int:
     values = over[group[0]]
-    return 0 if isinstance(values, Interval) else len(values)
+    return 0 if isinstance(values, NumberInterval) else len(values)
 
 
 def _sampled(
@@ -269,7 +269,7 @@ def _sampled(
                 values = over[key]
                 by_key[key] = (
                     values.at(float(share))
-                    if isinstance(values, Interval)
+                    if isinstance(values, NumberInterval)
                     else values[min(int(share * len(values)), len(values) - 1)]
                 )
         settings = {key: by_key[key] for key in over}

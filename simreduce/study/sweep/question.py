@@ -101,7 +101,7 @@ of devices and of the jitter.
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SweepQuestion:
     """A question with every key at its first value; `cell` gives it with others.
 
     `name` is that of reports, `folder` where files are looked for first.
@@ -357,7 +357,7 @@ _KINDS: Mapping[str, Scalar[Any]] = {
 }
 
 
-def read_question(text: str, kind: str | None = None) -> Question:
+def read_question(text: str, kind: str | None = None) -> SweepQuestion:
     """The question that `text` means: a scenario, or a machine for `bench`.
 
     Unless `kind` is given, it is `step` for scenarios with `[step]`, `replicas` for those with
@@ -367,7 +367,7 @@ def read_question(text: str, kind: str | None = None) -> Question:
         if kind not in (None, BENCH):
             raise InputError(f"{text}: is a machine; only a scenario can be asked for a {kind}")
         load_machine(text)  # what is misspelt is said before anything starts
-        return Question(BENCH, {"topology": text}, text)
+        return SweepQuestion(BENCH, {"topology": text}, text)
     path, table = read_scenario_file(text)
     if kind == BENCH:
         raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
@@ -386,4 +386,4 @@ def read_question(text: str, kind: str | None = None) -> Question:
         raise InputError(f"{path}: has [replicas], which have no strategies to rank")
     document = {"scenario": json.loads(json.dumps(table, default=str))}
     found: Kind = next((each for each, key in own.items() if key in table and kind != RUN), RUN)
-    return Question(found, document, path.stem, str(path.parent))
+    return SweepQuestion(found, document, path.stem, str(path.parent))

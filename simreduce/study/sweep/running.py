@@ -13,7 +13,7 @@ from simreduce.study.sweep.cells import Cell
 from simreduce.study.sweep.columns import Figures
 from simreduce.study.sweep.engines import Engine, Here, Processes
 from simreduce.study.sweep.engines.engine import MEMORY_DEFAULT
-from simreduce.study.sweep.store import Answer, Store, StoreFull
+from simreduce.study.sweep.store import CellAnswer, Store, StoreFull
 
 PATIENCE = 600.0
 """Seconds for which a full disk is waited for."""
@@ -23,7 +23,7 @@ _MOST_WAITING = 10_000
 """Rows that wait for a disk before workers do."""
 
 
-class Runner:
+class CellRunner:
     """Answers cells from a store, or without one from memory, and computes the others.
 
     Its workers live until it is closed, so that many small rounds are quick.
@@ -47,7 +47,7 @@ class Runner:
         self._known: dict[str, Figures] = {}
         self.stopped = False
         self._retry, self._say, self._watch = retry, say, watch
-        self._waiting: list[Answer] = []
+        self._waiting: list[CellAnswer] = []
         self._tried = 0.0
         self._full_since: float | None = None
 
@@ -68,7 +68,7 @@ class Runner:
             done |= self.store.finished(memory=self.engine.memory, retry=self._retry)
         return list({c.digest: c for c in cells if c.digest not in done}.values())
 
-    def run(self, cells: Sequence[Cell]) -> Generator[Answer, None, None]:
+    def run(self, cells: Sequence[Cell]) -> Generator[CellAnswer, None, None]:
         """Compute the cells, and yield each answer when it is stored.
 
         Answers of workers that work on while the disk is full come when it takes them.
@@ -104,7 +104,7 @@ class Runner:
             self._known |= {digest: row for digest, row in kept if row is not None}
         return [self._known.get(cell.digest) for cell in cells]
 
-    def _write(self) -> list[Answer]:
+    def _write(self) -> list[CellAnswer]:
         """Store what waits, and return it; nothing if the disk is full."""
         self._tried = time.monotonic()
         try:
@@ -121,7 +121,7 @@ class Runner:
         written, self._waiting = self._waiting, []
         return written
 
-    def _insist(self) -> list[Answer]:
+    def _insist(self) -> list[CellAnswer]:
         """Store what waits; InputError if the disk was full for too long."""
         written = self._write()
         if not written:
@@ -137,9 +137,9 @@ def running(
     workers: int = 1,
     watch: Watch = unwatched,
     say: Callable[[str], None] = lambda _: None,
-) -> Iterator[Runner]:
+) -> Iterator[CellRunner]:
     """A runner with the database at `path`, or none. One worker means this process."""
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(path, write=True)) if path is not None else None
         count = workers if workers > 1 else 0
-        yield stack.enter_context(Runner(store, count, say=say, watch=watch))
+        yield stack.enter_context(CellRunner(store, count, say=say, watch=watch))

@@ -102,7 +102,7 @@ class Planned(NamedTuple):
     reason: str = ""
 
 
-class Answer(NamedTuple):
+class CellAnswer(NamedTuple):
     """A cell, its row, and the seconds that it took; `memory_limit` is what its worker had."""
 
     cell: Cell
@@ -207,7 +207,7 @@ class Store:
                 self._db.execute(f"ALTER TABLE cells ADD COLUMN {_column(key)}")
                 there.add(_name(key).casefold())
 
-    def put(self, answers: Iterable[Answer]) -> None:
+    def put(self, answers: Iterable[CellAnswer]) -> None:
         """Write rows, all or none.
 
         A digest that has a row keeps it, unless that was too large for less memory, or of a worker
@@ -396,7 +396,7 @@ def _pass_on_interrupt(error: sqlite3.Error) -> None:
         raise KeyboardInterrupt from None
 
 
-def _values(answer: Answer) -> tuple[Any, ...]:
+def _values(answer: CellAnswer) -> tuple[Any, ...]:
     cell, row = answer.cell, answer.row
     given = cell.to_json()
     values = row.values | {

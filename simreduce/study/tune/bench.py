@@ -35,7 +35,7 @@ from simreduce.study.outcome import Postponed, Refused, Stuck
 from simreduce.study.question import Question
 from simreduce.study.study import TIED, Limit, by_reason, study
 from simreduce.study.tune.folding import folded, folded_alike, unfolded
-from simreduce.study.tune.simulate import HUGE, Run, simulate_up_to, simulate_within
+from simreduce.study.tune.simulate import HUGE, PredictedPlan, simulate_up_to, simulate_within
 from simreduce.topology import Folded, Topology
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
@@ -168,7 +168,7 @@ def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class BenchCalls:
     """Calls of NCCL in a row, as nccl-tests times them: `iterations` of them.
 
     One thread drives `gpus` GPUs of a machine (0: a process for each GPU), and `together` launches
@@ -208,17 +208,17 @@ class Calls:
         return nccl.per_call(seconds, self.gpus, sends_of(plan), together=self.together)
 
 
-BY_DEFAULT = Calls()
+BY_DEFAULT = BenchCalls()
 """A process for each GPU, and as many calls as nccl-tests times by default."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell(Question):
+class BenchCell(Question):
     """One tensor of at most `nbytes`. Its plan takes `long`, though whatever can be folded is."""
 
     nbytes: int = 0
     long: bool = False
-    calls: Calls = BY_DEFAULT
+    calls: BenchCalls = BY_DEFAULT
 
 
 class Machines:
@@ -233,7 +233,7 @@ class Machines:
         root: int,
         fold: bool | None,
         eager: bool = False,
-        calls: Calls = BY_DEFAULT,
+        calls: BenchCalls = BY_DEFAULT,
     ) -> None:
         """InputError if they cannot be as asked for.
 
@@ -259,18 +259,18 @@ class Machines:
         self._alike = folded_alike(setup) if self.foldable else None
         self._whole: Setup | None = None
 
-    def ask(self, strategy: Strategy, nbytes: int, setup: Setup | None = None) -> Cell:
+    def ask(self, strategy: Strategy, nbytes: int, setup: Setup | None = None) -> BenchCell:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
         layout = setup.layout
         divided = strategy.collective in DIVIDED
         workload = tensor(nbytes, self.dtype, layout.n if divided else 1)
-        return Cell(
+        return BenchCell(
             strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
             calls=self.calls,
         )  # fmt: skip
 
-    def do(self, answer: Callable[[Cell], T], strategy: Strategy, nbytes: int) -> T:
+    def do(self, answer: Callable[[BenchCell], T], strategy: Strategy, nbytes: int) -> T:
         """Call `answer` with a cell on these machines."""
         cell = self.ask(strategy, nbytes)
         # What TensorFlow chooses depends on the machines that there are.
@@ -302,7 +302,7 @@ class Machines:
                 self._whole = unfolded(self.setup, why)
             return answer(self.ask(strategy, nbytes, self._whole))
 
-    def _check_whole(self, cell: Cell, why: NotFoldable) -> None:
+    def _check_whole(self, cell: BenchCell, why: NotFoldable) -> None:
         """PlanTooLarge if all machines do not fit into memory; StrategyError if they would take
         longer than `patience`, and only the size keeps them from being folded.
         """
@@ -317,7 +317,9 @@ class Machines:
                 more = f"{words}, for {ops:,} ops; --no-fold simulates them"
                 raise StrategyError([*why.problems, more])
 
-    def _answer_by_one(self, answer: Callable[[Cell], T], cell: Cell, why: PlanTooLarge) -> T:
+    def _answer_by_one(
+        self, answer: Callable[[BenchCell], T], cell: BenchCell, why: PlanTooLarge
+    ) -> T:
         """By one machine for all, as the plan of all is too large to hold."""
         one = self._one
         if isinstance(one, PlanTooLarge):
@@ -349,7 +351,7 @@ def bench(
     faithful: bool = False,
     root: int = 0,
     fold: bool | None = None,
-    calls: Calls = BY_DEFAULT,
+    calls: BenchCalls = BY_DEFAULT,
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size.
 
@@ -404,7 +406,7 @@ def bench_all(
     fold: bool | None = None,
     workers: int = 1,
     simulate_all: bool = False,
-    calls: Calls = BY_DEFAULT,
+    calls: BenchCalls = BY_DEFAULT,
 ) -> Iterator[tuple[int, BenchRow]]:
     """The rows of `bench` as they come, each with its place.
 
@@ -449,27 +451,27 @@ def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Postponed
     return at.do(partial(_simulate_within, limit), *asked)
 
 
-def _simulate_within(limit: Limit, question: Cell) -> BenchRow | Postponed:
+def _simulate_within(limit: Limit, question: BenchCell) -> BenchRow | Postponed:
     if question.long and limit is None:
         return HUGE
-    run: Run | AtLeast | Stuck | Postponed
+    run: PredictedPlan | AtLeast | Stuck | Postponed
     try:
         run = simulate_within(question, limit)
     except Deadlock as error:
         run = Stuck(error)
     if isinstance(run, AtLeast | Stuck):
         return _make_row(question, question.strategy, unfinished=run)
-    return _row(question, run) if isinstance(run, Run) else run
+    return _row(question, run) if isinstance(run, PredictedPlan) else run
 
 
-def simulate_row(question: Cell) -> BenchRow:
+def simulate_row(question: BenchCell) -> BenchRow:
     """The row of a question, however long it takes; Deadlock if its plan never finishes."""
     run = simulate_up_to(question, inf)
-    assert isinstance(run, Run)  # noqa: S101 - without a limit there is no other
+    assert isinstance(run, PredictedPlan)  # noqa: S101 - without a limit there is no other
     return _row(question, run)
 
 
-def _make_row(question: Cell, run: Strategy, **found: Any) -> BenchRow:
+def _make_row(question: BenchCell, run: Strategy, **found: Any) -> BenchRow:
     """The row of a question by the strategy that was `run`, with what was found."""
     strategy, (one,) = question.strategy, question.workload.gradients
     redop = ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none"
@@ -486,7 +488,7 @@ def _make_row(question: Cell, run: Strategy, **found: Any) -> BenchRow:
     )
 
 
-def _row(question: Cell, run: Run) -> BenchRow:
+def _row(question: BenchCell, run: PredictedPlan) -> BenchRow:
     (best, plan, result), setup = run, question.setup
     seconds = question.calls.seconds(plan, result.timeline, setup.constants.nccl)
     proved_on, wrong, proved = 1, 0, 1.0

@@ -99,7 +99,7 @@ _PATIENCE = 60.0
 """Seconds for which what runs today is waited for, whatever the budget."""
 
 
-class Promise(NamedTuple):
+class StrategyOrder(NamedTuple):
     """The places of strategies, those that promise most first, and of those to wait for.
 
     `least` has the seconds that a strategy needs at least to move the bytes of the workload, by
@@ -113,7 +113,7 @@ class Promise(NamedTuple):
     late: Sequence[int] = ()
 
 
-def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Promise:
+def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> StrategyOrder:
     """The order in which to simulate strategies where there may not be time for all.
 
     Those come first that frameworks run today, which are waited for, but not if they alone take
@@ -124,7 +124,7 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Pro
     setup, workload = scenario.setup, scenario.workload
     places = range(len(strategies))
     if (seconds := time_left()) == inf:
-        return Promise(places)
+        return StrategyOrder(places)
     today = [*(default_text(name, scenario) for name in names_for(scenario)), "nccl"]
     first = [i for i in places if (s := strategies[i]) and s.text in today]
     first.sort(key=lambda i: today.index(getattr(strategies[i], "text", "")))
@@ -153,11 +153,11 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Pro
     rest = sorted((i for i in places if i not in first), key=known.__getitem__)
     if late:  # those that differ from them by their packing are as large
         rest = sorted(rest, key=lambda i: not is_quick(strategies[i]))
-    return Promise([*waited, *rest], waited, known, late)
+    return StrategyOrder([*waited, *rest], waited, known, late)
 
 
 def while_promising(
-    coming: Iterable[tuple[int, T]], promise: Promise, seconds: Callable[[T], float]
+    coming: Iterable[tuple[int, T]], promise: StrategyOrder, seconds: Callable[[T], float]
 ) -> Iterator[tuple[int, T]]:
     """What comes, until the `seconds` of one are less than all others need for their bytes, as far
     as that is known. All, without a budget of time.

@@ -28,12 +28,12 @@ from simreduce.study.tune.search.call_time import (
     MANY,
     PRECISION,
     CallSetting,
-    Size,
+    CallSize,
     folded_of,
     machines,
     simulate_call_on,
 )
-from simreduce.study.tune.search.packings import Packing, copying_of, packing_of
+from simreduce.study.tune.search.packings import GradientPacking, copying_of, packing_of
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
 from simreduce.training.groups import slowest
@@ -81,7 +81,7 @@ class ComposedStep:
     cycle: float
 
     @cached_property
-    def packing(self) -> Packing:
+    def packing(self) -> GradientPacking:
         """The buckets of all gradients."""
         return packing_of(self.strategy.packer, self.job.model.workload.gradients)
 
@@ -156,17 +156,17 @@ class ComposedStep:
         wire = next((size.dtype for size in self.packing.calls), dtype)
         return copying_of(self.setup, dtype, wire)
 
-    def _decide(self, size: Size) -> Decision:
+    def _decide(self, size: CallSize) -> Decision:
         layout = self.setup.layout
         assert layout.decide is not None  # noqa: S101 - a setup's layout has it
         algorithm = self.strategy.ranges[0].algorithm.partition(":")[2]
         wanted = self.strategy.nccl._replace(algorithm=algorithm)
         return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, wanted)
 
-    def _call(self, size: Size) -> Tried:
+    def _call(self, size: CallSize) -> Tried:
         return _simulate(self.setup, self._decide(size), size.rounded)
 
-    def _seconds(self, packing: Packing) -> list[float]:
+    def _seconds(self, packing: GradientPacking) -> list[float]:
         """Seconds of each group of a packing, with its copies."""
         return [
             sum(self._call(size).seconds for size in sizes) + self._copying * copied
@@ -181,7 +181,7 @@ class ComposedStep:
 
 
 @lru_cache(maxsize=1 << 12)
-def _simulate(setup: Setup, how: Decision, size: Size) -> Tried:
+def _simulate(setup: Setup, how: Decision, size: CallSize) -> Tried:
     """One call alone."""
     return simulate_call_on(setup, CallSetting(how, size))
 

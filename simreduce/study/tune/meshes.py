@@ -24,7 +24,7 @@ from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
 from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly, split_short
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
 from simreduce.training.mesh.ways import ORDER, Mesh
@@ -292,7 +292,7 @@ def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:
     """
     job = ranking.best.job
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    passes = Passes(job, _costs(ranking.scenario.setup, job.mesh))
+    passes = MeshPasses(job, _costs(ranking.scenario.setup, job.mesh))
     return write_ranks(job, schedule, passes, most)
 
 

@@ -68,7 +68,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ProofCase:
     """A strategy to prove, or if `is_mode` a variable-update mode.
 
     It runs on `machines(ranks, tasks)`, or on the shipped `machine` if one is named.
@@ -179,7 +179,7 @@ def _proof(
 
 
 def prove_all(
-    cases: Sequence[Case], counts: Sequence[int], workers: int = 1
+    cases: Sequence[ProofCase], counts: Sequence[int], workers: int = 1
 ) -> Generator[tuple[int, Proof], None, None]:
     """Yield the place of each case in `cases` and its proof, in any order.
 
@@ -197,11 +197,11 @@ def prove_all(
             yield from zip(batches[number], proofs, strict=True)
 
 
-def _prove_batch(counts: Sequence[int], cases: Sequence[Case]) -> list[Proof]:
+def _prove_batch(counts: Sequence[int], cases: Sequence[ProofCase]) -> list[Proof]:
     return [case.prove(counts) for case in cases]
 
 
-def everything() -> list[Case]:
+def everything() -> list[ProofCase]:
     """All cases that `verify --all` proves.
 
     These are every algorithm, `TWO_LEVEL` pairs included, with every shard count it would try,
@@ -217,22 +217,22 @@ def everything() -> list[Case]:
             for shards in sorted(choices | {2} if choices and algorithm.shards else choices):
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
                 options = ("", "+packs=3", *([f"+chunk={CHUNK}"] if algorithm.pipelined else []))
-                cases += [Case(spec + option, ranks, tasks) for option in options]
-    cases += [Case(text, *shape) for text in BY_NCCL for shape in shapes]
-    cases += [Case(text, 24, 3, machine="dgx-h100x3") for text in ACROSS]
-    cases += [Case("nccl:collnet+channels=16", 24, 3, machine=machine) for machine in SUMMED]
+                cases += [ProofCase(spec + option, ranks, tasks) for option in options]
+    cases += [ProofCase(text, *shape) for text in BY_NCCL for shape in shapes]
+    cases += [ProofCase(text, 24, 3, machine="dgx-h100x3") for text in ACROSS]
+    cases += [ProofCase("nccl:collnet+channels=16", 24, 3, machine=machine) for machine in SUMMED]
     for machine in REAL:
         ranks = layout(load_topology(machine)).n
-        cases += [Case(name, ranks, machine=machine) for name in ON_LINKS]
-    cases += [Case(text, *shape) for text in COMMON for shape in shapes]
-    cases += [Case(mode, *shape, is_mode=True) for mode in MODES for shape in shapes]
+        cases += [ProofCase(name, ranks, machine=machine) for name in ON_LINKS]
+    cases += [ProofCase(text, *shape) for text in COMMON for shape in shapes]
+    cases += [ProofCase(mode, *shape, is_mode=True) for mode in MODES for shape in shapes]
     for collective, known in COLLECTIVES.items():
         if collective != "all_reduce":
             cases += _cases_of(collective, known.values())
     return cases
 
 
-def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[Case]:
+def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[ProofCase]:
     for algorithm in algorithms:
         for text in (
             algorithm.name,
@@ -241,7 +241,7 @@ def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[Case
             for ranks in RANKS:
                 tasks = ranks if algorithm.name == ONE_EACH else 1
                 for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
-                    yield Case(text, ranks, tasks, collective=collective, root=root)
+                    yield ProofCase(text, ranks, tasks, collective=collective, root=root)
 
 
 def _prove_mode(mode: str, shape: Layout, counts: Sequence[int]) -> Proof:

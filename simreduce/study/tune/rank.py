@@ -10,7 +10,7 @@ from math import inf
 from simreduce import units
 from simreduce.computing.watching import Watch, time_left, unwatched
 from simreduce.engine import AtLeast, Use
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Settings, as_typed, settings
@@ -25,7 +25,7 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.study import TIED, Limit, collect, study
 from simreduce.study.tune.candidates import by_promise, candidates_of
 from simreduce.study.tune.plan_cache import PlanCache
-from simreduce.study.tune.simulate import Run, simulate_within
+from simreduce.study.tune.simulate import PredictedPlan, simulate_within
 
 FIRST = 10
 """Rows of a ranking that are always simulated."""
@@ -35,7 +35,7 @@ _TARGETS = ("tf_cnn_benchmarks", "tensorflow")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StrategyRow:
     """A strategy, and the seconds of one all-reduce of the whole workload.
 
     `moved` are its seconds where starts are moved (`Simulator.find_moved`), if that was tried and
@@ -48,7 +48,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(Row):
+class Candidate(StrategyRow):
     """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
 
     `chosen_by` names the rules of TensorFlow that would choose its plan here. `upstream` says what
@@ -86,7 +86,7 @@ class Candidate(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded(Row):
+class Bounded(StrategyRow):
     """A strategy that was not simulated to its end: it takes at least `seconds`, for `reason`."""
 
     reason: str
@@ -94,7 +94,7 @@ class Bounded(Row):
 
 
 @dataclass(frozen=True)
-class Ranking:
+class StrategyRanking:
     """Candidates, one for each plan, fastest first.
 
     The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
@@ -187,7 +187,7 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
             return frameworks.typed_files(name, row.settings)
         return frameworks.files_of(name, scenario.without_step(), row.strategy)
 
-    def calls(option: Option) -> list[Call] | None:
+    def calls(option: Option) -> list[NcclCall] | None:
         found = frameworks.calls_of(scenario, option.row.strategy)
         return found and scaled(found, option.seconds)
 
@@ -197,7 +197,7 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
     )  # fmt: skip
 
 
-def plain_specs(ranking: Ranking, first: Candidate, most: int) -> list[Strategy]:
+def plain_specs(ranking: StrategyRanking, first: Candidate, most: int) -> list[Strategy]:
     """At most so many algorithms without their packing: of `first`, then the fastest proven ones.
 
     Those that differ by size are left out.
@@ -215,7 +215,7 @@ def rank(
     simulate_all: bool = False,
     keep_refused: bool = False,
     cache: PlanCache | None = None,
-) -> Ranking:
+) -> StrategyRanking:
     """Evaluate every strategy, on `workers` processes, and `collect` the outcomes.
 
     Those that pack gradients come first: they have fewer tensors and take less time.
@@ -232,7 +232,7 @@ def rank(
     strategies = given or sorted(listed, key=lambda s: s.packing == "none")
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        found = Limits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
+        found = RankingLimits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
         return lambda place: found.of(strategies[place])
 
     promise = by_promise(strategies, scenario)
@@ -260,7 +260,7 @@ def rank(
             bounded.append(Bounded(strategy, outcome.seconds, outcome.reason, runtime.name))
         cache.note(strategies[place], outcome.seconds)
     texts = [s.text for s in listed]
-    ranking = Ranking(
+    ranking = StrategyRanking(
         scenario,
         tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
         tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
@@ -271,7 +271,7 @@ def rank(
     return _with_ties(ranking)
 
 
-def _with_ties(ranking: Ranking) -> Ranking:
+def _with_ties(ranking: StrategyRanking) -> StrategyRanking:
     """The ranking with `moved` of what decides.
 
     Where that changes what is recommended, the next one is tried: `FIRST` plans at most.
@@ -305,7 +305,7 @@ def find_moved(scenario: Scenario, strategy: Strategy, seconds: float) -> float 
     return None if moved is None else moved / times
 
 
-class Limits:
+class RankingLimits:
     """Up to how many seconds a strategy may matter, by candidates that are known."""
 
     def __init__(self, scenario: Scenario, found: Sequence[Candidate]) -> None:
@@ -372,10 +372,12 @@ def evaluate(
     """
     question, cache = ask(scenario, strategy), cache or PlanCache()
     run = simulate_within(question, limit, cache)
-    return _candidate(scenario, question.setup, run, cache) if isinstance(run, Run) else run
+    return (
+        _candidate(scenario, question.setup, run, cache) if isinstance(run, PredictedPlan) else run
+    )
 
 
-def _candidate(scenario: Scenario, setup: Setup, run: Run, cache: PlanCache) -> Candidate:
+def _candidate(scenario: Scenario, setup: Setup, run: PredictedPlan, cache: PlanCache) -> Candidate:
     (strategy, plan, result), times = run, scenario.repeat
     same = scenario.faithful or not has_quirks(strategy)
     theirs = plan if same else _upstream(scenario, strategy, cache)

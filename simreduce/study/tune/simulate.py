@@ -31,7 +31,7 @@ _HUGE = 1 << 22
 """Plans with more of them may take long to make."""
 
 
-class Run(NamedTuple):
+class PredictedPlan(NamedTuple):
     """A strategy with its chunk size, its plan and its prediction.
 
     The plan is of one collective, and the prediction of `times` of them in a row.
@@ -58,7 +58,7 @@ def lower_bound(question: Question) -> AtLeast:
 
 def simulate_up_to(
     question: Question, limit: float, cache: PlanCache | None = None
-) -> Run | AtLeast:
+) -> PredictedPlan | AtLeast:
     """The prediction if one collective takes at most `limit` seconds; else what it takes at least.
 
     Pipelined strategies without a chunk size get the best one for an undisturbed run, and none is
@@ -72,17 +72,17 @@ def simulate_up_to(
     question = _with_chunks(question, cache)
     plan = cache.compile(question)
     if limit == inf:
-        return Run(question.strategy, plan, cache.summarise(setup, plan, times))
+        return PredictedPlan(question.strategy, plan, cache.summarise(setup, plan, times))
     whole = repeat(plan, times) if times > 1 else plan
     result = setup.summarise_within(whole, limit * times)
     if isinstance(result, AtLeast):
         return AtLeast(result.seconds / times, result.reason)
-    return Run(question.strategy, plan, result)
+    return PredictedPlan(question.strategy, plan, result)
 
 
 def simulate_within(
     question: Question, limit: Limit, cache: PlanCache | None = None
-) -> Run | AtLeast | Postponed:
+) -> PredictedPlan | AtLeast | Postponed:
     """As `simulate_up_to`; without a limit, what takes long is postponed."""
     cache, setup, strategy = cache or PlanCache(), question.setup, question.strategy
     if limit is not None or not isinstance(setup.machine, Topology):
@@ -99,7 +99,7 @@ def simulate_within(
     plan = cache.compile(question)
     if plan.transfers > LONG:
         return Postponed(plan.transfers)
-    return Run(question.strategy, plan, cache.summarise(setup, plan, question.times))
+    return PredictedPlan(question.strategy, plan, cache.summarise(setup, plan, question.times))
 
 
 def _with_chunks(question: Question, cache: PlanCache) -> Question:

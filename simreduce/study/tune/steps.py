@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from math import inf
 
 from simreduce.computing.watching import Watch, unwatched
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
@@ -34,7 +34,7 @@ from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
 from simreduce.training.groups import slowdowns, slowest
-from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.memory import MemoryFit, device_memory, least_memory
 from simreduce.training.sharded import (
     DDP,
     Sharding,
@@ -64,7 +64,7 @@ class StepCandidate:
     digest: str = ""
     runtime: str = "tensorflow"
     also: tuple[str, ...] = ()
-    fit: Fit | None = None
+    fit: MemoryFit | None = None
     bottleneck: str = ""
 
     @property
@@ -84,7 +84,7 @@ class StepCandidate:
 
 
 @dataclass(frozen=True)
-class StepRanking:
+class MethodRanking:
     """Candidates, one for each plan and step, fastest first.
 
     Candidates that do not fit the memory of a GPU come last. The machine refuses other methods,
@@ -154,7 +154,7 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
     )
 
 
-def _calls(setup: Setup, name: str, row: StepCandidate) -> list[Call] | None:
+def _calls(setup: Setup, name: str, row: StepCandidate) -> list[NcclCall] | None:
     """The calls of NCCL that the end of a step hangs on; all of them where it waits for shards."""
     strategy, buckets = strategy_of(name), row.step.buckets
     if strategy is None or not strategy.reduced_by_nccl:
@@ -196,7 +196,7 @@ def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Adv
     )  # fmt: skip
 
 
-def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> StepRanking:
+def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> MethodRanking:
     """The step of every strategy by every method, or of the mode that `[step]` names.
 
     StrategyError if the machine accepts none.
@@ -220,7 +220,7 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
         raise StrategyError(by_reason(refused))
     refused += tuple((names[i], f"{names[i]}: {_LATE}") for i in promise.late)
     rows = tuple(_one_for_each_step(candidates))
-    return StepRanking(scenario, question, rows, refused, untried, hurried)
+    return MethodRanking(scenario, question, rows, refused, untried, hurried)
 
 
 _LATE = (
@@ -305,10 +305,10 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
     )
 
 
-def _fit(memory: Memory, setup: Setup) -> Fit:
+def _fit(memory: Memory, setup: Setup) -> MemoryFit:
     """The peak of a GPU's memory, and its size."""
     have = device_memory(setup.topology, setup.layout.ranks)
-    return Fit(memory.peak, have, memory.activations)
+    return MemoryFit(memory.peak, have, memory.activations)
 
 
 def _predict_sharded(

@@ -23,7 +23,7 @@ from simreduce.engine.simulation import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep
-from simreduce.study.tune.steps import StepCandidate, StepRanking, step_seconds
+from simreduce.study.tune.steps import MethodRanking, StepCandidate, step_seconds
 from simreduce.study.tune.whatif import (
     MORE,
     Change,
@@ -41,7 +41,7 @@ from simreduce.training import (
     record_step,
 )
 from simreduce.training.path import PathPiece, step_path
-from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, Run
+from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
 from simreduce.training.replicas.network import Way, lower_ways
 from simreduce.training.sharded import (
     DDP,
@@ -52,7 +52,7 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
 )
 from simreduce.training.spread import percentiles
-from simreduce.training.stragglers import Interval, Repetitions, interval, repeat
+from simreduce.training.stragglers import ConfidenceInterval, Repetitions, interval, repeat
 
 MOST_RANKS = 256
 """Sharded steps of more ranks are not examined link by link: plans would be too large."""
@@ -140,7 +140,7 @@ _TOO_LARGE = (
 )
 
 
-def percentiles_of_step(ranking: StepRanking) -> Mapping[str, float]:
+def percentiles_of_step(ranking: MethodRanking) -> Mapping[str, float]:
     """What the recommended step takes at most in half, 90 and 99 % of all draws of its GPUs, in
     seconds.
 
@@ -242,10 +242,10 @@ class Effect:
 
     change: Change
     seconds: float
-    saved: Interval
+    saved: ConfidenceInterval
 
 
-def worker_time(run: Run, skip: int) -> dict[str, float]:
+def worker_time(run: ReplicasRun, skip: int) -> dict[str, float]:
     """Seconds that workers spend on each part of their steps, from the first `skip` updates on.
 
     The parts are waiting for a token, reading variables, computing, and sending until all is
@@ -264,7 +264,7 @@ def worker_time(run: Run, skip: int) -> dict[str, float]:
     return spent
 
 
-def run_loads(job: ReplicasJob, run: Run) -> tuple[Use, ...]:
+def run_loads(job: ReplicasJob, run: ReplicasRun) -> tuple[Use, ...]:
     """How busy each link is in a run, by the transfers that have ended; nothing for plain delays.
 
     As in a `Result`.

@@ -24,7 +24,7 @@ from simreduce.topology.graph import Topology
 from simreduce.topology.importers.models import GpuModel
 from simreduce.topology.importers.topo_m import (
     MOST_CHARACTERS,
-    Table,
+    TopologyMatrix,
     is_topo_m,
     machine_of,
     read_topo_m,
@@ -222,12 +222,12 @@ def _json_row(tables: _Tables, i: int, links: Iterable[Any], faults: Faults) -> 
         tables.cells.setdefault(title, {})[tables.names[i]] = cells
 
 
-def _as_table(tables: _Tables, faults: Faults) -> Table:
+def _as_table(tables: _Tables, faults: Faults) -> TopologyMatrix:
     """The cells in words of `nvidia-smi topo -m`. GPUs are numbered in the order of the columns."""
     for title, rows in tables.cells.items():
         if len(rows) != len(tables.names):
             faults.add(title, "not every GPU has a row")
-            return Table((), (), ())
+            return TopologyMatrix((), (), ())
     many = range(len(tables.names))
     grid = [["X"] * len(many) for _ in many]
     for i, j in itertools.permutations(many, 2):
@@ -239,7 +239,7 @@ def _as_table(tables: _Tables, faults: Faults) -> Table:
         else:
             grid[i][j] = _pcie(tables, i, j, hops)
     affinity = tuple(tables.numa.get(i, "") for i in many)
-    return Table(tuple(f"GPU{i}" for i in many), tuple(map(tuple, grid)), affinity)
+    return TopologyMatrix(tuple(f"GPU{i}" for i in many), tuple(map(tuple, grid)), affinity)
 
 
 def _lanes(rates: str) -> int:

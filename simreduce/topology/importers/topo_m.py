@@ -40,7 +40,7 @@ CONTRADICTION = "no machine prints this table"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TopologyMatrix:
     """Cells by row and column, and what names the CPU of each device, "" where that is unknown."""
 
     names: tuple[str, ...]
@@ -96,7 +96,7 @@ def read_topo_m(
 
 
 def machine_of(
-    table: Table,
+    table: TopologyMatrix,
     name: str,
     program: str,
     faults: Faults,
@@ -123,7 +123,7 @@ def machine_of(
     return machine, [*parts.notes, *_contradictions(table, machine)]
 
 
-def _contradictions(table: Table, machine: Topology) -> list[str]:
+def _contradictions(table: TopologyMatrix, machine: Topology) -> list[str]:
     """A note if no tree of switches and sockets prints the table; it names the first bad pair."""
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     alike = {"NODE": "PHB", "SOC": "SYS"}
@@ -140,7 +140,7 @@ def _contradictions(table: Table, machine: Topology) -> list[str]:
     return []
 
 
-def _read(text: str, faults: Faults) -> Table:
+def _read(text: str, faults: Faults) -> TopologyMatrix:
     """The header, and a row for each of its devices."""
     lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
     head = next(
@@ -151,11 +151,11 @@ def _read(text: str, faults: Faults) -> Table:
         faults.add(
             "", "no line that begins the table: GPU0, GPU1, ... as `nvidia-smi topo -m` prints them"
         )
-        return Table((), (), ())
+        return TopologyMatrix((), (), ())
     names = _names(lines[head])
     if len(set(names)) != len(names) or len(names) > _MOST:
         faults.add(f"line {head + 1}", f"a device twice, or more than {_MOST} devices")
-        return Table((), (), ())
+        return TopologyMatrix((), (), ())
     rows: dict[str, tuple[str, ...]] = {}
     affinity: dict[str, str] = {}
     for number, line in enumerate(lines[head + 1 :], head + 2):
@@ -188,8 +188,8 @@ def _read(text: str, faults: Faults) -> Table:
         )
     named = _legend(lines, names)
     if faults.problems:
-        return Table((), (), ())
-    return Table(
+        return TopologyMatrix((), (), ())
+    return TopologyMatrix(
         tuple(named[name] for name in names),
         tuple(rows[name] for name in names),
         tuple(affinity[name] for name in names),
@@ -221,7 +221,7 @@ def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _check(table: Table, faults: Faults) -> None:
+def _check(table: TopologyMatrix, faults: Faults) -> None:
     """Faults of cells that contradict each other."""
     names = table.names
     if not table.gpus:
@@ -248,7 +248,7 @@ def _groups(members: Sequence[int], joined: Callable[[int, int], bool]) -> list[
     return sorted(parts)
 
 
-def _sockets(table: Table, parts: MachineBuilder) -> list[list[int]]:
+def _sockets(table: TopologyMatrix, parts: MachineBuilder) -> list[list[int]]:
     """Assign every device to a CPU."""
     everything = range(len(table.names))
 
@@ -274,7 +274,9 @@ def _sockets(table: Table, parts: MachineBuilder) -> list[list[int]]:
     return [sorted(socket) for socket in sockets]
 
 
-def _tree(table: Table, parts: MachineBuilder, model: GpuModel, socket: tuple[str, int]) -> None:
+def _tree(
+    table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, socket: tuple[str, int]
+) -> None:
     """Add CPUs, switches and devices, from the CPUs down."""
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     sockets = _sockets(table, parts)
@@ -304,7 +306,7 @@ def _tree(table: Table, parts: MachineBuilder, model: GpuModel, socket: tuple[st
             parts.staging(name, model.pcie)
 
 
-def _nvlinks(table: Table, parts: MachineBuilder, model: GpuModel, faults: Faults) -> None:
+def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faults: Faults) -> None:
     """Cables between pairs, or ports of an NVSwitch where a GPU has not as many links as its pairs
     would need.
     """

@@ -12,7 +12,7 @@ from simreduce.computing.arrays import AnyInts, Ints
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.joined import joined
-from simreduce.topology.routing.route import Rows, join_rows, list_rows
+from simreduce.topology.routing.route import RouteRows, join_rows, list_rows
 from simreduce.topology.routing.rule import CutNetwork, RoutingRule
 
 Nodes = TypeVar("Nodes", int, Ints)
@@ -46,8 +46,13 @@ class EqualMachines:
         return here, there, source % self.nodes, target % self.nodes + self.nodes * (here != there)
 
     def rows(
-        self, found: Rows, which: Ints, here: Ints, there: Ints, across: Callable[..., Rows]
-    ) -> Rows:
+        self,
+        found: RouteRows,
+        which: Ints,
+        here: Ints,
+        there: Ints,
+        across: Callable[..., RouteRows],
+    ) -> RouteRows:
         """Routes from machines `here` to machines `there`.
 
         Route i is like row `which[i]` of those found, a route within the first machine or from it
@@ -85,7 +90,7 @@ class EqualMachines:
         return join_rows(len(which), (all_, near), (crosses, net), (all_, far))
 
     def row(
-        self, found: Sequence[int], here: int, there: int, across: Callable[[Ints, Ints], Rows]
+        self, found: Sequence[int], here: int, there: int, across: Callable[[Ints, Ints], RouteRows]
     ) -> list[int]:
         """`rows` of a single transfer; by lists, as arrays of one take three times as long."""
         mine, first, each = 2 * self.cables, 2 * self.network.first, len(self.parts)
@@ -136,7 +141,7 @@ class MachineRoutes:
     names: Sequence[str]
     find: Callable[[str, str], Sequence[tuple[int, float]]]
 
-    def rows(self, source: Ints, target: Ints, across: Callable[..., Rows]) -> Rows:
+    def rows(self, source: Ints, target: Ints, across: Callable[..., RouteRows]) -> RouteRows:
         """The links of many transfers; see `EqualMachines.rows`."""
         here, there, near, far = self.machines.of_first(source, target)
         pair = near * (2 * self.machines.nodes) + far
@@ -144,7 +149,7 @@ class MachineRoutes:
         found = [self._as_first(int(source[one]), int(target[one])) for one in example]
         return self.machines.rows(list_rows(found), which, here, there, across)
 
-    def row(self, source: int, target: int, across: Callable[[Ints, Ints], Rows]) -> list[int]:
+    def row(self, source: int, target: int, across: Callable[[Ints, Ints], RouteRows]) -> list[int]:
         """The links of one transfer."""
         found = [link for link, _ in self._as_first(source, target)]
         here, there = source // self.machines.nodes, target // self.machines.nodes

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simreduce.topology.naming import natural
-from simreduce.topology.routing.search import Search
+from simreduce.topology.routing.search import PathSearch
 
 
 class Rails:
     """The GPUs' own NICs; each machine is looked at once."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: PathSearch) -> None:
         self._search = search
         self._found: dict[str, Mapping[str, str]] = {}
 

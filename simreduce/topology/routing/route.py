@@ -73,34 +73,34 @@ def shared_route(path: Path, shares: Sequence[Share]) -> Route:
     )
 
 
-class Rows(NamedTuple):
+class RouteRows(NamedTuple):
     """The links of many routes, and their shares, None where all are 1; as in `Routes`."""
 
     start: Ints
     links: AnyInts
     shares: Floats | None = None
 
-    def pick(self, begin: Ints, size: Ints) -> Rows:
+    def pick(self, begin: Ints, size: Ints) -> RouteRows:
         """The rows of `size` links that begin at these entries."""
         places = ranges(begin, size)
         shares = None if self.shares is None else self.shares[places]
-        return Rows(row_starts(size), self.links[places], shares)
+        return RouteRows(row_starts(size), self.links[places], shares)
 
-    def take(self, which: Ints) -> Rows:
+    def take(self, which: Ints) -> RouteRows:
         """The rows of these numbers."""
         return self.pick(self.start[which], np.diff(self.start)[which])
 
 
-def list_rows(found: Iterable[Iterable[tuple[int, float]]]) -> Rows:
+def list_rows(found: Iterable[Iterable[tuple[int, float]]]) -> RouteRows:
     """Rows of links with their shares."""
     rows = [list(row) for row in found]
     links = np.array([link for row in rows for link, _ in row], dtype=np.int32)
     shares = np.array([share for row in rows for _, share in row], dtype=np.float64)
     start = row_starts(np.array([len(row) for row in rows], dtype=np.int64))
-    return Rows(start, links, shares if (shares != 1.0).any() else None)
+    return RouteRows(start, links, shares if (shares != 1.0).any() else None)
 
 
-def join_rows(count: int, *parts: tuple[Bools, Rows]) -> Rows:
+def join_rows(count: int, *parts: tuple[Bools, RouteRows]) -> RouteRows:
     """`count` rows, each of the next rows, end to end, of the parts that have it."""
     start = np.zeros(count + 1, dtype=np.int64)
     for at, rows in parts:
@@ -117,4 +117,4 @@ def join_rows(count: int, *parts: tuple[Bools, Rows]) -> Rows:
         links[places] = rows.links
         if shares is not None and rows.shares is not None:
             shares[places] = rows.shares
-    return Rows(start, links, shares)
+    return RouteRows(start, links, shares)

@@ -29,15 +29,15 @@ from simreduce.topology.routing.equal_machines import EqualMachines, MachineRout
 from simreduce.topology.routing.rails import Rails
 from simreduce.topology.routing.route import (
     Route,
+    RouteRows,
     Routes,
-    Rows,
     join_rows,
     list_rows,
     shared_route,
     whole_route,
 )
 from simreduce.topology.routing.rule import CutNetwork
-from simreduce.topology.routing.search import Path, Search
+from simreduce.topology.routing.search import Path, PathSearch
 from simreduce.topology.routing.spread import Spreader, hash_ends, may_have_equal_paths
 from simreduce.topology.routing.staging import Staging
 from simreduce.topology.routing.switching import FIRST, HASHED, SPLIT, Switching
@@ -69,7 +69,7 @@ class Router:
         self.rule, self.switching, self.cut = rule, switching, cut
         self.index = {name: place for place, name in enumerate(nodes)}
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
-        self._search = Search(nodes, links)
+        self._search = PathSearch(nodes, links)
         self._rails = Rails(self._search)
         self._staging = Staging(self._search, self.path)
         self._machines = rule if isinstance(rule, EqualMachines) else None
@@ -253,7 +253,7 @@ class Router:
                 ruled[:] = False  # inside machines too, the ends' own names choose
         return ruled
 
-    def _rule_rows(self, source: Ints, target: Ints) -> Rows:
+    def _rule_rows(self, source: Ints, target: Ints) -> RouteRows:
         """Rows of the links of `route`, by the rule."""
         number = None
         if self._spreader and self.switching.choice == HASHED:
@@ -262,7 +262,7 @@ class Router:
             hashes = [hash_ends(seed, names[a], names[b]) for a, b in ends]
             number = np.array(hashes, dtype=np.uint64)
 
-        def across(one: Ints, other: Ints, rows: Bools | slice = slice(None)) -> Rows:
+        def across(one: Ints, other: Ints, rows: Bools | slice = slice(None)) -> RouteRows:
             return self._across(one, other, None if number is None else number[rows])
 
         if self._machines:
@@ -271,7 +271,7 @@ class Router:
 
     def _across(
         self, source: Ints, target: Ints, number: npt.NDArray[np.uint64] | None = None
-    ) -> Rows:
+    ) -> RouteRows:
         """Rows of links from port to port of the network, by its rule or over its equal paths.
 
         `number` chooses one of these for each row, unless they all share the bytes.
@@ -279,7 +279,7 @@ class Router:
         network, spreader = self._network, self._spreader
         assert network is not None  # noqa: S101 - there are ports
         if spreader is None:
-            return Rows(*network.between(source, target))
+            return RouteRows(*network.between(source, target))
         if number is None and self.switching.choice == FIRST:
             number = self._seat[target]
         moves = source != target
@@ -287,17 +287,17 @@ class Router:
         between = spreader.rows(self._switch[source[far]], self._switch[target[far]],
                                 None if number is None else number[far])  # fmt: skip
         up, down = (
-            Rows(np.arange(moves.sum() + 1), (2 * (network.first + port[moves]) + back))
+            RouteRows(np.arange(moves.sum() + 1), (2 * (network.first + port[moves]) + back))
             for back, port in enumerate((source, target))
         )
         return join_rows(len(source), (moves, up), (far, between), (moves, down))
 
-    def _one_across(self, source: Ints, target: Ints) -> Rows:
+    def _one_across(self, source: Ints, target: Ints) -> RouteRows:
         """One path from port to port for each row: that of the rule, or any if links are cut."""
         if isinstance(self._network, CutNetwork):
             return self._across(source, target, np.zeros(len(source), dtype=np.uint64))
         assert self._network is not None  # noqa: S101 - there are ports
-        return Rows(*self._network.between(source, target))
+        return RouteRows(*self._network.between(source, target))
 
     @functools.cached_property
     def _switch(self) -> Ints:
@@ -360,7 +360,7 @@ class Router:
 
         return MachineRoutes(self._machines, self._names, find)
 
-    def _look_up(self, source: Ints, target: Ints) -> Rows:
+    def _look_up(self, source: Ints, target: Ints) -> RouteRows:
         """Rows of the links of `route`, which is called once for each pair."""
         names, many = self._names, len(self._names)
         pairs, which = np.unique(source * many + target, return_inverse=True)

@@ -108,7 +108,7 @@ def ticks(link: Link) -> int:
     return int(math.ldexp(link.latency, 100))
 
 
-class Search:
+class PathSearch:
     """Paths over the wires of a machine. Nothing is built before the first search: most networks
     have a rule for their routes.
     """

@@ -36,8 +36,8 @@ from simreduce.computing.arrays import Ints
 from simreduce.errors import InternalError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.naming import natural
-from simreduce.topology.routing.route import Rows, Share, list_rows
-from simreduce.topology.routing.search import Fan, Fans, Hop, Path, Search, ticks
+from simreduce.topology.routing.route import RouteRows, Share, list_rows
+from simreduce.topology.routing.search import Fan, Fans, Hop, Path, PathSearch, ticks
 from simreduce.topology.routing.switching import FIRST, HASHED, SPLIT, Switching
 
 _FABRIC = ("switch", "nvswitch")
@@ -179,7 +179,7 @@ class Spreader:
     `areas` gives the area of each switch; switches that it does not name share one.
     """
 
-    def __init__(self, rule: Switching, search: Search, areas: Mapping[str, int]) -> None:
+    def __init__(self, rule: Switching, search: PathSearch, areas: Mapping[str, int]) -> None:
         self._rule, self._search, self._areas = rule, search, areas
         self._nodes = search.nodes
         self._fans: dict[tuple[frozenset[int | None], str], Fans] = {}
@@ -223,7 +223,7 @@ class Spreader:
             at = stop
         return tuple(taken), found
 
-    def rows(self, source: Ints, target: Ints, number: npt.NDArray[np.uint64] | None) -> Rows:
+    def rows(self, source: Ints, target: Ints, number: npt.NDArray[np.uint64] | None) -> RouteRows:
         """The links between different switches, given by their places among the nodes.
 
         Each row takes the path of its number, modulo their count; without numbers, all of them.

@@ -15,7 +15,7 @@ from simreduce.errors import TopologyError
 from simreduce.topology.elements import BOTH_WAYS, DEFAULT_REACH, OFF, TCP, Link
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.reach import is_beyond, is_staged
-from simreduce.topology.routing.search import Path, Search
+from simreduce.topology.routing.search import Path, PathSearch
 
 
 class Staging:
@@ -23,7 +23,7 @@ class Staging:
     `TopologyError`.
     """
 
-    def __init__(self, search: Search, path: Callable[[str, str], Path]) -> None:
+    def __init__(self, search: PathSearch, path: Callable[[str, str], Path]) -> None:
         self._nodes, self._search, self._path = search.nodes, search, path
         self._ways: dict[str, Path] = {}
         """Of each node that was asked for, the path to the nearest host of its machine, if any."""

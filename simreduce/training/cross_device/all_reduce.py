@@ -44,7 +44,7 @@ ALL_REDUCE_ALGORITHMS = ("nccl", "hierarchical_copy")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReductionCall:
     """The arguments that all reductions of one call share."""
 
     method: CrossDeviceOps
@@ -54,7 +54,7 @@ class Call:
     faithful: bool
 
 
-def all_reduce_batch(call: Call, values: Sequence[PerDevice]) -> Plan:
+def all_reduce_batch(call: ReductionCall, values: Sequence[PerDevice]) -> Plan:
     """The plan of one batch, with results in the order of `values` on every device."""
     match call.method:
         case AllReduceCrossDeviceOps() as method:
@@ -74,7 +74,12 @@ def all_reduce_batch(call: Call, values: Sequence[PerDevice]) -> Plan:
 
 
 def _compile(
-    call: Call, devices: Sequence[int], values: Sequence[PerDevice], text: str, *, faithful: bool
+    call: ReductionCall,
+    devices: Sequence[int],
+    values: Sequence[PerDevice],
+    text: str,
+    *,
+    faithful: bool,
 ) -> Plan:
     gradients = tuple(Gradient(f"value {i}", v.elements, v.dtype) for i, v in enumerate(values))
     shape = sub_layout(call.layout, devices)
@@ -91,7 +96,9 @@ def _packing(method: AllReduceCrossDeviceOps | MultiWorkerAllReduce, beyond: int
     return f"+small={size},{group + beyond}" if size > 0 and group > 0 else ""
 
 
-def _multi_worker(call: Call, method: MultiWorkerAllReduce, values: Sequence[PerDevice]) -> Plan:
+def _multi_worker(
+    call: ReductionCall, method: MultiWorkerAllReduce, values: Sequence[PerDevice]
+) -> Plan:
     """`faithful` returns the results range by range instead of in the order of `values`.
 
     TensorFlow does not share the quirks of tf_cnn_benchmarks' algorithms, so planners are not
@@ -142,7 +149,7 @@ def result_places(plan: Plan) -> list[int]:
     return numbers
 
 
-def runtime_collective(call: Call, method: CollectiveAllReduce, value: Distributed) -> str:
+def runtime_collective(call: ReductionCall, method: CollectiveAllReduce, value: Distributed) -> str:
     """The algorithm of collectives over the devices of `value`; StrategyError if there is none."""
     shape = sub_layout(call.layout, value.devices)
     hosts = cpus(call.layout, value.devices)
@@ -161,7 +168,10 @@ def runtime_collective(call: Call, method: CollectiveAllReduce, value: Distribut
 
 
 def collective_reduce(
-    call: Call, method: CollectiveAllReduce, value: Distributed, destinations: Sequence[int]
+    call: ReductionCall,
+    method: CollectiveAllReduce,
+    value: Distributed,
+    destinations: Sequence[int],
 ) -> Plan:
     """Reduce one value by an all-reduce, or an all-gather of its rows, to any destinations.
 

@@ -15,7 +15,7 @@ from simreduce.errors import StrategyError
 from simreduce.plan import Contract, Plan, PlanBuilder, results_last, side_by_side
 from simreduce.planners.layouts import Layout
 from simreduce.training.cross_device.all_reduce import (
-    Call,
+    ReductionCall,
     all_reduce_batch,
     collective_reduce,
     result_places,
@@ -132,7 +132,7 @@ def reduce_non_distributed(
     return broadcast(value, destinations, layout)
 
 
-def _one(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
+def _one(call: ReductionCall, value: Distributed, destinations: tuple[int, ...]) -> Plan:
     """The plan of one `reduce`."""
     same = set(value.devices) == set(destinations)
     to_cpu = call.version == "2.x" and cpus(call.layout, destinations)
@@ -154,7 +154,7 @@ def _one(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
     return _star(call, value, destinations)
 
 
-def _batch(call: Call, pairs: Sequence[Pair]) -> Plan:
+def _batch(call: ReductionCall, pairs: Sequence[Pair]) -> Plan:
     """The plan of one `batch_reduce`."""
     values = [value for value, _ in pairs]
     dense = [i for i, value in enumerate(values) if isinstance(value, PerDevice)]
@@ -182,7 +182,7 @@ def _batch(call: Call, pairs: Sequence[Pair]) -> Plan:
     return results_last(side_by_side(plans, call.layout.devices), items)
 
 
-def _star(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
+def _star(call: ReductionCall, value: Distributed, destinations: tuple[int, ...]) -> Plan:
     method = (
         call.method if isinstance(call.method, ReductionToOneDevice) else ReductionToOneDevice()
     )
@@ -206,7 +206,7 @@ def _refuse_several(value: Distributed) -> None:
         )
 
 
-def _runs(call: Call, value: PerDevice) -> bool:
+def _runs(call: ReductionCall, value: PerDevice) -> bool:
     """Whether the method's all-reduce can run on the devices of `value`.
 
     If not, and `faithful`, StrategyError.

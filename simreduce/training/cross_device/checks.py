@@ -7,7 +7,7 @@ from typing import TypeAlias, get_args
 
 from simreduce.errors import did_you_mean
 from simreduce.planners.layouts import Layout
-from simreduce.training.cross_device.all_reduce import ALL_REDUCE_ALGORITHMS, Call
+from simreduce.training.cross_device.all_reduce import ALL_REDUCE_ALGORITHMS, ReductionCall
 from simreduce.training.cross_device.methods import (
     VERSIONS,
     AllReduceCrossDeviceOps,
@@ -39,7 +39,7 @@ def check_call(
     problems: list[str],
     *,
     faithful: bool,
-) -> Call:
+) -> ReductionCall:
     if reduce_op not in REDUCE_OPS:
         problems.append(unknown("reduce_op", reduce_op, REDUCE_OPS))
     if version not in VERSIONS:
@@ -66,7 +66,7 @@ def check_call(
                 problems.append(unknown("communication", communication, ("auto", "ring", "nccl")))
             if size < 0:
                 problems.append(f"bytes_per_pack {size}: must not be negative")
-    return Call(method, reduce_op == "mean", layout, version, faithful)
+    return ReductionCall(method, reduce_op == "mean", layout, version, faithful)
 
 
 def unknown(what: str, given: object, known: Sequence[str]) -> str:

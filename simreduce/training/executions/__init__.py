@@ -15,7 +15,7 @@ from simreduce.training.executions.execution import (
     UPDATE,
     Execution,
     ExecutionError,
-    Node,
+    ExecutionNode,
 )
 from simreduce.training.executions.reading import ALONE, SUFFIXES, is_record, read_executions
 
@@ -31,7 +31,7 @@ __all__ = [
     "UPDATE",
     "Execution",
     "ExecutionError",
-    "Node",
+    "ExecutionNode",
     "is_record",
     "read_executions",
     "write_chakra",

@@ -29,7 +29,7 @@ from simreduce.training.executions.execution import (
     SEND,
     Execution,
     ExecutionError,
-    Node,
+    ExecutionNode,
 )
 from simreduce.training.executions.messages import attribute_type, metadata_type, node_type
 
@@ -122,7 +122,7 @@ def _check_version(path: str, message: bytes) -> None:
         )
 
 
-def _nodes(raw: list[Any], facts: _Facts) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+def _nodes(raw: list[Any], facts: _Facts) -> tuple[tuple[ExecutionNode, ...], tuple[str, ...]]:
     faults = facts.faults
     places: dict[int, int] = {}
     for place, one in enumerate(raw):
@@ -153,7 +153,7 @@ def _node(
     after: tuple[int, ...],
     facts: _Facts,
     notes: dict[str, bool],
-) -> Node:
+) -> ExecutionNode:
     seconds = one.duration_micros * _US
     start = one.start_time_micros * _US if one.start_time_micros else None
     took = seconds or None
@@ -166,13 +166,15 @@ def _node(
             facts.faults.add(f"node {one.id}", f"a {kind} needs the rank of its peer")
             peer = 0
         nbytes, tag = _size(one, values, facts), int(values.get("comm_tag") or 0)
-        return Node(one.name, kind, after, "", took, start, nbytes=nbytes, peer=peer, tag=tag)
+        return ExecutionNode(
+            one.name, kind, after, "", took, start, nbytes=nbytes, peer=peer, tag=tag
+        )
     if one.type in _MEMORY and not seconds:
         notes["loads and stores of memory without a duration take no time"] = True
     elif not seconds and values.get("num_ops"):
         notes["compute nodes with num_ops and without a duration take no time"] = True
     lane = "CPU" if values.get("is_cpu_op") else f"GPU {values.get('stream') or ''}".strip()
-    return Node(one.name, COMPUTE, after, lane, seconds, start)
+    return ExecutionNode(one.name, COMPUTE, after, lane, seconds, start)
 
 
 def _collective(
@@ -180,7 +182,7 @@ def _collective(
     values: Mapping[str, Any],
     after: tuple[int, ...],
     facts: _Facts,
-) -> Node:
+) -> ExecutionNode:
     place, number = f"node {one.id}", values.get("comm_type")
     name = _COLLECTIVES.get(number, "") if isinstance(number, int) else ""
     if not name:
@@ -192,7 +194,7 @@ def _collective(
         near = ", ".join(facts.groups)
         facts.faults.add(place, f"process group {quote(pg)} is not among the groups: {near}")
     nbytes = 4 if number == _BARRIER else _size(one, values, facts)
-    return Node(
+    return ExecutionNode(
         one.name,
         COLLECTIVE,
         after,
@@ -239,7 +241,7 @@ def _length(size: int) -> bytes:
     return bytes([*found, size])
 
 
-def _written(number: int, rank: int, node: Node, group: str) -> Any:
+def _written(number: int, rank: int, node: ExecutionNode, group: str) -> Any:
     """A node with the attributes, and their types, that Chakra's feeder reads."""
     kinds = {COMPUTE: _COMPUTE, COLLECTIVE: _COLLECTIVE, SEND: _SEND, RECEIVE: _RECEIVE}
     micros = round((node.seconds or 0.0) / _US)

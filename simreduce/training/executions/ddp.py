@@ -18,7 +18,7 @@ from simreduce.training.executions.execution import (
     FORWARD,
     Execution,
     ExecutionError,
-    Node,
+    ExecutionNode,
 )
 
 _NS = 1e-9
@@ -49,15 +49,17 @@ def read(path: str, data: Mapping[str, Any]) -> Execution:
     faults.raise_any(ExecutionError)
     assert isinstance(world, int)  # noqa: S101 - else there is a fault
     share, dtype = backward * _NS / len(sizes), _DTYPES.get(str(data.get("dtypes")), "")
-    nodes: list[Node] = []
+    nodes: list[ExecutionNode] = []
     if forward:
-        nodes.append(Node("forward", COMPUTE, (), "compute", forward * _NS, phase=FORWARD))
+        nodes.append(ExecutionNode("forward", COMPUTE, (), "compute", forward * _NS, phase=FORWARD))
     last = tuple(range(len(nodes)))
     for number, size in enumerate(sizes):
-        nodes.append(Node(f"backward {number}", COMPUTE, last, "compute", share, phase=BACKWARD))
+        nodes.append(
+            ExecutionNode(f"backward {number}", COMPUTE, last, "compute", share, phase=BACKWARD)
+        )
         last = (len(nodes) - 1,)
         nodes.append(
-            Node(
+            ExecutionNode(
                 f"bucket {number}",
                 COLLECTIVE,
                 last,

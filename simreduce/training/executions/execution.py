@@ -16,7 +16,7 @@ class ExecutionError(InputError):
     """A record that cannot be read, or that contradicts itself."""
 
 
-class Node(NamedTuple):
+class ExecutionNode(NamedTuple):
     """One thing that a rank did.
 
     `after` are indices of earlier nodes of the same rank, all of which it waits for, or the first
@@ -60,12 +60,12 @@ class Execution:
     """
 
     source: str
-    nodes: Mapping[int, tuple[Node, ...]]
+    nodes: Mapping[int, tuple[ExecutionNode, ...]]
     world: int
     notes: tuple[str, ...] = field(default=())
     cap: int = 0
 
-    def members(self, node: Node) -> tuple[int, ...]:
+    def members(self, node: ExecutionNode) -> tuple[int, ...]:
         """The ranks of a collective's group."""
         return node.group or tuple(range(self.world))
 

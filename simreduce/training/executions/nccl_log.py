@@ -19,7 +19,7 @@ from simreduce.training.executions.execution import (
     SEND,
     Execution,
     ExecutionError,
-    Node,
+    ExecutionNode,
 )
 
 _COLLECTIVES = {
@@ -82,7 +82,7 @@ def read(path: str, text: str) -> Execution:
         )
     world = max(int(call["n"]) for gpu in called.values() for call in gpu.calls)
     members = _members(gpus)
-    nodes: dict[int, tuple[Node, ...]] = {}
+    nodes: dict[int, tuple[ExecutionNode, ...]] = {}
     for name, gpu in called.items():
         said = gpu.calls[0]["global"]  # RCCL says it
         rank = int(said) if said else gpu.world[0] if gpu.ranks else len(nodes)
@@ -135,8 +135,8 @@ def _name(gpu: str) -> str:
 
 def _nodes(
     gpu: _Gpu, world: int, members: dict[str, dict[int, int]], faults: Faults, name: str
-) -> tuple[Node, ...]:
-    nodes: list[Node] = []
+) -> tuple[ExecutionNode, ...]:
+    nodes: list[ExecutionNode] = []
     last: dict[str, tuple[int, ...]] = defaultdict(tuple)  # by stream and by communicator
     grouped: dict[str, list[int]] = defaultdict(list)  # sends and receives since, which run at once
     for call in gpu.calls:
@@ -187,9 +187,9 @@ def _fault(call: re.Match[str]) -> str:
 
 def _transfer(
     call: re.Match[str], size: int, group: tuple[int, ...], after: tuple[int, ...]
-) -> Node:
+) -> ExecutionNode:
     peer = max(int(call["root"]), 0)
-    return Node(
+    return ExecutionNode(
         call["name"],
         SEND if call["name"] == "Send" else RECEIVE,
         after,
@@ -200,9 +200,9 @@ def _transfer(
 
 def _collective(
     call: re.Match[str], n: int, size: int, group: tuple[int, ...], after: tuple[int, ...]
-) -> Node:
+) -> ExecutionNode:
     name = call["name"]
-    return Node(
+    return ExecutionNode(
         name,
         COLLECTIVE,
         after,

@@ -35,7 +35,7 @@ from simreduce.training.executions.execution import (
     UPDATE,
     Execution,
     ExecutionError,
-    Node,
+    ExecutionNode,
 )
 
 _US = 1e-6
@@ -104,7 +104,7 @@ class _Marks(NamedTuple):
     steps: Sequence[float]
     backward: Mapping[int, tuple[float, float]]
 
-    def put(self, node: Node, launched: float) -> Node:
+    def put(self, node: ExecutionNode, launched: float) -> ExecutionNode:
         """The node with its step and phase."""
         step = bisect_right(self.steps, launched)
         begin, end = self.backward.get(step, (None, None))
@@ -222,10 +222,10 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 def _nodes(
     kernels: Sequence[_Kernel], job: _Job, marks: _Marks, faults: Faults
-) -> tuple[Node, ...]:
+) -> tuple[ExecutionNode, ...]:
     """Nodes in the order of begin, gaps of the CPU in front of what they delay."""
     first = kernels[0].begin if kernels else 0.0
-    nodes: list[Node] = []
+    nodes: list[ExecutionNode] = []
     last: dict[Any, int] = {}  # by stream, the index of its last node
     until: dict[Any, float] = {}
     ended: list[tuple[float, int]] = []  # NCCL's kernels: end, node
@@ -241,7 +241,7 @@ def _nodes(
                 after.add(waited)
             elif gap > 0.0:
                 lane = f"stream {kernel.stream}"
-                pause = Node("CPU", COMPUTE, tuple(sorted(after)), lane, gap * _US)
+                pause = ExecutionNode("CPU", COMPUTE, tuple(sorted(after)), lane, gap * _US)
                 nodes.append(marks.put(pause, kernel.launched))
                 after = {len(nodes) - 1}
         node = _node(kernel, job, tuple(sorted(after)), first, faults)
@@ -271,17 +271,19 @@ def _waited_for(ended: Sequence[tuple[float, int]], since: float, begin: float) 
     return max(between)[1] if between else None
 
 
-def _node(kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faults: Faults) -> Node:
+def _node(
+    kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faults: Faults
+) -> ExecutionNode:
     lane = f"stream {kernel.stream}"
     seconds, start = (kernel.end - kernel.begin) * _US, (kernel.begin - first) * _US
     if not kernel.by_nccl:
-        return Node(kernel.name, COMPUTE, after, lane, seconds, start)
+        return ExecutionNode(kernel.name, COMPUTE, after, lane, seconds, start)
     args, place = kernel.args, f"{kernel.name} at {kernel.begin:.0f} us"
     name = str(args.get("Collective name", ""))
     if name not in _NAMES and name not in _TRANSFERS:
         what = quote(name) if name else "no 'Collective name' (PyTorch 2.4 and later write it)"
         faults.add(place, f"{what}: which collective it was is not known")
-        return Node(kernel.name, COMPUTE, after, lane, seconds, start)
+        return ExecutionNode(kernel.name, COMPUTE, after, lane, seconds, start)
     dtype = str(args.get("dtype", "")).lower()
     elements, width = args.get("In msg nelems"), _BYTES.get(dtype)
     if type(elements) is not int or elements < 0 or width is None:
@@ -297,8 +299,10 @@ def _node(kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faul
         if type(peer) is not int or peer < 0 or peer == job.rank:
             faults.add(place, f"the rank of the peer must be another, got {quote(peer)}")
             peer = 0
-        return Node(name, _TRANSFERS[name], after, lane, seconds, start, nbytes=nbytes, peer=peer)
-    return Node(
+        return ExecutionNode(
+            name, _TRANSFERS[name], after, lane, seconds, start, nbytes=nbytes, peer=peer
+        )
+    return ExecutionNode(
         name,
         COLLECTIVE,
         after,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from simreduce.engine.calibrate.sure import Call as NcclCall
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.plan.channels import ENGINE, count_blocks
@@ -19,7 +19,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.mesh.experts import reached
 from simreduce.training.mesh.job import NCCL
-from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, Call
+from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall
 from simreduce.training.mesh.ways import CP, DP, EP, ETP, PP, TP, Mesh
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
@@ -34,14 +34,14 @@ _BITS = 9
 Group = tuple[int, ...]
 
 
-class Cost(NamedTuple):
+class CallCost(NamedTuple):
     """Seconds of a call by itself, and the channels of its kernel, each a block on an SM."""
 
     seconds: float
     channels: int
 
 
-NOTHING = Cost(0.0, 0)
+NOTHING = CallCost(0.0, 0)
 
 
 def _leading(nbytes: int) -> int:
@@ -56,8 +56,8 @@ class Costs:
 
     setup: Setup
     mesh: Mesh
-    _known: dict[tuple[object, ...], Cost] = field(default_factory=dict, repr=False)
-    _simulated: dict[object, Cost] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[object, ...], CallCost] = field(default_factory=dict, repr=False)
+    _simulated: dict[object, CallCost] = field(default_factory=dict, repr=False)
 
     def of_mesh(self, mesh: Mesh) -> Costs:
         """The costs of another mesh on the machine; what both have is simulated once."""
@@ -91,14 +91,14 @@ class Costs:
         found = {rank: i for i, task in enumerate(tasks) for rank in task}
         return [found[rank] for rank in range(self.mesh.ranks)]
 
-    def of(self, call: Call, stage: int) -> Cost:
+    def of(self, call: MeshCall, stage: int) -> CallCost:
         """One call of the ranks of a stage."""
         nbytes = _leading(call.nbytes)
         key = call.axis, call.collective, nbytes, stage, call.spread, call.by
         if key not in self._known:
             self._known[key] = self._of(*key)
         found = self._known[key]
-        return Cost(found.seconds * call.nbytes / nbytes, found.channels)
+        return CallCost(found.seconds * call.nbytes / nbytes, found.channels)
 
     def group(self, axis: str, stage: int) -> Group:
         """The group of an axis that has the first rank of a stage."""
@@ -108,7 +108,7 @@ class Costs:
         """The group of an axis that has a rank."""
         return next(group for group in self._groups(axis) if rank in group)
 
-    def send(self, nbytes: int, stage: int, to: int) -> Cost:
+    def send(self, nbytes: int, stage: int, to: int) -> CallCost:
         """A send between the ranks of two stages, all replicas at once."""
         key = "send", nbytes, stage, to
         if key not in self._known:
@@ -129,7 +129,7 @@ class Costs:
 
     def _of(
         self, axis: str, collective: str, nbytes: int, stage: int, spread: tuple[int, ...], by: str
-    ) -> Cost:
+    ) -> CallCost:
         if axis == ENDS:
             pairs = [tuple(row[place] for place in spread) for row in self.mesh.groups(PP)]
             return self._call(collective, nbytes, tuple(self._beside(pairs[0], pairs)))
@@ -144,7 +144,7 @@ class Costs:
 
     def _dispatch(
         self, nbytes: int, group: Group, groups: Sequence[Group], spread: tuple[int, ...]
-    ) -> Cost:
+    ) -> CallCost:
         """Until each token of a group is at the ranks of its experts; `nbytes` are those of a copy
         for each.
 
@@ -163,16 +163,18 @@ class Costs:
         experts, active, *limits = spread
         once = nbytes / active
 
-        def copies(places: int, over: list[Group]) -> Cost:
+        def copies(places: int, over: list[Group]) -> CallCost:
             ways = len(over[0])
             each = once * reached(experts, active, places, *limits) / ways
             whole = _leading(int(each))
             found = self._call(ALL_TO_ALL, whole * ways, tuple(over)) if ways > 1 else NOTHING
-            return Cost(found.seconds * each / whole, found.channels)
+            return CallCost(found.seconds * each / whole, found.channels)
 
         return max(copies(len(rails[0]), rails), copies(len(group), nodes))
 
-    def _call(self, collective: str, nbytes: int, near: tuple[Group, ...], by: str = NCCL) -> Cost:
+    def _call(
+        self, collective: str, nbytes: int, near: tuple[Group, ...], by: str = NCCL
+    ) -> CallCost:
         """Seconds of a collective of groups that share links."""
         known = self._plans_of(by)
 
@@ -183,7 +185,7 @@ class Costs:
 
         return self._once((collective, nbytes, near, by), plans)
 
-    def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> Cost:
+    def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> CallCost:
         """The first of plans that run at once, for any mesh that has the same."""
         if facts not in self._simulated:
             self._simulated[facts] = self._together(plans())
@@ -213,11 +215,11 @@ class Costs:
         others = [g for g in groups if g != group and mine & {self._machine[r] for r in g}]
         return [group, *others]
 
-    def _together(self, plans: list[Plan]) -> Cost:
+    def _together(self, plans: list[Plan]) -> CallCost:
         setup = self._plans.setup
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
-        return Cost(setup.simulate(whole).seconds, channels_of(plans[0]))
+        return CallCost(setup.simulate(whole).seconds, channels_of(plans[0]))
 
 
 def channels_of(plan: Plan) -> int:

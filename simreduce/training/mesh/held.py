@@ -37,7 +37,7 @@ class Parameters(NamedTuple):
         return self.plain + self.experts
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes of a rank; `in_flight` micro batches keep activations at most."""
 
     parameters: int
@@ -139,7 +139,7 @@ def again(job: MeshJob, rank: int) -> float:
     return max((block_activations(plain, block) for block in blocks), default=0.0)
 
 
-def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Held:
+def held_by(job: MeshJob, schedule: Schedule, rank: int) -> HeldBytes:
     """What a pipeline rank holds."""
     mine = rank_parameters(job, rank)
     plain, experts = job.mesh.dp * job.mesh.cp, job.mesh.expert_data
@@ -152,7 +152,7 @@ def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Held:
     unit = _largest_unit(job, rank) if job.optimizer == FSDP else 0
     kept = {stage: stage_activations(job, stage) for stage in stages_of(job, rank)}
     most, flying = _in_flight(schedule, rank, kept)
-    return Held(
+    return HeldBytes(
         shared(WIDTH, all_ways) + 2 * WIDTH * unit,
         shared(job.reduced, all_ways) + job.reduced * unit,
         shared(STATES, ways),
@@ -190,6 +190,6 @@ def _in_flight(schedule: Schedule, rank: int, kept: Mapping[int, float]) -> tupl
     return most, flying
 
 
-def largest(held: Iterable[Held]) -> Held:
+def largest(held: Iterable[HeldBytes]) -> HeldBytes:
     """What the fullest rank holds."""
     return max(held, key=lambda each: each.peak)

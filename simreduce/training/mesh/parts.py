@@ -47,7 +47,7 @@ _HIDDEN = 1 << 20
 """Pieces of a call that hides behind kernels from its first part on."""
 
 
-class Call(NamedTuple):
+class MeshCall(NamedTuple):
     """A collective of all groups of an axis; `nbytes` as a rank gives them. `times` in a row.
 
     Each hides behind up to `behind` seconds of products, but for its first part of `pieces`; of
@@ -83,7 +83,7 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BlockPart:
     """A part of a block: its kernels, and the calls of its forward and backward pass.
 
     The `host` takes so many seconds for a forward pass besides those of its kernels.
@@ -91,8 +91,8 @@ class Part:
 
     name: str
     times: Times
-    forward: tuple[Call, ...] = ()
-    backward: tuple[Call, ...] = ()
+    forward: tuple[MeshCall, ...] = ()
+    backward: tuple[MeshCall, ...] = ()
     host: float = 0.0
 
 
@@ -121,7 +121,9 @@ class Parts:
         t = self.job.mesh.tp if self.job.sequence_parallel else 1
         return float(self._rows) * self.job.shape.width / t
 
-    def _sums(self, behind: Times, first: Times) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
+    def _sums(
+        self, behind: Times, first: Times
+    ) -> tuple[tuple[MeshCall, ...], tuple[MeshCall, ...]]:
         """What tensor parallel ranks exchange round a part, whose products are `behind`.
 
         Backward, `tp_grad` gathers the inputs of the `first` product while it computes the gradient
@@ -134,13 +136,13 @@ class Parts:
         hide = TP_GRAD in self.job.overlap
         inputs, weights = (first.inputs, first.weights) if hide else (0.0, 0.0)
         if not self.job.sequence_parallel:
-            once = Call(TP, ALL_REDUCE, nbytes, by=self.job.tensor_all_reduce)
+            once = MeshCall(TP, ALL_REDUCE, nbytes, by=self.job.tensor_all_reduce)
             return (once,), (once._replace(behind=weights, pieces=_HIDDEN, later=weights),)
         shard = nbytes // t
         if TP_COMM in self.job.overlap:
 
-            def split(kind: str, nbytes: int, seconds: float) -> Call:
-                return Call(TP, kind, nbytes, 1, seconds / 2, t, copied=True)
+            def split(kind: str, nbytes: int, seconds: float) -> MeshCall:
+                return MeshCall(TP, kind, nbytes, 1, seconds / 2, t, copied=True)
 
             forward, backward = behind.forward, behind.inputs
             gather = split(ALL_GATHER, shard, backward)
@@ -148,7 +150,7 @@ class Parts:
                 (split(ALL_GATHER, shard, forward), split(REDUCE_SCATTER, nbytes, forward)),
                 (gather, gather, split(REDUCE_SCATTER, nbytes, backward)),
             )
-        gather, scatter = Call(TP, ALL_GATHER, shard), Call(TP, REDUCE_SCATTER, nbytes)
+        gather, scatter = MeshCall(TP, ALL_GATHER, shard), MeshCall(TP, REDUCE_SCATTER, nbytes)
         return (gather, scatter), (
             gather,
             gather._replace(behind=inputs, pieces=_HIDDEN),
@@ -166,7 +168,7 @@ class Parts:
         return found
 
     @cached_property
-    def attention(self) -> Part:
+    def attention(self) -> BlockPart:
         """Attention of a block, with its norm and residual."""
         job, kernels = self.job, self._kernels
         shape, t, c, rows = job.shape, job.mesh.tp, job.mesh.cp, self._rows
@@ -183,18 +185,18 @@ class Parts:
         forward, backward = self._sums(products, into)
         behind = core.forward / c, core.inputs / c
         times = products + core + self._around()
-        return Part(
+        return BlockPart(
             "attention",
             replace(times, kernels=1) if ATTENTION in job.graphs else times,
             (*forward[:1], *self._ring(ring, behind[0]), *forward[1:]),
             (*backward[:2], *self._ring(2 * ring, behind[1]), *backward[2:]),
         )
 
-    def _ring(self, nbytes: int, behind: float) -> tuple[Call, ...]:
+    def _ring(self, nbytes: int, behind: float) -> tuple[MeshCall, ...]:
         c = self.job.mesh.cp
         if c == 1:
             return ()
-        return (Call(CP, RING, nbytes, c - 1, behind, _HIDDEN),)
+        return (MeshCall(CP, RING, nbytes, c - 1, behind, _HIDDEN),)
 
     def _core(self, wide: float) -> tuple[Times, int]:
         """Attention by itself, and the bytes of keys and values of a rank."""
@@ -219,14 +221,14 @@ class Parts:
         return into, back, kernels.moves(rows * count * inner, GATED if shape.gated else PLAIN)
 
     @cached_property
-    def feed_forward(self) -> Part:
+    def feed_forward(self) -> BlockPart:
         """The feed-forward part of a block without experts."""
         into, back, others = self._inner(self._rows, self.job.shape.inner // self.job.mesh.tp)
         found = into + back + others + self._around()
-        return Part("feed_forward", found, *self._sums(into + back, into))
+        return BlockPart("feed_forward", found, *self._sums(into + back, into))
 
     @cached_property
-    def experts(self) -> Part:
+    def experts(self) -> BlockPart:
         """The experts of a block, with the router and those that every token passes."""
         job, kernels = self.job, self._kernels
         shape, mesh = job.shape, job.mesh
@@ -238,7 +240,7 @@ class Parts:
             self._around(),
         )
         found += beside_products(job, kernels, routed)
-        around: tuple[tuple[Call, ...], tuple[Call, ...]] = (), ()
+        around: tuple[tuple[MeshCall, ...], tuple[MeshCall, ...]] = (), ()
         if shape.shared:
             into, back, others = self._inner(self._rows, shape.shared * shape.expert // mesh.tp)
             found += into + back + others
@@ -252,36 +254,36 @@ class Parts:
                 (1, (found.inputs + found.weights, found.weights)),
             )
         )
-        return Part("experts", found, forward, backward, looped(job))
+        return BlockPart("experts", found, forward, backward, looped(job))
 
-    def _routed(self, nbytes: int, behind: float, later: float) -> tuple[Call, ...]:
+    def _routed(self, nbytes: int, behind: float, later: float) -> tuple[MeshCall, ...]:
         """Tokens go to their experts' ranks and back, and among those that share an expert."""
         mesh = self.job.mesh
-        calls: tuple[Call, ...] = ()
+        calls: tuple[MeshCall, ...] = ()
         if mesh.ep > 1:
             shape, merged = self.job.shape, self.job.dispatch == DEEPEP
             chosen, groups = shape.limited
             spread = (shape.experts, shape.active, groups, chosen) if merged else ()
             kind = DISPATCH if merged else ALL_TO_ALL
             calls = (
-                Call(EP, kind, nbytes, 2, behind / 2, _HIDDEN, spread=spread, later=later / 2),
+                MeshCall(EP, kind, nbytes, 2, behind / 2, _HIDDEN, spread=spread, later=later / 2),
             )
         if mesh.expert_tensor == 1:
             return calls
         if not self.job.sequence_parallel:
-            return (*calls, Call(ETP, ALL_REDUCE, nbytes))
-        scattered = Call(ETP, REDUCE_SCATTER, nbytes * mesh.expert_tensor)
-        return (*calls, Call(ETP, ALL_GATHER, nbytes), scattered)
+            return (*calls, MeshCall(ETP, ALL_REDUCE, nbytes))
+        scattered = MeshCall(ETP, REDUCE_SCATTER, nbytes * mesh.expert_tensor)
+        return (*calls, MeshCall(ETP, ALL_GATHER, nbytes), scattered)
 
     @cached_property
-    def embedding(self) -> Part:
+    def embedding(self) -> BlockPart:
         """The embedding: a look-up, and dropout; ranks that share words sum what they found."""
         found = self._kernels.moves(self._wide, (4.0, 8.0))
         forward, _ = self._sums(Times(), Times())
-        return Part("embedding", found, forward[-1:], forward[:1] * self.job.sequence_parallel)
+        return BlockPart("embedding", found, forward[-1:], forward[:1] * self.job.sequence_parallel)
 
     @cached_property
-    def output(self) -> Part:
+    def output(self) -> BlockPart:
         """The last norm, the output and the loss, with words shared by tensor parallel ranks."""
         job, kernels = self.job, self._kernels
         words = ceil(job.shape.words / job.mesh.tp)
@@ -289,11 +291,11 @@ class Parts:
         found = products + kernels.moves(float(self._rows) * words, LOSS)
         found += self._around(residual=False)
         if job.mesh.tp == 1:
-            return Part("output", found)
+            return BlockPart("output", found)
         # The maximum, the target and the sum.
-        sums = Call(TP, ALL_REDUCE, self._rows * 4, 3, by=job.tensor_all_reduce)
+        sums = MeshCall(TP, ALL_REDUCE, self._rows * 4, 3, by=job.tensor_all_reduce)
         forward, backward = self._sums(products, products)
-        return Part("output", found, (*forward[:-1], sums), backward[-2:])
+        return BlockPart("output", found, (*forward[:-1], sums), backward[-2:])
 
     @property
     def sent(self) -> int:
@@ -304,25 +306,25 @@ class Parts:
         """
         return -(-self._rows * self.job.shape.width * WIDTH // self.job.mesh.tp)
 
-    def of_block(self, block: int) -> tuple[Part, Part]:
+    def of_block(self, block: int) -> tuple[BlockPart, BlockPart]:
         """The two parts of that block."""
         experts = self.job.shape.has_experts(block)
         return self.attention, self.experts if experts else self.feed_forward
 
-    def of_stage(self, stage: int) -> Sequence[Part]:
+    def of_stage(self, stage: int) -> Sequence[BlockPart]:
         """All parts of a stage, in the order of the forward pass."""
         found = [part for block in self.job.blocks(stage) for part in self.of_block(block)]
         first = [self.embedding] if stage == 0 else []
         last = [self.output] if stage == len(self.job.split) - 1 else []
         return [*first, *found, *last]
 
-    def arrivals(self, stage: int, *, backward: bool) -> tuple[Call, ...]:
+    def arrivals(self, stage: int, *, backward: bool) -> tuple[MeshCall, ...]:
         """What tensor parallel ranks exchange before a pass of a stage, of what they received."""
         end = len(self.job.split) - 1 if backward else 0
         whole = self.job.mesh.tp == 1 or self.job.sequence_parallel or stage == end
-        return () if whole else (Call(TP, ALL_GATHER, self.sent),)
+        return () if whole else (MeshCall(TP, ALL_GATHER, self.sent),)
 
-    def repeats(self, part: Part) -> tuple[Times, tuple[Call, ...]]:
+    def repeats(self, part: BlockPart) -> tuple[Times, tuple[MeshCall, ...]]:
         """What backward computes of a part again, and the calls that this takes."""
         if self.job.full and part.name not in ("embedding", "output"):
             return Times(part.times.forward), part.forward

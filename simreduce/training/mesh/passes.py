@@ -10,7 +10,7 @@ from typing import NamedTuple
 from simreduce.training.mesh.compute import Times
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import MeshJob
-from simreduce.training.mesh.parts import Call, Part, Parts
+from simreduce.training.mesh.parts import BlockPart, MeshCall, Parts
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
 from simreduce.training.mesh.ways import EP
 
@@ -25,11 +25,11 @@ class Pass(NamedTuple):
 
     seconds: float
     by: Mapping[str, float]
-    calls: tuple[Call, ...] = ()
+    calls: tuple[MeshCall, ...] = ()
 
 
 @dataclass
-class Passes:
+class MeshPasses:
     """The passes of a job's stages; with a `part`, `Gpu.slowest` says of what."""
 
     job: MeshJob
@@ -73,11 +73,11 @@ class Passes:
     def layers(self, stage: int, kind: str) -> list[Pass]:
         """The passes of each part of a stage, in the order in which they run."""
         parts = self.parts.of_stage(stage)
-        order: Iterable[Part] = parts if kind == FORWARD else reversed(parts)
+        order: Iterable[BlockPart] = parts if kind == FORWARD else reversed(parts)
         rank = self.job.home[stage]
         found = [self._part(part, kind, rank) for part in order]
         by = defaultdict[str, float](float, {HOST: self.job.gpu.handover})
-        calls: tuple[Call, ...] = ()
+        calls: tuple[MeshCall, ...] = ()
         if kind != WEIGHTS:
             calls = self.parts.arrivals(stage, backward=kind != FORWARD)
             for call in calls:
@@ -107,15 +107,15 @@ class Passes:
         same = (s for s in range(1, stage) if job.home[s] == job.home[stage])
         return next((s for s in same if shape(s) == shape(stage)), stage)
 
-    def _part(self, part: Part, kind: str, rank: int) -> Pass:
+    def _part(self, part: BlockPart, kind: str, rank: int) -> Pass:
         key = part.name, kind, rank
         if key not in self._parts:
             self._parts[key] = self._one_part(part, kind, rank)
         return self._parts[key]
 
-    def _one_part(self, part: Part, kind: str, rank: int) -> Pass:
+    def _one_part(self, part: BlockPart, kind: str, rank: int) -> Pass:
         times = part.times
-        repeated, calls = Times(), tuple[Call, ...]()
+        repeated, calls = Times(), tuple[MeshCall, ...]()
         if kind in (BACKWARD, INPUTS):
             repeated, calls = self.parts.repeats(part)
         computes = {
@@ -127,7 +127,7 @@ class Passes:
         launched = {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}[kind]
         launched += 1 if repeated.forward >= times.forward else 0
         kernels = times.kernels * launched
-        own: Sequence[Call] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
+        own: Sequence[MeshCall] = {FORWARD: part.forward, WEIGHTS: ()}.get(kind, part.backward)
         by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})
         for call in (*own, *calls):
             cost = self.costs.of(call, rank)

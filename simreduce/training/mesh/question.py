@@ -15,12 +15,12 @@ from simreduce.files.formats import (
     LINE,
     Faults,
     Field,
+    FieldValues,
     Format,
     ListOf,
     OneOrMore,
     Scalar,
     TableOf,
-    Values,
     choice,
     number,
     whole,
@@ -251,7 +251,7 @@ def _at(text: str, beside: Callable[[str], str]) -> str:
 
 
 def _jobs(
-    values: Values, shape: Decoder, tokens: int, layout: Any, gpu: Gpu, faults: Faults,
+    values: FieldValues, shape: Decoder, tokens: int, layout: Any, gpu: Gpu, faults: Faults,
     beside: Callable[[str], str],
 ) -> Iterator[MeshJob | Refusal]:  # fmt: skip
     ranks, pipe = layout.n, values["pipeline"] or {}
@@ -314,7 +314,7 @@ def _routed(job: MeshJob, seed: int | None, gini: float) -> MeshJob:
     return replace(job, imbalance=busiest(job, seed, gini)) if job.shape.experts else job
 
 
-def _check_router(values: Values, shape: Decoder, faults: Faults) -> None:
+def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
     """Note keys of experts that do not go together, or with the model."""
     if not shape.experts:
         own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
@@ -336,7 +336,7 @@ def _at_file(schedule: str, beside: Callable[[str], str]) -> str:
 
 
 def _pipelines(
-    pipe: Values | dict[str, Any], mesh: Mesh, shape: Decoder, *, auto: bool
+    pipe: FieldValues | dict[str, Any], mesh: Mesh, shape: Decoder, *, auto: bool
 ) -> list[tuple[str, int]]:
     """Schedules with the stages of a GPU."""
     virtuals = (pipe["virtual"] if pipe else None) or [1]

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import simpy
 
-from simreduce.engine.calibrate.sure import Call as NcclCall
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
-from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, Node
+from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Ran, run_nodes
-from simreduce.training.mesh.costs import ENDS, Cost, Costs
-from simreduce.training.mesh.held import Held, held_by
+from simreduce.training.mesh.costs import ENDS, CallCost, Costs
+from simreduce.training.mesh.held import HeldBytes, held_by
 from simreduce.training.mesh.job import NCCL, MeshJob
-from simreduce.training.mesh.parts import ALL_REDUCE, Call
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import (
     BACKWARD,
     FORWARD,
@@ -59,7 +59,7 @@ class MeshStep:
     schedule: Schedule
     seconds: float
     by: Mapping[str, float]
-    held: tuple[Held, ...]
+    held: tuple[HeldBytes, ...]
     ran: tuple[Ran, ...]
     calls: frozenset[NcclCall] = frozenset()
 
@@ -80,7 +80,7 @@ def simulate_mesh(
     """
     known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    passes = Passes(job, known, part)
+    passes = MeshPasses(job, known, part)
     spent: Spent = {}
     execution = write_step(job, schedule, passes, spent)
     ran = _run(execution, known, job)
@@ -94,12 +94,12 @@ def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
     env = simpy.Environment()
     places = {rank: place for place, rank in enumerate(execution.nodes)}
 
-    def cost(node: Node, group: tuple[int, ...]) -> Cost:
+    def cost(node: ExecutionNode, group: tuple[int, ...]) -> CallCost:
         if node.kind == COLLECTIVE:
             ends = tuple(places[rank] for rank in group) if node.lane == ENDS else ()
             sums = (node.lane, node.collective) == (TP, ALL_REDUCE)
             by = job.tensor_all_reduce if sums else NCCL
-            call = Call(node.lane, node.collective, node.nbytes, spread=ends, by=by)
+            call = MeshCall(node.lane, node.collective, node.nbytes, spread=ends, by=by)
             return costs.of(call, places.get(group[0], 0))
         return costs.send(node.nbytes, places[group[0]], places[group[1]])
 
@@ -118,7 +118,7 @@ def at_least(job: MeshJob, costs: Costs) -> float:
     with the bubble of (p - 1) / m (Narayanan et al. 2021, arXiv 2104.04473). Where passes overlap,
     all-to-alls count as hidden.
     """
-    passes, stages = Passes(job, costs), range(len(job.split))
+    passes, stages = MeshPasses(job, costs), range(len(job.split))
     overlaps = job.schedule in IN_A_V or bool(job.placed)
     whole = job.schedule in (*ONE_STAGE, "interleaved")
 

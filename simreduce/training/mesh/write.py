@@ -28,7 +28,7 @@ from simreduce.training.executions import (
     SEND,
     UPDATE,
     Execution,
-    Node,
+    ExecutionNode,
 )
 from simreduce.training.mesh.costs import ENDS, EXPERT_REPLICAS, REPLICAS, Costs
 from simreduce.training.mesh.held import (
@@ -55,9 +55,9 @@ from simreduce.training.mesh.parts import (
     REDUCE_SCATTER,
     RING,
     WIDTH,
-    Call,
+    MeshCall,
 )
-from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, Pass, Passes
+from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
 from simreduce.training.mesh.ways import PP
 
@@ -79,7 +79,7 @@ class _Rank:
     """
 
     rank: int
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[ExecutionNode] = field(default_factory=list)
     last: dict[str, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
     coming: dict[int, Iterator[Action]] = field(default_factory=dict)
@@ -90,14 +90,14 @@ class _Rank:
         before = [self.last[lane]] if lane in self.last else []
         if lane == LANE:
             before, self.sent = [*before, *self.sent], []
-        node = Node(after=tuple(dict.fromkeys((*before, *after))), lane=lane, **facts)  # type: ignore[arg-type]
+        node = ExecutionNode(after=tuple(dict.fromkeys((*before, *after))), lane=lane, **facts)  # type: ignore[arg-type]
         self.nodes.append(node)
         self.last[lane] = len(self.nodes) - 1
         return self.last[lane]
 
 
 def write_step(
-    job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent | None = None
+    job: MeshJob, schedule: Schedule, passes: MeshPasses, spent: Spent | None = None
 ) -> Execution:
     """The execution of a step: nodes of the first rank of every stage's group.
 
@@ -108,7 +108,7 @@ def write_step(
     return _execution(job, schedule, writer.nodes())
 
 
-def write_ranks(job: MeshJob, schedule: Schedule, passes: Passes, most: int) -> Execution:
+def write_ranks(job: MeshJob, schedule: Schedule, passes: MeshPasses, most: int) -> Execution:
     """The execution of every rank, with nodes of all that they move.
 
     If these are more than `most`, it has the ranks of the first pipeline, as a note of it says.
@@ -126,7 +126,7 @@ def write_ranks(job: MeshJob, schedule: Schedule, passes: Passes, most: int) -> 
 
 
 def _execution(
-    job: MeshJob, schedule: Schedule, nodes: Mapping[int, tuple[Node, ...]]
+    job: MeshJob, schedule: Schedule, nodes: Mapping[int, tuple[ExecutionNode, ...]]
 ) -> Execution:
     return Execution(f"{schedule.name} on {job.mesh.text}", nodes, job.mesh.ranks)
 
@@ -135,8 +135,8 @@ class _Writer:
     """Writes the ranks of a pipeline, a `row`; with nodes of all calls if they are `apart`."""
 
     def __init__(
-        self, job: MeshJob, schedule: Schedule, passes: Passes, spent: Spent, row: Sequence[int],
-        *, apart: bool,
+        self, job: MeshJob, schedule: Schedule, passes: MeshPasses, spent: Spent,
+        row: Sequence[int], *, apart: bool,
     ) -> None:  # fmt: skip
         self.job, self.schedule, self.passes, self.spent = job, schedule, passes, spent
         self.costs: Costs = passes.costs
@@ -145,7 +145,7 @@ class _Writer:
         self.sent = passes.parts.sent
         self.bucket = max(BUCKET, EACH * job.mesh.dp * job.mesh.cp)
 
-    def nodes(self) -> dict[int, tuple[Node, ...]]:
+    def nodes(self) -> dict[int, tuple[ExecutionNode, ...]]:
         """The nodes of every rank of the pipeline."""
         written = [self.write(place) for place in range(self.job.mesh.pp)]
         return {rank.rank: tuple(rank.nodes) for rank in written}
@@ -216,13 +216,13 @@ class _Writer:
         for call in shown[1:]:
             self._call(rank, call, name)
 
-    def _call(self, rank: _Rank, call: Call, name: str, after: Sequence[int] = ()) -> None:
+    def _call(self, rank: _Rank, call: MeshCall, name: str, after: Sequence[int] = ()) -> None:
         """A call between kernels."""
         facts = self._facts(rank, call, name)
         for _ in range(call.times):
             rank.add(LANE, after, **facts)
 
-    def _beside(self, rank: _Rank, call: Call, name: str, after: Sequence[int]) -> list[int]:
+    def _beside(self, rank: _Rank, call: MeshCall, name: str, after: Sequence[int]) -> list[int]:
         """A call beside kernels; round a ring, each sends to the next and hears from another."""
         facts, found = self._facts(rank, call, name), list[int]()
         for _ in range(call.times):
@@ -239,7 +239,7 @@ class _Writer:
             ]  # fmt: skip
         return found
 
-    def _facts(self, rank: _Rank, call: Call, name: str) -> dict[str, Any]:
+    def _facts(self, rank: _Rank, call: MeshCall, name: str) -> dict[str, Any]:
         kind = ALL_TO_ALL if call.collective == DISPATCH else call.collective
         return {
             "name": f"{kind} {name}", "kind": COLLECTIVE, "collective": kind,

@@ -12,7 +12,7 @@ from simreduce.training.replicas.reader import (
     ReplicasQuestion,
     parse_replicas,
 )
-from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
+from simreduce.training.replicas.run import Arrival, ReplicasRun, Update, WorkerStep
 from simreduce.training.replicas.settings import SyncSettings, easyrec
 from simreduce.training.replicas.values import GradientRequest, VariableValues
 
@@ -24,7 +24,7 @@ __all__ = [
     "LinkNetwork",
     "ReplicasJob",
     "ReplicasQuestion",
-    "Run",
+    "ReplicasRun",
     "Slices",
     "SyncSettings",
     "Update",

@@ -68,7 +68,7 @@ class Delays:
         """The delays of messages."""
         return Messages(self.report, self.token, self.again)
 
-    def open(self, env: simpy.Environment) -> Network:
+    def open(self, env: simpy.Environment) -> ReplicasNetwork:
         """The network of one run."""
         return _OpenDelays(env, self)
 
@@ -147,7 +147,7 @@ class LinkNetwork:
         if problems:
             raise InputError(problems)
 
-    def open(self, env: simpy.Environment) -> Network:
+    def open(self, env: simpy.Environment) -> ReplicasNetwork:
         """The network of one run."""
         return _OpenLinkNetwork(env, self)
 
@@ -255,7 +255,7 @@ class _TransferPlans:
         return plan, replace(lowered, amount=amount)
 
 
-class Network(Protocol):
+class ReplicasNetwork(Protocol):
     """The network of one run: SimPy events of arrivals."""
 
     messages: Messages

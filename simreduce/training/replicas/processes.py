@@ -40,7 +40,7 @@ from simreduce.engine.events import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
 from simreduce.training.replicas.accumulator import Accumulator
 from simreduce.training.replicas.job import ReplicasJob
-from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
+from simreduce.training.replicas.run import Arrival, ReplicasRun, Update, WorkerStep
 from simreduce.training.replicas.values import GradientRequest, VariableValues
 
 Events = Generator[simpy.Event, Any, None]
@@ -51,7 +51,7 @@ _FIRST_STEPS = 16
 
 def simulate_replicas(
     job: ReplicasJob, updates: int, values: VariableValues | None = None, repetition: int = 0
-) -> Run:
+) -> ReplicasRun:
     """Simulate until `updates` updates are made or nothing is pending.
 
     Each `repetition` has random times of its own.
@@ -122,7 +122,7 @@ class _Training:
         # By worker: step, local_step, times so far.
         self.in_flight: dict[int, tuple[int, int, list[float]]] = {}
 
-    def run(self) -> Run:
+    def run(self) -> ReplicasRun:
         self.tokens.put(0, self.job.settings.initial_tokens)
         self.env.process(self.chief(self.lives_until[_CHIEF]))
         for worker in range(self.job.workers):
@@ -139,7 +139,7 @@ class _Training:
                 blocked = f"{self.why()}; {stuck}"
         for worker in range(self.job.workers):
             self.cut_off(worker)
-        return Run(
+        return ReplicasRun(
             self.job.workers,
             self.job.variables,
             tuple(self.arrivals),

@@ -19,11 +19,11 @@ from simreduce.files.formats import (
     SIZE,
     Faults,
     Field,
+    FieldValues,
     Format,
     MapOf,
     Scalar,
     TableOf,
-    Values,
     choice,
     number,
     quantity,
@@ -182,7 +182,7 @@ def parse_replicas(
 class _Reader:
     """The values of the table, and the machine and gradients of its scenario."""
 
-    values: Values
+    values: FieldValues
     faults: Faults
     setup: Setup | None
     workload: Workload | None

@@ -45,7 +45,7 @@ class DelayRuns:
         self._rules = _rules(job)
         self._until = np.array([job.death(w) for w in range(job.workers)])
 
-    def run(self, repetition: int, *, log: bool = False) -> Outcome:
+    def run(self, repetition: int, *, log: bool = False) -> RunOutcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""
         job = self.job
         while True:
@@ -76,7 +76,7 @@ class Rules(NamedTuple):
     initial: int  # tokens
 
 
-class State(NamedTuple):
+class RunState(NamedTuple):
     """The mutable state of a run: the calendar, the workers, the variables, the token queue.
 
     The queue holds runs of equal tokens: the initial ones, the tokens of each update, and the
@@ -103,10 +103,10 @@ class State(NamedTuple):
 
 
 MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_REQUEST, REQUESTS = range(6)
-"""Indices of `State.cursor`: updates made, variables left to update in this round, the queue."""
+"""Indices of `RunState.cursor`: updates made, variables left to update in this round, the queue."""
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """The record of a run; the last three are empty without a log."""
 
     update: Floats  # when update u + 1 was made
@@ -131,7 +131,7 @@ def _rules(job: ReplicasJob) -> Rules:
     )  # fmt: skip
 
 
-def _state(job: ReplicasJob, updates: int, until: Floats) -> State:
+def _state(job: ReplicasJob, updates: int, until: Floats) -> RunState:
     """The state before anything happens, with an empty calendar; workers live `until` then."""
     workers, variables = job.workers, job.variables
     leaves = 1 << (3 * workers + variables).bit_length()
@@ -141,7 +141,7 @@ def _state(job: ReplicasJob, updates: int, until: Floats) -> State:
     def zeros(length: int) -> Ints:
         return np.zeros(length, np.int64)
 
-    return State(
+    return RunState(
         due=np.full(leaves, inf), winner=winner,
         step=zeros(workers), local_step=zeros(workers),
         until=until.copy(), computed=np.zeros(workers),
@@ -153,16 +153,16 @@ def _state(job: ReplicasJob, updates: int, until: Floats) -> State:
     )  # fmt: skip
 
 
-def _outcome(job: ReplicasJob, updates: int, steps: int) -> Outcome:
+def _outcome(job: ReplicasJob, updates: int, steps: int) -> RunOutcome:
     """Nothing so far; room for a log of so many steps."""
     shape = (job.workers, steps, job.variables)
-    return Outcome(
+    return RunOutcome(
         np.full(updates, np.nan), np.zeros(updates, np.int64), np.zeros(2, np.int64),
         np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
     )  # fmt: skip
 
 
-def loop(rules: Rules, state: State, out: Outcome) -> int:
+def loop(rules: Rules, state: RunState, out: RunOutcome) -> int:
     """Run until every update is made or nothing is pending. The number of updates; -1 if a worker
     needs more steps than `rules.compute` has.
     """
@@ -198,7 +198,7 @@ def loop(rules: Rules, state: State, out: Outcome) -> int:
         replay(state, item)
 
 
-def start(rules: Rules, state: State) -> None:
+def start(rules: Rules, state: RunState) -> None:
     """Every worker has begun its first step, and the chief its first round."""
     workers, variables = len(rules.pull), len(rules.report)
     put_tokens(state, 0, rules.initial)
@@ -215,7 +215,7 @@ def start(rules: Rules, state: State) -> None:
         winner[node] = a if due[a] <= due[b] else b
 
 
-def arrive(rules: Rules, state: State, out: Outcome, w: int, now: float) -> None:
+def arrive(rules: Rules, state: RunState, out: RunOutcome, w: int, now: float) -> None:
     """The next gradient of worker w is at its accumulator."""
     if now >= state.until[w]:
         return
@@ -239,7 +239,7 @@ def arrive(rules: Rules, state: State, out: Outcome, w: int, now: float) -> None
     take(rules, state, v, now)
 
 
-def take(rules: Rules, state: State, v: int, now: float) -> None:
+def take(rules: Rules, state: RunState, v: int, now: float) -> None:
     """Hand the mean of variable v to the chief, if it waits and there are enough gradients."""
     if not (state.awaited[v] and state.added[v] >= rules.required and now < state.until[0]):
         return
@@ -253,7 +253,7 @@ def take(rules: Rules, state: State, v: int, now: float) -> None:
         schedule(state, len(rules.pull), state.synced[0])
 
 
-def sync(rules: Rules, state: State, out: Outcome, now: float) -> bool:
+def sync(rules: Rules, state: RunState, out: RunOutcome, now: float) -> bool:
     """The global step goes up, and the chief goes on to the next round; True after the last."""
     workers, variables, made = len(rules.pull), len(rules.report), state.cursor[MADE]
     out.update[made] = now
@@ -270,7 +270,7 @@ def sync(rules: Rules, state: State, out: Outcome, now: float) -> bool:
     return False
 
 
-def come_back(rules: Rules, state: State, out: Outcome, w: int, now: float) -> bool:
+def come_back(rules: Rules, state: RunState, out: RunOutcome, w: int, now: float) -> bool:
     """Worker w begins a step at the global step; what it had pending is not done. The chief also
     resets accumulators and queue, and begins a round. False if w needs more steps.
     """
@@ -291,7 +291,7 @@ def come_back(rules: Rules, state: State, out: Outcome, w: int, now: float) -> b
 
 
 def begin_step(
-    rules: Rules, state: State, out: Outcome, w: int, local_step: int, now: float
+    rules: Rules, state: RunState, out: RunOutcome, w: int, local_step: int, now: float
 ) -> bool:
     """Worker w begins a step with this `local_step`; False if there are no times for it."""
     state.step[w] += 1
@@ -307,21 +307,21 @@ def begin_step(
     return True
 
 
-def put_tokens(state: State, step: int, count: int) -> None:
+def put_tokens(state: RunState, step: int, count: int) -> None:
     """`count` tokens of one step into the queue."""
     end = state.cursor[END_TOKEN]
     state.token_step[end], state.tokens_left[end] = step, count
     state.cursor[END_TOKEN] = end + 1
 
 
-def queue_up(state: State, w: int) -> None:
+def queue_up(state: RunState, w: int) -> None:
     """Worker w waits for a token, after all others."""
     cursor = state.cursor
     state.requests[(cursor[FIRST_REQUEST] + cursor[REQUESTS]) % len(state.requests)] = w
     cursor[REQUESTS] += 1
 
 
-def leave_queue(state: State, w: int) -> None:
+def leave_queue(state: RunState, w: int) -> None:
     """Worker w waits no longer."""
     first, others, length = state.cursor[FIRST_REQUEST], 0, len(state.requests)
     for i in range(state.cursor[REQUESTS]):
@@ -332,7 +332,7 @@ def leave_queue(state: State, w: int) -> None:
     state.cursor[REQUESTS] = others
 
 
-def hand_out(rules: Rules, state: State, out: Outcome, now: float) -> bool:
+def hand_out(rules: Rules, state: RunState, out: RunOutcome, now: float) -> bool:
     """Give tokens to waiting workers, first come, first served; False if one needs more steps."""
     cursor = state.cursor
     while cursor[REQUESTS] > 0:
@@ -353,13 +353,13 @@ def hand_out(rules: Rules, state: State, out: Outcome, now: float) -> bool:
     return True
 
 
-def schedule(state: State, item: int, time: float) -> None:
+def schedule(state: RunState, item: int, time: float) -> None:
     """An item's next event is at `time`; inf for none."""
     state.due[item] = time
     replay(state, item)
 
 
-def replay(state: State, item: int) -> None:
+def replay(state: RunState, item: int) -> None:
     """Play all matches of an item whose time has changed."""
     winner, due = state.winner, state.due
     best, time = item, due[item]

@@ -58,7 +58,7 @@ class WorkerStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReplicasRun:
     """A run in order of time.
 
     `steps` are over. `unfinished` steps were in flight at the end or at their worker's death; a

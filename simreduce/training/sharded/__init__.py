@@ -1,6 +1,6 @@
 """Sharded data parallelism: ZeRO's stages, PyTorch's FSDP, and FSDP with replicas."""
 
-from simreduce.training.sharded.collectives import Key, ShardedMethod, sharded_method
+from simreduce.training.sharded.collectives import PlanKey, ShardedMethod, sharded_method
 from simreduce.training.sharded.question import DDP
 from simreduce.training.sharded.schedule import Do, Instruction, most_gathered, schedule
 from simreduce.training.sharded.settings import METHODS, Sharding
@@ -19,7 +19,7 @@ __all__ = [
     "SHARDING",
     "Do",
     "Instruction",
-    "Key",
+    "PlanKey",
     "Segment",
     "ShardedMethod",
     "ShardedStep",

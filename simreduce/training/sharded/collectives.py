@@ -27,7 +27,7 @@ ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = COLLECTIVES = (
 )
 
 
-class Key(NamedTuple):
+class PlanKey(NamedTuple):
     """The input that a plan is compiled from: units of equal size share a plan."""
 
     collective: str
@@ -53,14 +53,14 @@ class ShardedMethod:
     group: int
     param_dtype: int
     reduce_dtype: int
-    _known: dict[Key, Plan] = field(default_factory=dict)
+    _known: dict[PlanKey, Plan] = field(default_factory=dict)
 
     @property
     def replicas(self) -> int:
         """How many copies of the shards there are."""
         return self.layout.n // self.group
 
-    def key(self, collective: str, unit: int) -> Key:
+    def key(self, collective: str, unit: int) -> PlanKey:
         """Return the key of a unit's collective.
 
         It covers the padded flat parameter, or for an all-reduce one rank's shard of it.
@@ -69,9 +69,9 @@ class ShardedMethod:
         if collective == ALL_REDUCE:
             elements //= self.group
         gather = collective == ALL_GATHER
-        return Key(collective, elements, self.param_dtype if gather else self.reduce_dtype)
+        return PlanKey(collective, elements, self.param_dtype if gather else self.reduce_dtype)
 
-    def keys(self, instruction: Instruction) -> tuple[Key, ...]:
+    def keys(self, instruction: Instruction) -> tuple[PlanKey, ...]:
         """The collectives of an instruction, one after another."""
         if instruction.do == Do.GATHER:
             return (self.key(ALL_GATHER, instruction.unit),)
@@ -81,14 +81,14 @@ class ShardedMethod:
         across = self.key(ALL_REDUCE, instruction.unit)
         return (scatter, across) if self.replicas > 1 else (scatter,)
 
-    def stream(self, key: Key) -> str:
+    def stream(self, key: PlanKey) -> str:
         """The stream on which a collective waits for its turn."""
         if key.collective == REDUCE_SCATTER and self.sharding.streams > 1:
             return "gradients"
         return "replicas" if key.collective == ALL_REDUCE else "shards"
 
     @property
-    def distinct(self) -> tuple[Key, ...]:
+    def distinct(self) -> tuple[PlanKey, ...]:
         """Every key of a step, once, in the order of the first."""
         return tuple(dict.fromkeys(key for each in self.instructions for key in self.keys(each)))
 
@@ -97,11 +97,11 @@ class ShardedMethod:
         """Whether no two collectives are ever in flight at once."""
         return self.replicas == 1 and self.sharding.streams == 1
 
-    def workload(self, key: Key) -> Workload:
+    def workload(self, key: PlanKey) -> Workload:
         """The tensor that a plan moves."""
         return Workload(key.collective, (Gradient("shards", key.elements, key.dtype),))
 
-    def plan(self, key: Key, *, keep: bool = False) -> Plan:
+    def plan(self, key: PlanKey, *, keep: bool = False) -> Plan:
         """The plan of a collective. StrategyError for what its algorithm does not accept."""
         if key in self._known:
             return self._known[key]

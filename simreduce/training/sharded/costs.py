@@ -13,14 +13,14 @@ from simreduce.errors import NotFoldable, TopologyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import compile_collective, proved_on_few
 from simreduce.topology import fold
-from simreduce.training.sharded.collectives import Key, ShardedMethod
+from simreduce.training.sharded.collectives import PlanKey, ShardedMethod
 
 FOLDED_FROM = 64
 """Ranks from which on one of equal machines represents all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PlanCost:
     """The cost of one plan.
 
     It has the plan's time alone on the machine, wrong elements, digest, and the links and queues
@@ -35,12 +35,12 @@ class Cost:
     queues: frozenset[int]
     busiest: tuple[str, float] = ("", 0.0)
 
-    def meets(self, other: Cost) -> bool:
+    def meets(self, other: PlanCost) -> bool:
         """Whether the two would share a link or a queue."""
         return bool(self.links & other.links or self.queues & other.queues)
 
 
-def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Key, Cost]:
+def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[PlanKey, PlanCost]:
     """Return the cost of every plan of a step.
 
     Plans are large: unless it is to `keep` them, there is one at a time, and where many machines
@@ -55,7 +55,7 @@ def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Ke
     return costs
 
 
-def key_seconds(method: ShardedMethod, key: Key, setup: Setup) -> float:
+def key_seconds(method: ShardedMethod, key: PlanKey, setup: Setup) -> float:
     """Seconds of one collective of a step alone on the machine, without its proof."""
     env, one = simpy.Environment(), fold_setup(method, setup)
     if one is not None:
@@ -87,7 +87,7 @@ def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
         return None
 
 
-def _folded_cost(method: ShardedMethod, key: Key, one: Setup) -> Cost | None:
+def _folded_cost(method: ShardedMethod, key: PlanKey, one: Setup) -> PlanCost | None:
     """Return the cost of a plan of equal machines, proved on few of them.
 
     None if its algorithm does not do the same on each.
@@ -103,12 +103,12 @@ def _folded_cost(method: ShardedMethod, key: Key, one: Setup) -> Cost | None:
     busiest = fabric.busiest(lowered)
     env.run(until=fabric.submit(plan, lowered=lowered))
     _, wrong = proved_on_few(strategy, workload, one.layout)
-    return Cost(float(env.now), wrong, plan.digest, frozenset(), frozenset(), busiest)
+    return PlanCost(float(env.now), wrong, plan.digest, frozenset(), frozenset(), busiest)
 
 
 def _cost(
-    method: ShardedMethod, key: Key, setup: Setup, numbers: dict[str, int], *, keep: bool
-) -> Cost:
+    method: ShardedMethod, key: PlanKey, setup: Setup, numbers: dict[str, int], *, keep: bool
+) -> PlanCost:
     plan = method.plan(key, keep=keep)
     env = simpy.Environment()
     constants = setup.constants_of(plan)
@@ -122,10 +122,10 @@ def _cost(
     busiest = fabric.busiest(lowered)
     env.run(until=fabric.submit(plan, lowered=lowered))
     wrong = wrong_elements(verify(plan))
-    return Cost(float(env.now), wrong, plan.digest, links, queues, busiest)
+    return PlanCost(float(env.now), wrong, plan.digest, links, queues, busiest)
 
 
-def digest_of(costs: dict[Key, Cost]) -> str:
+def digest_of(costs: dict[PlanKey, PlanCost]) -> str:
     """A digest of all plans of a step."""
     text = " ".join(cost.digest for cost in costs.values())
     return hashlib.sha256(text.encode()).hexdigest()[:16]

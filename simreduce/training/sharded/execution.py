@@ -19,16 +19,16 @@ from simreduce.training.executions import (
     COMPUTE,
     FORWARD,
     UPDATE,
-    Node,
+    ExecutionNode,
 )
 from simreduce.training.groups import DeviceGroup
-from simreduce.training.sharded.collectives import Key, ShardedMethod
+from simreduce.training.sharded.collectives import PlanKey, ShardedMethod
 from simreduce.training.sharded.memory import gathered_sizes, gradient_sizes
 from simreduce.training.sharded.schedule import Do, Instruction
 from simreduce.training.step import StepJob
 
 
-class Change(NamedTuple):
+class MemoryChange(NamedTuple):
     """Bytes that are held more or less from the begin or the end of nodes on, the latest of them.
 
     Without nodes it is the start of the step.
@@ -48,12 +48,12 @@ class ShardedExecution:
     `unreduced` say when memory changes.
     """
 
-    nodes: list[Node] = field(default_factory=list)
-    moved: dict[int, tuple[Key, int]] = field(default_factory=dict)
+    nodes: list[ExecutionNode] = field(default_factory=list)
+    moved: dict[int, tuple[PlanKey, int]] = field(default_factory=dict)
     ready: dict[int, tuple[int, ...]] = field(default_factory=dict)
     layers: dict[int, tuple[DeviceGroup, int]] = field(default_factory=dict)
-    gathered: list[Change] = field(default_factory=list)
-    unreduced: list[Change] = field(default_factory=list)
+    gathered: list[MemoryChange] = field(default_factory=list)
+    unreduced: list[MemoryChange] = field(default_factory=list)
     update: int = -1
 
 
@@ -85,19 +85,19 @@ class _Writer:
             limit = self.method.sharding.limit_all_gathers
             if limit and len(self._freed) >= limit:
                 self._cpu = (*self._cpu, *self._freed.popleft())
-            self.found.gathered.append(Change(self._cpu, self._gathered[each.unit]))
+            self.found.gathered.append(MemoryChange(self._cpu, self._gathered[each.unit]))
             (key,) = self.method.keys(each)
             self._there[each.unit] = self._queue(key, each.unit, ())
         elif each.do == Do.FREE:
             self._freed.append(self._computed)
             del self._there[each.unit]
-            self.found.gathered.append(Change(self._computed, -self._gathered[each.unit]))
+            self.found.gathered.append(MemoryChange(self._computed, -self._gathered[each.unit]))
         elif each.do == Do.REDUCE:
             done = self._computed
             for key in self.method.keys(each):
                 done = (self._queue(key, each.unit, done),)
             self._owed.discard(each.unit)
-            self.found.unreduced.append(Change(done, -self._gradients[each.unit]))
+            self.found.unreduced.append(MemoryChange(done, -self._gradients[each.unit]))
         elif each.do == Do.UPDATE:
             after = (*self._computed, *self._tails.values())
             node = self._add("update", after, "update", COMPUTE, update, phase=UPDATE)
@@ -112,11 +112,11 @@ class _Writer:
         before = (*after, *self._cpu)
         if lane in self._tails:
             before += (self._tails[lane],)
-        node = Node(name, kind, tuple(dict.fromkeys(before)), lane, seconds, **more)  # type: ignore[arg-type]
+        node = ExecutionNode(name, kind, tuple(dict.fromkeys(before)), lane, seconds, **more)  # type: ignore[arg-type]
         self.found.nodes.append(node)
         return len(self.found.nodes) - 1
 
-    def _queue(self, key: Key, unit: int, after: tuple[int, ...]) -> int:
+    def _queue(self, key: PlanKey, unit: int, after: tuple[int, ...]) -> int:
         """Put a collective on its stream."""
         lane, nbytes = self.method.stream(key), key.elements * dtypes.SIZES[key.dtype]
         name = f"{key.collective} of {self.method.units[unit].name}"
@@ -150,7 +150,7 @@ class _Writer:
                 after = (self._add(group.name, after, each.do.value, COMPUTE, 0.0),)
             if owes and group is self.groups[0]:
                 self._owed.add(each.unit)
-                change = Change((first,), self._gradients[each.unit], begins=True)
+                change = MemoryChange((first,), self._gradients[each.unit], begins=True)
                 self.found.unreduced.append(change)
             ended += after
         self._computed = tuple(ended)

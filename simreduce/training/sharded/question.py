@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simreduce.errors import did_you_mean, quote
-from simreduce.files.formats import Faults, OneOrMore, Scalar, Values, inside
+from simreduce.files.formats import Faults, FieldValues, OneOrMore, Scalar, inside
 from simreduce.training.sharded.settings import FSDP, HSDP, METHODS, ZERO1, ZERO2
 
 DDP = "ddp"
@@ -24,7 +24,7 @@ def _read_method(value: object) -> str:
 METHODS_KIND = OneOrMore(Scalar(f"one of {', '.join(_ALL)}", {"enum": list(_ALL)}, _read_method))
 
 
-def check_methods(values: Values, faults: Faults, path: str) -> None:
+def check_methods(values: FieldValues, faults: Faults, path: str) -> None:
     """Note the faults of methods, passes, and keys that not every method has a use for."""
     methods = values["method"] or (DDP,)
     sharded = [method for method in methods if method != DDP]
@@ -52,7 +52,7 @@ def check_methods(values: Values, faults: Faults, path: str) -> None:
 
 
 def _check_passes(
-    values: Values, methods: tuple[str, ...], fault: Callable[[str, str], None]
+    values: FieldValues, methods: tuple[str, ...], fault: Callable[[str, str], None]
 ) -> None:
     """Note the faults of `accumulate`, `no_sync` and `barrier`."""
     passes = values["accumulate"]

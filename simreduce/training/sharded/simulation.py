@@ -34,17 +34,17 @@ from simreduce import dtypes
 from simreduce.engine import NCCL, Fabric
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
-from simreduce.training.executions import BACKWARD, Execution, Node
+from simreduce.training.executions import BACKWARD, Execution, ExecutionNode
 from simreduce.training.executor import ends_of, run_nodes
 from simreduce.training.groups import DeviceGroup, group_ranks, mean_wait, slowdowns
-from simreduce.training.sharded.collectives import Key, ShardedMethod
-from simreduce.training.sharded.costs import Cost, digest_of, measure_costs
-from simreduce.training.sharded.execution import Change, write_sharded
+from simreduce.training.sharded.collectives import PlanKey, ShardedMethod
+from simreduce.training.sharded.costs import PlanCost, digest_of, measure_costs
+from simreduce.training.sharded.execution import MemoryChange, write_sharded
 from simreduce.training.sharded.exposure import exposed_by
 from simreduce.training.sharded.memory import measure_memory
 from simreduce.training.step import (
     Bucket,
-    Moved,
+    MovedBucket,
     Span,
     StepJob,
     StepPrediction,
@@ -85,11 +85,11 @@ def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setu
         (key.collective, _nbytes(key)): (plan, fabric.lower(plan, i))
         for i, (key, plan) in enumerate(plans.items())
     }
-    found = (Moved(b, *moved[b.collective, b.nbytes]) for b in step.buckets)
+    found = (MovedBucket(b, *moved[b.collective, b.nbytes]) for b in step.buckets)
     return StepRecording(step, tuple(found), fabric.resources)
 
 
-def _nbytes(key: Key) -> int:
+def _nbytes(key: PlanKey) -> int:
     return key.elements * dtypes.SIZES[key.dtype]
 
 
@@ -133,7 +133,7 @@ def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> 
     )
 
 
-def _busiest(costs: Sequence[Cost]) -> str:
+def _busiest(costs: Sequence[PlanCost]) -> str:
     """The link or memory that is the busiest for the longest; "" if nothing moves."""
     seconds: dict[str, float] = {}
     for name, busy in (cost.busiest for cost in costs):
@@ -141,9 +141,9 @@ def _busiest(costs: Sequence[Cost]) -> str:
     return max(seconds, key=seconds.__getitem__, default="")
 
 
-def _meet(moved: Sequence[tuple[Key, float, float]], costs: dict[Key, Cost]) -> bool:
+def _meet(moved: Sequence[tuple[PlanKey, float, float]], costs: dict[PlanKey, PlanCost]) -> bool:
     """Whether two collectives that overlap share something."""
-    flying: list[tuple[Key, float]] = []
+    flying: list[tuple[PlanKey, float]] = []
     for key, start, finish in sorted(moved, key=lambda each: each[1:]):
         flying = [(other, end) for other, end in flying if end > start]
         if any(costs[key].meets(costs[other]) for other, _ in flying):
@@ -166,11 +166,11 @@ class _Run:
         self.ends: list[float] = []
 
     @property
-    def moved(self) -> list[tuple[Key, float, float]]:
+    def moved(self) -> list[tuple[PlanKey, float, float]]:
         """Each collective with its begin and its end."""
         return [(key, self.begins[i], self.ends[i]) for i, (key, _) in self.written.moved.items()]
 
-    def alone(self, costs: dict[Key, Cost]) -> None:
+    def alone(self, costs: dict[PlanKey, PlanCost]) -> None:
         """Run with the time that each collective takes alone."""
         moved, nodes = self.written.moved, self.written.nodes
         self.begins, self.ends = ends_of(
@@ -192,7 +192,7 @@ class _Run:
         lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
         keys = {id(self.written.nodes[i]): key for i, (key, _) in self.written.moved.items()}
 
-        def move(node: Node, _: tuple[int, ...]) -> simpy.Event:
+        def move(node: ExecutionNode, _: tuple[int, ...]) -> simpy.Event:
             key = keys[id(node)]
             return fabric.submit(plans[key], lowered=lowered[key])
 
@@ -204,7 +204,7 @@ class _Run:
     def _latest(self, nodes: Sequence[int], times: Sequence[float]) -> float:
         return max((times[i] for i in nodes), default=0.0)
 
-    def _changes(self, changes: Sequence[Change]) -> list[tuple[float, int]]:
+    def _changes(self, changes: Sequence[MemoryChange]) -> list[tuple[float, int]]:
         return [
             (self._latest(each.nodes, self.begins if each.begins else self.ends), each.nbytes)
             for each in changes
@@ -270,7 +270,7 @@ class _Run:
 
 
 def compose(
-    job: StepJob, method: ShardedMethod, factor: float, seconds: Callable[[Key], float]
+    job: StepJob, method: ShardedMethod, factor: float, seconds: Callable[[PlanKey], float]
 ) -> float:
     """Return the seconds of a step whose collectives take `seconds`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simreduce import dtypes, units
 from simreduce.errors import did_you_mean, quote
-from simreduce.files.formats import FLAG, Field, Format, Scalar, Values, choice, whole
+from simreduce.files.formats import FLAG, Field, FieldValues, Format, Scalar, choice, whole
 from simreduce.training.sharded.settings import (
     BACKWARD_PREFETCHES,
     OPTIMIZERS,
@@ -66,7 +66,7 @@ SHARDING = Format(
 )  # fmt: skip
 
 
-def read_sharding(values: Values | None) -> Sharding:
+def read_sharding(values: FieldValues | None) -> Sharding:
     """The settings of a table; the defaults without one."""
     if values is None:
         return Sharding()

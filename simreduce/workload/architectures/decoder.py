@@ -38,7 +38,7 @@ class Latent(NamedTuple):
     rotary: int
 
 
-class Held(NamedTuple):
+class HeldElements(NamedTuple):
     """Elements of a part's parameters: those that tensor parallel ranks share, and those that each
     of them has.
     """
@@ -103,12 +103,12 @@ class Decoder:
         return bool(self.experts) and block >= self.dense
 
     @cached_property
-    def attention(self) -> Held:
+    def attention(self) -> HeldElements:
         """Parameters of a block's attention, with its norm."""
         return self._held(self._attention(), ("o_proj.bias",))
 
     @cached_property
-    def feed_forward(self) -> Held:
+    def feed_forward(self) -> HeldElements:
         """Parameters of a block's feed-forward part without experts, with its norm."""
         return self._held([*self._part("", self.inner), *self._norm("n")], ("down_proj.bias",))
 
@@ -118,21 +118,21 @@ class Decoder:
         return _elements(self._part("", self.expert))
 
     @cached_property
-    def around_experts(self) -> Held:
+    def around_experts(self) -> HeldElements:
         """Parameters of a block with experts besides them and attention."""
         beside = [*self._shared(), *linear("gate", self.width, self.experts, bias=False)]
         return self._held([*beside, *self._norm("n")], ("down_proj.bias", "gate.weight"))
 
     @cached_property
-    def embedding(self) -> Held:
+    def embedding(self) -> HeldElements:
         """Parameters of the embedding of words and positions."""
-        return Held(self.words * self.width, self.positions * self.width)
+        return HeldElements(self.words * self.width, self.positions * self.width)
 
     @cached_property
-    def output(self) -> Held:
+    def output(self) -> HeldElements:
         """Parameters of the last norm and the output, which has the embedding's if it is tied."""
         last = _elements(self._norm("n"))
-        return Held(0 if self.tied else self.words * self.width, last)
+        return HeldElements(0 if self.tied else self.words * self.width, last)
 
     @property
     def parameters(self) -> int:
@@ -248,11 +248,11 @@ class Decoder:
         shift = [(f"{path}.bias", (self.width,))] if self.bias else []
         return [*scale(path, self.width), *shift]
 
-    def _held(self, shapes: Shapes, each: tuple[str, ...]) -> Held:
+    def _held(self, shapes: Shapes, each: tuple[str, ...]) -> HeldElements:
         """Norms, and biases and matrices whose names end like those of `each`, are on each rank."""
         vectors = ("norm.weight", "n.weight", "n.bias", "_a_proj.weight", "with_mqa.weight")
         whole = [pair for pair in shapes if pair[0].endswith((*vectors, "norm.bias", *each))]
-        return Held(_elements(shapes) - _elements(whole), _elements(whole))
+        return HeldElements(_elements(shapes) - _elements(whole), _elements(whole))
 
 
 def _elements(shapes: Shapes) -> int:

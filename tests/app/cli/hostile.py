@@ -23,7 +23,7 @@ from typing import NamedTuple
 from simreduce import files
 from simreduce.app.cli.run import run
 from simreduce.study.sweep import Figures, Store, read_question
-from simreduce.study.sweep.store import Answer, Planned
+from simreduce.study.sweep.store import CellAnswer, Planned
 from tests.topology.importers.files import GRAPHS, NCCL_TESTS, P2P_TEST, TOPO_M, XML
 from tests.training.executions.traces import kernel
 
@@ -167,7 +167,7 @@ def _database() -> bytes:
             store.begin("some", {}, places)
             for i, place in enumerate(places[:3], 1):
                 row = Figures(state="done", seconds=i * 1e-3, busbw=1e9 / i, chosen="ring", ranks=4)
-                store.put([Answer(place.cell, row, 0.5, 1 << 30)])
+                store.put([CellAnswer(place.cell, row, 0.5, 1 << 30)])
         return Path(path).read_bytes()
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from simreduce.study.sweep import Runner
+from simreduce.study.sweep import CellRunner
 from tests.study.capacity.test_copies import MIX, PLAN
 
 FILE = """
@@ -45,7 +45,7 @@ def test_a_second_run_with_other_prices_simulates_nothing(
     document = json.loads(first.out)
     flips = {each["assumption"]: each for each in document["sensitivity"]}
     above = flips["machines.a100-mesh-4.price"]["above"]
-    monkeypatch.setattr(Runner, "run", None)
+    monkeypatch.setattr(CellRunner, "run", None)
 
     assert (0, "a100-mesh-4") == (first.status, document["choice"]["machine"])
     table = json.loads(simreduce("table", kept, "--json", "--where", "nodes = 1").out)
@@ -87,7 +87,7 @@ def test_the_table_and_the_picture(simreduce, question, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_leaves_what_is_known(simreduce, question, monkeypatch):
     """While options are simulated, and while rates are searched; with status 130."""
-    real = Runner.run
+    real = CellRunner.run
     left = [0]
 
     def run(self, cells):
@@ -97,7 +97,7 @@ def test_ctrl_c_leaves_what_is_known(simreduce, question, monkeypatch):
             left[0] -= 1
             yield answer
 
-    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(CellRunner, "run", run)
     found = []
     for count in (0, 1, 3):
         left[0] = count
@@ -287,7 +287,7 @@ def test_a_second_run_simulates_nothing_and_a_stopped_one_keeps_what_it_has(
     """Copies of jobs on each machine, which the database has."""
     (tmp_path / "mix.toml").write_text(MIX, "utf-8")
     (tmp_path / "plan.toml").write_text(PLAN, "utf-8")
-    real, left = Runner.run, [3]
+    real, left = CellRunner.run, [3]
 
     def run(self, cells):
         for each in real(self, cells):
@@ -296,12 +296,12 @@ def test_a_second_run_simulates_nothing_and_a_stopped_one_keeps_what_it_has(
             left[0] -= 1
             yield each
 
-    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(CellRunner, "run", run)
     line = ("capacity", tmp_path / "plan.toml", "--workers", "1", "--db", tmp_path / "k.db")
     stopped = simreduce(*line, "--json")
     left[0] = 2
     done = simreduce(*line, "--json")
-    monkeypatch.setattr(Runner, "run", None)
+    monkeypatch.setattr(CellRunner, "run", None)
     text = simreduce(*line)
 
     assert (130, 0) == (stopped.status, done.status)

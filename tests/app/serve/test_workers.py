@@ -15,7 +15,7 @@ import pytest
 
 from simreduce.app.serve import app, workers as module
 from simreduce.app.serve.worker import _Desk, _LeftError
-from simreduce.app.serve.workers import Busy, Late, Lost, Worker, Workers
+from simreduce.app.serve.workers import Busy, Late, ServerWorker, WorkerLost, Workers
 from simreduce.computing.locks import scratch_folder
 from tests.app.serve.servers import is_alive, wait_until
 
@@ -55,7 +55,7 @@ def small(monkeypatch):
             await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, limit=2000)
         )
 
-    monkeypatch.setattr(Worker, "start", classmethod(start))
+    monkeypatch.setattr(ServerWorker, "start", classmethod(start))
 
 
 def _run(test, count=1, seconds=20.0):
@@ -123,7 +123,7 @@ def test_a_process_that_dies_or_says_too_much_is_replaced(view):
     """Who asked hears of it, though half a message came."""
 
     async def test(workers):
-        with pytest.raises(Lost):
+        with pytest.raises(WorkerLost):
             await _ask(workers, view)
         assert len(await _ask(workers)) == 2
 
@@ -209,7 +209,7 @@ def test_many_who_come_and_go_at_once_leave_nothing_behind(monkeypatch):
         leaving = [_leave_after(workers, views[i % 4], i * 0.05) for i in range(12)]
         found = await asyncio.gather(*leaving, return_exceptions=True)
         assert any(isinstance(each, Busy) for each in found)
-        assert {type(each) for each in found} <= {Busy, Lost, type(None)}
+        assert {type(each) for each in found} <= {Busy, WorkerLost, type(None)}
         assert workers.waiting == 0
         assert len(await _ask(workers)) == 2
 

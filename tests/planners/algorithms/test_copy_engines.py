@@ -12,12 +12,12 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
 from simreduce.plan.channels import ENGINE
-from simreduce.planners.nccl import Settings
+from simreduce.planners.nccl import NcclSettings
 from simreduce.planners.nccl.symmetric import choose_engine
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.training.mesh.costs import Costs
-from simreduce.training.mesh.parts import Call
+from simreduce.training.mesh.parts import MeshCall
 from simreduce.training.mesh.ways import Mesh
 
 NAME = "symmetric:engine"
@@ -27,7 +27,7 @@ ZERO = {"symmetric": True, "cta_policy": 2}
 
 @cache
 def _setup(machine: str, gpus: int, **nccl: object) -> Setup:
-    whole = Setup(machine, BY_STRATEGY, nccl=Settings(**nccl))
+    whole = Setup(machine, BY_STRATEGY, nccl=NcclSettings(**nccl))
     return whole.but(part=whole.layout.subset(gpus))
 
 
@@ -96,9 +96,9 @@ def test_nccl_takes_them_for_windows_under_the_zero_policy_since_2_28(collective
 
 def test_they_take_no_sm_of_a_step():
     """A gather of tensor parallel ranks by NCCL's channels does."""
-    call = Call("tp", "all_gather", 1 << 20)
+    call = MeshCall("tp", "all_gather", 1 << 20)
     by = [
-        Costs(Setup("dgx-h100", "nccl", nccl=Settings(**nccl)), Mesh(tp=8)).of(call, 0).channels
+        Costs(Setup("dgx-h100", "nccl", nccl=NcclSettings(**nccl)), Mesh(tp=8)).of(call, 0).channels
         for nccl in ({}, ZERO)
     ]
     assert by[0] > 0 == by[1]

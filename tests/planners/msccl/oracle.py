@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
-from simreduce.planners.msccl import Algorithm
+from simreduce.planners.msccl import MscclAlgorithm
 
 
 class Stuck(Exception):  # noqa: N818 - an outcome, not a mistake
     """No thread block can go on."""
 
 
-def run(algorithm: Algorithm, seed: int) -> list[list[int | None]]:
+def run(algorithm: MscclAlgorithm, seed: int) -> list[list[int | None]]:
     """The chunks of every GPU's output after a call in place; None for what nobody wrote."""
     draw = random.Random(seed)  # noqa: S311 - no secret
     chunks, ranks = algorithm.chunks, len(algorithm.gpus)
@@ -92,7 +92,7 @@ def add(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
 
 
-def is_all_reduce(algorithm: Algorithm, seed: int) -> bool:
+def is_all_reduce(algorithm: MscclAlgorithm, seed: int) -> bool:
     """Whether one schedule ends with the sum of all ranks in every chunk."""
     ranks = range(len(algorithm.gpus))
     want = [sum(value(rank, i) for rank in ranks) for i in range(algorithm.chunks)]

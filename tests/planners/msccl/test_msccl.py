@@ -12,11 +12,11 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.msccl import (
-    Algorithm,
-    Block,
-    Gpu,
-    Place,
+    ChunkPlace,
+    MscclAlgorithm,
+    MscclGpu,
     Step,
+    ThreadBlock,
     algorithm_of,
     problems_of,
     read_algorithm,
@@ -40,7 +40,7 @@ FAMILIES = {
 
 
 @cache
-def made(strategy: str, machine: str, collective: str = "all_reduce") -> Algorithm:
+def made(strategy: str, machine: str, collective: str = "all_reduce") -> MscclAlgorithm:
     setup = Setup(machine)
     n = setup.layout.n
     tensor = Workload("one", (Gradient("one", n * (n - 1) * 24),))
@@ -94,7 +94,7 @@ def test_the_one_pass_algorithm_that_rccl_ships_is_proved():
     for rank in range(ranks):
         peers = [peer for peer in range(ranks) if peer != rank]
         block_of = {(peer, c): 2 + 2 * i + c for i, peer in enumerate(peers) for c in range(2)}
-        blocks: list[Block] = []
+        blocks: list[ThreadBlock] = []
         for peer in (rank, *peers):
             for c in range(2):
                 first = part * c
@@ -102,22 +102,22 @@ def test_the_one_pass_algorithm_that_rccl_ships_is_proved():
                 steps = []
                 if peer != rank:
                     theirs = [other for other in range(ranks) if other != peer].index(rank)
-                    there = Place("s", 3 * first + part * theirs)
-                    here = Place("s", slots[peers.index(peer)])
-                    steps.append(Step("s", Place("i", first), there, part, tells=True))
-                    steps.append(Step("r", Place("i", first), here, part, tells=True))
+                    there = ChunkPlace("s", 3 * first + part * theirs)
+                    here = ChunkPlace("s", slots[peers.index(peer)])
+                    steps.append(Step("s", ChunkPlace("i", first), there, part, tells=True))
+                    steps.append(Step("r", ChunkPlace("i", first), here, part, tells=True))
                 waits = [(block_of[other, c], at) for other in peers if other != peer
                          for at in range(2)]  # fmt: skip
-                nowhere = Place("i", -1), Place("o", -1)
+                nowhere = ChunkPlace("i", -1), ChunkPlace("o", -1)
                 steps += [Step("nop", *nowhere, 0, wait) for wait in waits[:-1]]
-                total = Place("i", first + peer)
+                total = ChunkPlace("i", first + peer)
                 for i, slot in enumerate(slots):
-                    source = Place("s", slot + peer)
+                    source = ChunkPlace("s", slot + peer)
                     steps.append(Step("re", source, total, 1, None if i else waits[-1]))
                 send = -1 if peer == rank else peer
-                blocks.append(Block(send, send, c, tuple(steps)))
-        gpus.append(Gpu(2 * part, 0, 6 * part, tuple(blocks)))
-    algorithm = Algorithm("allpairs", "all_reduce", "LL", 2, 2 * part, tuple(gpus))
+                blocks.append(ThreadBlock(send, send, c, tuple(steps)))
+        gpus.append(MscclGpu(2 * part, 0, 6 * part, tuple(blocks)))
+    algorithm = MscclAlgorithm("allpairs", "all_reduce", "LL", 2, 2 * part, tuple(gpus))
 
     assert problems_of(algorithm) == []
     assert all(oracle.is_all_reduce(algorithm, seed) for seed in range(5))
@@ -205,7 +205,7 @@ def _damage(draw, steps, s, chunks):
 
 
 def _place(draw, chunks):
-    return Place(draw(st.sampled_from("ios")), draw(st.integers(0, chunks - 1)))
+    return ChunkPlace(draw(st.sampled_from("ios")), draw(st.integers(0, chunks - 1)))
 
 
 def _put(steps, s, step):

@@ -24,7 +24,7 @@ from simreduce.planners.layouts.rings import (
     rules_of,
 )
 from simreduce.planners.nccl import DEFAULTS, choose, facts
-from simreduce.planners.nccl.choice import Plan, p2p, plan
+from simreduce.planners.nccl.choice import NcclPlan, p2p, plan
 from simreduce.planners.nccl.decide import Decide
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import parse_strategy
@@ -39,7 +39,7 @@ def part(machine: Topology, n: int) -> Setup:
     return Setup(machine, "nccl", part=layout(machine).only(range(n)))
 
 
-def plan_of(name: str, n: int) -> Plan:
+def plan_of(name: str, n: int) -> NcclPlan:
     """The first `n` GPUs of a machine."""
     machine = load_topology(name)
     return plan(facts(machine, machine.devices[:n]))

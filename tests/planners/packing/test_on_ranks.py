@@ -7,13 +7,13 @@ from unittest import mock
 import numpy as np
 from hypothesis import given, strategies as st
 
-from simreduce.plan import Contract, Kind, PlanBuilder, Table, intervals
+from simreduce.plan import Contract, Kind, PlanBuilder, ValueTable, intervals
 from simreduce.planners.packing.on_ranks import on_each
 
 RANKS = 5
 
 
-def tensors(b: PlanBuilder, odd: list[tuple[int, int, int]]) -> Table:
+def tensors(b: PlanBuilder, odd: list[tuple[int, int, int]]) -> ValueTable:
     """By rank, in columns, values of the same intervals, but for those of `odd`: (rank, which, more
     elements) of which 0 more means that the rank is given one value twice.
     """
@@ -25,7 +25,7 @@ def tensors(b: PlanBuilder, odd: list[tuple[int, int, int]]) -> Table:
             if other == rank:
                 mine[which] = b.input(rank, 8 * which, 8 * which + 8 + more) if more else mine[0]
         found.append(mine)
-    return Table.of_columns(found)
+    return ValueTable.of_columns(found)
 
 
 @given(
@@ -49,7 +49,7 @@ def test_it_makes_what_each_rank_by_itself_makes(odd, at_once, stranger):
         made = (
             on_each(b, values, make)
             if once
-            else Table.of_columns([make(r, values.column(r)) for r in range(RANKS)])
+            else ValueTable.of_columns([make(r, values.column(r)) for r in range(RANKS)])
         )
         return b.finish(Contract.of("nothing", [])).digest, list(map(list, made))
 
@@ -61,7 +61,7 @@ def test_it_makes_what_each_rank_by_itself_makes(odd, at_once, stranger):
 def test_contributions_of_a_rank_are_its_own():
     """Without anything given: every rank makes its INPUT."""
     b = PlanBuilder(["a", "b", "c"])
-    on_each(b, Table.empty(3), lambda rank, _: [b.input(rank, 0, 4)])
+    on_each(b, ValueTable.empty(3), lambda rank, _: [b.input(rank, 0, 4)])
     plan = b.finish(Contract.of("nothing", []))
 
     assert plan.kind.tolist() == [Kind.INPUT] * 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
-from simreduce.report.plots import Point, draw_frontier
+from simreduce.report.plots import PlotPoint, draw_frontier
 from simreduce.report.plots.sweeps import pareto
 from simreduce.report.sweep_plots import HEAT, LINES, PARETO, axis, sweep_plot
 from simreduce.study.sweep import BENCH, JOBS, STEP, Sweep
@@ -133,10 +133,10 @@ def test_cost_against_time_marks_the_choice_and_what_meets_the_target():
     """Filled marks meet it, and the axes have the units that they are given."""
     series = {
         "a": [
-            Point(1.0, 10.0, 0.9, 1.2, "1"),
-            Point(2.0, 8.0, None, None, "2", meets=False),
+            PlotPoint(1.0, 10.0, 0.9, 1.2, "1"),
+            PlotPoint(2.0, 8.0, None, None, "2", meets=False),
         ],
-        "b": [Point(3.0, 9.0, None, None, "1")],
+        "b": [PlotPoint(3.0, 9.0, None, None, "1")],
     }
     text = draw_frontier(
         series, [(1.0, 10.0), (2.0, 8.0)], (1.0, 10.0), ("time (h)", "cost (USD)"), "mine"

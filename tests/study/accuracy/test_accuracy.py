@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from simreduce.engine.calibrate.sure import ELSEWHERE, spread
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable, published_tables
-from simreduce.report.accuracy import ACCURACY, Comparison, accuracy_lines
+from simreduce.report.accuracy import ACCURACY, AccuracyComparison, accuracy_lines
 from simreduce.study.accuracy.assess import (
     cells,
     cover,
@@ -153,7 +153,7 @@ def test_a_published_table_is_predicted():
 def test_the_report_and_the_document_say_the_same():
     table = next(t for t in published_tables() if t.name == "abci_v_all_reduce_n1_g4")
     (points,) = predict([replace(table, times=table.times[::8])])
-    found = Comparison(points, "nominal", "fit")
+    found = AccuracyComparison(points, "nominal", "fit")
     text = "\n".join(accuracy_lines(found))
     document = ACCURACY.write(found)
 

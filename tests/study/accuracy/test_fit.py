@@ -10,7 +10,7 @@ import pytest
 from simreduce.engine.calibrate.nccl import with_values
 from simreduce.engine.calibration import NcclConstants
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
-from simreduce.study.tune.bench import BY_DEFAULT, Calls
+from simreduce.study.tune.bench import BY_DEFAULT, BenchCalls
 
 BASE = NcclConstants()
 TRUE = with_values(BASE, {"nccl.launch": 6e-6, "nccl.efficiency.nvlink.simple": 0.6})
@@ -22,7 +22,7 @@ class Ring:
 
     nbytes: int
     seconds: float = 0.0
-    calls: Calls = BY_DEFAULT
+    calls: BenchCalls = BY_DEFAULT
     link: str = "nvlink"
     group: str = "a"
     channels: int = 1
@@ -94,7 +94,7 @@ def test_sites_with_equally_many_gpus_of_a_process_do_not_tell_what_each_takes(c
     cases = [
         replace(ring, seconds=true.per_call(ring.predict(TRUE), gpus))
         for i, gpus in enumerate(counts)
-        for ring in measured(group=str(i), calls=Calls(gpus))
+        for ring in measured(group=str(i), calls=BenchCalls(gpus))
     ]
     base = with_values(BASE, {"nccl.launch_each": 10e-6})
     found, _ = fit_nccl(cases, base)

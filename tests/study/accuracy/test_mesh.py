@@ -16,7 +16,7 @@ from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.mesh import (
     CONSTANTS,
-    Predictor,
+    MeshPredictor,
     StepPoint,
     find_spread,
     fit_all,
@@ -31,7 +31,7 @@ from simreduce.study.accuracy.mesh import (
     write_fits,
 )
 from simreduce.training.mesh.gpus import GPUS
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import write_schedule
 from simreduce.training.mesh.simulate import simulate_mesh
 from simreduce.training.mesh.write import write_step
@@ -78,7 +78,7 @@ def test_micro_batches_beyond_a_full_pipeline_are_added_exactly():
     (step,) = _of(
         "vtrain-single", model="2048x12", gpus=8, tp=2, pp=4, micro_batch=1, global_batch=16
     )
-    predictor, gpu = Predictor(), GPUS["A100"]
+    predictor, gpu = MeshPredictor(), GPUS["A100"]
     job = job_of(step, gpu)
     costs = predictor.costs_of(step, job.mesh)
 
@@ -112,7 +112,7 @@ def test_gpus_have_the_fitted_constants():
 
 
 def test_a_fit_finds_the_constants_that_steps_were_made_with():
-    steps, predictor = _of("vtrain-single", gpus=2, global_batch=4, pp=1)[::2], Predictor()
+    steps, predictor = _of("vtrain-single", gpus=2, global_batch=4, pp=1)[::2], MeshPredictor()
     made = replace(GPUS["A100"], products=0.6, memory=0.8, host=30e-6)
     steps = [replace(step, seconds=predictor.seconds(step, made)) for step in steps]
     fit = fit_gpu(steps, GPUS["A100"], "A100", predictor.seconds)
@@ -278,13 +278,13 @@ def test_1f1b_passes_every_micro_batch():
 def test_buckets_grow_with_replicas():
     """40 million parameters, or a million for each replica: Megatron-LM's rule."""
     (few,) = _of("dgx-cloud", model="nemotron-4-15b", gpus=16, precision="bf16")
-    predictor, counts = Predictor(), {}
+    predictor, counts = MeshPredictor(), {}
     for gpus in (16, 512):
         step = replace(few, gpus=gpus, global_batch=few.global_batch * gpus // 16)
         job = job_of(step, GPUS["H100"])
         costs = predictor.costs_of(step, job.mesh)
         schedule = write_schedule("1f1b", 1, 1, job.micros)
-        nodes = write_step(job, schedule, Passes(job, costs)).nodes[0]
+        nodes = write_step(job, schedule, MeshPasses(job, costs)).nodes[0]
         counts[gpus] = sum(node.collective == "reduce_scatter" for node in nodes)
 
     assert counts[16] > counts[512]

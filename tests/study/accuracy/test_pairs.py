@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.engine.calibrate.sure import Call, correlation, difference_error
+from simreduce.engine.calibrate.sure import NcclCall, correlation, difference_error
 from simreduce.engine.setup import Setup
 from simreduce.files.published import published_tables
 from simreduce.study.accuracy.pairs import pairs, part_inside
@@ -35,7 +35,9 @@ def test_intervals_cover_them_at_each_distance(held, least, most):
 
 
 def test_near_sizes_of_one_choice_err_together():
-    ring = [Call("all_reduce", "ring", "simple", size * MIB, 1.0, 1.3) for size in (25, 50, 100)]
+    ring = [
+        NcclCall("all_reduce", "ring", "simple", size * MIB, 1.0, 1.3) for size in (25, 50, 100)
+    ]
     tree = ring[0]._replace(algorithm="tree")
 
     together = correlation([*ring, tree]).tolist()
@@ -48,7 +50,7 @@ def test_near_sizes_of_one_choice_err_together():
 
 def test_what_two_times_have_in_common_is_off_by_the_difference_alone():
     """Ten equal calls against eight are off by what two calls are."""
-    call = Call("all_reduce", "ring", "simple", MIB, 1.0, 1.3)
+    call = NcclCall("all_reduce", "ring", "simple", MIB, 1.0, 1.3)
 
     assert difference_error([call] * 2, []) == pytest.approx(
         difference_error([call] * 10, [call] * 8)

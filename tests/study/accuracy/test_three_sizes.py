@@ -19,7 +19,7 @@ from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable
 from simreduce.report.accuracy import three_sizes_lines
-from simreduce.study.accuracy.fit import Case, fit_machine
+from simreduce.study.accuracy.fit import FitCase, fit_machine
 from simreduce.study.accuracy.hold_out import Calibrated, calibrate_on_three
 from simreduce.study.accuracy.predict import setup_for
 from simreduce.study.tune.bench import BY_DEFAULT, tensor
@@ -65,7 +65,7 @@ def test_three_times_count_in_full():
     sizes = (1 << 10, 1 << 20, 1 << 28)
     plans = [setup.compile("nccl", tensor(size, 0)) for size in sizes]
     cases = [
-        Case(
+        FitCase(
             setup,
             plan,
             size,

@@ -6,13 +6,13 @@ from types import MappingProxyType
 
 from hypothesis import strategies as st
 
-from simreduce.study.capacity.choose import Candidate, Configuration, Target
-from simreduce.study.capacity.prices import Item, PriceList
+from simreduce.study.capacity.choose import CapacityCandidate, CapacityTarget, Configuration
+from simreduce.study.capacity.prices import PriceItem, PriceList
 
 NAMES = ("machines.a.price", "machines.b.price", "energy")
 
 
-def candidate(name: str, step: float = 1.0, nodes: int = 1, **more: object) -> Candidate:
+def candidate(name: str, step: float = 1.0, nodes: int = 1, **more: object) -> CapacityCandidate:
     """A candidate of a machine, whose step is half compute and half exposed."""
     values = {
         "key": Configuration(name, "m", str(nodes), "", "ddp", "nccl", "1"),
@@ -28,12 +28,12 @@ def candidate(name: str, step: float = 1.0, nodes: int = 1, **more: object) -> C
         "goodput": 1.0,
         "quantities": {},
     }
-    return Candidate(**values | more)
+    return CapacityCandidate(**values | more)
 
 
 def price_list(**values: float) -> PriceList:
     """Prices per hour by name."""
-    items = {name: Item(name, value, "USD/h") for name, value in values.items()}
+    items = {name: PriceItem(name, value, "USD/h") for name, value in values.items()}
     return PriceList("", "", "USD", MappingProxyType(items))
 
 
@@ -41,7 +41,7 @@ _AMOUNT = st.floats(0.01, 100.0).map(lambda value: round(value, 3))
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[list[Candidate], PriceList, Target]:
+def situations(draw: st.DrawFn) -> tuple[list[CapacityCandidate], PriceList, CapacityTarget]:
     """Some candidates that pay for some of three items, prices, and a target that some may meet."""
     count = draw(st.integers(1, 7))
     candidates = [
@@ -58,7 +58,7 @@ def situations(draw: st.DrawFn) -> tuple[list[Candidate], PriceList, Target]:
     ]
     prices = price_list(**{name: draw(_AMOUNT) for name in NAMES})
     optional = st.none() | _AMOUNT
-    target = Target(
+    target = CapacityTarget(
         samples=3600.0,
         step_time=draw(optional),
         efficiency=draw(st.none() | st.sampled_from([0.2, 0.45, 0.5])),

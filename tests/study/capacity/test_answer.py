@@ -14,7 +14,7 @@ from simreduce.study.capacity.options import pieces, with_rates
 from simreduce.study.capacity.question import load_question
 from simreduce.study.capacity.rates import bound_compute, bound_links
 from simreduce.study.scenario import load_scenario
-from simreduce.study.sweep import Runner, evaluate, running
+from simreduce.study.sweep import CellRunner, evaluate, running
 from simreduce.study.tune.steps import rank_steps
 
 MACHINE = """
@@ -117,7 +117,7 @@ def test_what_the_database_has_is_not_simulated_again(question, tmp_path, monkey
         runner.rows([cell_of(option, question.folder) for option in question.options[:3]])
         before = answer(question, runner.rows)
 
-    monkeypatch.setattr(Runner, "run", None)
+    monkeypatch.setattr(CellRunner, "run", None)
     dearer = replace(question, prices=question.prices.but("machines.box.toml.price", 1.4))
     with running(path) as runner:
         again = answer(question, runner.rows)

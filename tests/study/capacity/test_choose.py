@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given, settings, strategies as st
 
 from simreduce.study.capacity.choose import (
-    Candidate,
+    CapacityCandidate,
+    CapacityTarget,
     Configuration,
-    Target,
     choose,
     frontier,
     near_miss,
@@ -34,7 +34,7 @@ def test_a_case_by_hand():
         candidate("fast", step=5.0, quantities={"a": 3, "b": 2}),
     )
     prices = price_list(a=10.0, b=30.0)
-    found = [offer(c, prices, Target(samples=3600.0)) for c in (slow, middle, fast)]
+    found = [offer(c, prices, CapacityTarget(samples=3600.0)) for c in (slow, middle, fast)]
 
     assert [(20.0, 2.0), (30.0, 1.0), (45.0, 0.5)] == [(o.cost, o.time / 3600) for o in found]
     assert found[::-1] == frontier(found)
@@ -48,7 +48,7 @@ def test_a_case_by_hand():
         ({"samples_per_second": 3.0}, None),
     ):
         assert (wanted and wanted.key) == _key(
-            choose([slow, middle, fast], prices, Target(samples=3600.0, **more))
+            choose([slow, middle, fast], prices, CapacityTarget(samples=3600.0, **more))
         )
 
 
@@ -62,7 +62,7 @@ def test_what_nearly_meets_the_target_and_is_better_is_named():
 
     def found(**target):
         minimise = target.get("minimise", "cost")
-        wanted = Target(samples=3600.0, **target)
+        wanted = CapacityTarget(samples=3600.0, **target)
         offers = [offer(c, prices, wanted) for c in (slow, middle)]
         near = near_miss(offers, choose([slow, middle], prices, wanted), minimise)
         return near and (near.candidate.key.name, near.misses, round(near.short, 3))
@@ -177,9 +177,9 @@ def test_the_price_at_which_a_machine_is_no_longer_worth_it():
     one = candidate("one", step=2.0, quantities={"a": 1})
     two = candidate("two", step=1.0, quantities={"b": 1})
     prices = price_list(a=1.37, b=2.5)
-    a, b = price_flips([one, two], prices, Target())
+    a, b = price_flips([one, two], prices, CapacityTarget())
 
-    assert two.key == _key(choose([one, two], prices, Target()))
+    assert two.key == _key(choose([one, two], prices, CapacityTarget()))
     assert (1.25, one.key, None) == (a.down.at, a.down.becomes, a.up)
     assert (2.74, one.key, None) == (b.up.at, b.up.becomes, b.down)
 
@@ -187,7 +187,7 @@ def test_the_price_at_which_a_machine_is_no_longer_worth_it():
 def test_a_tie_flips_at_once():
     """Two equal candidates: the first wins, until its price is higher by anything."""
     pair = [candidate(name, quantities={name: 1}) for name in ("a", "b")]
-    a, b = price_flips(pair, price_list(a=2.0, b=2.0), Target())
+    a, b = price_flips(pair, price_list(a=2.0, b=2.0), CapacityTarget())
 
     assert (2.0, pair[1].key, None) == (a.up.at, a.up.becomes, a.down)
     assert (2.0, pair[1].key, None) == (b.down.at, b.down.becomes, b.up)
@@ -210,7 +210,7 @@ def test_failures_that_change_the_choice():
 
     def answer(mtbf):
         worn = replace(many, goodput=math.exp(-10.0 / mtbf))
-        return _key(choose([few, worn], price_list(), Target(minimise="time")))
+        return _key(choose([few, worn], price_list(), CapacityTarget(minimise="time")))
 
     found = formula_flip("mtbf", 50.0, "s", answer)
 
@@ -233,7 +233,7 @@ def test_reach_ends_at_the_first_count_below():
     (found,) = within_target(series, 0.8)
 
     assert (series[1], series[2]) == (found.last, found.first_below)
-    assert isinstance(found.last, Candidate)
+    assert isinstance(found.last, CapacityCandidate)
 
 
 def test_one_node_is_of_the_series_of_every_network():

@@ -15,7 +15,7 @@ from simreduce.study.capacity.copies import answer_copies
 from simreduce.study.capacity.question import load_question
 from simreduce.study.jobs import fit_jobs
 from simreduce.study.scenario import read_scenario_file
-from simreduce.study.sweep import Runner
+from simreduce.study.sweep import CellRunner
 
 NETWORKS = ("nics=1,radix=4,oversubscription=4", "nics=1,radix=4")
 MIX = (
@@ -56,7 +56,7 @@ def load(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def runner():
     """One for all, so that each option is simulated once."""
-    with Runner(workers=0) as found:
+    with CellRunner(workers=0) as found:
         yield found
 
 

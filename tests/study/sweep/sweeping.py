@@ -11,7 +11,7 @@ from pathlib import Path
 from simreduce.errors import InputError
 from simreduce.study.sweep import NAMES, Planned, Store, read_specification
 from simreduce.study.sweep.engines import Here
-from simreduce.study.sweep.running import Runner
+from simreduce.study.sweep.running import CellRunner
 
 OVER = {
     "nodes": "2..6",
@@ -32,7 +32,7 @@ def cells_of(places):
 
 def answer(path: str, places: list[Planned], engine) -> None:
     """Compute what the database at `path` lacks."""
-    with Store.open(path, write=True) as store, Runner(store, engine=engine()) as runner:
+    with Store.open(path, write=True) as store, CellRunner(store, engine=engine()) as runner:
         store.begin("small", {}, places)
         for _ in runner.run(runner.missing(cells_of(places))):
             pass

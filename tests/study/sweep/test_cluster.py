@@ -15,7 +15,7 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.study.sweep import evaluate, row_of
 from simreduce.study.sweep.engines import EngineGone
-from simreduce.study.sweep.engines.cluster import Cluster
+from simreduce.study.sweep.engines.cluster import DaskCluster
 from tests.study.sweep.sweeping import begun, expected, plan, rows, size, until
 
 pytest.importorskip("distributed")
@@ -50,7 +50,7 @@ def dask(tmp_path):
 
 
 def engine(address, said=None):
-    return partial(Cluster, address, None, 4 << 30, (said or []).append)
+    return partial(DaskCluster, address, None, 4 << 30, (said or []).append)
 
 
 def _rows(answers):
@@ -86,7 +86,7 @@ def test_rows_that_die_with_their_worker_before_they_are_fetched_are_computed_ag
 ):
     address, _, _ = dask
     cluster = engine(address)()
-    take, met = Cluster._take, []
+    take, met = DaskCluster._take, []
 
     def late(self, future, batch, running):
         if not met:
@@ -102,7 +102,7 @@ def test_rows_that_die_with_their_worker_before_they_are_fetched_are_computed_ag
                 os.kill(other, signal.SIGCONT)
         return take(self, future, batch, running)
 
-    monkeypatch.setattr(Cluster, "_take", late)
+    monkeypatch.setattr(DaskCluster, "_take", late)
     try:
         found = [each for answers in cluster.run([p.cell for p in PLAN]) for each in answers]
     finally:
@@ -169,7 +169,7 @@ def test_slurm_is_asked_for_the_workers_that_the_users_configuration_describes(
         "local-directory": str(tmp_path),
     }
     with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in asked.items()}):
-        cluster = Cluster("slurm", 2, 4 << 30, [].append)
+        cluster = DaskCluster("slurm", 2, 4 << 30, [].append)
         try:
             found = [each for answers in cluster.run([p.cell for p in PLAN]) for each in answers]
         finally:

@@ -20,7 +20,7 @@ from simreduce.study.sweep.engines import (
     Processes,
     engine as engines,
 )
-from simreduce.study.sweep.running import Runner
+from simreduce.study.sweep.running import CellRunner
 from tests.study.sweep.sweeping import answer, cells_of, expected, plan, rows
 from tests.thorough import THOROUGH
 
@@ -114,12 +114,12 @@ def test_workers_start_with_cells_of_different_machines():
 def test_a_runner_computes_equal_cells_once_and_only_what_is_missing(tmp_path):
     cells = cells_of(SMALL)[:3]
     with Store.open(str(tmp_path / "rows.db"), write=True) as store:
-        with Runner(store, workers=0) as runner:
+        with CellRunner(store, workers=0) as runner:
             first = runner.rows([*cells, *cells])
-        with Runner(store, workers=0) as runner:
+        with CellRunner(store, workers=0) as runner:
             assert runner.missing(cells) == []
             assert runner.rows(cells) == first[:3] == first[3:]
-    with Runner(workers=0) as runner:
+    with CellRunner(workers=0) as runner:
         assert runner.rows(cells) == first[:3]
 
 

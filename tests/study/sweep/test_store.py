@@ -15,7 +15,7 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.study.sweep import Figures, Store, read_question
-from simreduce.study.sweep.store import Answer, Planned, StoreFull
+from simreduce.study.sweep.store import CellAnswer, Planned, StoreFull
 
 QUESTION = read_question("switch:4")
 
@@ -25,7 +25,7 @@ def plan(*sizes):
 
 
 def answer(planned, **values):
-    return Answer(
+    return CellAnswer(
         planned.cell, Figures(**{"state": "done", "seconds": 1.0, **values}), 0.5, 1 << 30
     )
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from scipy.stats import qmc
 
 from simreduce.errors import InputError
-from simreduce.study.sweep.grid import Interval, Sample, combine, parse_values
+from simreduce.study.sweep.grid import NumberInterval, Sample, combine, parse_values
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_range_has_every_step_from_its_start_and_none_beyond_its_end(low, more
 def test_an_interval_is_between_its_ends():
     found, _ = parse_values("rate", "100TFLOP/s..400TFLOP/s")
 
-    assert found == Interval(Fraction(100), Fraction(400), "TFLOP/s")
+    assert found == NumberInterval(Fraction(100), Fraction(400), "TFLOP/s")
     assert (found.at(0.0), found.at(0.5), found.at(1.0)) == (
         "100.0TFLOP/s", "250.0TFLOP/s", "400.0TFLOP/s",
     )  # fmt: skip
@@ -110,7 +110,7 @@ def test_lists_side_by_side_have_one_length_and_are_there():
 
 
 def test_a_sobol_sample_is_scipys_and_a_seed_gives_the_same_again():
-    over = {"x": Interval(Fraction(0), Fraction(1)), "n": (1, 2, 4, 8)}
+    over = {"x": NumberInterval(Fraction(0), Fraction(1)), "n": (1, 2, 4, 8)}
     found = combine(over, (), Sample("sobol", 16, 7))
 
     assert found == combine(over, (), Sample("sobol", 16, 7))
@@ -121,7 +121,7 @@ def test_a_sobol_sample_is_scipys_and_a_seed_gives_the_same_again():
 
 
 def test_an_interval_needs_a_step_or_a_sample():
-    over = {"x": Interval(Fraction(0), Fraction(1))}
+    over = {"x": NumberInterval(Fraction(0), Fraction(1))}
 
     with pytest.raises(InputError, match="or --sample"):
         combine(over, (), None)

@@ -19,7 +19,7 @@ from simreduce.study.outcome import Refused
 from simreduce.study.tune.bench import (
     BY_DEFAULT,
     MOST_SIZES,
-    Calls,
+    BenchCalls,
     bench,
     bench_all,
     sizes,
@@ -276,10 +276,10 @@ def test_threads_share_the_gpus_of_each_machine(nthreads, each, iterations):
     shape = shape.only([rank for task in shape.tasks for rank in task[:each]])
     if each % nthreads:
         with pytest.raises(InputError, match=f"share the {each} GPUs"):
-            Calls.by_threads(nthreads, shape, iterations)
+            BenchCalls.by_threads(nthreads, shape, iterations)
         return
     alone = nthreads == each
-    assert Calls.by_threads(nthreads, shape, iterations) == Calls(
+    assert BenchCalls.by_threads(nthreads, shape, iterations) == BenchCalls(
         0 if alone else each // nthreads, iterations
     )
 
@@ -287,13 +287,13 @@ def test_threads_share_the_gpus_of_each_machine(nthreads, each, iterations):
 @pytest.mark.parametrize(("version", "together"), [((2, 4), True), ((2, 8), False)])
 def test_old_versions_launch_the_kernels_of_a_process_together(version, together):
     shape = layout(load_machine("dgx1v"))
-    assert Calls.by_threads(1, shape, version=version) == Calls(8, together=together)
-    assert Calls.by_threads(8, shape, version=version) == Calls(0)
+    assert BenchCalls.by_threads(1, shape, version=version) == BenchCalls(8, together=together)
+    assert BenchCalls.by_threads(8, shape, version=version) == BenchCalls(0)
 
 
 def test_a_thread_issues_calls_one_after_another_however_small():
     """Small calls wait for it, large ones hide it, and a plan of TensorFlow's has no such call."""
-    sizes_, one = [64, 1 << 28], Calls(8)
+    sizes_, one = [64, 1 << 28], BenchCalls(8)
     strategies = [parse_strategy("nccl"), parse_strategy("ring")]
     alone = list(bench(Setup("dgx-h100", BY_STRATEGY), strategies, sizes_))
     driven = list(bench(Setup("dgx-h100", BY_STRATEGY), strategies, sizes_, calls=one))

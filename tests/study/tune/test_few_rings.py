@@ -13,10 +13,10 @@ from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.export import Choice, export
 from simreduce.planners.layouts import layout
-from simreduce.planners.nccl import DEFAULTS, Settings
+from simreduce.planners.nccl import DEFAULTS, NcclSettings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.compared import Compared, compared_text
+from simreduce.report.compared import ComparedSweeps, compared_text
 from simreduce.report.ranking import ranking_document, ranking_table
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.answer import answer
@@ -158,7 +158,7 @@ def test_sweeps_keep_it_and_compare_says_it_once(six: Path) -> None:
     rows = [{"strategy": name, **each.values} for name, each in (("nccl", row), ("ring", copies))]
     found = compare((sweep, rows), (sweep, rows))
     assert found.warnings == (f"{row.topology}: {row.warning}",)
-    text = compared_text(Compared(found, (sweep, sweep), ("a.db", "b.db")))
+    text = compared_text(ComparedSweeps(found, (sweep, sweep), ("a.db", "b.db")))
     assert text.count("NCCL_MIN_NCHANNELS") == 1
 
 
@@ -214,7 +214,7 @@ def test_times_on_cdna_2_are_nominal_unless_constants_are_given() -> None:
 )
 def test_calls_that_more_channels_do_not_help_are_not_blamed_on_rings(strategy, size, settings):
     chosen = parse_strategy(strategy)
-    setup = Setup("mi355x", BY_STRATEGY, nccl=Settings(**settings)).running(chosen)
+    setup = Setup("mi355x", BY_STRATEGY, nccl=NcclSettings(**settings)).running(chosen)
     setup = setup.but(part=setup.layout.only(range(6)))
     question = Question(chosen, load_workload(f"bytes:{size}"), setup)
 

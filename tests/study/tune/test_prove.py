@@ -16,8 +16,8 @@ from simreduce.study.tune.prove import (
     REAL,
     SUMMED,
     TASKS,
-    Case,
     Proof,
+    ProofCase,
     everything,
     machines,
     prove,
@@ -217,14 +217,14 @@ def test_what_looks_at_links_is_proven_on_real_ones(monkeypatch):
 def test_processes_prove_what_one_does():
     """Each case once, in any order, with its place."""
     cases = [
-        Case(text, ranks, tasks)
+        ProofCase(text, ranks, tasks)
         for text in ("ring", "trees", "best_ring")
         for ranks, tasks in ((3, 1), (8, 4))
     ]
     cases += [
-        Case("trees", 3, collective="reduce", root=2),
-        Case("replicated", 4, 2, is_mode=True),
-        Case("nccl", 8, machine="dgx1v"),
+        ProofCase("trees", 3, collective="reduce", root=2),
+        ProofCase("replicated", 4, 2, is_mode=True),
+        ProofCase("nccl", 8, machine="dgx1v"),
     ]
     alone = dict(prove_all(cases, (5, 64)))
 
@@ -236,8 +236,8 @@ def test_processes_prove_what_one_does():
 
 def test_the_same_search_is_asked_of_one_process():
     """Rings of one graph, whatever is done with them; not those of another machine."""
-    rings = Case("best_ring+packs=3", 8, 2)
+    rings = ProofCase("best_ring+packs=3", 8, 2)
 
-    assert rings.search == Case("multi_ring", 8, 2).search
-    assert rings.search != Case("multi_ring", 8, 4).search
-    assert rings.search != Case("ring", 8, 2).search
+    assert rings.search == ProofCase("multi_ring", 8, 2).search
+    assert rings.search != ProofCase("multi_ring", 8, 4).search
+    assert rings.search != ProofCase("ring", 8, 2).search

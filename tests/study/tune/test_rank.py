@@ -16,7 +16,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.candidates import candidates
-from simreduce.study.tune.rank import Candidate, Limits, Ranking, evaluate, rank
+from simreduce.study.tune.rank import Candidate, RankingLimits, StrategyRanking, evaluate, rank
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload, load_workload
 from tests.simulating import simulate
@@ -29,7 +29,7 @@ def _scenario(
     return Scenario("test", "a test", Setup(machine), load_workload(workload), chosen, repeat)
 
 
-def names(ranking: Ranking) -> list[Candidate]:
+def names(ranking: StrategyRanking) -> list[Candidate]:
     """The candidates, each with the others that make the same plan."""
     return [name for c in ranking.candidates for name in (c, *c.also)]
 
@@ -357,7 +357,7 @@ def test_strategies_that_pack_are_evaluated_first_and_the_refused_stay_in_order(
     assert [s.text for s in every] == [text for text, _ in ranking.refused]
 
 
-def _plain(ranking: Ranking) -> dict[str, Candidate]:
+def _plain(ranking: StrategyRanking) -> dict[str, Candidate]:
     """Simulated strategies by name, without what depends on the others."""
     return {c.strategy.text: replace(c, also=(), chosen_by=()) for c in names(ranking)}
 
@@ -412,6 +412,6 @@ def test_what_is_named_is_simulated_to_its_end(monkeypatch):
 def test_no_strategy_of_few_is_cut_off():
     """What a target can run matters up to its time, all others while few are known."""
     scenario = _scenario("ring", "psgpu")
-    limits = Limits(scenario, rank(scenario).candidates)
+    limits = RankingLimits(scenario, rank(scenario).candidates)
 
     assert math.inf == limits.of(parse_strategy("ring")) == limits.of(parse_strategy("psgpu"))

@@ -13,7 +13,7 @@ from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify
 from simreduce.report.steps import step_document, step_table
 from simreduce.study.scenario import Scenario, load_scenario, with_step
-from simreduce.study.tune.steps import StepRanking, rank_steps
+from simreduce.study.tune.steps import MethodRanking, rank_steps
 from tests.thorough import slow
 
 STEP = '[step]\nbatch = 4\ntime = "30 ms"\n'
@@ -38,7 +38,7 @@ def written(tmp_path):
 def ranked(written):
     """The ranking of a scenario that is written here."""
 
-    def _ranked(text: str, **more: object) -> StepRanking:
+    def _ranked(text: str, **more: object) -> MethodRanking:
         return rank_steps(with_step(written(text)), **more)
 
     return _ranked

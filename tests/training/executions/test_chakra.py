@@ -16,7 +16,7 @@ from simreduce.training.executions import (
     RECEIVE,
     SEND,
     Execution,
-    Node,
+    ExecutionNode,
     read_executions,
     write_chakra,
 )
@@ -110,16 +110,16 @@ def _written(execution, folder):
 def test_what_is_written_is_read(tmp_path):
     """Every kind of node, with its size, group, root, peer and tag; microseconds of compute."""
     one = [
-        Node("forward", COMPUTE, (), "compute", 300e-6),
-        Node("a", COLLECTIVE, (0,), "dp", None, None, "all_reduce", 1 << 33, (0, 2)),
-        Node("b", COLLECTIVE, (0, 1), "tp", None, None, "all_gather", 6, (0, 1, 2)),
-        Node("c", COLLECTIVE, (1,), "dp", None, None, "reduce_scatter", 7, (0, 2)),
-        Node("d", COLLECTIVE, (), "x", None, None, "broadcast", 8, (), 1),
-        Node("out", SEND, (3,), "to 1", nbytes=512, peer=1, tag=130),
+        ExecutionNode("forward", COMPUTE, (), "compute", 300e-6),
+        ExecutionNode("a", COLLECTIVE, (0,), "dp", None, None, "all_reduce", 1 << 33, (0, 2)),
+        ExecutionNode("b", COLLECTIVE, (0, 1), "tp", None, None, "all_gather", 6, (0, 1, 2)),
+        ExecutionNode("c", COLLECTIVE, (1,), "dp", None, None, "reduce_scatter", 7, (0, 2)),
+        ExecutionNode("d", COLLECTIVE, (), "x", None, None, "broadcast", 8, (), 1),
+        ExecutionNode("out", SEND, (3,), "to 1", nbytes=512, peer=1, tag=130),
     ]
     two = [
-        Node("in", RECEIVE, (), "from 0", nbytes=512, peer=0, tag=130),
-        Node("z" * 300, COMPUTE, (0,), "compute", 0.0),
+        ExecutionNode("in", RECEIVE, (), "from 0", nbytes=512, peer=0, tag=130),
+        ExecutionNode("z" * 300, COMPUTE, (0,), "compute", 0.0),
     ]
     files, found = _written(Execution("mine", {0: tuple(one), 1: tuple(two)}, 3), tmp_path)
 
@@ -136,7 +136,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_a_collective_that_chakra_lacks_is_not_written():
     """With its name."""
-    node = Node("keys", COLLECTIVE, (), "cp", None, None, "send_receive", 8, (0, 1))
+    node = ExecutionNode("keys", COLLECTIVE, (), "cp", None, None, "send_receive", 8, (0, 1))
     with pytest.raises(InputError, match="keys: Chakra has no send_receive"):
         write_chakra(Execution("mine", {0: (node,)}, 2), "job")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from simreduce.training.mesh.costs import NOTHING, Cost, Costs
+from simreduce.training.mesh.costs import NOTHING, CallCost, Costs
 from simreduce.training.mesh.gpus import Gpu
 from simreduce.training.mesh.job import MeshJob, split_evenly
-from simreduce.training.mesh.passes import Pass, Passes
+from simreduce.training.mesh.passes import MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, Action
 from simreduce.training.mesh.ways import Mesh
 from simreduce.workload.architectures.stated import read_shape
@@ -36,14 +36,14 @@ class Free(Costs):
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(None, mesh)
 
-    def of(self, _call: object, _stage: int) -> Cost:
+    def of(self, _call: object, _stage: int) -> CallCost:
         return NOTHING
 
-    def send(self, _nbytes: int, _stage: int, _to: int) -> Cost:
+    def send(self, _nbytes: int, _stage: int, _to: int) -> CallCost:
         return NOTHING
 
 
-class Equal(Passes):
+class Equal(MeshPasses):
     """Passes that take as long on each stage, in seconds."""
 
     forward, backward = 1.0, 2.0

@@ -9,7 +9,7 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
 from simreduce.training.mesh.costs import Costs
-from simreduce.training.mesh.parts import Call
+from simreduce.training.mesh.parts import MeshCall
 from simreduce.training.mesh.ways import Mesh
 from simreduce.workload import Gradient, Workload
 
@@ -33,7 +33,7 @@ def _alone(machine: str, ranks: tuple[int, ...], nbytes: int, collective: str) -
 def test_a_group_that_is_alone_takes_as_long_as_its_plan(collective):
     """All GPUs of a machine; that of another machine does not disturb it."""
     costs = Costs(_setup("dgx-a100x2"), Mesh(tp=8, dp=2))
-    found = costs.of(Call("tp", collective, 16 * MIB), 0).seconds
+    found = costs.of(MeshCall("tp", collective, 16 * MIB), 0).seconds
 
     assert _alone("dgx-a100x2", tuple(range(8)), 16 * MIB, collective) == found
     assert _alone("dgx-a100", tuple(range(8)), 16 * MIB, collective) == found
@@ -44,7 +44,7 @@ def test_a_gather_ends_with_all_parts():
     costs = Costs(_setup("dgx-a100"), Mesh(tp=8))
 
     assert _alone("dgx-a100", tuple(range(8)), 16 * MIB, "all_gather") == (
-        costs.of(Call("tp", "all_gather", 2 * MIB), 0).seconds
+        costs.of(MeshCall("tp", "all_gather", 2 * MIB), 0).seconds
     )
 
 
@@ -54,7 +54,7 @@ def test_groups_that_share_a_nic_share_its_rate(nics, slower):
     machine = f"dgx-a100x2,nics={nics}"
     nbytes = 64 * MIB
     costs = Costs(_setup(machine), Mesh(tp=8, dp=2))
-    found = costs.of(Call("dp+cp", "all_reduce", nbytes), 0).seconds
+    found = costs.of(MeshCall("dp+cp", "all_reduce", nbytes), 0).seconds
 
     assert found / _alone(machine, (0, 8), nbytes, "all_reduce") == pytest.approx(slower, rel=0.05)
 
@@ -71,7 +71,7 @@ def test_all_groups_of_an_axis_run_at_once():
     together = setup.simulate(side_by_side(plans, tuple(names))).seconds
     costs = Costs(setup, Mesh(tp=8, dp=2))
 
-    assert together == costs.of(Call("dp+cp", "all_reduce", nbytes), 0).seconds
+    assert together == costs.of(MeshCall("dp+cp", "all_reduce", nbytes), 0).seconds
 
 
 def test_sends_of_all_tensor_parallel_ranks_share_nics():
@@ -98,14 +98,14 @@ def test_a_group_of_one_costs_nothing():
     """Nobody to talk to."""
     costs = Costs(_setup("dgx-a100"), Mesh(tp=8))
 
-    assert 0.0 == costs.of(Call("dp+cp", "all_reduce", MIB), 0).seconds
+    assert 0.0 == costs.of(MeshCall("dp+cp", "all_reduce", MIB), 0).seconds
 
 
 def test_the_cost_grows_with_the_size():
     """Also between the sizes that are simulated."""
     costs = Costs(_setup("dgx-a100"), Mesh(tp=8))
     sizes = [1, 1000, MIB, MIB + 999, 2 * MIB + 1, 3 * MIB + 77]
-    found = [costs.of(Call("tp", "all_reduce", size), 0).seconds for size in sizes]
+    found = [costs.of(MeshCall("tp", "all_reduce", size), 0).seconds for size in sizes]
 
     assert found == sorted(found)
     assert found[2] < found[3] < 1.01 * found[2]
@@ -127,8 +127,8 @@ def test_a_token_crosses_the_network_once_to_each_machine():
     """With all experts active, each rank of the other machine gets a copy, and the network one."""
     costs = Costs(_setup("dgx-h100x2"), Mesh(ep=16, dp=16, etp=1))
     copies = 16 * 16 * MIB
-    plain = costs.of(Call("ep", "all_to_all", copies), 0).seconds
-    merged = costs.of(Call("ep", "dispatch", copies, spread=(16, 16)), 0).seconds
+    plain = costs.of(MeshCall("ep", "all_to_all", copies), 0).seconds
+    merged = costs.of(MeshCall("ep", "dispatch", copies, spread=(16, 16)), 0).seconds
     rails, inside = (
         _together("dgx-h100x2", groups, nbytes)
         for groups, nbytes in (
@@ -145,7 +145,7 @@ def test_a_token_of_one_expert_has_one_copy():
     """Within a machine, where a dispatch is an all-to-all then."""
     costs = Costs(_setup("dgx-h100"), Mesh(ep=8, dp=8, etp=1))
     plain, merged, half = (
-        costs.of(Call("ep", kind, 64 * MIB, spread=spread), 0)
+        costs.of(MeshCall("ep", kind, 64 * MIB, spread=spread), 0)
         for kind, spread in (("all_to_all", ()), ("dispatch", (8, 1)), ("dispatch", (8, 8)))
     )
 
@@ -171,7 +171,7 @@ def test_a_call_by_a_kernel_takes_as_long_as_the_plan_of_the_kernel(kernel):
     part = setup.but(part=setup.layout.only(ranks))
     plan = part.compile(kernel, Workload("one", (Gradient("one", MIB // 4),)))
     alone = part.simulate(plan).seconds
-    call = Call("tp", "all_reduce", MIB)
+    call = MeshCall("tp", "all_reduce", MIB)
 
     by_nccl = costs.of(call, 0).seconds
     assert costs.of(call._replace(by=kernel), 0).seconds == pytest.approx(alone, rel=0.1)

@@ -20,7 +20,7 @@ from simreduce.training.mesh.experts import (
     reached,
 )
 from simreduce.training.mesh.parts import Parts
-from simreduce.training.mesh.passes import HOST, Passes
+from simreduce.training.mesh.passes import HOST, MeshPasses
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD
 from simreduce.training.mesh.ways import Mesh
 from simreduce.workload import load_decoder
@@ -127,12 +127,12 @@ def test_a_block_with_experts_keeps_the_host_busy():
     """Forward its kernels, backward twice as many, and each expert's products in a loop."""
     slow = replace(GPU, host=1e-3)
     work = job(MESH, MANY, gpu=slow)
-    passes = Passes(work, Free(work.mesh))
+    passes = MeshPasses(work, Free(work.mesh))
     part = passes.parts.experts
     calls = 1  # to experts and back
 
     def host(work, kind):
-        passes = Passes(work, Free(work.mesh))
+        passes = MeshPasses(work, Free(work.mesh))
         return passes._part(passes.parts.experts, kind, 0)
 
     forward, backward = host(work, FORWARD), host(work, BACKWARD)

@@ -10,8 +10,8 @@ import pytest
 from simreduce.training.executions import COLLECTIVE, RECEIVE, SEND
 from simreduce.training.mesh.compute import Kernels
 from simreduce.training.mesh.held import rank_parameters
-from simreduce.training.mesh.parts import Call, Parts
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.parts import MeshCall, Parts
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.ways import Mesh
 from simreduce.training.mesh.write import write_step
@@ -22,7 +22,7 @@ WHOLE = 2 * S * B * H
 """Bytes of a micro batch's hidden state."""
 
 
-def _calls(calls: tuple[Call, ...]) -> list[tuple[str, str, int, int]]:
+def _calls(calls: tuple[MeshCall, ...]) -> list[tuple[str, str, int, int]]:
     return [call[:4] for call in calls]
 
 
@@ -126,7 +126,7 @@ def test_what_came_in_parts_is_gathered():
 
 def _step(work):
     schedule = load_schedule(work.schedule, work.mesh.pp, work.virtual, work.micros)
-    return write_step(work, schedule, Passes(work, Free(work.mesh)))
+    return write_step(work, schedule, MeshPasses(work, Free(work.mesh)))
 
 
 def _moved(work, place: int) -> Counter:
@@ -194,7 +194,7 @@ def test_backward_hides_a_gather_and_a_sum():
 
 def test_a_hidden_call_costs_what_kernels_lose_beside_it():
     """Or what is longer than they are."""
-    call = Call("tp", "all_gather", 1, 1, behind=2.0, pieces=4)
+    call = MeshCall("tp", "all_gather", 1, 1, behind=2.0, pieces=4)
 
     assert 0.25 + 0.75 * 0.4 == pytest.approx(call.exposed(1.0, 0.4))
     assert 2.0 + (6.0 - 1.5) == pytest.approx(call.exposed(8.0, 0.4))

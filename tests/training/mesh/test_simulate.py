@@ -11,7 +11,7 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COMPUTE
 from simreduce.training.mesh.costs import Costs
-from simreduce.training.mesh.passes import Passes
+from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import Action
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
 from simreduce.training.mesh.ways import Mesh
@@ -125,7 +125,7 @@ def test_a_file_may_place_stages_on_any_rank(tmp_path, places):
 def test_what_is_left_for_later_hides_nothing():
     """Of zero bubble's backward pass for inputs, what sums them is exposed."""
     whole, costs, _ = _step(Mesh(tp=8), overlap=frozenset({"tp_grad"}), sequence_parallel=True)
-    passes = Passes(whole, costs)
+    passes = MeshPasses(whole, costs)
     both, one = (passes.of(Action(0, kind, 0)).by["tp"] for kind in ("B", "I"))
 
     assert one > 1.05 * both
@@ -136,7 +136,7 @@ def test_two_passes_at_once_slow_down_beside_what_they_hide():
     facts = {"text": EXPERTS, "schedule": "dualpipe", "virtual": 2, "micros": 8}
     jobs = [_step(Mesh(pp=2, dp=4, ep=4), interference=k, **facts)[:2] for k in (0.0, 2.0)]
     action = Action(1, "F", 4, Action(2, "B", 0))
-    none, some = (Passes(job, costs).of(action).by for job, costs in jobs)
+    none, some = (MeshPasses(job, costs).of(action).by for job, costs in jobs)
 
     assert none["compute"] == some["compute"]
     assert none["ep"] < some["ep"]

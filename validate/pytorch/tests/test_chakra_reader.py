@@ -17,7 +17,7 @@ from simreduce.training.executions import (
     RECEIVE,
     SEND,
     Execution,
-    Node,
+    ExecutionNode,
     write_chakra,
 )
 
@@ -51,7 +51,9 @@ def _read(trace: Path) -> Iterator[dict[str, Any]]:
         yield message
 
 
-def _expected(rank: int, node: Node, groups: dict[str, list[int]], execution: Execution) -> Any:
+def _expected(
+    rank: int, node: ExecutionNode, groups: dict[str, list[int]], execution: Execution
+) -> Any:
     """What a message has to say besides its number: type, dependencies, time, attributes."""
     found: dict[str, Any] = {"is_cpu_op": False}
     if node.kind != COMPUTE:

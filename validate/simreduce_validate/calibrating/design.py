@@ -8,7 +8,7 @@ from itertools import combinations
 
 from simreduce.engine import Calibration, Processor
 from simreduce.engine.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
-from simreduce.engine.calibrate.fit import Constant
+from simreduce.engine.calibrate.fit import FreeConstant
 from simreduce.planners.strategy import compile_plan
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import Link, Topology, direction, route
@@ -55,7 +55,7 @@ class Design:
     """
 
     base: Calibration
-    constants: tuple[Constant, ...]
+    constants: tuple[FreeConstant, ...]
     micros: tuple[Micro, ...]
     pairs: tuple[tuple[Pair, Micro, Micro], ...] = ()
     relay: Micro | None = None
@@ -123,18 +123,18 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
 
 
 _LOCAL = (
-    Constant.about("dispatch.input", 3e-6),
-    Constant.about("dispatch.output", 3e-6),
-    Constant.about("dispatch.add", 3e-6),
-    Constant.about("dispatch.concat", 3e-6),
-    Constant.about("dispatch.slice", 3e-6),
-    Constant.about("dispatch.scale", 3e-6),
-    Constant.about("dispatch.cast", 3e-6),
-    Constant.about("cpu.rates.add", 8e9),
-    Constant.about("cpu.rates.slice", 8e9),
-    Constant.about("cpu.rates.concat", 8e9),
-    Constant.about("cpu.rates.scale", 8e9),
-    Constant.about("cpu.rates.cast", 8e9),
+    FreeConstant.about("dispatch.input", 3e-6),
+    FreeConstant.about("dispatch.output", 3e-6),
+    FreeConstant.about("dispatch.add", 3e-6),
+    FreeConstant.about("dispatch.concat", 3e-6),
+    FreeConstant.about("dispatch.slice", 3e-6),
+    FreeConstant.about("dispatch.scale", 3e-6),
+    FreeConstant.about("dispatch.cast", 3e-6),
+    FreeConstant.about("cpu.rates.add", 8e9),
+    FreeConstant.about("cpu.rates.slice", 8e9),
+    FreeConstant.about("cpu.rates.concat", 8e9),
+    FreeConstant.about("cpu.rates.scale", 8e9),
+    FreeConstant.about("cpu.rates.cast", 8e9),
 )
 
 
@@ -151,14 +151,14 @@ def _one_process(devices: Devices, base: Calibration, own_cache: int) -> Design:
     micros += [whole(devices, name, nbytes) for name in WHOLE for nbytes in (KIB, 64 * KIB, MIB)]
     cpu = replace(base.cpu or Processor(), own_cache=own_cache)
     constants = (
-        Constant.about("step", 50e-6),
-        Constant.about("dispatch.copy", 3e-6),
-        Constant.about("cpu.rates.copy", 8e9),
+        FreeConstant.about("step", 50e-6),
+        FreeConstant.about("dispatch.copy", 3e-6),
+        FreeConstant.about("cpu.rates.copy", 8e9),
         *_LOCAL,
         _many(base, "cores"),
-        *([Constant.about("cpu.past_own", 60e9, 30.0)] if own_cache else []),
-        Constant.about("cpu.cache", 16 * MIB, 30.0),
-        Constant.about("cpu.memory", 15e9, 30.0),
+        *([FreeConstant.about("cpu.past_own", 60e9, 30.0)] if own_cache else []),
+        FreeConstant.about("cpu.cache", 16 * MIB, 30.0),
+        FreeConstant.about("cpu.memory", 15e9, 30.0),
     )
     micros += _local(names, ranks, sizes)
     return Design(
@@ -174,11 +174,11 @@ def _controls(between: str, sizes: Sequence[int]) -> tuple[Key, ...]:
     return (CHAINS, _TINY), *((kind, nbytes) for kind in (between, SUMS) for nbytes in sizes[-2:])
 
 
-def _many(base: Calibration, name: str) -> Constant:
+def _many(base: Calibration, name: str) -> FreeConstant:
     """So many cores: from one to more than there are."""
     assert base.cpu  # noqa: S101 - designs of CPU devices have one
     most = max(base.cpu.cores, 1.01)
-    return Constant(f"cpu.{name}", (1.0 + most) / 2, 1.0, most * 1.5, hard=True)
+    return FreeConstant(f"cpu.{name}", (1.0 + most) / 2, 1.0, most * 1.5, hard=True)
 
 
 def whole(devices: Devices, strategy: str, nbytes: int) -> Micro:
@@ -212,18 +212,18 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
         micros += [crossing(names, [(i, heads[0]) for i in heads[1:]], largest, "all to one")]
     delay, processor = links.delay if links else 0.0, base.cpu or Processor()
     constants = (
-        Constant.about("step", 0.5e-3),
-        Constant.about("cpu.message", 0.2e-3),
+        FreeConstant.about("step", 0.5e-3),
+        FreeConstant.about("cpu.message", 0.2e-3),
         # Where no wire takes time, what a message costs is all there is.
         *(
-            [Constant.about(f"links.{CABLE}.latency", max(delay / 2, 50e-6))]
+            [FreeConstant.about(f"links.{CABLE}.latency", max(delay / 2, 50e-6))]
             if delay or not processor.shared
             else []
         ),
         *(
-            [Constant.about(f"links.{CABLE}.bandwidth", links.rate)]
+            [FreeConstant.about(f"links.{CABLE}.bandwidth", links.rate)]
             if links
-            else [Constant.about("cpu.rates.transfer", 1e9), _many(base, "moving")]
+            else [FreeConstant.about("cpu.rates.transfer", 1e9), _many(base, "moving")]
         ),
         *_LOCAL,
         # Fewer move bytes than do messages; from equal ones, the fit finds no such pair.
@@ -231,7 +231,10 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
     )
     if any(len(group) > 1 for group in groups):
         micros += _within(names, groups, sizes)
-        constants += (Constant.about("dispatch.copy", 3e-6), Constant.about("cpu.rates.copy", 8e9))
+        constants += (
+            FreeConstant.about("dispatch.copy", 3e-6),
+            FreeConstant.about("cpu.rates.copy", 8e9),
+        )
     alone = (
         dict.fromkeys(around(len(heads), min(2, len(heads) - 1)))
         if wired and len(heads) > 2
@@ -318,15 +321,15 @@ def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Desi
         name: next(link for link in machine.links if _name(machine, link) == name) for name in used
     }
     constants = [
-        Constant.about("step", 100e-6),
-        Constant.about("dispatch.copy", 10e-6),
-        Constant.about("dispatch.add", 10e-6),
+        FreeConstant.about("step", 100e-6),
+        FreeConstant.about("dispatch.copy", 10e-6),
+        FreeConstant.about("dispatch.add", 10e-6),
         *(
-            Constant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0)
+            FreeConstant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0)
             for name, link in first.items()
         ),
         *(
-            Constant.about(f"links.{name}.latency", max(link.latency, 1e-6), 100.0)
+            FreeConstant.about(f"links.{name}.latency", max(link.latency, 1e-6), 100.0)
             for name, link in first.items()
         ),
     ]

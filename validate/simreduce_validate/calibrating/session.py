@@ -16,9 +16,9 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce_validate.accuracy import Accuracy, assess
 from simreduce_validate.calibrating import (
-    Constant,
     Design,
     Fit,
+    FreeConstant,
     Micro,
     assemble,
     fit_constants,
@@ -121,7 +121,10 @@ def learn(design: Design, devices: Devices, timings: Sequence[Timing]) -> Sessio
     ports = _port_rates(design, timings)
     many = len(design.micros) + (2 * len(design.pairs) if ports else 0)
     fitted, base = timings[:many], design.base
-    constants = (*design.constants, *(Constant.about(name, rate) for name, rate in ports.items()))
+    constants = (
+        *design.constants,
+        *(FreeConstant.about(name, rate) for name, rate in ports.items()),
+    )
     setup = devices.setup(base)
 
     def predict(values: Mapping[str, float]) -> list[float]:

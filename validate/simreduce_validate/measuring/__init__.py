@@ -6,8 +6,8 @@ ran on.
 
 from simreduce_validate.measuring.record import (
     Forecast,
-    Record,
-    Recording,
+    RecordedResult,
+    ResultWriter,
     open_record,
     overwrite_fault,
     read_record,
@@ -29,8 +29,8 @@ __all__ = [
     "Forecast",
     "Interval",
     "Noise",
-    "Record",
-    "Recording",
+    "RecordedResult",
+    "ResultWriter",
     "Timed",
     "common_factor",
     "median_interval",

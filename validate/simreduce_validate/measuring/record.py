@@ -11,8 +11,8 @@ JSON Lines, one document a line, whose `record` says what it is:
     {"record": "checked", "id": 0, "faults": []}
     {"record": "end"}
 
-All predictions are on the disk before `Record` can take a sample. A run that is killed leaves what
-it had: lines are only appended, and a last line that was cut is not read.
+All predictions are on the disk before `ResultWriter` can take a sample. A run that is killed leaves
+what it had: lines are only appended, and a last line that was cut is not read.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ResultWriter:
     """A result file that is being written."""
 
     _file: IO[str] = field(repr=False)
@@ -151,11 +151,11 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedResult:
     """A result file that was read. `seconds` are the samples of each forecast in the order in which
     they were taken, `faults` what was wrong with it, None if the run ended before it was checked;
-    `settled` the steps whose median a sample is (see `Record.settled`), None where the file does
-    not say; `complete` says whether it came to its end.
+    `settled` the steps whose median a sample is (see `ResultWriter.settled`), None where the file
+    does not say; `complete` says whether it came to its end.
     """
 
     provenance: Mapping[str, Any]
@@ -169,7 +169,7 @@ class Recording:
 @contextmanager
 def open_record(
     path: Path, provenance: Mapping[str, Any], forecasts: Sequence[Forecast]
-) -> Iterator[Record]:
+) -> Iterator[ResultWriter]:
     """Begin a file with all that is known before the measurement. InputError if it is there
     already: no result is overwritten.
     """
@@ -180,7 +180,7 @@ def open_record(
     except OSError as error:
         raise InputError(f"--out {path}: cannot be written: {error.strerror}") from None
     with file:
-        record = Record(file)
+        record = ResultWriter(file)
         record._write({"record": "run", "format": FORMAT, "provenance": provenance})  # noqa: SLF001 - its own factory
         for number, forecast in enumerate(forecasts):
             record._write({"record": "candidate", "id": number, **asdict(forecast)})  # noqa: SLF001
@@ -196,7 +196,7 @@ def overwrite_fault(path: Path | str) -> str:
     return f"{path}: exists, and results are not overwritten"
 
 
-def read_record(path: Path) -> Recording:
+def read_record(path: Path) -> RecordedResult:
     """What a result file holds. InputError names the line that cannot be read."""
     text = read_text(path, InputError)
     *whole, _cut = text.split("\n")
@@ -229,7 +229,7 @@ def read_record(path: Path) -> Recording:
                 faults[document["id"]] = tuple(document["faults"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise InputError(f"{path}:{number}: {kind}: {error}") from None
-    return Recording(
+    return RecordedResult(
         documents[0]["provenance"],
         tuple(forecasts),
         tuple(np.array(each) for each in samples),

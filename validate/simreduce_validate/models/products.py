@@ -22,30 +22,30 @@ Op = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class FlopCount:
     """`flops`, and by type and reason the ops whose FLOPs are not among them."""
 
     flops: int = 0
     uncounted: Counter[str] = field(default_factory=Counter)
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.uncounted + other.uncounted)
+    def __add__(self, other: FlopCount) -> FlopCount:
+        return FlopCount(self.flops + other.flops, self.uncounted + other.uncounted)
 
 
-def work_of(op: Op) -> Work:
+def work_of(op: Op) -> FlopCount:
     """Of one execution. A call is what it calls; a loop is as many times its body as it may run."""
     if op.type in _PRODUCTS:
         try:
-            return Work(_PRODUCTS[op.type](op))
+            return FlopCount(_PRODUCTS[op.type](op))
         except (ValueError, IndexError):  # a dimension that is not known
-            return Work(uncounted=Counter([f"{op.type} of unknown shape"]))
+            return FlopCount(uncounted=Counter([f"{op.type} of unknown shape"]))
     if op.type in _CALLS:
         return _body(op, "f")
     if op.type in {"While", "StatelessWhile"}:
         return _loop(op)
     if op.type in {"If", "StatelessIf"}:
         return max(_body(op, "then_branch"), _body(op, "else_branch"), key=lambda work: work.flops)
-    return Work() if op.type in _FREE else Work(uncounted=Counter([op.type]))
+    return FlopCount() if op.type in _FREE else FlopCount(uncounted=Counter([op.type]))
 
 
 def needed(outputs: Iterable[Any]) -> set[Op]:
@@ -60,20 +60,20 @@ def needed(outputs: Iterable[Any]) -> set[Op]:
     return found
 
 
-def _body(op: Op, attribute: str) -> Work:
+def _body(op: Op, attribute: str) -> FlopCount:
     graph = op.graph._get_function(op.get_attr(attribute).name).graph  # noqa: SLF001 - TensorFlow has no public way
-    return sum((work_of(each) for each in needed(graph.outputs)), Work())
+    return sum((work_of(each) for each in needed(graph.outputs)), FlopCount())
 
 
-def _loop(op: Op) -> Work:
+def _loop(op: Op) -> FlopCount:
     """Loops of TensorFlow 2 begin with their counter and the most rounds, -1 for any number."""
     body = _body(op, "body")
     rounds = _constant(op.inputs[1]) if len(op.inputs) > 1 else None
     if rounds is None or rounds < 0:
         unknown = body.flops or body.uncounted
-        return Work(uncounted=Counter([f"{op.type} of unknown length"] if unknown else []))
+        return FlopCount(uncounted=Counter([f"{op.type} of unknown length"] if unknown else []))
     times = Counter({name: rounds * count for name, count in body.uncounted.items()})
-    return Work(rounds * body.flops, times)
+    return FlopCount(rounds * body.flops, times)
 
 
 def _constant(tensor: Any) -> int | None:

@@ -22,7 +22,7 @@ from tensorflow import keras
 from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.workload import Gradient, Layer, Model
-from simreduce_validate.models.products import Work, needed, work_of
+from simreduce_validate.models.products import FlopCount, needed, work_of
 from simreduce_validate.models.source import load
 from simreduce_validate.models.users import theirs
 from simreduce_validate.running.serve import serve
@@ -133,8 +133,8 @@ class _Run:
 
     calls: tuple[tuple[int, str], ...]
     ops: Sequence[Any]
-    forward: Work = field(default_factory=Work)
-    backward: Work = field(default_factory=Work)
+    forward: FlopCount = field(default_factory=FlopCount)
+    backward: FlopCount = field(default_factory=FlopCount)
     gradients: list[Gradient] = field(default_factory=list)
 
     @property
@@ -208,7 +208,7 @@ def _layers(runs: Sequence[_Run], model: str) -> tuple[list[Layer], list[str]]:
         if names[name] > 1:
             name += f"#{names[name]}"
         forward, backward = (
-            sum(passes, Work())
+            sum(passes, FlopCount())
             for passes in zip(*((r.forward, r.backward) for r in same), strict=True)
         )
         gradients = tuple(gradient for run in same for gradient in run.gradients)

@@ -16,7 +16,7 @@ from simreduce.files.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce_validate.accuracy import Accuracy, Drift, Size
+from simreduce_validate.accuracy import Accuracy, Drift, SizeAccuracy
 from simreduce_validate.measuring import Interval
 
 
@@ -46,7 +46,7 @@ def format_quantiles(median: float, high: float) -> str:
     return f"{median:.1%} in the median, {high:.1%} at the 90th percentile"
 
 
-def _says_something(size: Size) -> bool:
+def _says_something(size: SizeAccuracy) -> bool:
     differ = size.order.pairs or size.chosen != size.best
     return bool(differ or size.floor or not math.isnan(size.default))
 
@@ -76,7 +76,7 @@ def format_change(drift: Drift) -> str:
     return f"{drift.since.value:+.1%} ({_bounds(drift.since)})"
 
 
-def _size_line(size: Size) -> str:
+def _size_line(size: SizeAccuracy) -> str:
     """Which candidate is chosen, how many pairs are in order, and how large the noise is."""
     certain, order = size.certain, size.order
     parts = [
@@ -179,7 +179,7 @@ def accuracy_document(accuracy: Accuracy | None) -> dict[str, Any] | None:
     }
 
 
-def _size_document(size: Size) -> dict[str, Any]:
+def _size_document(size: SizeAccuracy) -> dict[str, Any]:
     return {
         "size_bytes": size.nbytes,
         "predicted_fastest": size.chosen,

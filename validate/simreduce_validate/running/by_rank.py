@@ -10,7 +10,7 @@ from typing import Any
 from simreduce import dtypes
 from simreduce_validate.running.builtin import MULTI_WORKER, SYNC_REPLICAS, Builtin
 from simreduce_validate.running.child import START_SECONDS, Child
-from simreduce_validate.running.execution import Execution
+from simreduce_validate.running.execution import StepCounts
 from simreduce_validate.running.protocol import FirstStep
 from simreduce_validate.running.workers import Worker, beside
 
@@ -66,7 +66,7 @@ class Members:
             self.close()
             raise
         faults = tuple(text for texts, _ in found for text in texts)
-        self.prepared = FirstStep(faults, (), Execution(), max(seconds for _, seconds in found))
+        self.prepared = FirstStep(faults, (), StepCounts(), max(seconds for _, seconds in found))
 
     def time(self, repetitions: int) -> list[float]:
         """Seconds of each step, of the rank that took longest."""

@@ -27,7 +27,7 @@ _COLLECTIVES = {NCCL, COLLECTIVE}
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class StepCounts:
     """How often each thing happens in a step. `messages` are control edges between devices;
     `copied` counts copies that are ops of their own (between CPU devices of one process),
     `collectives` ops of TensorFlow's own all-reduces, by device and op.
@@ -40,9 +40,9 @@ class Execution:
     collectives: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-def read_execution(partitions: Iterable[Any], graph: Any) -> Execution:
+def read_execution(partitions: Iterable[Any], graph: Any) -> StepCounts:
     """Counts what the graphs of the devices do. `graph`, which they were cut from, knows shapes."""
-    found = Execution()
+    found = StepCounts()
     messages = copied = 0
     for node in (node for part in partitions for node in part.node):
         if node.op in {"_Send", "_HostSend"}:
@@ -60,10 +60,10 @@ def read_execution(partitions: Iterable[Any], graph: Any) -> Execution:
         elif node.op in _COLLECTIVES:
             hint = node.attr["communication_hint"].s.decode()
             found.collectives[node.device, f"{node.op}:{hint}" if hint == "nccl" else node.op] += 1
-    return Execution(found.transfers, found.sums, copied, messages, found.collectives)
+    return StepCounts(found.transfers, found.sums, copied, messages, found.collectives)
 
 
-def expect_execution(plan: Plan, place: Sequence[str], chained: int = 1) -> Execution:
+def expect_execution(plan: Plan, place: Sequence[str], chained: int = 1) -> StepCounts:
     """The execution of a step that runs the plan `chained` times, without control edges between
     devices.
     """
@@ -76,11 +76,11 @@ def expect_execution(plan: Plan, place: Sequence[str], chained: int = 1) -> Exec
     for op, terms in enumerate(plan.operand_count.tolist()):
         if plan.kind[op] == Kind.ADD and terms > 1:
             sums[place[plan.device[op]], terms, int(plan.hi[op] - plan.lo[op])] += chained
-    return Execution(transfers, sums)
+    return StepCounts(transfers, sums)
 
 
 def find_departures(
-    plan: Plan, place: Sequence[str], found: Execution, chained: int = 1
+    plan: Plan, place: Sequence[str], found: StepCounts, chained: int = 1
 ) -> list[str]:
     """The differences between execution and plan, in words; empty if there are none."""
     goal = expect_execution(plan, place, chained)
@@ -90,7 +90,7 @@ def find_departures(
     ]
 
 
-def find_missing(work: Builtin, place: Sequence[str], found: Execution) -> list[str]:
+def find_missing(work: Builtin, place: Sequence[str], found: StepCounts) -> list[str]:
     """The collectives of a builtin that were not executed, in words: one for each gradient on every
     rank. None of a builtin that is made of copies and sums.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simreduce_validate.running.execution import Execution
+from simreduce_validate.running.execution import StepCounts
 
 ROUTES = ("session", "function")
 """How TensorFlow runs a step: the Session executor of version 1, or a function of version 2."""
@@ -35,5 +35,5 @@ class FirstStep:
 
     faults: tuple[str, ...]
     departures: tuple[str, ...]
-    executed: Execution
+    executed: StepCounts
     seconds: float

@@ -21,7 +21,7 @@ from simreduce_validate.running.contents import Contents, difference
 from simreduce_validate.running.serve import serve
 
 
-class Program(Protocol):
+class RankProgram(Protocol):
     """What a rank runs."""
 
     def join(self, addresses: Sequence[str], rank: int, own: Sequence[Any]) -> None:
@@ -37,7 +37,7 @@ class Program(Protocol):
 class Rank:
     """A program's steps, timed and checked."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RankProgram) -> None:
         self._program = program
         self._plan: Plan
         self._contents: Contents
@@ -86,7 +86,7 @@ class Rank:
         return ops
 
 
-def serve_rank(program: Program) -> None:
+def serve_rank(program: RankProgram) -> None:
     """Be a rank that runs `program`, until stdin ends."""
     rank = Rank(program)
     serve({"start": rank.start, "time": rank.time, "check": rank.check})

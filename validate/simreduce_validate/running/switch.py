@@ -30,7 +30,7 @@ _SET_TIMERSLACK = 29
 
 
 @dataclass
-class Line:
+class PortDirection:
     """One direction of a port: packets leave it at `rate` bytes/s, from its queues in turn."""
 
     rate: float
@@ -59,8 +59,8 @@ class Switch:
         self._count = 0
         self._rates = rates
         ports = range(len(rates))
-        self._into = [Line(rates[port], self._receiver(port)) for port in ports]
-        self._out = [Line(rates[port], self._sender(port)) for port in ports]
+        self._into = [PortDirection(rates[port], self._receiver(port)) for port in ports]
+        self._out = [PortDirection(rates[port], self._sender(port)) for port in ports]
 
     def send(self, now: float, source: int, target: int, packet: bytes) -> None:
         """A packet comes from port `source` for port `target`."""
@@ -81,7 +81,7 @@ class Switch:
         self._count += 1
         heapq.heappush(self._due, (when, self._count, action, arguments))
 
-    def _enqueue(self, line: Line, now: float, key: int, packet: bytes) -> None:
+    def _enqueue(self, line: PortDirection, now: float, key: int, packet: bytes) -> None:
         queue = line.queues.setdefault(key, deque())
         if not queue:
             line.turn.append(key)
@@ -89,7 +89,7 @@ class Switch:
         if not line.busy:
             self._serve(line, now)
 
-    def _serve(self, line: Line, now: float) -> None:
+    def _serve(self, line: PortDirection, now: float) -> None:
         line.busy = bool(line.turn)
         if line.busy:
             key = line.turn.popleft()
@@ -101,7 +101,7 @@ class Switch:
             line.leave(done, key, packet)
             self._at(done, self._next, line)
 
-    def _next(self, now: float, line: Line) -> None:
+    def _next(self, now: float, line: PortDirection) -> None:
         self._serve(line, now)
 
     def _sender(self, source: int) -> Callable[[float, int, bytes], None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simreduce.errors import StrategyError
-from simreduce.plan import PlanBuilder, Table, Value, Values
+from simreduce.plan import PlanBuilder, Value, Values, ValueTable
 from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.nccl import run
 from simreduce.planners.algorithms.planner import Options, Results, Tensors
@@ -71,7 +71,7 @@ def _hybrid(
     def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Values:
         return _one(b, layout, Values.of(tensor), before[layout.n :], upper)
 
-    return Table.of(plan_chain(b, tensors, plan_next)).columns(0, layout.n)
+    return ValueTable.of(plan_chain(b, tensors, plan_next)).columns(0, layout.n)
 
 
 def _one(

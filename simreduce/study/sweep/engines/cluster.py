@@ -14,7 +14,7 @@ from typing import Any
 
 from simreduce.errors import InputError
 from simreduce.study.sweep.cells import Cell
-from simreduce.study.sweep.columns import Figures, Lost, row_of
+from simreduce.study.sweep.columns import Figures, LostCell, row_of
 from simreduce.study.sweep.engines.engine import (
     MOST_DEATHS,
     Batches,
@@ -23,7 +23,7 @@ from simreduce.study.sweep.engines.engine import (
     evaluate_timed,
     limit_plans,
 )
-from simreduce.study.sweep.store import Answer
+from simreduce.study.sweep.store import CellAnswer
 
 CLUSTERS: Mapping[str, tuple[str, str, str]] = {
     "slurm": ("dask_jobqueue", "SLURMCluster", "dask-jobqueue"),
@@ -50,7 +50,7 @@ def work(cells: Sequence[Cell], memory: int) -> list[tuple[Figures, float]]:
         return [evaluate_timed(cell) for cell in cells]
 
 
-class Cluster(Engine):
+class DaskCluster(Engine):
     """The Dask cluster at an address, or a new one of Slurm or Kubernetes with so many workers.
 
     InputError if a package is missing, or nobody answers.
@@ -77,7 +77,7 @@ class Cluster(Engine):
         count = len(self._client.ncores())
         say(f"{address}: {count} workers" if count else f"{address}: waiting for workers")
 
-    def run(self, cells: Sequence[Cell]) -> Generator[list[Answer], None, None]:
+    def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answers, batch by batch. EngineGone if the scheduler goes away."""
         batches = Batches(cells, _MOST)
         running: dict[Any, list[Cell]] = {}
@@ -119,12 +119,14 @@ class Cluster(Engine):
             raise EngineGone(_GONE)
         return list(found.done) if found else []
 
-    def _take(self, future: Any, batch: list[Cell], running: dict[Any, list[Cell]]) -> list[Answer]:
+    def _take(
+        self, future: Any, batch: list[Cell], running: dict[Any, list[Cell]]
+    ) -> list[CellAnswer]:
         """The answers of a future; cells of a batch that failed are sent one by one."""
         if future.status == "finished":
             with _lost_connection():
                 pairs = zip(batch, future.result(), strict=True)
-            return [Answer(cell, row, taken, self.memory) for cell, (row, taken) in pairs]
+            return [CellAnswer(cell, row, taken, self.memory) for cell, (row, taken) in pairs]
         if future.status in ("lost", "pending"):
             # The worker died after its work and before its rows were fetched: it is done again.
             running[future] = batch
@@ -139,11 +141,11 @@ class Cluster(Engine):
             self._send([cell], running)
         return []
 
-    def _failed(self, cell: Cell, error: BaseException) -> Answer:
+    def _failed(self, cell: Cell, error: BaseException) -> CellAnswer:
         """The row of a cell that no worker survives. EngineGone for what is no cell's fault."""
         if isinstance(error, self._distributed.KilledWorker):
-            lost = Lost(f"{MOST_DEATHS} or more workers ended at it", killed=True)
-            return Answer(cell, row_of(lost), 0.0, self.memory)
+            lost = LostCell(f"{MOST_DEATHS} or more workers ended at it", killed=True)
+            return CellAnswer(cell, row_of(lost), 0.0, self.memory)
         words = " ".join(str(error).split())
         raise EngineGone(f"a worker cannot compute: {type(error).__name__}: {words}")
 

@@ -12,9 +12,9 @@ from typing import Protocol
 from simreduce.errors import PlanTooLarge
 from simreduce.study.outcome import Refused
 from simreduce.study.sweep.cells import Cell
-from simreduce.study.sweep.columns import TOO_LARGE, Figures, Lost, row_of
+from simreduce.study.sweep.columns import TOO_LARGE, Figures, LostCell, row_of
 from simreduce.study.sweep.evaluate import evaluate, forget
-from simreduce.study.sweep.store import Answer
+from simreduce.study.sweep.store import CellAnswer
 
 MEMORY = "SIMREDUCE_MEMORY"
 """The variable by which a process knows how much memory a plan may take."""
@@ -37,7 +37,7 @@ class Engine(Protocol):
     memory: int
     """Bytes that a worker may take."""
 
-    def run(self, cells: Sequence[Cell]) -> Generator[list[Answer], None, None]:
+    def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answer of each cell, in any order, all that are there at once.
 
         EngineGone if the workers are lost.
@@ -63,7 +63,7 @@ def evaluate_timed(cell: Cell) -> tuple[Figures, float]:
         row = row_of(Refused(PlanTooLarge("it took more memory than a worker has")))
     except Exception as error:  # noqa: BLE001 - whatever it is
         words = " ".join(str(error).split())
-        row = row_of(Lost(f"a fault of simreduce: {type(error).__name__}: {words}"))
+        row = row_of(LostCell(f"a fault of simreduce: {type(error).__name__}: {words}"))
     if row.state == TOO_LARGE:
         forget()
         gc.collect()
@@ -127,7 +127,7 @@ class Batches:
         """
         self._deaths[cell.digest] += 1
         if self._deaths[cell.digest] >= MOST_DEATHS:
-            return row_of(Lost(f"{MOST_DEATHS} workers ended at it: {how}", killed=True))
+            return row_of(LostCell(f"{MOST_DEATHS} workers ended at it: {how}", killed=True))
         self._alone.append(cell)
         self.left += 1
         return None
@@ -139,13 +139,13 @@ class Here(Engine):
     def __init__(self, memory: int) -> None:
         self.memory = memory
 
-    def run(self, cells: Sequence[Cell]) -> Generator[list[Answer], None, None]:
+    def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answers."""
         before = os.environ.get(MEMORY)
         limit_plans(self.memory)
         try:
             for cell in sorted(cells, key=lambda cell: cell.machine):
-                yield [Answer(cell, *evaluate_timed(cell), self.memory)]
+                yield [CellAnswer(cell, *evaluate_timed(cell), self.memory)]
         finally:
             os.environ.pop(MEMORY)
             if before is not None:

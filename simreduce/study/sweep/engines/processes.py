@@ -21,7 +21,7 @@ from simreduce.computing.workers import limit_memory, modules, prepare
 from simreduce.errors import DeviceError
 from simreduce.study.sweep.cells import Cell
 from simreduce.study.sweep.engines.engine import Batches, Engine, evaluate_timed, limit_plans
-from simreduce.study.sweep.store import Answer
+from simreduce.study.sweep.store import CellAnswer
 
 _MOST = 8
 """Cells of the largest batch."""
@@ -45,7 +45,7 @@ class Processes(Engine):
         self._workers: list[_Worker] = []
         self._starts = 0
 
-    def run(self, cells: Sequence[Cell]) -> Generator[list[Answer], None, None]:
+    def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answers. DeviceError if workers end one after another at nothing."""
         batches = Batches(cells, _MOST)
         self._starts = 0
@@ -55,7 +55,7 @@ class Processes(Engine):
             self._feed(worker, batches)
         while busy := [worker for worker in self._workers if worker.batch]:
             ready = wait([w.pipe for w in busy] + [w.process.sentinel for w in busy])
-            answers: list[Answer] = []
+            answers: list[CellAnswer] = []
             for worker in busy:
                 if worker.pipe in ready or worker.process.sentinel in ready:
                     answers += self._listen(worker, batches)
@@ -69,14 +69,14 @@ class Processes(Engine):
             with contextlib.suppress(OSError):
                 worker.pipe.send([*worker.batch])
 
-    def _listen(self, worker: _Worker, batches: Batches) -> list[Answer]:
+    def _listen(self, worker: _Worker, batches: Batches) -> list[CellAnswer]:
         """The answers that a worker sent; hands out its cells again if it died."""
         found = []
         dead = not worker.process.is_alive()  # before it is read: what it sent stays there
         try:
             while worker.batch and worker.pipe.poll():
                 row, taken = worker.pipe.recv()
-                found.append(Answer(worker.batch.popleft(), row, taken, self.memory))
+                found.append(CellAnswer(worker.batch.popleft(), row, taken, self.memory))
         except (EOFError, OSError):
             dead = True
         if found:
@@ -87,7 +87,7 @@ class Processes(Engine):
             self._feed(worker, batches)
         return found
 
-    def _bury(self, worker: _Worker, batches: Batches) -> list[Answer]:
+    def _bury(self, worker: _Worker, batches: Batches) -> list[CellAnswer]:
         """Put another worker in the place of one that died.
 
         The cell that it was at is tried again, or has a row if it was tried often enough.
@@ -104,7 +104,7 @@ class Processes(Engine):
             batches.put_back([*worker.batch])
             row = batches.blame(cell, how)
             if row is not None:
-                found = [Answer(cell, row, 0.0, self.memory)]
+                found = [CellAnswer(cell, row, 0.0, self.memory)]
         self._workers[self._workers.index(worker)] = self._start()
         for other in self._workers:
             if not other.batch:

@@ -17,7 +17,7 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import Plan
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.placement.cuts import bytes_between
-from simreduce.training.mesh.costs import Cost, Costs, Group
+from simreduce.training.mesh.costs import CallCost, Costs, Group
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.simulate import simulate_mesh
 
@@ -68,7 +68,7 @@ class _AllGroups(Costs):
     def _alike(self, axis: str, stage: int) -> int:  # noqa: ARG002 - stages lie on other nodes
         return stage
 
-    def _together(self, plans: list[Plan]) -> Cost:
+    def _together(self, plans: list[Plan]) -> CallCost:
         layout = self.setup.layout
         self.moved += [bytes_between(plan, layout) for plan in plans]
         return super()._together(plans)

@@ -28,7 +28,7 @@ from simreduce.study.scenario import Meshes, Scenario, with_step
 from simreduce.study.tune.placement.cuts import Cuts, bytes_between
 from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_bytes, mesh_seconds
 from simreduce.study.tune.placement.orders import Leaves, Orders
-from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search
+from simreduce.study.tune.search.best_first import SAME, SearchOutcome, Tried, search
 from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.setting import (
     Setting,
@@ -226,7 +226,7 @@ class _Placing:
     free: tuple[str, ...]
     effort: int
     progress: Progress
-    outcome: Outcome[Nodes] = field(default_factory=Outcome)
+    outcome: SearchOutcome[Nodes] = field(default_factory=SearchOutcome)
     spent: int = 0
     runs: int = 0
     listed: bool = False

@@ -21,7 +21,7 @@ from simreduce.study.tune.search.setting import (
     simulating,
 )
 from simreduce.study.tune.search.targets import STEP, TIME
-from simreduce.study.tune.search.tuned import Row, Tuned
+from simreduce.study.tune.search.tuned import SettingRow, Tuned
 from simreduce.training.sharded import Sharding
 
 
@@ -52,7 +52,7 @@ def _decide(found: Tuned) -> tuple[Option, Option, str]:
     return chosen, fastest, reason
 
 
-def _option(row: Row, found: Tuned) -> Option:
+def _option(row: SettingRow, found: Tuned) -> Option:
     strategy = row.setting.parsed
     return Option(
         row.setting.label, row.seconds, row.moved, misfit=row.misfit,
@@ -76,7 +76,7 @@ def _words(setting: Setting, default: Setting) -> int:
     )  # fmt: skip
 
 
-def _with_simpler(found: Tuned, row: Row, workers: int) -> Tuned:
+def _with_simpler(found: Tuned, row: SettingRow, workers: int) -> Tuned:
     """The answer with the times of simpler settings than a row's that nobody simulated."""
     known = {each.setting for each in found.rows}
     simpler = [each for each in _simpler(row.setting) if each not in known]
@@ -101,7 +101,7 @@ def _simpler(setting: Setting) -> Iterator[Setting]:
     yield from dict.fromkeys(each for each in tried if each != setting)
 
 
-def _without_channels(row: Row) -> Setting:
+def _without_channels(row: SettingRow) -> Setting:
     return replace(row.setting, channels=0)
 
 
@@ -165,7 +165,7 @@ def _seconds(scenario: Scenario, setting: Setting) -> float:
     return evaluate(scenario, setting).seconds
 
 
-def _calls(found: Tuned, row: Row) -> int:
+def _calls(found: Tuned, row: SettingRow) -> int:
     """Calls of NCCL in a step or all-reduce, about."""
     setting = row.setting
     if setting.sharding is not None:
@@ -183,7 +183,7 @@ def _scenario(found: Tuned, setting: Setting) -> Scenario:
 
 def advice_of(found: Tuned) -> Advised:
     """The advice in the words of the target."""
-    rows: Sequence[Row] = (found.advised, found.default, found.best)
+    rows: Sequence[SettingRow] = (found.advised, found.default, found.best)
     options = {row.setting: _option(row, found) for row in rows}
     option, today, fastest = (options[row.setting] for row in rows)
     name = found.target if found.target != "any" else ""

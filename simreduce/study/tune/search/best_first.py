@@ -42,7 +42,7 @@ class Tried(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome(Generic[P]):
+class SearchOutcome(Generic[P]):
     """The outcome of a search: seconds of the points that were simulated, bounds of the others."""
 
     seconds: dict[P, float] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def search(
     points: Iterable[tuple[float, P]],
     sharpen: Callable[[P], float | None],
     simulate: Callable[[Sequence[P]], list[Tried]],
-    outcome: Outcome[P],
+    outcome: SearchOutcome[P],
     width: int = 1,
     enough: Callable[[], bool] = lambda: False,
     progress: Progress = lambda _done, _all: None,

@@ -22,8 +22,8 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.by_nccl import NcclSearch
-from simreduce.study.tune.search.call_time import CallSetting, Size
-from simreduce.study.tune.search.packings import Packing
+from simreduce.study.tune.search.call_time import CallSetting, CallSize
+from simreduce.study.tune.search.packings import GradientPacking
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import needed_channels
@@ -127,7 +127,7 @@ class HorovodSearch(Search[StepScenario]):
         )
         return overlap.compute + _LESS * least + overlap.update
 
-    def _estimate(self, packing: Packing, rules: tuple[Rule, ...]) -> dict[Setting, float]:
+    def _estimate(self, packing: GradientPacking, rules: tuple[Rule, ...]) -> dict[Setting, float]:
         """Seconds of steps with a packing by interpolated calls.
 
         Most buffers come again in the next steps, and with other cycles.
@@ -162,11 +162,11 @@ class HorovodSearch(Search[StepScenario]):
         }
 
 
-def _knots(smallest: int, elements: int, dtype: int) -> list[Size]:
+def _knots(smallest: int, elements: int, dtype: int) -> list[CallSize]:
     """Sizes from a small call to that of all gradients together."""
-    width, found = dtypes.SIZES[dtype], list[Size]()
+    width, found = dtypes.SIZES[dtype], list[CallSize]()
     at = smallest / width
     while at < elements:
-        found.append(Size(max(int(at), 1), dtype))
+        found.append(CallSize(max(int(at), 1), dtype))
         at *= _FINE
-    return list(dict.fromkeys([*found, Size(elements, dtype)]))
+    return list(dict.fromkeys([*found, CallSize(elements, dtype)]))

@@ -42,7 +42,7 @@ from simreduce.study.tune.search.step_calls import decisions, make_rules, needed
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.groups import slowest
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import (
     ShardedMethod,
     Sharding,
@@ -52,7 +52,7 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
     wrap,
 )
-from simreduce.training.sharded.collectives import ALL_REDUCE, Key
+from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey
 from simreduce.training.sharded.costs import key_seconds
 from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
 from simreduce.training.sharded.simulation import compose
@@ -115,7 +115,7 @@ class ShardedSearch(Search[StepScenario]):
         self.limit = before.best.seconds if before and not before.best.misfit else inf
         self.ruled = 0
         self.simulated: dict[Setting, Simulated] = {}
-        self.collectives: dict[tuple[str, int, Key], float] = {}
+        self.collectives: dict[tuple[str, int, PlanKey], float] = {}
         self._method = cache(partial(_method, self.scenario))
         self._coarse = cache(self._find_coarse)
         self._wrapped = cache(self._wrap)
@@ -139,7 +139,7 @@ class ShardedSearch(Search[StepScenario]):
         least = overlap.compute + overlap.update / self.scenario.setup.layout.n
         return least, least
 
-    def fit(self, setting: Setting) -> Fit:
+    def fit(self, setting: Setting) -> MemoryFit:
         """The memory of a simulated step, or else the least."""
         known = self.simulated.get(setting)
         fit = least_fit(self.scenario.step, self.scenario.setup, setting)
@@ -295,7 +295,7 @@ class ShardedSearch(Search[StepScenario]):
         """Seconds that a point takes at least with collectives as fast as a GPU's links allow."""
         each = self._per_byte(shared_by(setting, self._setup))
 
-        def price(key: Key) -> float:
+        def price(key: PlanKey) -> float:
             # A GPU lacks the sum of the others.
             return _nbytes(key) * (self._rate if key.collective == ALL_REDUCE else each)
 
@@ -325,7 +325,7 @@ class ShardedSearch(Search[StepScenario]):
         known |= zip([(text, group, key) for key in asked], found, strict=True)
         return self._compose(setting, lambda key: known[text, group, key])
 
-    def _compose(self, setting: Setting, seconds: Callable[[Key], float]) -> float:
+    def _compose(self, setting: Setting, seconds: Callable[[PlanKey], float]) -> float:
         method, job = self._method(setting), self.scenario.step.job
         return compose(job, method, slowest(job, self._setup), seconds) if method else inf
 
@@ -338,7 +338,9 @@ def _points(aim: Aim[StepScenario]) -> list[Setting]:
     return points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
 
 
-def choose_per_collective(setting: Setting, keys: Sequence[Key], setup: Setup, do: Do) -> Setting:
+def choose_per_collective(
+    setting: Setting, keys: Sequence[PlanKey], setup: Setup, do: Do
+) -> Setting:
     """The setting with NCCL's fastest choice for each collective of a step.
 
     Each is simulated by every choice.
@@ -346,7 +348,7 @@ def choose_per_collective(setting: Setting, keys: Sequence[Key], setup: Setup, d
     asked = [(key, how) for key in keys for how in decisions(setup, key.collective)]
     texts = [replace(setting, strategy=text_of(how)) for _, how in asked]
     items = [(each, key) for each, (key, _) in zip(texts, asked, strict=True)]
-    best = dict[Key, tuple[float, Decision]]()
+    best = dict[PlanKey, tuple[float, Decision]]()
     for (key, how), seconds in zip(asked, do(_simulate_collective, items), strict=True):
         best[key] = min(best.get(key, (seconds, how)), (seconds, how))
     rules = list[Rule]()
@@ -358,7 +360,7 @@ def choose_per_collective(setting: Setting, keys: Sequence[Key], setup: Setup, d
     return replace(setting, rules=tuple(rules), channels=needed_channels(setup, rules))
 
 
-def _nbytes(key: Key) -> int:
+def _nbytes(key: PlanKey) -> int:
     return key.elements * dtypes.SIZES[key.dtype]
 
 
@@ -398,7 +400,7 @@ def _method(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:
         return None
 
 
-def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, Key]) -> float:
+def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, PlanKey]) -> float:
     """Seconds of one collective of a step alone; infinite if the machine refuses it."""
     setting, key = asked
     method = _method(scenario, setting)

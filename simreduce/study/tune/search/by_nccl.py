@@ -13,9 +13,9 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.composed import is_composed
-from simreduce.study.tune.search.best_first import SAME, Outcome, Tried, search
-from simreduce.study.tune.search.call_time import MANY, CallSetting, Size, machines
-from simreduce.study.tune.search.packings import Packing
+from simreduce.study.tune.search.best_first import SAME, SearchOutcome, Tried, search
+from simreduce.study.tune.search.call_time import MANY, CallSetting, CallSize, machines
+from simreduce.study.tune.search.packings import GradientPacking
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import (
@@ -25,7 +25,7 @@ from simreduce.study.tune.search.step_calls import (
     needed_channels,
 )
 from simreduce.study.tune.search.targets import nccl_packings
-from simreduce.study.tune.search.tuned import Place, Tuned
+from simreduce.study.tune.search.tuned import BucketTime, Tuned
 
 _GAP = 0.005
 """The part of its time by which another setting may be faster where plans are huge."""
@@ -41,12 +41,12 @@ _CURVE = 13
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PackingPoint:
     """A packing, with the fastest decisions for its sizes (`ruled`), or with NCCL's own, which may
     have NCCL_MIN_NCHANNELS, so many `channels`.
     """
 
-    packing: Packing
+    packing: GradientPacking
     ruled: bool
     channels: int = 0
 
@@ -66,7 +66,7 @@ class NcclSearch(Search[Scenario]):
         self,
         aim: Aim[Scenario],
         before: Tuned | None = None,
-        packings: Sequence[Packing] = (),
+        packings: Sequence[GradientPacking] = (),
         *,
         ruled: bool = True,
     ) -> None:
@@ -79,8 +79,8 @@ class NcclSearch(Search[Scenario]):
         choices = decisions(scenario.setup) if ruled else []
         self.more = more_channels(scenario.setup) if ruled else 0
         self.calls = StepCalls(scenario.setup, choices, aim.effort / 2, self.gap)
-        self.outcome: Outcome[Point] = Outcome()
-        self.settings: dict[Point, Setting] = {}
+        self.outcome: SearchOutcome[PackingPoint] = SearchOutcome()
+        self.settings: dict[PackingPoint, Setting] = {}
         self.spent = self.tried = self.pieced = 0
 
     @property
@@ -107,7 +107,7 @@ class NcclSearch(Search[Scenario]):
     def first(self, do: Do) -> None:
         """Simulate the default, without and with more channels."""
         for channels in sorted({0, self.more}):
-            point = Point(self.packings[0], ruled=False, channels=channels)
+            point = PackingPoint(self.packings[0], ruled=False, channels=channels)
             [tried] = self._simulate(do, [point])
             self.outcome.seconds[point] = tried.seconds
 
@@ -120,7 +120,7 @@ class NcclSearch(Search[Scenario]):
             return
         ways = [(False, 0), *[(False, self.more)] * bool(self.more)]
         ways += [(True, 0)] * bool(self.calls.choices)
-        points = [Point(packing, *way) for packing in self.packings for way in ways]
+        points = [PackingPoint(packing, *way) for packing in self.packings for way in ways]
         # An interrupt before the first bounds leaves that nothing is known.
         self.outcome.excluded.update(dict.fromkeys(points, 0.0))
         self.aim.progress(0, len(points))
@@ -137,7 +137,7 @@ class NcclSearch(Search[Scenario]):
             max(self.gap, SAME),
         )
 
-    def _bound(self, point: Point) -> float:
+    def _bound(self, point: PackingPoint) -> float:
         """Seconds that a point takes at least, by what is known of its calls."""
         calls = self.calls
         if point.ruled:
@@ -146,7 +146,7 @@ class NcclSearch(Search[Scenario]):
             point.packing, lambda size: calls.bound(calls.own(size, point.channels), size)
         )
 
-    def _sharpen(self, do: Do, point: Point) -> float | None:
+    def _sharpen(self, do: Do, point: PackingPoint) -> float | None:
         """The bound from the fastest decisions for the sizes of a point.
 
         Or it is from calls by NCCL's own that were simulated since.
@@ -158,7 +158,7 @@ class NcclSearch(Search[Scenario]):
             calls.ask([CallSetting(calls.own(size), size) for size in sizes], do)
         return self._bound(point)
 
-    def _simulate(self, do: Do, points: Sequence[Point]) -> list[Tried]:
+    def _simulate(self, do: Do, points: Sequence[PackingPoint]) -> list[Tried]:
         """Simulate the settings of points, each once.
 
         Where NCCL's own choice is the fastest, the settings are the same.
@@ -178,11 +178,11 @@ class NcclSearch(Search[Scenario]):
         known |= dict(zip(asked, tried, strict=True))
         return [known[setting] for setting in mine]
 
-    def _chosen(self, setting: Setting, size: Size) -> Decision:
+    def _chosen(self, setting: Setting, size: CallSize) -> Decision:
         """NCCL's choice for a call by a setting."""
         return self.calls.chosen(setting.rules, size, setting.channels)
 
-    def _is_huge(self, point: Point) -> bool:
+    def _is_huge(self, point: PackingPoint) -> bool:
         """Whether the time of a plan is composed of its calls' times.
 
         A simulation of it would take long. Composing is exact but for copies into and out of
@@ -196,7 +196,7 @@ class NcclSearch(Search[Scenario]):
         ops = (calls.ops(*each) for each in chosen)
         return bool(calls.choices) and sum(ops) > _HUGE
 
-    def _compose(self, point: Point, do: Do) -> Tried:
+    def _compose(self, point: PackingPoint, do: Do) -> Tried:
         """The time of a point by the times of its calls.
 
         The largest says whether the others are worth it.
@@ -215,7 +215,7 @@ class NcclSearch(Search[Scenario]):
         self.pieced += 1
         return Tried(took)
 
-    def curve(self, best: Setting, do: Do) -> tuple[Place, ...]:
+    def curve(self, best: Setting, do: Do) -> tuple[BucketTime, ...]:
         """Times of other sizes of buckets, all else as in the best setting.
 
         They are simulated, or composed of calls where plans are huge. Sizes that the effort does
@@ -245,13 +245,15 @@ class NcclSearch(Search[Scenario]):
             tried = do(evaluate, [settings[packing] for packing in unknown])
             known |= zip(unknown, tried, strict=True)
         return tuple(
-            Place(p.knob, took.seconds, took.exact, estimated=not took.exact)
+            BucketTime(p.knob, took.seconds, took.exact, estimated=not took.exact)
             if (took := known.get(p, Tried(inf))).seconds < inf
-            else Place(p.knob, self.aim.overlap.bound(p, self.calls.least), exact=False)
+            else BucketTime(p.knob, self.aim.overlap.bound(p, self.calls.least), exact=False)
             for p in settings
         )
 
-    def _between(self, packings: Sequence[Packing], setting: Setting, do: Do) -> list[Tried]:
+    def _between(
+        self, packings: Sequence[GradientPacking], setting: Setting, do: Do
+    ) -> list[Tried]:
         """Seconds of packings by the rules of a setting, composed of calls.
 
         Some calls are simulated, and others lie between two such (`StepCalls.between`): those times
@@ -261,7 +263,7 @@ class NcclSearch(Search[Scenario]):
         chosen = {size: self._chosen(setting, size) for p in packings for size in p.calls}
         calls.surround([(how, size) for size, how in chosen.items()], do, _CURVE_EFFORT)
 
-        def price(size: Size) -> float:
+        def price(size: CallSize) -> float:
             found = calls.between(chosen[size], size)
             return inf if found is None else found
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.engine import AtLeast, Rates, Symmetry, Use
+from simreduce.engine import AtLeast, LeastSeconds, Symmetry, Use
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Plan
@@ -57,17 +57,17 @@ COLLECTIVE = "all_reduce"
 T = TypeVar("T")
 
 
-class Size(NamedTuple):
+class CallSize(NamedTuple):
     """A call: elements of a dtype."""
 
     elements: int
     dtype: int
 
     @property
-    def rounded(self) -> Size:
+    def rounded(self) -> CallSize:
         """The size of the call that is simulated for this one: at most `PRECISION` smaller."""
         shift = max(self.elements.bit_length() - _BITS, 0)
-        return Size(self.elements >> shift << shift, self.dtype)
+        return CallSize(self.elements >> shift << shift, self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -79,7 +79,7 @@ class CallSetting(NamedTuple):
     """A call to simulate: among a part of the machines only if `coarse`, until `limit` seconds."""
 
     how: Decision
-    size: Size
+    size: CallSize
     coarse: bool = False
     limit: float = inf
 
@@ -120,18 +120,18 @@ def _busiest(seconds: float, uses: Sequence[Use]) -> Busy:
     return (uses[0].name, uses[0].share * seconds) if uses else NOTHING
 
 
-def find_rates(scenario: Scenario, how: Decision) -> Rates:
+def find_rates(scenario: Scenario, how: Decision) -> LeastSeconds:
     """Bounds of every call by a decision: its latency, and its seconds for each byte."""
-    size = Size(_EACH * scenario.setup.layout.n * how.channels, 0)
+    size = CallSize(_EACH * scenario.setup.layout.n * how.channels, 0)
 
-    def find(on: Setup) -> Rates:
+    def find(on: Setup) -> LeastSeconds:
         return on.find_rates(_plan(on, how, size))
 
-    found = _on(_endless(scenario.setup), how, find, coarse=True) or Rates(inf, inf)
-    return Rates(found.latency * _EXACT, found.busy * _EXACT / size.nbytes)
+    found = _on(_endless(scenario.setup), how, find, coarse=True) or LeastSeconds(inf, inf)
+    return LeastSeconds(found.latency * _EXACT, found.busy * _EXACT / size.nbytes)
 
 
-def _plan(setup: Setup, how: Decision, size: Size, way: int = -1) -> Plan:
+def _plan(setup: Setup, how: Decision, size: CallSize, way: int = -1) -> Plan:
     """The plan of a call; with `way`, of the channels of that way only."""
     strategy = parse_strategy(text_of(how))
     strategy = replace(strategy, nccl=strategy.nccl._replace(way=way))
@@ -139,7 +139,7 @@ def _plan(setup: Setup, how: Decision, size: Size, way: int = -1) -> Plan:
 
 
 def _smallest(
-    setup: Setup, how: Decision, size: Size, *, rough: bool
+    setup: Setup, how: Decision, size: CallSize, *, rough: bool
 ) -> tuple[Plan, Symmetry | None, int]:
     """Return the plan of a call; if it is large and its ways are alike, the plan of one of them.
 
@@ -171,7 +171,7 @@ def _alike(setup: Setup, how: Decision) -> Symmetry | None:
     Plans of a few elements for each rank and channel, cut evenly, take all links that larger ones
     take.
     """
-    size = Size(_EACH * setup.layout.n * how.channels, 0)
+    size = CallSize(_EACH * setup.layout.n * how.channels, 0)
     last = _count_ways(setup.layout, how) - 1
     parts = [_plan(setup, how, size, way) for way in range(last, -1, -1)]
     return setup.compare_parts(parts)

@@ -10,7 +10,7 @@ from simreduce.export import TARGETS, Choice, export, mode_files, why_not
 from simreduce.planners.nccl.tuner_csv import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
-from simreduce.study.tune.rank import Candidate, Ranking, evaluate
+from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate
 from simreduce.study.tune.search.setting import Setting, reducing_scenario
 from simreduce.study.tune.search.targets import STEP
 from simreduce.study.tune.search.tuned import Tuned
@@ -55,7 +55,7 @@ def why_nothing(found: Tuned) -> tuple[str, ...]:
     return why_not(found.target, _choice(found, setting))
 
 
-def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> Ranking:
+def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> StrategyRanking:
     """The best setting, those worth measuring and the next, as a ranking for real devices.
 
     These are the first `most` that devices can run, of a few times as many. Devices run strategies:
@@ -66,7 +66,7 @@ def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> 
     looked_at = (parse_strategy(text) for text in [*texts][: _LOOKED_AT * most])
     chosen = islice(filter(can_run, looked_at), most)
     tried = [evaluate(found.scenario, strategy) for strategy in chosen]
-    return Ranking(found.scenario, tuple(c for c in tried if isinstance(c, Candidate)), ())
+    return StrategyRanking(found.scenario, tuple(c for c in tried if isinstance(c, Candidate)), ())
 
 
 def _as_strategy(setting: Setting) -> str:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.search.call_time import Size, part_of, text_of
+from simreduce.study.tune.search.call_time import CallSize, part_of, text_of
 from simreduce.training.groups import slowest
 from simreduce.training.reductions import FIXED
 from simreduce.training.step import STRONG
@@ -33,12 +33,12 @@ _COPYING = 0.97
 _FUSED = 0.97
 """The factor of bounds for buffers, as a call may take less per byte than a larger one."""
 
-Price = Callable[[Size], float]
+Price = Callable[[CallSize], float]
 """Seconds of a call, at least."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class GradientPacking:
     """A packer by its text, "" for none, and what it makes of the gradients.
 
     `groups` are gradients by index; each makes calls of `sizes`. `copied` are the bytes that are
@@ -48,17 +48,17 @@ class Packing:
 
     text: str
     groups: tuple[tuple[int, ...], ...]
-    sizes: tuple[tuple[Size, ...], ...]
+    sizes: tuple[tuple[CallSize, ...], ...]
     copied: tuple[int, ...]
     knob: int = 0
 
     @property
-    def calls(self) -> Iterator[Size]:
+    def calls(self) -> Iterator[CallSize]:
         """Every call in order."""
         return (size for group in self.sizes for size in group)
 
 
-def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> Packing:
+def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> GradientPacking:
     """The calls of `nccl` with a packer, such as `+ddp=25`.
 
     InputError if it refuses these gradients.
@@ -68,7 +68,7 @@ def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> Pac
 
 def packing_of(
     packer: Packer, gradients: Sequence[Gradient], text: str = "", knob: int = 0
-) -> Packing:
+) -> GradientPacking:
     """The calls of NCCL with a packer; see `read_packing`."""
     found = packer.arrange(gradients)
     sizes, copied = [], []
@@ -78,22 +78,26 @@ def packing_of(
         dtype = first if found.wire is None else found.wire
         each = elements // found.pieces
         parts = [each] * (found.pieces - 1) + [elements - each * (found.pieces - 1)]
-        sizes.append(tuple(Size(part, dtype) for part in parts))
+        sizes.append(tuple(CallSize(part, dtype) for part in parts))
         packs = len(group) > 1 or found.pieces > 1 or dtype != first
         moves = found.buffers or (packs and not found.align)
         copied.append(sum(gradients[i].nbytes for i in group) * moves)
     # Without a packer, reductions start in the order in which gradients get ready.
     order = -1 if isinstance(packer, NoPacking) else 1
-    return Packing(text, found.groups[::order], tuple(sizes[::order]), tuple(copied[::order]), knob)
+    return GradientPacking(
+        text, found.groups[::order], tuple(sizes[::order]), tuple(copied[::order]), knob
+    )
 
 
-def distinct(texts: Iterable[tuple[str, int]], gradients: Sequence[Gradient]) -> list[Packing]:
+def distinct(
+    texts: Iterable[tuple[str, int]], gradients: Sequence[Gradient]
+) -> list[GradientPacking]:
     """The packings of these texts and knobs that differ.
 
     A packing is left out if it makes the same calls of the same gradients and copies as much as one
     before.
     """
-    found: dict[object, Packing] = {}
+    found: dict[object, GradientPacking] = {}
     for text, knob in texts:
         try:
             packing = read_packing(text, gradients, knob)
@@ -126,22 +130,22 @@ class OverlapEstimate:
         """Seconds of a step without communication."""
         return self.compute + self.update
 
-    def bound(self, packing: Packing, price: Price) -> float:
+    def bound(self, packing: GradientPacking, price: Price) -> float:
         """Seconds that the packing takes at least where calls take `price`."""
         return self._seconds(packing, price, _COPYING * self.copying)
 
-    def compose(self, packing: Packing, price: Price) -> float:
+    def compose(self, packing: GradientPacking, price: Price) -> float:
         """Seconds of the packing where calls take `price`."""
         return self._seconds(packing, price, self.copying)
 
-    def _seconds(self, packing: Packing, price: Price, copying: float) -> float:
+    def _seconds(self, packing: GradientPacking, price: Price, copying: float) -> float:
         seconds = [sum(map(price, sizes)) for sizes in packing.sizes]
         if self.ready:
             return self._step(packing, seconds, copying)
         ends = packing.copied[0] + packing.copied[-1] if packing.copied else 0
         return sum(seconds) + copying * ends / 2
 
-    def _step(self, packing: Packing, seconds: Sequence[float], copying: float) -> float:
+    def _step(self, packing: GradientPacking, seconds: Sequence[float], copying: float) -> float:
         packer = parse_strategy(f"nccl{packing.text}").packer
         if not self.in_turns:
             return self.alone
@@ -151,7 +155,9 @@ class OverlapEstimate:
         _, finish = self._turns(packing, busy)
         return max(*finish, self.compute) + self.update
 
-    def _turns(self, packing: Packing, busy: Sequence[float]) -> tuple[list[float], list[float]]:
+    def _turns(
+        self, packing: GradientPacking, busy: Sequence[float]
+    ) -> tuple[list[float], list[float]]:
         """When each group is ready, and when it ends, in seconds."""
         ready = [max(self.ready[i] for i in group) for group in packing.groups]
         order, finish = list(range(len(ready))), ready.copy()
@@ -162,7 +168,9 @@ class OverlapEstimate:
             now = finish[group] = max(now, ready[group]) + busy[group]
         return ready, finish
 
-    def calls(self, packing: Packing, call: Callable[[int], Call], seconds: float) -> list[Call]:
+    def calls(
+        self, packing: GradientPacking, call: Callable[[int], NcclCall], seconds: float
+    ) -> list[NcclCall]:
         """The calls that a time of these `seconds` hangs on, by their shares; `call` has their own
         estimates, by bytes.
         """
@@ -174,7 +182,7 @@ class OverlapEstimate:
         left = seconds - self.update - min((ready[place] for place in places), default=0.0)
         return scaled([each for place in places for each in calls[place]], max(left, 0.0))
 
-    def _fused(self, packing: Packing, seconds: Sequence[float]) -> float:
+    def _fused(self, packing: GradientPacking, seconds: Sequence[float]) -> float:
         """Horovod's buffers hold the gradients that happen to be ready.
 
         None is larger than the largest one here, and none takes less per byte.

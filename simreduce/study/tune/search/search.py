@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from simreduce.computing.watching import Progress
 from simreduce.engine import NCCL
-from simreduce.study.tune.search.best_first import Outcome
+from simreduce.study.tune.search.best_first import SearchOutcome
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap
 from simreduce.study.tune.search.setting import (
     S,
@@ -22,8 +22,8 @@ from simreduce.study.tune.search.setting import (
     reducing_scenario,
 )
 from simreduce.study.tune.search.targets import STEP, TIME, methods_of
-from simreduce.study.tune.search.tuned import Place, Row, Tuned
-from simreduce.training.memory import Fit
+from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned
+from simreduce.training.memory import MemoryFit
 from simreduce.training.reductions import FIXED
 from simreduce.training.sharded import DDP
 from simreduce.workload import Workload
@@ -95,7 +95,7 @@ class Search(Generic[S]):
     ) -> None:
         self.aim, self.scenario = aim, scenario
         self.before, self.default = before, default
-        self.outcome: Outcome[Any] = Outcome()
+        self.outcome: SearchOutcome[Any] = SearchOutcome()
 
     def first(self, do: Working[S]) -> None:
         """Simulate the default, if the search has one."""
@@ -107,7 +107,7 @@ class Search(Generic[S]):
         """Search, until an interrupt at most."""
         raise NotImplementedError
 
-    def curve(self, best: Setting, do: Working[S]) -> tuple[Place, ...]:  # noqa: ARG002 - few have one
+    def curve(self, best: Setting, do: Working[S]) -> tuple[BucketTime, ...]:  # noqa: ARG002 - few have one
         """Times of other sizes of buckets than the best setting's; empty if there are none."""
         return ()
 
@@ -133,7 +133,7 @@ class Search(Generic[S]):
         least = cut * workload.nbytes / small.nbytes / (2 if self.aim.half else 1)
         return max(least, overlap.compute) + overlap.update, overlap.alone
 
-    def fit(self, setting: Setting) -> Fit | None:
+    def fit(self, setting: Setting) -> MemoryFit | None:
         """The memory that a setting needs at least; None of an all-reduce and of modes."""
         known = self.aim.scenario
         if known.step is None or setting.mode:
@@ -143,9 +143,9 @@ class Search(Generic[S]):
     def answer(self, *, stopped: bool = False) -> Tuned:
         """The answer of this search alone."""
         seconds, (floor, base) = self.seconds, self.floors
-        found = [Row(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
+        found = [SettingRow(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
         rows = sorted(found, key=lambda row: (row.misfit, row.seconds, row.setting.tie_break))
-        last = rows[-1] if rows else Row(Setting(""), inf)
+        last = rows[-1] if rows else SettingRow(Setting(""), inf)
         bound = self.outcome.bound_or(floor, stopped=stopped)
         return Tuned(
             scenario=self.scenario,

@@ -23,7 +23,7 @@ from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.study.tune.steps import step_seconds
 from simreduce.topology import Folded
 from simreduce.training import StepQuestion
-from simreduce.training.memory import Fit, device_memory, least_memory
+from simreduce.training.memory import MemoryFit, device_memory, least_memory
 from simreduce.training.sharded import DDP, Sharding
 from simreduce.training.sharded.settings import HSDP
 from simreduce.training.variable_update import Flags
@@ -198,13 +198,13 @@ def shared_by(setting: Setting, setup: Setup) -> int:
     return setting.sharding.group or min(len(task) for task in setup.layout.tasks)
 
 
-def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> Fit:
+def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> MemoryFit:
     """The bytes that a GPU holds at least by a setting, and its memory."""
     sharding = setting.sharding or step.sharding or _UNSET
     ranks = shared_by(setting, setup)
     memory = least_memory(setting.method, step.job.model, sharding, ranks, step.activations)
     have = device_memory(setup.topology, setup.layout.ranks)
-    return Fit(memory.peak, have, memory.activations)
+    return MemoryFit(memory.peak, have, memory.activations)
 
 
 class Working(Protocol[S_co]):

@@ -33,7 +33,7 @@ from math import inf
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.engine import Rates
+from simreduce.engine import LeastSeconds
 from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl import facts
@@ -45,7 +45,7 @@ from simreduce.study.tune.search.call_time import (
     COLLECTIVE,
     MANY,
     CallSetting,
-    Size,
+    CallSize,
     find_rates,
     machines,
     simulate_call,
@@ -71,7 +71,7 @@ _PLANNED = {COLLECTIVE: ("ring", "tree", "nvls", "nvlstree")}
 
 _SHARDED = ("ring", "nvls")
 
-_NOTHING = Rates(0.0, 0.0)
+_NOTHING = LeastSeconds(0.0, 0.0)
 
 MOST_RANGES = 8
 """Default limit of the number of ranges of sizes with one choice each."""
@@ -132,19 +132,19 @@ class StepCalls:
     gap: float = 0.0
     counted: int = 0
     spent: int = 0
-    _times: dict[tuple[Decision, Size], Tried] = field(default_factory=dict)
-    _rates: dict[Decision, Rates] = field(default_factory=dict)
-    _least: dict[tuple[Decision, Size], float] = field(default_factory=dict)
+    _times: dict[tuple[Decision, CallSize], Tried] = field(default_factory=dict)
+    _rates: dict[Decision, LeastSeconds] = field(default_factory=dict)
+    _least: dict[tuple[Decision, CallSize], float] = field(default_factory=dict)
     _near: dict[Decision, list[tuple[int, float, int]]] = field(default_factory=dict)
-    _coarse: set[tuple[Decision, Size]] = field(default_factory=set)
+    _coarse: set[tuple[Decision, CallSize]] = field(default_factory=set)
 
-    def own(self, size: Size, channels: int = 0) -> Decision:
+    def own(self, size: CallSize, channels: int = 0) -> Decision:
         """NCCL's own choice, with so many channels as NCCL_MIN_NCHANNELS if they are given."""
         layout = _lifted(self.setup, channels).layout
         assert layout.decide is not None  # noqa: S101 - a setup's layout has it
         return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, OPEN)
 
-    def chosen(self, rules: Sequence[Rule], size: Size, channels: int = 0) -> Decision:
+    def chosen(self, rules: Sequence[Rule], size: CallSize, channels: int = 0) -> Decision:
         """NCCL's choice for a call by `rules`, or its own where none is for that size."""
         own = self.own(size, channels)
         rule = next((r for r in rules if r.most is None or size.nbytes <= r.most), None)
@@ -154,16 +154,16 @@ class StepCalls:
             algorithm=rule.algorithm, protocol=rule.protocol, channels=rule.channels, part=0
         )
 
-    def known(self, how: Decision, size: Size) -> float | None:
+    def known(self, how: Decision, size: CallSize) -> float | None:
         """The simulated seconds of a call by a decision; None if it was not simulated."""
         found = self._times.get((how, size.rounded))
         return found.seconds if found else None
 
-    def ops(self, how: Decision, size: Size) -> int:
+    def ops(self, how: Decision, size: CallSize) -> int:
         """The ops of a simulated call, of all machines; 0 if it was not simulated."""
         return self._times.get((how, size.rounded), Tried(inf)).whole
 
-    def bound(self, how: Decision, size: Size) -> float:
+    def bound(self, how: Decision, size: CallSize) -> float:
         """Seconds that the call takes at least by this decision; exact if it was simulated."""
         size = size.rounded
         if (exact := self._times.get((how, size))) is not None:
@@ -179,7 +179,7 @@ class StepCalls:
                 found = max(found, PER_BYTE * near[at][1] * nbytes / near[at][0])
         return found
 
-    def between(self, how: Decision, size: Size) -> float | None:
+    def between(self, how: Decision, size: CallSize) -> float | None:
         """Seconds of a call by a decision.
 
         They are simulated, or of trees on the line between the next smaller and larger simulated
@@ -196,7 +196,7 @@ class StepCalls:
             return None
         return fast + (slow - fast) * (nbytes - low) / (high - low)
 
-    def surround(self, wanted: Sequence[tuple[Decision, Size]], do: Do, effort: int) -> None:
+    def surround(self, wanted: Sequence[tuple[Decision, CallSize]], do: Do, effort: int) -> None:
         """Simulate as few of these calls as leave the others `between`.
 
         It ends when more than `effort` ops are spent. Of each decision the smallest and the largest
@@ -204,7 +204,7 @@ class StepCalls:
         """
         most = self.spent + effort
         while self.spent <= most:
-            left: dict[Decision, list[Size]] = {}
+            left: dict[Decision, list[CallSize]] = {}
             for how, size in wanted:
                 if self.between(how, size) is None:
                     left.setdefault(how, []).append(size.rounded)
@@ -220,17 +220,17 @@ class StepCalls:
                 return
             self.ask(asked, do)
 
-    def least(self, size: Size) -> float:
+    def least(self, size: CallSize) -> float:
         """Seconds that the call takes at least, by whichever decision."""
         return min((self.bound(how, size) for how in self.choices), default=0.0)
 
-    def near_own(self, size: Size) -> Decision:
+    def near_own(self, size: CallSize) -> Decision:
         """The choice nearest to NCCL's own."""
         own = self.own(size)
         alike = [how for how in self.choices if how[:2] == own[:2]]
         return min(alike or self.choices, key=lambda how: abs(how.channels - own.channels))
 
-    def best(self, size: Size) -> tuple[float, Decision]:
+    def best(self, size: CallSize) -> tuple[float, Decision]:
         """The fastest simulated decision for a size, or else the one nearest to NCCL's own.
 
         It comes with its seconds, or bound.
@@ -247,7 +247,7 @@ class StepCalls:
         self._rates |= zip(new, do(find_rates, new), strict=True)
 
     def settle(
-        self, sizes: Iterable[Size], do: Do, enough: Callable[[], bool] = lambda: False
+        self, sizes: Iterable[CallSize], do: Do, enough: Callable[[], bool] = lambda: False
     ) -> None:
         """Simulate until the fastest decision of every one of these sizes is known.
 
@@ -259,7 +259,7 @@ class StepCalls:
             self.ask(list(asked.values()), do)
             pending = list(asked)
 
-    def _next(self, size: Size) -> CallSetting | None:
+    def _next(self, size: CallSize) -> CallSetting | None:
         """The most promising decision that may still be the fastest."""
         known = {how: found for how in self.choices if (found := self._times.get((how, size)))}
         large = machines(self.setup) >= MANY
@@ -293,7 +293,7 @@ class StepCalls:
             if each.coarse:
                 self._coarse.add(key)
 
-    def rules(self, called: Iterable[Size], do: Do) -> tuple[Rule, ...]:
+    def rules(self, called: Iterable[CallSize], do: Do) -> tuple[Rule, ...]:
         """The fastest choice by ranges of sizes for these calls, which are settled.
 
         There are no rules if NCCL chooses the same by itself.
@@ -309,7 +309,9 @@ class StepCalls:
             return ()
         return make_rules(self.setup, COLLECTIVE, [size.nbytes for size in sizes], chosen)
 
-    def _fewer_ranges(self, times: Counter[Size], sizes: Sequence[Size], do: Do) -> list[int]:
+    def _fewer_ranges(
+        self, times: Counter[CallSize], sizes: Sequence[CallSize], do: Do
+    ) -> list[int]:
         """The best ranges with decisions that are the fastest for some size.
 
         A call that is not known counts with its bound; it is simulated if the best ranges then rest
@@ -332,7 +334,7 @@ class StepCalls:
                 return found
             self.ask(asked, do)
 
-    def _costs(self, times: Counter[Size], sizes: Sequence[Size]) -> Floats:
+    def _costs(self, times: Counter[CallSize], sizes: Sequence[CallSize]) -> Floats:
         """Seconds of all calls of each size by each decision that was simulated, else infinite."""
         costs = np.full((len(sizes), len(self.choices)), inf)
         for row, size in enumerate(sizes):

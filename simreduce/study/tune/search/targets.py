@@ -20,7 +20,7 @@ from simreduce.study.framework_settings import (
     bucket_sizes,
 )
 from simreduce.study.scenario import Scenario, StepScenario
-from simreduce.study.tune.search.packings import Packing, distinct
+from simreduce.study.tune.search.packings import GradientPacking, distinct
 from simreduce.study.tune.search.setting import Setting
 from simreduce.training.sharded import DDP, METHODS, Sharding, wrap
 from simreduce.training.sharded.settings import (
@@ -56,7 +56,7 @@ _ANY: Knobs = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TuneTarget:
     """A system to tune.
 
     Where NCCL runs its reductions, it has `PACKINGS`, and `half` says that it also has them in half
@@ -77,18 +77,18 @@ class Target:
     coarser: int = 0
 
 
-TARGETS: Mapping[str, Target] = {
-    "nccl": Target(named=METHODS),
-    "pytorch": Target(half=True, named=(ZERO2, ZERO3), knobs=_PYTORCH),
-    "horovod": Target(half=True),
-    "deepspeed": Target(coarser=1),
-    "jax": Target(named=(FSDP, ZERO3), coarser=1),
-    "tensorflow": Target(by_plans=True),
-    "tf_cnn_benchmarks": Target(by_plans=True, modes=True),
-    "vllm": Target(by_plans=True, trains=False),
-    "tensorrt_llm": Target(by_plans=True, trains=False),
-    "flashinfer": Target(by_plans=True, trains=False),
-    "any": Target(half=True, by_plans=True, modes=True, knobs=_ANY),
+TARGETS: Mapping[str, TuneTarget] = {
+    "nccl": TuneTarget(named=METHODS),
+    "pytorch": TuneTarget(half=True, named=(ZERO2, ZERO3), knobs=_PYTORCH),
+    "horovod": TuneTarget(half=True),
+    "deepspeed": TuneTarget(coarser=1),
+    "jax": TuneTarget(named=(FSDP, ZERO3), coarser=1),
+    "tensorflow": TuneTarget(by_plans=True),
+    "tf_cnn_benchmarks": TuneTarget(by_plans=True, modes=True),
+    "vllm": TuneTarget(by_plans=True, trains=False),
+    "tensorrt_llm": TuneTarget(by_plans=True, trains=False),
+    "flashinfer": TuneTarget(by_plans=True, trains=False),
+    "any": TuneTarget(half=True, by_plans=True, modes=True, knobs=_ANY),
 }
 
 
@@ -100,7 +100,7 @@ def check_target(name: str) -> str:
     return name
 
 
-def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Packing]:
+def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[GradientPacking]:
     """Return the packings of a target whose reductions NCCL runs, the default first.
 
     NCCL itself packs nothing: its packings come from the scenario's strategies.

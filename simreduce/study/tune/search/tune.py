@@ -23,7 +23,7 @@ from simreduce.study.tune.search.by_size import size_ranges
 from simreduce.study.tune.search.search import EFFORT, Aim, Search
 from simreduce.study.tune.search.setting import Setting, simulating
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, TIME
-from simreduce.study.tune.search.tuned import Row, Tuned, join
+from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
 from simreduce.training.sharded import DDP
 from simreduce.training.ticks import can_tick
 
@@ -76,7 +76,7 @@ def _with_ties(found: Tuned) -> Tuned:
 
     Where that changes which is the best, the next one is tried: `FIRST` of them at most.
     """
-    tried = dict[Setting, Row]()
+    tried = dict[Setting, SettingRow]()
     while len(tried) < FIRST:
         new = [r for r in (found.default, found.best) if r.setting not in tried]
         if not new:

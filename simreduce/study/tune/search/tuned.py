@@ -14,7 +14,7 @@ from math import inf
 
 from simreduce import dtypes
 from simreduce.engine import NCCL
-from simreduce.engine.calibrate.sure import Call
+from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.planners.packing import Fusion
 from simreduce.study.advice import Sureness, difference_error, lasting, recommend_setting
 from simreduce.study.scenario import WORTH, Scenario
@@ -22,7 +22,7 @@ from simreduce.study.tune.search.by_size import SizeRange
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap, read_packing
 from simreduce.study.tune.search.setting import Setting, reducing_scenario
 from simreduce.study.tune.search.targets import STEP
-from simreduce.training.memory import Fit
+from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import running_sharded, wrap
 from simreduce.training.sharded.settings import ZERO1, ZERO2
 
@@ -34,7 +34,7 @@ _UNKNOWN = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """A setting that was simulated, and its seconds.
 
     Of a step, `fit` compares what a GPU holds at least with its memory. `moved` are the seconds
@@ -43,7 +43,7 @@ class Row:
 
     setting: Setting
     seconds: float
-    fit: Fit | None = None
+    fit: MemoryFit | None = None
     moved: float | None = field(default=None, kw_only=True)
 
     @property
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketTime:
     """A size of buckets in bytes and the seconds with it, everything else as in the best setting.
 
     The seconds are `exact`, or `estimated` between simulated calls, or else a lower bound.
@@ -88,32 +88,32 @@ class Tuned:
     scenario: Scenario
     target: str
     objective: str
-    rows: tuple[Row, ...]
-    default: Row
+    rows: tuple[SettingRow, ...]
+    default: SettingRow
     points: int
     calls: int
     bound: float
     floor: float
     base: float = 0.0
     sureness: Sureness | None = None
-    curve: tuple[Place, ...] = ()
+    curve: tuple[BucketTime, ...] = ()
     stopped: bool = False
     composed: bool = False
     unfit: int = 0
     estimated: bool = False
     spent: bool = False
     hurried: bool = False
-    chosen: Row | None = None
+    chosen: SettingRow | None = None
     reason: str = ""
     sizes: tuple[SizeRange, ...] = ()
 
     @property
-    def advised(self) -> Row:
+    def advised(self) -> SettingRow:
         """The setting to use (`search.advised`): `reason` says why it is not the best."""
         return self.chosen or self.best
 
     @property
-    def best(self) -> Row:
+    def best(self) -> SettingRow:
         """The fastest setting, by `study.advice.recommend_setting`."""
         return recommend_setting(self.rows)
 
@@ -143,7 +143,7 @@ class Tuned:
         """
         return lasting(self.default) / lasting(self.best) if self.best.seconds else 1.0
 
-    def apart(self, row: Row) -> bool | None:
+    def apart(self, row: SettingRow) -> bool | None:
         """Whether the best is surely faster than another setting.
 
         False where errors, or where ticks fall, may well turn them round; None if the errors are
@@ -156,11 +156,11 @@ class Tuned:
         error = self.error(row)
         return None if error is None else row.seconds - self.best.seconds > error
 
-    def error(self, row: Row, best: Row | None = None) -> float | None:
+    def error(self, row: SettingRow, best: SettingRow | None = None) -> float | None:
         """Seconds within which a setting's difference from the best is with 80 %, if known."""
         return difference_error(self.scenario.setup, best or self.best, row, self.hanging_on)
 
-    def hanging_on(self, row: Row) -> list[Call] | None:
+    def hanging_on(self, row: SettingRow) -> list[NcclCall] | None:
         """The calls of NCCL that the time of a setting hangs on; None if others move bytes.
 
         Sharded methods wait for all of theirs at most.
@@ -191,7 +191,7 @@ class Tuned:
     def _overlap(self) -> OverlapEstimate:
         return estimate_overlap(self._reducing.but(runtime=NCCL))
 
-    def cycle(self, row: Row) -> float:
+    def cycle(self, row: SettingRow) -> float:
         """Seconds between ticks of Horovod in the steps of a setting; 0 without ticks.
 
         A step waits for its last tick, anything up to a cycle: that hangs on when gradients are
@@ -203,13 +203,13 @@ class Tuned:
         own = step.cycle if row.setting.cycle is None else row.setting.cycle
         return own if isinstance(strategy.packer, Fusion) else 0.0
 
-    def by_tick(self, row: Row, best: Row | None = None) -> float:
+    def by_tick(self, row: SettingRow, best: SettingRow | None = None) -> float:
         """Seconds of the longer cycle, if a setting is slower than the best by less; else 0."""
         best = best or self.best
         cycle = max(self.cycle(row), self.cycle(best))
         return cycle if row.seconds - best.seconds < cycle else 0.0
 
-    def worth_measuring(self, most: int = 3) -> tuple[Row, ...]:
+    def worth_measuring(self, most: int = 3) -> tuple[SettingRow, ...]:
         """Settings that may be faster than the best, fastest first.
 
         Of settings that differ in bucket size only, the fastest. The default is always among them
@@ -227,14 +227,14 @@ class Tuned:
         return (*rest, *(() if same or not self._near(self.default) else (self.default,)))
 
     @property
-    def by_method(self) -> Mapping[str, Row]:
+    def by_method(self) -> Mapping[str, SettingRow]:
         """The fastest of each method or mode, fastest first."""
-        found: dict[str, Row] = {}
+        found: dict[str, SettingRow] = {}
         for row in self.rows:
             found.setdefault(row.setting.mode or row.setting.method, row)
         return found
 
-    def _near(self, row: Row) -> bool:
+    def _near(self, row: SettingRow) -> bool:
         """Whether a measurement may put a setting before the best."""
         apart = self.apart(row)
         return row.seconds < _UNKNOWN * self.best.seconds if apart is None else not apart

@@ -15,7 +15,7 @@ from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.search import reducing_scenario
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import Row, Tuned
+from simreduce.study.tune.search.tuned import SettingRow, Tuned
 from tests.thorough import slow
 
 
@@ -100,9 +100,9 @@ def test_what_other_calls_gain_has_to_be_more_than_their_error():
     """Calls of a hundredth of the size, which err by themselves."""
     scenario = replace(load_scenario("dgx1v-resnet50"), strategies=None)
     many, few = Setting("nccl+ddp=0.25"), Setting("nccl+ddp")
-    default, sure = Row(few, 2e-3), Sureness(0.8, 1.2)
+    default, sure = SettingRow(few, 2e-3), Sureness(0.8, 1.2)
     for part, worth in ((0.97, False), (0.5, True)):
-        best = Row(many, default.seconds * part)
+        best = SettingRow(many, default.seconds * part)
         found = Tuned(
             scenario, "pytorch", "time", (best, default), default, 2, 2, 1e-9, 1e-9, sureness=sure
         )
@@ -116,9 +116,9 @@ def test_a_plugin_that_adds_little_is_no_better_than_its_setting_without_it():
     scenario = replace(load_scenario("dgx1v-resnet50"), strategies=None).but(call_cost=50e-6)
     few, many = Setting("nccl+ddp"), Setting("nccl+ddp=0.25")
     rule = Rule("all_reduce", 0, None, "ring", "simple", 8, 1, 8)
-    default = Row(few, evaluate(scenario, few).seconds)
+    default = SettingRow(few, evaluate(scenario, few).seconds)
     plain, ruled = (
-        Row(setting, default.seconds * part)
+        SettingRow(setting, default.seconds * part)
         for setting, part in ((many, 0.97), (replace(many, rules=(rule,)), 0.969))
     )
     rows = ruled, plain, default
@@ -134,8 +134,8 @@ def test_many_dear_calls_are_not_worth_what_they_gain():
     scenario = load_scenario("dgx1v-resnet50")
     scenario = replace(scenario, strategies=None).but(call_cost=50e-6)
     many, few = Setting("nccl+ddp=0.25"), Setting("nccl+ddp")
-    default = Row(few, evaluate(scenario, few).seconds)
-    best = Row(many, default.seconds * 0.97)
+    default = SettingRow(few, evaluate(scenario, few).seconds)
+    best = SettingRow(many, default.seconds * 0.97)
     found = Tuned(scenario, "pytorch", "time", (best, default), default, 2, 2, 1e-9, 1e-9)
     again = with_advice(found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.study.tune.search.best_first import Outcome, Tried, search
+from simreduce.study.tune.search.best_first import SearchOutcome, Tried, search
 
 costs = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 20)), min_size=1)
 """Of each point: a bound, how much better a bound gets when it is sharpened, and the rest."""
@@ -13,7 +13,7 @@ costs = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0
 
 def run(points, width=1, stop=False, enough=lambda: False):
     """Search points whose seconds are the sum of their numbers; what was simulated, in order."""
-    asked, outcome = [], Outcome()
+    asked, outcome = [], SearchOutcome()
 
     def simulate(some):
         asked.extend(some)
@@ -55,7 +55,7 @@ def test_a_search_that_ends_early_says_what_may_be_left(points, most):
 
 
 def test_an_interrupt_leaves_what_was_found():
-    outcome = Outcome()
+    outcome = SearchOutcome()
 
     def simulate(some):
         if outcome.seconds:

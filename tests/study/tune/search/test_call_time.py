@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.study.tune.search import call_time
-from simreduce.study.tune.search.call_time import CallSetting, Size, simulate_call
+from simreduce.study.tune.search.call_time import CallSetting, CallSize, simulate_call
 from simreduce.study.tune.search.step_calls import decisions
 from tests.study.tune.search.test_tune import alone
 
@@ -35,7 +35,7 @@ def by_one_way_and_by_all(setup, how, elements, monkeypatch):
     found = []
     for large in (0, 1 << 40):
         monkeypatch.setattr(call_time, "_LARGE", large)
-        found.append(simulate_call(alone(setup), CallSetting(how, Size(elements, 0))))
+        found.append(simulate_call(alone(setup), CallSetting(how, CallSize(elements, 0))))
     return found
 
 
@@ -95,6 +95,6 @@ def test_rings_of_another_shape_are_all_simulated(monkeypatch):
 def test_a_small_call_is_simulated_whole():
     setup = setup_of("dgx-a100x2")
     how = find_how(setup, "tree", "simple", 16)
-    found = simulate_call(alone(setup), CallSetting(how, Size(1 << 14, 0)))
+    found = simulate_call(alone(setup), CallSetting(how, CallSize(1 << 14, 0)))
 
     assert found.ops == found.whole

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.planners.nccl import Settings
+from simreduce.planners.nccl import NcclSettings
 from simreduce.planners.nccl.tuner_csv import Rule, read_tuner
 from simreduce.study.scenario import Scenario, load_scenario
 from simreduce.study.tune.rank import rank
@@ -21,7 +21,7 @@ from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.call_time import (
     PRECISION,
     CallSetting,
-    Size,
+    CallSize,
     find_rates,
     simulate_call,
     text_of,
@@ -33,7 +33,7 @@ from simreduce.study.tune.search.setting import Setting, evaluate, simulating
 from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import Place, Row, Tuned
+from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned
 from simreduce.training.reductions import FIXED
 from simreduce.workload import Gradient, Workload
 from tests.thorough import some
@@ -139,7 +139,7 @@ def test_bounds_of_calls_hold(name):
     setup, draw = machine(name), Random(name)  # noqa: S311 - no secret
     choices = draw.sample(decisions(setup), 4)
     calls = StepCalls(setup, choices)
-    sizes = [Size(int(2 ** draw.uniform(6, 23)), _FLOAT) for _ in range(8)]
+    sizes = [CallSize(int(2 ** draw.uniform(6, 23)), _FLOAT) for _ in range(8)]
     calls.rate(do(setup))
     proven = {(how, size): calls.bound(how, size) for how in choices for size in sizes}
     calls.ask([CallSetting(how, size) for how in choices for size in sizes[:4]], do(setup))
@@ -155,7 +155,7 @@ def test_bounds_of_calls_hold(name):
 
 @given(st.integers(1, 1 << 40))
 def test_a_call_stands_for_others_that_are_larger_by_the_precision(elements):
-    size = Size(elements, _FLOAT)
+    size = CallSize(elements, _FLOAT)
 
     assert size.rounded.elements <= elements <= size.rounded.elements * (1 + PRECISION)
     assert size.rounded.rounded == size.rounded
@@ -168,7 +168,7 @@ def test_bounds_hold_on_many_machines(seed):
     draw = Random(seed)  # noqa: S311 - no secret
     setup = machine(draw.choice(["dgx-h100x64", "dgx-a100x32"]))
     how = draw.choice([how for how in decisions(setup) if how.channels >= 8])
-    size = Size(int(2 ** draw.uniform(16, 24)), _FLOAT).rounded
+    size = CallSize(int(2 ** draw.uniform(16, 24)), _FLOAT).rounded
     part = simulate_call(alone(setup), CallSetting(how, size, coarse=True))
     whole = simulate_call(alone(setup), CallSetting(how, size))
     rates = find_rates(alone(setup), how)
@@ -180,9 +180,9 @@ def test_bounds_hold_on_many_machines(seed):
 def test_a_settled_size_has_its_fastest_decision():
     setup = machine("dgx1v")
     calls = StepCalls(setup, decisions(setup))
-    size = Size(300_000, _FLOAT).rounded
+    size = CallSize(300_000, _FLOAT).rounded
     calls.rate(do(setup))
-    calls.settle([Size(1000, _FLOAT), Size(1 << 22, _FLOAT), size], do(setup))
+    calls.settle([CallSize(1000, _FLOAT), CallSize(1 << 22, _FLOAT), size], do(setup))
     every = [simulate_call(alone(setup), CallSetting(how, size)).seconds for how in calls.choices]
 
     assert calls.best(size)[0] == min(every)
@@ -195,7 +195,10 @@ def test_calls_between_simulated_ones_take_nearly_what_a_line_says(name):
     """Where NCCL halves its chunks, lines end; rings are simulated every one."""
     setup = machine("dgx-h100x4" if name == "nvlstree" else "dgx-a100x2")
     how = [how for how in decisions(setup) if how[:2] == (name, "simple")][-1]
-    calls, sizes = StepCalls(setup, []), [Size(int(300_000 * 1.4**i), _FLOAT) for i in range(12)]
+    calls, sizes = (
+        StepCalls(setup, []),
+        [CallSize(int(300_000 * 1.4**i), _FLOAT) for i in range(12)],
+    )
     calls.surround([(how, size) for size in sizes], do(setup), 1 << 40)
     left = [size for size in sizes if calls.known(how, size) is None]
 
@@ -208,7 +211,7 @@ def test_calls_between_simulated_ones_take_nearly_what_a_line_says(name):
 def test_no_more_calls_are_simulated_for_lines_than_the_effort_allows():
     setup = machine("dgx-a100x2")
     how = next(how for how in decisions(setup) if how[:2] == ("tree", "simple"))
-    calls, sizes = StepCalls(setup, []), [Size(300_000 * i, _FLOAT) for i in range(1, 20)]
+    calls, sizes = StepCalls(setup, []), [CallSize(300_000 * i, _FLOAT) for i in range(1, 20)]
     calls.surround([(how, size) for size in sizes], do(setup), 1)
 
     assert calls.counted == 2
@@ -288,7 +291,7 @@ def test_rules_by_size_say_what_was_simulated():
     assert (rules[0].least, rules[-1].most) == (0, None)
     assert rules[0].most + 1 == rules[1].least
     assert rules[0].protocol != rules[1].protocol
-    told = scenario.but(nccl=replace(Settings(), tuner=rules)).setup
+    told = scenario.but(nccl=replace(NcclSettings(), tuner=rules)).setup
     assert told.simulate(told.compile("nccl", scenario.workload)).seconds == found.best.seconds
 
 
@@ -299,7 +302,7 @@ def test_fewer_ranges_than_fastest_choices_are_the_best_of_all(monkeypatch, name
     On the second machine what is simulated anyhow has a cut into two ranges, but not the best.
     """
     monkeypatch.setattr(step_calls, "partition", partial(partition, most=2))
-    setup, sizes = machine(name), [Size(3 * 4**i, _FLOAT) for i in range(4, 12)]
+    setup, sizes = machine(name), [CallSize(3 * 4**i, _FLOAT) for i in range(4, 12)]
     calls = StepCalls(setup, decisions(setup))
     calls.rate(do(setup))
     calls.settle(sizes, do(setup))
@@ -413,7 +416,7 @@ def test_what_is_pasted_says_the_best_setting(tmp_path):
         text for name, text in files_of(found, found.best.setting).items() if name.endswith(".csv")
     ]
     rules = [rule for rule in read_tuner(table, "export") if rule.collective == "all_reduce"]
-    told = scenario.setup.but(nccl=replace(Settings(), tuner=tuple(rules)))
+    told = scenario.setup.but(nccl=replace(NcclSettings(), tuner=tuple(rules)))
 
     assert found.best.setting.rules
     took = told.simulate(told.compile("nccl", scenario.workload)).seconds
@@ -443,8 +446,8 @@ CURVES = [
 
 @pytest.mark.parametrize(("times", "flat", "near"), CURVES)
 def test_the_best_is_flat_as_far_as_times_stay_near_it(times, flat, near):
-    best = Row(Setting("nccl"), 1e-3)
-    places = tuple(Place(i, 1e-3 * t) for i, t in enumerate(times, 1))
+    best = SettingRow(Setting("nccl"), 1e-3)
+    places = tuple(BucketTime(i, 1e-3 * t) for i, t in enumerate(times, 1))
     found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
 
     assert found.flat == flat
@@ -462,16 +465,16 @@ SHAPES = [
 
 @pytest.mark.parametrize(("times", "shape"), SHAPES)
 def test_the_best_is_sharp_only_where_sizes_near_it_are_known_to_be_slower(times, shape):
-    best = Row(Setting("nccl"), 1e-3)
-    places = tuple(Place(size, 1e-3 * time) for size, time in times.items())
+    best = SettingRow(Setting("nccl"), 1e-3)
+    places = tuple(BucketTime(size, 1e-3 * time) for size, time in times.items())
     found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
 
     assert found.shape == shape
 
 
 def test_what_was_not_simulated_says_nothing_of_how_flat_the_best_is():
-    best = Row(Setting("nccl"), 1e-3)
-    places = (Place(1, 0.8e-3, exact=False), Place(2, 1e-3), Place(3, 2e-3))
+    best = SettingRow(Setting("nccl"), 1e-3)
+    places = (BucketTime(1, 0.8e-3, exact=False), BucketTime(2, 1e-3), BucketTime(3, 2e-3))
     found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
 
     assert found.flat is None
