@@ -19,9 +19,8 @@ from simreduce.plan import residues
 from simreduce.plan.part import mark_needed
 from simreduce.training.distributions import Constant
 from simreduce.training.replicas import recurrence
-from simreduce.training.replicas.job import ReplicasJob
+from simreduce.training.replicas.job import ReplicasJob, SyncSettings
 from simreduce.training.replicas.network import delays
-from simreduce.training.replicas.settings import SyncSettings
 
 COLUMNS: dict[Callable[..., Any], tuple[str, ...]] = {
     fill_successors: ("i1 i1 i1 i1 i1 i1 i1 i1 i1 i1",),

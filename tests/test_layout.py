@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.layouts.sparse import SparseRow
+from simreduce.planners.layouts.layout import SparseRow
 from simreduce.topology import Node, build, load_topology
 
 DGX1V = (

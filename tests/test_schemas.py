@@ -24,8 +24,8 @@ from simreduce.files.formats.documents import UNITS, Document, Lines, Output, Re
 from simreduce.files.published import published_tables
 from simreduce.files.published.steps import published_steps
 from simreduce.report import accuracy
-from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps
-from simreduce.report.compared_orders import COMPARED_ORDERS, compare_orders
+from simreduce.report.accuracy_steps import ACCURACY_MESH, ComparedSteps
+from simreduce.report.compare import COMPARED_ORDERS, compare_orders
 from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import ranking_document
 from simreduce.report.schemas import outputs

@@ -57,15 +57,14 @@ from simreduce.planners.nccl import (
     is_measured,
     nominal_text,
 )
-from simreduce.planners.nccl.choice import NcclPlan, choose, plan as nccl_plan
-from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.nccl.choice import Decide, NcclPlan, choose, plan as nccl_plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.planners.strategy.size import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.from_networkx import is_graph
 from simreduce.topology.load import machine_of
-from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.topology.routing.staging import is_nvlink
 from simreduce.workload import Workload, load_workload
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from simreduce.planners.msccl import (
 )
 from simreduce.planners.packing import NoPacking
 from simreduce.planners.strategy import Range, Strategy
-from simreduce.planners.strategy.spec import NO_LIMIT
+from simreduce.planners.strategy.text import NO_LIMIT
 from simreduce.workload import Gradient, Workload
 
 _MOST_RANKS = 128

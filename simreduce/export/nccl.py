@@ -19,11 +19,10 @@ from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import NcclSettings, choose, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.settings import assignments
-from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES
-from simreduce.planners.nccl.tuner_csv import Rule, tuner_text
+from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES, Rule, tuner_text
 from simreduce.planners.packing import NoPacking
 from simreduce.planners.strategy import Range, Strategy
-from simreduce.planners.strategy.spec import NO_LIMIT
+from simreduce.planners.strategy.text import NO_LIMIT
 
 ENVIRONMENT = "nccl.env"
 TUNER = "nccl_tuner.csv"

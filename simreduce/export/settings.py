@@ -16,7 +16,7 @@ from simreduce.planners.packing import (
 )
 from simreduce.planners.packing.small_tensors import OVERSHOOT
 from simreduce.planners.strategy import Strategy, resolve
-from simreduce.planners.strategy.spec import UPSTREAM
+from simreduce.planners.strategy.text import UPSTREAM
 
 _IMPLEMENTATION = {"collective": "RING", "nccl": "NCCL"}
 _NETWORK_TOPOLOGY = {"hierarchical_copy": "dgx1", "hierarchical_copy_gcp_v100": "gcp_v100"}

@@ -61,7 +61,7 @@ from simreduce.study.accuracy.assess import (
     too_fast,
     unseen,
 )
-from simreduce.study.accuracy.from_logs import FittedLogs
+from simreduce.study.accuracy.fit import FittedLogs
 from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
 from simreduce.study.accuracy.predict import Point
 from simreduce.study.accuracy.sharded import ShardedPoint

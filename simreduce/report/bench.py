@@ -36,6 +36,7 @@ from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.advised import caution, faster_than, sure, took_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
+from simreduce.report.explain import help_section, path_section
 from simreduce.report.headings import (
     CALIBRATION_KEY,
     DISTURBANCE_KEY,
@@ -46,7 +47,6 @@ from simreduce.report.headings import (
     WARNING_KEY,
     one_runtime,
 )
-from simreduce.report.limits import help_section, path_section
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -58,7 +58,7 @@ from simreduce.study.advice import lasting_us, moved_lines
 from simreduce.study.outcome import Refused, Stuck
 from simreduce.study.study import TIED
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchCalls, BenchRow, algbw, busbw
-from simreduce.study.tune.few_rings import library_warning
+from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded
 from simreduce.version import __version__
 

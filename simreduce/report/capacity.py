@@ -33,7 +33,14 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.plots import Plot, PlotPoint, draw_frontier
-from simreduce.study.capacity.answer import AtRate, CapacityAnswer, RankedOptions, fit_of, parts
+from simreduce.study.capacity.answer import (
+    MOST,
+    AtRate,
+    CapacityAnswer,
+    RankedOptions,
+    fit_of,
+    parts,
+)
 from simreduce.study.capacity.choose import (
     COPY,
     COST,
@@ -48,8 +55,7 @@ from simreduce.study.capacity.choose import (
     WithinTarget,
     value_of,
 )
-from simreduce.study.capacity.fails import MOST
-from simreduce.study.capacity.quantities import HOUR, format_amount, format_period
+from simreduce.study.capacity.prices import HOUR, format_amount, format_period
 from simreduce.study.sweep.columns import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 

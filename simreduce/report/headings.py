@@ -30,7 +30,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, percent
 from simreduce.study.advice import sureness_of
 from simreduce.study.study import by_reason
-from simreduce.study.tune.few_rings import library_warning
+from simreduce.study.tune.whatif import library_warning
 from simreduce.workload import ACTIVATION_SOURCES
 
 if TYPE_CHECKING:

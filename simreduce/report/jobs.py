@@ -24,7 +24,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
-from simreduce.planners.layouts.of_topology import node_names
+from simreduce.planners.layouts.layout import node_names
 from simreduce.report.headings import CALIBRATION_KEY, NOMINAL_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.study.jobs import CopiesFit, JobsQuestion

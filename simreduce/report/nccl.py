@@ -26,9 +26,9 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.planners.nccl import Graph, NcclChoice, estimates, p2p, ring_orders, tree_parents
-from simreduce.planners.nccl.box import CLASSES
 from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, NcclPlan, nvls_channels
 from simreduce.planners.nccl.library import library_of
+from simreduce.planners.nccl.node import CLASSES
 from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES, PROTOCOLS
 from simreduce.report.topo import ROUNDED_US, topology_keys

@@ -25,7 +25,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.report.headings import BY_BUDGET, DISTURBED, HEAD_KEYS, HURRIED_KEY
 from simreduce.study.tune.placement.search import Placement
-from simreduce.topology.naming import natural
+from simreduce.topology.elements import natural
 from simreduce.topology.switch_groups import SwitchGroup, label
 
 _LITTLE = 5e-4

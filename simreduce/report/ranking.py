@@ -44,6 +44,7 @@ from simreduce.report.blocks import (
     bars,
     colour_words,
 )
+from simreduce.report.explain import help_section, limit_fact, nic_fact, path_section
 from simreduce.report.headings import (
     DISTURBED,
     FACTOR_KEYS,
@@ -62,7 +63,6 @@ from simreduce.report.headings import (
     same_plan_lines,
     untried_lines,
 )
-from simreduce.report.limits import help_section, limit_fact, nic_fact, path_section
 from simreduce.report.sections import (
     calibration_section,
     copy_section,

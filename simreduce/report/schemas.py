@@ -20,13 +20,14 @@ from simreduce.files.published import PUBLISHED
 from simreduce.planners.nccl import SETTINGS
 from simreduce.report import capacity, sweeps, topo, verified
 from simreduce.report.accuracy import ACCURACY, FITTED, LEFT_OUT, SHARDED, THREE_SIZES, UNSEEN
-from simreduce.report.accuracy_compute import ACCURACY_COMPUTE
-from simreduce.report.accuracy_congestion import ACCURACY_CONGESTION
-from simreduce.report.accuracy_kernels import ACCURACY_KERNELS
-from simreduce.report.accuracy_mesh import ACCURACY_MESH
+from simreduce.report.accuracy_steps import (
+    ACCURACY_COMPUTE,
+    ACCURACY_CONGESTION,
+    ACCURACY_KERNELS,
+    ACCURACY_MESH,
+)
 from simreduce.report.bench import BENCH, NCCL_TESTS
-from simreduce.report.compared import COMPARE
-from simreduce.report.compared_orders import COMPARED_ORDERS
+from simreduce.report.compare import COMPARE, COMPARED_ORDERS
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
@@ -45,7 +46,7 @@ from simreduce.study.scenario import SCENARIO
 from simreduce.study.sweep import SWEEP
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
-from simreduce.training.mesh.gpus import COMPUTE
+from simreduce.training.mesh.compute import COMPUTE
 from simreduce.workload import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {

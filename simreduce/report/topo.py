@@ -33,7 +33,7 @@ from simreduce.report.headings import TOPOLOGY_KEYS
 from simreduce.report.pictures import Panel
 from simreduce.study.tune.p2p import PeerToPeer
 from simreduce.topology import Topology
-from simreduce.topology.listing import nic_classes
+from simreduce.topology.matrix import nic_classes
 from simreduce.topology.routing.switching import CHOICES, CONGESTIONS
 
 ROUNDED_US = number_in("us", lambda seconds: round(seconds * 1e6, 6))

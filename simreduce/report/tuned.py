@@ -42,6 +42,7 @@ from simreduce.report.blocks import (
     bars,
     colour_words,
 )
+from simreduce.report.explain import help_section, path_section
 from simreduce.report.headings import (
     ACTIVATIONS_KEY,
     BY_BUDGET,
@@ -54,7 +55,6 @@ from simreduce.report.headings import (
     header,
     page_title,
 )
-from simreduce.report.limits import help_section, path_section
 from simreduce.report.plots import Plot, draw_sensitivity
 from simreduce.report.sections import (
     calibration_section,

@@ -13,10 +13,10 @@ from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import TARGETS, Choice, Settings, export, settings, why_not
-from simreduce.export.words import changes
+from simreduce.export.choice import changes
 from simreduce.planners.packing.options import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.planners.strategy.automatic import tensorflow_choice
+from simreduce.planners.strategy.text import tensorflow_choice
 from simreduce.study.advice import (
     Advised,
     Calls,

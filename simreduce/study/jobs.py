@@ -35,7 +35,7 @@ from simreduce.files.formats import (
     quantity,
     whole,
 )
-from simreduce.files.formats.kinds import refusal
+from simreduce.files.formats.fields import refusal
 from simreduce.planners.layouts import Layout, node_names
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import (
@@ -59,7 +59,7 @@ from simreduce.training.mesh.job import NCCL
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
-from simreduce.training.sharded.question import DDP
+from simreduce.training.sharded.settings import DDP
 
 T = TypeVar("T")
 _SHARED = (

@@ -8,12 +8,20 @@
 from __future__ import annotations
 
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import DIRECTIONS, STAGED, Cable, Link, Node, NodeKind, direction
+from simreduce.topology.elements import (
+    DIRECTIONS,
+    STAGED,
+    Cable,
+    Link,
+    Node,
+    NodeKind,
+    direction,
+    natural,
+)
 from simreduce.topology.folded import Folded, fold
 from simreduce.topology.graph import Topology, build, find_links, route
 from simreduce.topology.load import copies_of, load_machine, load_topology, machine_of, shipped
 from simreduce.topology.matrix import matrix_text, path_class
-from simreduce.topology.naming import natural
 from simreduce.topology.routing.route import Route, Routes
 
 __all__ = [

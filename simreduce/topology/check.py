@@ -14,7 +14,15 @@ from simreduce.errors import TopologyError
 from simreduce.files.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
-from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF, STAGED, Link
+from simreduce.topology.elements import (
+    DEFAULT_NIC_REACH,
+    DEFAULT_REACH,
+    OFF,
+    STAGED,
+    Link,
+    expand_range,
+    natural,
+)
 from simreduce.topology.files import MergedFile, is_path, read_document
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers import (
@@ -27,8 +35,7 @@ from simreduce.topology.importers.models import model_in, without_nvlinks
 from simreduce.topology.joined import joined
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
-from simreduce.topology.naming import expand_range, natural
-from simreduce.topology.routing.nvlink import HOST_XGMI, is_nvlink, links_name
+from simreduce.topology.routing.staging import HOST_XGMI, is_nvlink, links_name
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on

@@ -10,7 +10,7 @@ from typing import Any
 
 from simreduce.errors import TopologyError, cut, quote
 from simreduce.files.formats import FLAG, Faults, Format
-from simreduce.files.formats.kinds import refusal
+from simreduce.files.formats.fields import refusal
 from simreduce.files.textfiles import flatten
 from simreduce.topology.file_formats import CLUSTER
 from simreduce.topology.files import MergedFile, is_path

@@ -38,6 +38,7 @@ from simreduce.topology.elements import (
     Cable,
     Link,
     Node,
+    natural,
 )
 from simreduce.topology.file_formats import (
     LINK,
@@ -48,7 +49,6 @@ from simreduce.topology.file_formats import (
     node_values,
 )
 from simreduce.topology.joined import joined
-from simreduce.topology.naming import natural
 from simreduce.topology.routing.switching import Switching
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from simreduce.topology.elements import (
     Link,
     Node,
     NodeKind,
+    natural,
 )
 from simreduce.topology.from_networkx import read_graph, wiring
-from simreduce.topology.naming import natural
 from simreduce.topology.routing.equal_machines import EqualMachines, after_cut
 from simreduce.topology.routing.route import Route
 from simreduce.topology.routing.router import Router
-from simreduce.topology.routing.rule import RoutingRule
+from simreduce.topology.routing.rules import RoutingRule
 from simreduce.topology.routing.switching import FIRST, Switching
 from simreduce.units import first_few
 

@@ -10,11 +10,10 @@ from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults, FieldValues
 from simreduce.files.names import Name
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
+from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node, expand_range, pair_names
 from simreduce.topology.file_formats import LANES, MACHINE, node_values
 from simreduce.topology.from_networkx import check_joined
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.naming import expand_range, pair_names
 from simreduce.topology.routing.switching import DEFAULT, KEYS, Switching
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from simreduce.topology.elements import (
     BOTH_WAYS,
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
+    MOST_NAMES,
     ROUTE,
     Link,
     Node,
 )
 from simreduce.topology.graph import Topology
-from simreduce.topology.naming import MOST_NAMES
 from simreduce.topology.routing.switching import DEFAULT
 from simreduce.units import exact_bandwidth, exact_duration, exact_size
 

@@ -1,20 +1,53 @@
 """Groups simulated as one because their members do the same at the same time.
 
 They hold ranks, and reads of one layer.
+
+How much longer than one GPU many take that differ, as all wait for the slowest.
+
+Summaries of simulated steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import fmean
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from statistics import NormalDist, fmean
 
 from simreduce.engine import Disturbance
 from simreduce.engine.setup import Setup
+from simreduce.files.formats import number
 from simreduce.plan import side_by_side
-from simreduce.training.reductions import Reduction
-from simreduce.training.spread import slowest_of
-from simreduce.training.step import StepJob, device_label
+from simreduce.training.reductions import Method, Reduction
+from simreduce.training.step import Bucket, Ledger, StepJob, StepPrediction, device_label
+
+SPREAD = number(0.0, 0.5)
+"""How files say a standard deviation, in parts of the mean."""
+
+PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+"""Parts of all draws."""
+
+
+def slowest_of(count: int, spread: float, part: float | None = None) -> float:
+    """How many times as long as the mean the slowest of `count` is expected to take, if their times
+    have the standard deviation `spread`, in parts of the mean.
+
+    With a `part`, what the slowest takes at most in that part of all draws of so many: the largest
+    of n is below x where all n are, so its distribution is the n-th power of one's. Times are
+    normal (Blom's approximation of the largest of a sample), and the same whether GPUs differ from
+    each other or each from step to step. GPUs of one kind differ by 8 % in clusters: Sinha et al.
+    2022, https://arxiv.org/abs/2208.11035.
+    """
+    if not spread:
+        return 1.0
+    below = (count - 0.375) / (count + 0.25) if part is None else part ** (1.0 / count)
+    return 1.0 + spread * NormalDist().inv_cdf(below)
+
+
+def percentiles(seconds: Callable[[float], float]) -> Mapping[str, float]:
+    """What `seconds` says of each part of all draws, by the names of `PERCENTILES`."""
+    return {name: seconds(part) for name, part in PERCENTILES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +114,70 @@ def merge_reads(reads: Sequence[Reduction], layer_of: Sequence[int]) -> list[Red
         )
         for (ranks, _), each in equal.items()
     ]
+
+
+_SAME = 1e-9
+
+
+def steady(job: StepJob, times: Sequence[float]) -> bool:
+    """Whether the last steps took equal times.
+
+    These are two, or four without a barrier, where a step affects the next two.
+    """
+    last = times[-2:] if job.barrier else times[-4:]
+    return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= _SAME * times[-1]
+
+
+def summarize(
+    job: StepJob,
+    method: Method,
+    groups: Sequence[DeviceGroup],
+    done: Sequence[Ledger],
+    launch: float,
+    update: float,
+    *,
+    one: bool,
+    faulty: bool,
+) -> StepPrediction:
+    """The prediction from the last step, or the only `one`; with faults, the slowest too."""
+    ends = [0.0, *(ledger.end for ledger in done)]
+    times = tuple(end - begin for begin, end in itertools.pairwise(ends))
+    factors = [group.factor for group in groups for _ in group.ranks]
+    place = {group.name: i for i, group in enumerate(groups)}
+    settled = one or steady(job, times)
+
+    def step(ledger: Ledger, seconds: float) -> StepPrediction:
+        return StepPrediction(
+            method=method.name,
+            devices=len(factors),
+            batch=job.batch,
+            seconds=seconds,
+            compute=job.compute * max(factors),
+            update=update,
+            launch=launch,
+            communication=time_in_flight([*ledger.buckets, *ledger.reads]),
+            buckets=tuple(sorted(ledger.buckets, key=lambda b: (b.start, b.finish))),
+            reads=tuple(sorted(ledger.reads, key=lambda b: (b.start, b.finish))),
+            spans=tuple(sorted(ledger.spans, key=lambda span: (place[span.device], span.begin))),
+            simulated=times,
+            settled=settled,
+            waiting=mean_wait(job, factors),
+            accumulate=job.accumulate,
+        )
+
+    last = step(done[-1], times[-1])
+    if not settled:
+        last = replace(last, seconds=fmean(last.later))
+    longest = max(times)
+    if faulty and longest > last.seconds * (1.0 + _SAME):
+        last = replace(last, slowest=step(done[times.index(longest)], longest))
+    return last
+
+
+def time_in_flight(buckets: Sequence[Bucket]) -> float:
+    """Seconds with at least one bucket in flight."""
+    total, until = 0.0, -inf
+    for start, finish in sorted((b.start, b.finish) for b in buckets):
+        total += max(finish - max(start, until), 0.0)
+        until = max(until, finish)
+    return total

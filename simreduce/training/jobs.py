@@ -36,12 +36,10 @@ from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.training.executions import Execution, ExecutionNode
 from simreduce.training.executor import Run, Slows, slows_nothing
-from simreduce.training.faults import LinkFaults
-from simreduce.training.group_plans import GroupPlans
+from simreduce.training.group_plans import GroupPlans, Lowering
 from simreduce.training.groups import slowdowns
-from simreduce.training.lowering import Lowering
 from simreduce.training.reductions import Method
-from simreduce.training.simulation import Steps
+from simreduce.training.simulation import LinkFaults, Steps
 from simreduce.training.step import StepJob
 
 Process = Generator[simpy.Event, Any, None]

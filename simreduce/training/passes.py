@@ -20,12 +20,11 @@ from simreduce.engine.results.path import waited_until
 from simreduce.plan import Kind
 from simreduce.training.executions import BACKWARD, COLLECTIVE, COMPUTE, FORWARD, ExecutionNode
 from simreduce.training.executor import Run
+from simreduce.training.group_plans import Lowering
 from simreduce.training.groups import DeviceGroup
-from simreduce.training.ledger import Ledger
-from simreduce.training.lowering import Lowering
 from simreduce.training.negotiation import Buffers, Negotiation
 from simreduce.training.reductions import Method, Reduction
-from simreduce.training.step import RELAXED, STAGED, Bucket, Span, StepJob
+from simreduce.training.step import RELAXED, STAGED, Bucket, Ledger, Span, StepJob
 
 STREAM = "stream"
 """The lane of reductions where only so many are in flight."""

@@ -28,6 +28,7 @@ from simreduce.files.formats import (
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
+from simreduce.training.groups import SPREAD
 from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
     ATTENTIONS,
@@ -40,8 +41,7 @@ from simreduce.training.recompute import (
 from simreduce.training.recorded import load_profile
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
-from simreduce.training.sharded.question import DDP, METHODS_KIND, check_methods
-from simreduce.training.spread import SPREAD
+from simreduce.training.sharded.settings import DDP, METHODS_KIND, check_methods
 from simreduce.training.step import (
     CONSISTENCIES,
     ESTIMATED,

@@ -1,7 +1,11 @@
-"""Training steps: the job, and its prediction."""
+"""Training steps: the job, and its prediction.
+
+The ledger of one step: what it has of the nodes of its execution, and the times they record.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -235,3 +239,24 @@ def lanes(step: StepPrediction) -> list[tuple[str, list[Bucket]]]:
     for bucket in step.buckets:
         found.setdefault(lane(bucket), []).append(bucket)
     return list(found.items())
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Nodes and records of one step from `begin` to `end` in seconds, with `faults` to come.
+
+    Of its last pass, it has the nodes of all `transfers`, those after which a layer's variables are
+    `updated` for the next step, and the reads that have `fetched` a layer's for a group. `moved`
+    has every reduction and read, with its plan, and since when nobody else held it up.
+    """
+
+    begin: float
+    faults: int
+    transfers: list[int] = field(default_factory=list)
+    updated: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    fetched: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    buckets: list[Bucket] = field(default_factory=list)
+    reads: list[Bucket] = field(default_factory=list)
+    moved: list[tuple[Bucket, Plan, float | None]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    end: float = 0.0

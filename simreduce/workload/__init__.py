@@ -6,8 +6,16 @@ A model is given layer by layer.
 from simreduce.workload.architectures import Sequences
 from simreduce.workload.files import GRADIENTS, MODEL, model_text
 from simreduce.workload.load import load_decoder, load_model, load_workload, shipped
-from simreduce.workload.model import ACTIVATION_SOURCES, Kept, Layer, Model, of_list
-from simreduce.workload.workload import MOST_BYTES, Gradient, Workload
+from simreduce.workload.workload import (
+    ACTIVATION_SOURCES,
+    MOST_BYTES,
+    Gradient,
+    Kept,
+    Layer,
+    Model,
+    Workload,
+    of_list,
+)
 
 __all__ = [
     "ACTIVATION_SOURCES",

@@ -25,8 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from simreduce.workload.model import Kept, Layer, Model
-from simreduce.workload.workload import Gradient
+from simreduce.workload.workload import Gradient, Kept, Layer, Model
 
 CLASSES = 1001
 _WIDTH = 4

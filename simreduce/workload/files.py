@@ -26,8 +26,7 @@ from simreduce.files.formats import (
     whole,
 )
 from simreduce.files.textfiles import parse_toml, read_text
-from simreduce.workload.model import Layer, Model
-from simreduce.workload.workload import Gradient, Workload
+from simreduce.workload.workload import Gradient, Layer, Model, Workload
 
 _COUNT = whole(0)
 

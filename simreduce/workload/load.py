@@ -18,11 +18,9 @@ from simreduce.errors import WorkloadError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import exists
 from simreduce.workload import architectures, convolutional
-from simreduce.workload.architectures.published import DECODERS
-from simreduce.workload.architectures.stated import EXAMPLE, STATED, read_shape
+from simreduce.workload.architectures.decoder import DECODERS, EXAMPLE, STATED, read_shape
 from simreduce.workload.files import read_file
-from simreduce.workload.model import Model, of_list
-from simreduce.workload.workload import Gradient, Workload
+from simreduce.workload.workload import Gradient, Model, Workload, of_list
 
 
 def shipped() -> list[str]:

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import TopologyError
 from simreduce.topology import load_topology
-from simreduce.topology.naming import expand_range, pair_names
+from simreduce.topology.elements import expand_range, pair_names
 
 
 @pytest.mark.parametrize(

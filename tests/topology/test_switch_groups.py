@@ -8,9 +8,8 @@ import pytest
 
 from simreduce.files.formats import Faults
 from simreduce.topology import Topology, load_topology
-from simreduce.topology.naming import expand_hosts
-from simreduce.topology.placed_hosts import with_hosts
-from simreduce.topology.switch_groups import machine_kinds, read_machines, switch_groups
+from simreduce.topology.elements import expand_hosts
+from simreduce.topology.switch_groups import machine_kinds, read_machines, switch_groups, with_hosts
 
 
 def test_one_switch_is_one_group() -> None:

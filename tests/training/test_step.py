@@ -38,7 +38,7 @@ from simreduce.training import (
     record_step,
     simulate_step,
 )
-from simreduce.training.lowering import Lowering
+from simreduce.training.group_plans import Lowering
 from simreduce.training.negotiation import to_cycle
 from simreduce.training.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model

@@ -33,29 +33,32 @@ from simreduce.report.accuracy import (
     three_sizes_lines,
     unseen_lines,
 )
-from simreduce.report.accuracy_compute import ACCURACY_COMPUTE, compute_lines
-from simreduce.report.accuracy_congestion import (
+from simreduce.report.accuracy_steps import (
+    ACCURACY_COMPUTE,
     ACCURACY_CONGESTION,
+    ACCURACY_KERNELS,
+    ACCURACY_MESH,
     ComparedCongestion,
+    ComparedKernels,
+    ComparedSteps,
+    compute_lines,
     congestion_lines,
+    kernel_lines,
+    mesh_lines,
 )
-from simreduce.report.accuracy_kernels import ACCURACY_KERNELS, ComparedKernels, kernel_lines
-from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
-from simreduce.study.accuracy.compute import predict_compute
 from simreduce.study.accuracy.congestion import (
     SYSTEMS,
     System,
     congestible,
     predict_congestion,
 )
-from simreduce.study.accuracy.dispatch import predict_dispatches
 from simreduce.study.accuracy.hold_out import (
     calibrate_on_three,
     leave_machines_out,
     predict_without_generations,
     predict_without_sites,
 )
-from simreduce.study.accuracy.kernels import predict_kernels
+from simreduce.study.accuracy.kernels import predict_compute, predict_dispatches, predict_kernels
 from simreduce.study.accuracy.mesh import predict_steps
 from simreduce.study.accuracy.predict import predict
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded

@@ -24,8 +24,7 @@ from simreduce.report.capacity import (
     copies_text,
 )
 from simreduce.report.plots import Plot
-from simreduce.study.capacity.answer import RankedOptions, answer, plan_of
-from simreduce.study.capacity.copies import answer_copies
+from simreduce.study.capacity.answer import RankedOptions, answer, answer_copies, plan_of
 from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import running
 

@@ -41,9 +41,8 @@ from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.trace import trace_text
 from simreduce.study.question import PlannedQuestion, Question, ask
 from simreduce.study.scenario import Scenario, is_scenario, shipped as scenarios
-from simreduce.study.tune.few_rings import few_rings
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.whatif import savings
+from simreduce.study.tune.whatif import few_rings, savings
 from simreduce.topology import shipped as machines
 
 _TRACE = "trace.json"

@@ -33,13 +33,12 @@ from simreduce.planners.nccl import (
     plan,
     read_settings,
 )
-from simreduce.planners.nccl.choice import SENDS
-from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.nccl.choice import SENDS, Decide
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import COLLECTIVES
 from simreduce.report.accuracy import FITTED, fitted_lines
 from simreduce.report.nccl import NCCL, ChosenCall, ChosenCalls, nccl_text
-from simreduce.study.accuracy.from_logs import fit_logs
+from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import load_topology
 

@@ -28,8 +28,7 @@ from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.placement.on_mesh import OnMesh
 from simreduce.study.tune.placement.search import Placed, on_nodes, place
 from simreduce.topology.importers.hosts import read_hosts
-from simreduce.topology.placed_hosts import with_hosts
-from simreduce.topology.switch_groups import read_names
+from simreduce.topology.switch_groups import read_names, with_hosts
 from simreduce.workload import Workload
 
 Asked: TypeAlias = Scenario | Meshes

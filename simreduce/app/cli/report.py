@@ -63,11 +63,15 @@ from simreduce.report.pages import (
 from simreduce.report.pages.notebook import machine_named
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.report.replicas import REPLICAS, Updates
-from simreduce.report.step_details import path_words, replicas_look_document, step_look_document
-from simreduce.report.steps import step_document
+from simreduce.report.steps import (
+    path_words,
+    replicas_look_document,
+    step_document,
+    step_look_document,
+)
 from simreduce.report.sweeps import count_states, sweep_document
 from simreduce.report.trace import step_trace_events
-from simreduce.report.trace.runs import pipeline_events, replicas_trace_events
+from simreduce.report.trace.chrome import pipeline_events, replicas_trace_events
 from simreduce.study.jobs import load_jobs
 from simreduce.study.scenario import (
     Meshes,

@@ -58,7 +58,7 @@ from simreduce.study.scenario import (
 from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training.executions import Execution, is_record, write_chakra
-from simreduce.training.executions.messages import attribute_type
+from simreduce.training.executions.chakra import attribute_type
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = {

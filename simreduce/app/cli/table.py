@@ -24,8 +24,14 @@ from simreduce.app.cli.terminal import SCREEN, rows_shown, show
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import is_file, read_text
-from simreduce.report.compared import COMPARE, ComparedSweeps, compared_text
-from simreduce.report.compared_orders import COMPARED_ORDERS, compare_orders, compared_orders_text
+from simreduce.report.compare import (
+    COMPARE,
+    COMPARED_ORDERS,
+    ComparedSweeps,
+    compare_orders,
+    compared_orders_text,
+    compared_text,
+)
 from simreduce.report.pages import read_document
 from simreduce.report.pages.kinds import kind_of
 from simreduce.report.placement import PLACEMENT

@@ -32,7 +32,7 @@ from simreduce.report.pictures import machine_picture
 from simreduce.report.topo import LIST, P2P, SHOW, Copies, p2p_table
 from simreduce.study.tune.p2p import peer_to_peer
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
-from simreduce.topology.listing import figure_lines, parts_line, rule_lines
+from simreduce.topology.matrix import figure_lines, parts_line, rule_lines
 
 
 @click.group(cls=CommandGroup)

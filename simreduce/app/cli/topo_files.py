@@ -47,7 +47,7 @@ from simreduce.topology.importers import (
     to_nccl_xml,
     with_nvlinks,
 )
-from simreduce.topology.routing.nvlink import GPU_LINKS, is_nvlink
+from simreduce.topology.routing.staging import GPU_LINKS, is_nvlink
 from simreduce.topology.toml_writer import to_toml
 
 _output = output_option(

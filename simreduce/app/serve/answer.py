@@ -22,7 +22,7 @@ from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import Mark, heat_picture, to_svg
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.report.timeline import timeline_of_events
-from simreduce.report.trace.runs import pipeline_events
+from simreduce.report.trace.chrome import pipeline_events
 from simreduce.study.jobs import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.meshes import rank_meshes, simulate_best
@@ -31,7 +31,7 @@ from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
 from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH
-from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.topology.routing.staging import is_nvlink
 from simreduce.training.jobs import simulate_jobs
 
 Message = dict[str, Any]

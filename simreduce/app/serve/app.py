@@ -22,7 +22,7 @@ from simreduce.report.pages.html import templates
 from simreduce.training.mesh.pipeline import NAMES as SCHEDULES
 from simreduce.training.recompute import POLICIES
 from simreduce.version import __version__
-from simreduce.workload.architectures.published import DECODERS
+from simreduce.workload.architectures.decoder import DECODERS
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -40,7 +40,7 @@ from simreduce.topology.generators import GENERATORS
 from simreduce.topology.generators.inline import split_inline
 from simreduce.topology.load import nearest_name
 from simreduce.training.mesh.pipeline import NAMES as SCHEDULES
-from simreduce.workload.architectures.published import DECODERS
+from simreduce.workload.architectures.decoder import DECODERS
 
 USUAL = "usual"
 """Instead of names of algorithms: the algorithms of `_USUAL` that suit the machine."""

@@ -28,7 +28,7 @@ from simreduce.plan.channels import (
     count_halvings,
 )
 from simreduce.topology import STAGED, Routes, Topology
-from simreduce.topology.routing.nvlink import is_nvlink
+from simreduce.topology.routing.staging import is_nvlink
 
 Names: TypeAlias = npt.NDArray[np.str_]
 

@@ -20,15 +20,6 @@ mine.toml: step.batch: must be a whole number from 1 to 512, got 0
 
 from simreduce.files.formats.faults import Faults, inside
 from simreduce.files.formats.fields import (
-    Field,
-    FieldValues,
-    Format,
-    MapOf,
-    TableOf,
-    TablesOf,
-    field_at,
-)
-from simreduce.files.formats.kinds import (
     ANYTHING,
     BANDWIDTH,
     DURATION,
@@ -40,11 +31,18 @@ from simreduce.files.formats.kinds import (
     SIZE,
     TEXT,
     WORK,
+    Field,
+    FieldValues,
+    Format,
     ListOf,
+    MapOf,
     OneOrMore,
     Scalar,
+    TableOf,
+    TablesOf,
     ValueKind,
     choice,
+    field_at,
     number,
     quantity,
     text_of,

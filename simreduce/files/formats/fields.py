@@ -1,16 +1,240 @@
-"""Tables: their keys as data, and reading them."""
+"""Tables: their keys as data, and reading them.
+
+Kinds of single values: how they are read, how editors check them, and words for people.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import date
+from typing import Any, Generic, TypeVar
 
-from simreduce.errors import InputError, did_you_mean
+from simreduce import units
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats.faults import Faults, inside
-from simreduce.files.formats.kinds import ValueKind, refusal
 
 T = TypeVar("T")
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the direction of text, so that a name looks like another one."""
+
+
+class ValueKind(ABC, Generic[T]):
+    """A kind of value that users write; `words` follow "must be"."""
+
+    def __init__(self, words: str, schema: Mapping[str, Any]) -> None:
+        self.words = words
+        self.schema = schema
+
+    @abstractmethod
+    def take(self, value: object, faults: Faults, path: str) -> T | None:
+        """Return the value, or note its faults at `path` and return None."""
+
+
+class Scalar(ValueKind[T]):
+    """A single value; `read` raises ValueError with the reason why something is none."""
+
+    def __init__(self, words: str, schema: Mapping[str, Any], read: Callable[[object], T]) -> None:
+        super().__init__(words, schema)
+        self.read = read
+
+    def take(self, value: object, faults: Faults, path: str) -> T | None:
+        """Return the value, or note its fault at `path` and return None."""
+        return faults.attempt(path, self.read, value)
+
+
+def refusal(words: str, value: object, near: str = "") -> ValueError:
+    """The fault of a value that is not what `words` say."""
+    got = str(value).lower() if isinstance(value, bool) else quote(value)
+    return ValueError(f"must be {words}, got {got}{near}")
+
+
+def _text(value: object, allowed: str) -> str:
+    if not isinstance(value, str):
+        raise refusal("text", value)
+    if any((c < " " and c not in allowed) or "\x7f" <= c <= "\x9f" or c in _BIDI for c in value):
+        raise ValueError(f"has a control character, which could hide what it says: {quote(value)}")
+    return value
+
+
+def _free_text(value: object) -> str:
+    return _text(str(value) if isinstance(value, date) else value, "\n\t")
+
+
+ANYTHING: Scalar[Any] = Scalar("any value", {}, lambda value: value)
+LINE: Scalar[str] = Scalar("text", {"type": "string"}, lambda value: _text(value, "\t"))
+"""One line of text, such as a title or a name."""
+TEXT: Scalar[str] = Scalar("text", {"type": ["string", "number"]}, _free_text)
+"""Text of any number of lines, or a date."""
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise refusal("true or false", value)
+
+
+FLAG: Scalar[bool] = Scalar("true or false", {"type": "boolean"}, _flag)
+
+
+def text_of(read: Callable[[str], T], words: str, example: str = "") -> Scalar[T]:
+    """Text that `read` understands, such as the name of a machine."""
+    schema = {"type": "string", "examples": [example]} if example else {"type": "string"}
+    return Scalar(words, schema, lambda value: read(_text(value, "\n\t")))
+
+
+def choice(known: Sequence[str], what: str) -> Scalar[str]:
+    """One of some words, each a `what`."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise refusal(f"one of {', '.join(known)}", value)
+        if value not in known:
+            near = did_you_mean(value, known) or f"; known are {', '.join(known)}"
+            raise ValueError(f"unknown {what} {quote(value)}{near}")
+        return value
+
+    return Scalar(f"one of {', '.join(known)}", {"enum": list(known)}, read)
+
+
+def whole(least: int, most: int | None = None, what: str = "") -> Scalar[int]:
+    """A whole number, `what` it counts."""
+    to = "" if most is None else f" to {most}"
+    words = f"a whole number {f'of {what} ' if what else ''}from {least}{to}"
+    schema = {"type": "integer", "minimum": least, **({} if most is None else {"maximum": most})}
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise refusal(words, value)
+        if least <= value and (most is None or value <= most):
+            return value
+        raise refusal(words, value)
+
+    return Scalar(words, schema, read)
+
+
+def number(least: float, most: float = math.inf, what: str = "") -> Scalar[float]:
+    """A number from `least` to `most`, `what` it counts."""
+    to = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of at least {least:g}"
+    words = f"a number {f'of {what} ' if what else ''}{to}"
+    schema = {"type": "number", "minimum": least}
+    schema |= {"maximum": most} if math.isfinite(most) else {}
+
+    def read(value: object) -> float:
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and least <= value <= most
+            and not (isinstance(value, float) and math.isinf(value))
+        ):
+            return float(value)
+        raise refusal(words, value)
+
+    return Scalar(words, schema, read)
+
+
+def quantity(
+    read: Callable[[object], T],
+    words: str,
+    examples: Sequence[str],
+    limits: tuple[float, float, str] | None = None,
+) -> Scalar[T]:
+    """Text with a unit, read by a function of `units`; `limits` are in SI units, then in words."""
+
+    def within(value: object) -> T:
+        found = read(value)
+        if limits and not limits[0] <= found <= limits[1]:  # type: ignore[operator]
+            raise refusal(limits[2], value)
+        return found
+
+    schema = {"type": "string", "pattern": "[0-9]", "examples": list(examples)}
+    return Scalar(f"{words} {limits[2]}" if limits else words, schema, within)
+
+
+_RATES, _TIMES = ("25 GB/s", "200 Gbit/s"), ("1.5 us", "700 ns", "2 ms")
+# Wider than any machine, narrow enough to catch a wrong prefix (25 B/s, 25 s).
+BANDWIDTH = quantity(
+    units.bandwidth, "a bandwidth", _RATES, (1e3, 1e15, "between 1 kB/s and 1 PB/s")
+)
+LATENCY = quantity(units.duration, "a time", _TIMES, (0.0, 10.0, "between 0 s and 10 s"))
+RATE = quantity(units.bandwidth, "a bandwidth", _RATES)
+"""A bandwidth of any size, such as a standard error."""
+DURATION = quantity(units.duration, "a time", _TIMES)
+SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"))
+WORK = quantity(units.work, "a number of floating-point operations", ("7.7 GFLOP",))
+
+
+def _places(value: object) -> int | tuple[int, ...]:
+    if type(value) is int and value > 0:
+        return value
+    found: tuple[int, ...] = ()
+    if isinstance(value, list | tuple) and all(type(each) is int for each in value):
+        found = tuple(value)
+    with suppress(ValueError):
+        found = tuple(_span(value)) if isinstance(value, str) else found
+    if not found:
+        raise refusal(PLACES.words, value)
+    if min(found) < 0 or len(set(found)) < len(found):
+        raise ValueError(f"must name each once, from 0 on, got {value!r}")
+    return found
+
+
+def _span(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        yield from range(int(first), int(last if dash else first) + 1)
+
+
+PLACES: Scalar[int | tuple[int, ...]] = Scalar(
+    'how many, a list such as [0, 2], or text such as "0-3,6"',
+    {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "integer"}},
+               {"type": "string", "pattern": "[0-9]"}]},
+    _places,
+)  # fmt: skip
+"""Things that are numbered from 0, such as nodes: how many of them, or which."""
+
+
+class ListOf(ValueKind[list[T]]):
+    """A list of values of one kind; `least` of them."""
+
+    def __init__(self, kind: ValueKind[T], least: int = 0) -> None:
+        words = f"a list, each {kind.words}"
+        super().__init__(words, {"type": "array", "items": kind.schema, "minItems": least})
+        self.kind, self._least = kind, least
+
+    def take(self, value: object, faults: Faults, path: str) -> list[T] | None:
+        """Read every entry; those with faults are left out."""
+        if not isinstance(value, list) or len(value) < self._least:
+            faults.add(path, refusal(self.words, value))
+            return None
+        found = [self.kind.take(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]
+        return [each for each in found if each is not None]
+
+
+class OneOrMore(ValueKind[list[T]]):
+    """One value of a kind, or a list of different ones."""
+
+    def __init__(self, kind: ValueKind[T]) -> None:
+        many = {"type": "array", "items": kind.schema, "minItems": 1, "uniqueItems": True}
+        super().__init__(f"{kind.words}, or a list of them", {"anyOf": [kind.schema, many]})
+        self.kind = kind
+
+    def take(self, value: object, faults: Faults, path: str) -> list[T] | None:
+        """Read one value, or every value of a list; None if one is wrong or is listed twice."""
+        if not isinstance(value, list) or not value:
+            one = self.kind.take(value, faults, path)
+            return None if one is None else [one]
+        found: list[T] = []
+        for i, each in enumerate(value):
+            taken = self.kind.take(each, faults, f"{path}[{i}]")
+            if taken is not None and taken in found:
+                faults.add(f"{path}[{i}]", f"{each} stands there twice")
+            elif taken is not None:
+                found.append(taken)
+        return found if len(found) == len(value) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simreduce.files.formats.fields import Format, MapOf, TableOf, TablesOf
-from simreduce.files.formats.kinds import ListOf, ValueKind
+from simreduce.files.formats.fields import Format, ListOf, MapOf, TableOf, TablesOf, ValueKind
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

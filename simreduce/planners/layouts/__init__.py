@@ -4,7 +4,15 @@ No time, and bandwidth only as the capacities of a `Network`, for planners that 
 hand. `layout` makes the `Layout` of a topology.
 """
 
-from simreduce.planners.layouts.of_topology import joined, layout, node_names
-from simreduce.planners.layouts.values import OPEN, Decide, Decision, Layout, Reducer
+from simreduce.planners.layouts.layout import (
+    OPEN,
+    Decide,
+    Decision,
+    Layout,
+    Reducer,
+    joined,
+    layout,
+    node_names,
+)
 
 __all__ = ["OPEN", "Decide", "Decision", "Layout", "Reducer", "joined", "layout", "node_names"]

@@ -7,12 +7,12 @@ from simreduce.planners.msccl.algorithm import (
     MscclGpu,
     Step,
     ThreadBlock,
+    read_algorithm,
     xml_text,
 )
 from simreduce.planners.msccl.from_plan import algorithm_of
 from simreduce.planners.msccl.interpreter import problems_of
 from simreduce.planners.msccl.plus_plus import plan_text
-from simreduce.planners.msccl.reader import read_algorithm
 
 __all__ = [
     "MOST_BYTES",

@@ -6,13 +6,24 @@ rank, a gpu has thread blocks `tb`, and a thread block runs its `step`s in order
 sends to at most one GPU and receives from at most one, on one channel. Buffers are the call's
 input `i` and output `o` in `nchunksperloop` equal chunks, and scratch `s`. A step may wait
 (`depid`, `deps`) until a thread block of its GPU has done a step that tells (`hasdep`).
+
+Checks of what MSCCL's parser and its fixed arrays ask of an algorithm before it runs.
+
+Reads MSCCL's XML as a value. What the value means is for `interpreter`.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.files.formats import Faults
+from simreduce.files.formats.xml import Element, read_xml
+from simreduce.units import plural
 
 MOST_STEPS = 256
 MOST_BLOCKS = 216
@@ -180,3 +191,215 @@ def _step(number: int, step: Step) -> str:
         f' dstbuf="{target}" dstoff="{target_offset}" cnt="{step.count}"'
         f' depid="{block}" deps="{of}" hasdep="{int(step.tells)}"/>'
     )
+
+
+def structure_problems(algorithm: MscclAlgorithm) -> list[str]:
+    """The rules that an algorithm breaks, as sentences."""
+    found = list(_of_algorithm(algorithm))
+    for rank, gpu in enumerate(algorithm.gpus):
+        found += [f"gpu {rank} {problem}" for problem in _of_gpu(algorithm, rank, gpu)]
+    return found
+
+
+def limit_problems(algorithm: MscclAlgorithm) -> list[str]:
+    """The limits of MSCCL that an algorithm exceeds."""
+    found = []
+    if algorithm.channels > MOST_CHANNELS:
+        found.append(f"{algorithm.channels} channels; MSCCL has {MOST_CHANNELS}")
+    blocks = max(len(gpu.blocks) for gpu in algorithm.gpus)
+    if blocks > MOST_BLOCKS:
+        found.append(f"{blocks} thread blocks on a GPU; MSCCL has {MOST_BLOCKS}")
+    steps = max((len(block.steps) for gpu in algorithm.gpus for block in gpu.blocks), default=0)
+    if steps > MOST_STEPS:
+        found.append(f"{plural(steps, 'step')} in a thread block; MSCCL has {MOST_STEPS}")
+    each = Counter(
+        (rank, side, block.channel)
+        for rank, gpu in enumerate(algorithm.gpus)
+        for block in gpu.blocks
+        for side, peer in (("send", block.send), ("recv", block.receive))
+        if peer >= 0
+    )
+    if each and max(each.values()) > MOST_BLOCKS_PER_CHANNEL:
+        words = f"{max(each.values())} peers of a GPU on one channel"
+        found.append(f"{words}; MSCCL has {MOST_BLOCKS_PER_CHANNEL}")
+    return found
+
+
+def _of_algorithm(algorithm: MscclAlgorithm) -> Iterator[str]:
+    yield from limit_problems(algorithm)
+    if not (algorithm.in_place or algorithm.out_of_place):
+        yield "inplace and outofplace are both 0: no call would use it"
+    if algorithm.chunks > MOST_CHUNKS:
+        yield f"nchunksperloop is {algorithm.chunks}; at most {MOST_CHUNKS} can be proved"
+    parts = algorithm.collective != "all_reduce"
+    if parts and algorithm.chunks % len(algorithm.gpus):
+        gpus = plural(len(algorithm.gpus), "GPU")
+        yield f"{plural(algorithm.chunks, 'chunk')} cannot be shared evenly by {gpus}"
+    if algorithm.collective == "all_to_all" and algorithm.in_place:
+        yield "an all-to-all in place is not defined"
+
+
+def _of_gpu(algorithm: MscclAlgorithm, rank: int, gpu: MscclGpu) -> Iterator[str]:
+    for side in ("send", "receive"):
+        seen: dict[tuple[int, int], int] = {}
+        for number, block in enumerate(gpu.blocks):
+            peer = getattr(block, side)
+            if peer < 0:
+                continue
+            if peer >= len(algorithm.gpus) or peer == rank:
+                yield f"tb {number}: there is no other gpu {peer}"
+            key = (block.channel, peer)
+            if key in seen:
+                where = f"of gpu {peer} on channel {block.channel}"
+                yield f"tb {number}: tb {seen[key]} has the {side} side {where} already"
+            seen[key] = number
+    sizes = _sizes(algorithm, gpu)
+    for number, block in enumerate(gpu.blocks):
+        if block.channel >= algorithm.channels:
+            yield f"tb {number}: channel {block.channel} of {algorithm.channels}"
+        for at, step in enumerate(block.steps):
+            problems = _of_step(gpu, block, step, sizes)
+            yield from (f"tb {number} step {at}: {problem}" for problem in problems)
+        yield from (f"tb {number} {problem}" for problem in _of_nops(block))
+
+
+def _sizes(algorithm: MscclAlgorithm, gpu: MscclGpu) -> dict[str, int]:
+    """Chunks of each buffer that both the file and the call have."""
+    each = algorithm.chunks // len(algorithm.gpus)
+    inputs = each if algorithm.collective == "all_gather" else algorithm.chunks
+    outputs = each if algorithm.collective == "reduce_scatter" else algorithm.chunks
+    return {"i": min(gpu.inputs, inputs), "o": min(gpu.outputs, outputs), "s": gpu.scratch}
+
+
+def _of_step(gpu: MscclGpu, block: ThreadBlock, step: Step, sizes: dict[str, int]) -> Iterator[str]:
+    action = step.action
+    if action.sends and block.send < 0:
+        yield "sends, and its thread block has no send peer"
+    if action.receives and block.receive < 0:
+        yield "receives, and its thread block has no recv peer"
+    least = 0 if step.kind == "nop" else 1
+    if not least <= step.count <= MOST_COUNT:
+        yield f"cnt {step.count} is not from {least} to {MOST_COUNT}"
+    for place in step.places:
+        if place.offset < 0 or place.offset + step.count > sizes[place.buffer]:
+            last = place.after(max(step.count, 1) - 1)
+            yield f"{place} to {last}: the buffer has {plural(sizes[place.buffer], 'chunk')}"
+    if step.waits is not None:
+        number, of = step.waits
+        if number >= len(gpu.blocks) or not 0 <= of < len(gpu.blocks[number].steps):
+            yield f"waits for tb {number} step {of}, which is not there"
+        elif not any(later.tells for later in gpu.blocks[number].steps[of:]):
+            yield f"waits for tb {number} step {of}, and neither it nor a later one has hasdep"
+
+
+def _of_nops(block: ThreadBlock) -> Iterator[str]:
+    """MSCCL hangs what a nop waits for on the next step, which must wait for something itself."""
+    pending = False
+    for at, step in enumerate(block.steps):
+        if step.kind != "nop":
+            if pending and step.waits is None:
+                yield f"step {at}: follows a nop that waits, and waits for nothing itself"
+            pending = False
+        elif step.waits is not None:
+            pending = True
+    if pending:
+        yield "ends with a nop that waits; MSCCL drops it"
+
+
+_BUFFERS = ("i", "o", "s")
+_MOST = 1 << 62
+
+
+def read_algorithm(text: str, name: str) -> MscclAlgorithm:
+    """The algorithm of a file named `name`; raises `InputError` with every fault and its line."""
+    root = read_xml(text, name)
+    if root.tag != "algo":
+        raise InputError(f"{name}: line {root.line}: MSCCL's root is <algo>, this is <{root.tag}>")
+    faults = Faults(name)
+    algorithm = _algorithm(root, faults)
+    faults.raise_any()
+    return algorithm
+
+
+def _algorithm(root: Element, faults: Faults) -> MscclAlgorithm:
+    count = _number(root, "ngpus", faults, 1)
+    found = [_gpu(each, faults) for each in _numbered(root, "gpu", "id", faults)]
+    if len(found) != count and "ngpus" in root.attributes:
+        faults.add(_at(root), f"ngpus is {count}, and there are {len(found)} gpu elements")
+    return MscclAlgorithm(
+        root.get("name"),
+        COLLECTIVES.get(_word(root, "coll", tuple(COLLECTIVES), faults), ""),
+        _word(root, "proto", PROTOCOLS, faults),
+        _number(root, "nchannels", faults, 1),
+        _number(root, "nchunksperloop", faults, 1),
+        tuple(found),
+        bool(_number(root, "inplace", faults, 0, 1)),
+        bool(_number(root, "outofplace", faults, 0, 1)) if "outofplace" in root.attributes else
+        not _number(root, "inplace", Faults(), 0, 1),
+        _number(root, "minBytes", faults, 0) if "minBytes" in root.attributes else 0,
+        _number(root, "maxBytes", faults, 0) if "maxBytes" in root.attributes else _MOST,
+    )  # fmt: skip
+
+
+def _gpu(element: Element, faults: Faults) -> MscclGpu:
+    inputs, outputs, scratch = (_number(element, f"{b}_chunks", faults, 0) for b in _BUFFERS)
+    blocks = (_block(each, faults) for each in _numbered(element, "tb", "id", faults))
+    return MscclGpu(inputs, outputs, scratch, tuple(blocks))
+
+
+def _block(element: Element, faults: Faults) -> ThreadBlock:
+    send, receive = (_number(element, each, faults, -1) for each in ("send", "recv"))
+    steps = (_reader_step(each, faults) for each in _numbered(element, "step", "s", faults))
+    return ThreadBlock(send, receive, _number(element, "chan", faults, 0), tuple(steps))
+
+
+def _reader_step(element: Element, faults: Faults) -> Step:
+    kind = _word(element, "type", tuple(KINDS), faults) or "nop"
+    source, target = (
+        ChunkPlace(
+            _word(element, f"{end}buf", _BUFFERS, faults) or "i",
+            _number(element, f"{end}off", faults, -1),
+        )
+        for end in ("src", "dst")
+    )
+    block, of = _number(element, "depid", faults, -1), _number(element, "deps", faults, -1)
+    return Step(
+        kind, source, target, _number(element, "cnt", faults, 0),
+        (block, of) if block >= 0 else None, bool(_number(element, "hasdep", faults, 0, 1)),
+    )  # fmt: skip
+
+
+def _numbered(parent: Element, tag: str, key: str, faults: Faults) -> list[Element]:
+    """The children with this tag, which must be numbered from 0 on without gaps."""
+    found = sorted(parent.all(tag), key=lambda each: _number(each, key, Faults(), 0))
+    for each in parent.children:
+        if each.tag != tag:
+            near = did_you_mean(each.tag, [tag])
+            faults.add(_at(each), f"<{each.tag}> has no place in <{parent.tag}>{near}")
+    for number, each in enumerate(found):
+        if _number(each, key, faults, 0) != number:
+            faults.add(_at(each), f'{tag} {key}="{each.get(key)}": expected {number}')
+    return found
+
+
+def _number(element: Element, key: str, faults: Faults, least: int, most: int = _MOST) -> int:
+    text = element.get(key)
+    if re.fullmatch(r"-?[0-9]{1,19}", text) and least <= int(text) <= most:
+        return int(text)
+    span = f"{least} or {most}" if most == least + 1 else f"a whole number from {least}"
+    have = f"got {quote(text)}" if key in element.attributes else "it is missing"
+    faults.add(_at(element), f"{element.tag} {key}: must be {span}; {have}")
+    return least
+
+
+def _word(element: Element, key: str, words: tuple[str, ...], faults: Faults) -> str:
+    text = element.get(key)
+    if text in words:
+        return text
+    near = did_you_mean(text, words) or f"; one of {', '.join(words)}"
+    faults.add(_at(element), f"{element.tag} {key}: unknown {quote(text)}{near}")
+    return ""
+
+
+def _at(element: Element) -> str:
+    return f"line {element.line}"

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simreduce.computing.arrays import Ints
-from simreduce.planners.msccl.algorithm import ChunkPlace, MscclAlgorithm, Step
-from simreduce.planners.msccl.structure import structure_problems
+from simreduce.planners.msccl.algorithm import ChunkPlace, MscclAlgorithm, Step, structure_problems
 from simreduce.units import plural
 
 Sum = Mapping[tuple[int, int], int]

@@ -9,10 +9,9 @@ from functools import lru_cache, partial
 
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import layout
-from simreduce.planners.layouts.aggregation import aggregations
+from simreduce.planners.layouts.layout import aggregations
 from simreduce.planners.layouts.rings import rules_of
-from simreduce.planners.nccl.box import Box
-from simreduce.planners.nccl.node import NodeReading, capability
+from simreduce.planners.nccl.node import Box, NodeReading, capability
 from simreduce.planners.nccl.settings import NcclSettings
 from simreduce.topology import Folded, Link, Node, Topology
 

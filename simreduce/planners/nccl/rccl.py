@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from simreduce.planners.layouts.rings import MESH_8, RCCL
-from simreduce.planners.nccl.box import NVL, PXB, Box
 from simreduce.planners.nccl.channel_search import RING, TREE, Channel, ChannelSearch, Graph
 from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.node import NVL, PXB, Box
 from simreduce.planners.nccl.settings import DEFAULTS, NcclSettings
 from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import ALL_PAIRS, CURRENT_RCCL, PROTOCOLS, Row, Version

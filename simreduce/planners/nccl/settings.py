@@ -19,9 +19,10 @@ from simreduce.planners.nccl.tables import (
     CURRENT_RCCL,
     OLDEST,
     PROTOCOLS,
+    Rule,
     Version,
+    load_tuner,
 )
-from simreduce.planners.nccl.tuner_csv import Rule, load_tuner
 from simreduce.units import plural
 
 Filter = tuple[tuple[str, frozenset[str]], ...]

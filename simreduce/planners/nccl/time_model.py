@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simreduce.planners.nccl.box import NVB, NVL, P2C, PXB, PXN, hardware
 from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
 from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.node import NVB, NVL, P2C, PXB, PXN, hardware
 from simreduce.planners.nccl.settings import NcclSettings
 from simreduce.planners.nccl.tables import (
     AMPERE,

@@ -1,16 +1,34 @@
-"""From a strategy, a gradient list and a layout to one plan, with its contract."""
+"""From a strategy, a gradient list and a layout to one plan, with its contract.
+
+Collectives besides all-reduce: from a strategy, tensors and a layout to a plan with the
+collective's contract.
+
+Proves a strategy on few of many equal machines, where its plan is folded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from simreduce.computing.arrays import blocks
-from simreduce.errors import InternalError, OptionNotTaken, StrategyError
-from simreduce.plan import Contract, Plan, PlanBuilder, SeparateBuilder, Value, ValueTable
-from simreduce.planners.algorithms import ALGORITHMS, Options, Results, Tensors
-from simreduce.planners.layouts import Layout
+from simreduce.errors import InternalError, NotFoldable, OptionNotTaken, StrategyError, UnevenParts
+from simreduce.plan import (
+    Contract,
+    Plan,
+    PlanBuilder,
+    SeparateBuilder,
+    Value,
+    Values,
+    ValueTable,
+    verify,
+    wrong_elements,
+)
+from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, Options, Results, Tensors
+from simreduce.planners.layouts import Decide, Decision, Layout
 from simreduce.planners.packing import (
     DdpBuckets,
     GradientSpan,
@@ -21,9 +39,16 @@ from simreduce.planners.packing import (
     place,
 )
 from simreduce.planners.packing.on_ranks import pack_all, unpack_all
-from simreduce.planners.strategy.automatic import AUTOMATIC, INTENDED
-from simreduce.planners.strategy.spec import Range, assign
-from simreduce.planners.strategy.text import Strategy, parse_strategy, resolve
+from simreduce.planners.strategy.text import (
+    AUTOMATIC,
+    INTENDED,
+    Range,
+    Strategy,
+    assign,
+    check_library,
+    parse_strategy,
+    resolve,
+)
 from simreduce.workload import Gradient, Workload
 
 
@@ -168,3 +193,135 @@ def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:
         "scope of its own, "
         "so nothing would be merged; use collective, or pack with +packs, +small or +bucket"
     )
+
+
+FOLDED = ("all_gather", "reduce_scatter")
+"""Collectives besides all-reduces that equal machines may be folded for, by some algorithms."""
+
+
+def compile_collective(
+    collective: str,
+    strategy: str | Strategy,
+    workload: Workload,
+    layout: Layout,
+    *,
+    root: int = 0,
+    faithful: bool = False,
+) -> Plan:
+    """The plan of one collective over all ranks, for every tensor of the workload.
+
+    A tensor is what nccl-tests counts as its size: the whole before a reduce-scatter, after an
+    all-gather, what one rank sends in an all-to-all or to the next rank. `root` is the rank that
+    broadcasts or receives a reduction; `faithful` is for all-reduces.
+    Raises StrategyError for what the strategy, its algorithm or the layout do not accept.
+    """
+    if isinstance(strategy, str):
+        strategy = parse_strategy(strategy, collective)
+    check_library(strategy, layout)
+    if collective == "all_reduce":
+        return compile_plan(strategy, workload, layout, faithful=faithful)
+    if layout.machines > 1 and collective not in FOLDED:
+        kinds = " and ".join(name.replace("_", "-") for name in FOLDED)
+        raise NotFoldable(
+            f"{strategy.text}: all-reduce, {kinds} are folded, and this is {collective}"
+        )
+    if not 0 <= root < layout.n:
+        raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
+    (part,) = strategy.ranges
+    b = PlanBuilder(layout.devices, layout.machines)
+    rows = (
+        layout.n if collective in ("all_to_all", "send_receive") else 1
+    )  # every rank's own tensor has addresses of its own
+    edges = [0, *accumulate(g.elements * rows for g in workload.gradients)]
+    intervals = [
+        (lo, hi, g.dtype) for (lo, hi), g in zip(pairwise(edges), workload.gradients, strict=True)
+    ]
+    tensors: list[Sequence[Value]] = [
+        _inputs(b, collective, layout, *interval, root) for interval in intervals
+    ]
+    options = Options(part.shards, chunk=strategy.chunk, root=root, nccl=strategy.nccl)
+    try:
+        results = COLLECTIVES[collective][part.algorithm].reduce(b, layout, tensors, options)
+    except StrategyError as error:
+        raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
+    for result in results:
+        made = Values.of(result)
+        b.outputs(b.scales(made, layout.n) if strategy.mean else made)
+    return b.finish(
+        _contract(collective, layout, intervals, root, layout.n if strategy.mean else 1)
+    )
+
+
+def _inputs(
+    b: PlanBuilder, collective: str, layout: Layout, lo: int, hi: int, dtype: int, root: int
+) -> Values:
+    """The inputs of every rank; of equal machines, only the inputs of the first machine's ranks."""
+    n, ranks = layout.n, np.arange(len(layout.ranks))
+    if layout.machines > 1 and (hi - lo) % n:
+        raise UnevenParts(f"{hi - lo} elements are no {n} equal parts; try a size that {n} divides")
+    if collective in ("all_gather", "all_to_all", "send_receive"):
+        edges = lo + (hi - lo) * np.arange(n + 1) // n
+        return b.inputs(ranks, edges[ranks], edges[ranks + 1], dtype)
+    if collective == "broadcast":
+        there = b.input(root, lo, hi, dtype)
+        return Values(np.full(n, there.op), ranks, np.full(n, lo), np.full(n, hi), dtype)
+    return b.inputs(ranks, lo, hi, dtype)
+
+
+def _contract(
+    collective: str,
+    layout: Layout,
+    intervals: Sequence[tuple[int, int, int]],
+    root: int,
+    divisor: int,
+) -> Contract:
+    """The contract; of equal machines that are folded, as if there were no others."""
+    ranks = range(len(layout.ranks))
+    if collective == "reduce":
+        return Contract.reduce(ranks, intervals, root, divisor)
+    if collective == "reduce_scatter":
+        return Contract.reduce_scatter(ranks, intervals, divisor)
+    if collective == "broadcast":
+        return Contract.broadcast(ranks, intervals, root)
+    make: Callable[..., Contract] = getattr(Contract, collective)
+    return make(ranks, intervals)
+
+
+PROVED_ON = (4, 3, 2)
+"""Numbers of machines to prove a folded plan's strategy on; the first that it accepts counts."""
+
+
+def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tuple[int, int]:
+    """The number of unfolded machines that `strategy` was proved on, and the wrong elements there.
+
+    Every rank has as large a part of the workload there as on the folded machines of `shape`.
+    """
+    refused: StrategyError | None = None
+    for machines in PROVED_ON:
+        if machines > shape.machines:
+            continue
+        parts = [
+            replace(g, elements=g.elements // shape.machines * machines) for g in workload.gradients
+        ]
+        few = replace(workload, gradients=tuple(parts))
+        small = replace(shape.few(machines), decide=_of_all(shape, machines))
+        try:
+            plan = compile_collective(strategy.collective, strategy, few, small)
+        except StrategyError as error:
+            refused = error
+            continue
+        return machines, wrong_elements(verify(plan))
+    assert refused is not None  # noqa: S101 - two machines at least are folded
+    raise refused
+
+
+def _of_all(shape: Layout, few: int) -> Decide | None:
+    """Return a choice for `few` machines that repeats NCCL's choice on all machines of `shape`."""
+    decide = shape.decide
+    if decide is None:
+        return None
+
+    def of_all(_: tuple[str, ...], collective: str, nbytes: int, wanted: Decision) -> Decision:
+        return decide(shape.ranks, collective, nbytes // few * shape.machines, wanted)
+
+    return of_all

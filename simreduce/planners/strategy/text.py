@@ -1,15 +1,28 @@
 """A strategy as users type it: `SPEC[+PACKER][+chunk=BYTES][+mean]`, for example
 `hierarchical_copy+packs=8`, `ring+ddp` or `chain+chunk=1MiB`. NCCL's also say how NCCL does it:
 `nccl:tree+ll128+channels=16`.
+
+The all-reduce spec of tf_cnn_benchmarks: `alg[#shards]{:limit:alg[#shards]}`.
+
+`pscpu:32k:xring` sends gradients of at most 32 x 1024 *elements* to pscpu and the rest to xring.
+The grammar is that of `allreduce.py`; simreduce's own algorithms extend only the set of names.
+
+The `all_reduce_spec` of MultiWorkerAllReduce (TensorFlow 1.12 cross_tower_ops.py, 1.14
+cross_device_ops.py).
+
+The strategies that TensorFlow chooses by itself, by the name of what chooses.
+
+A choice is a rule from a layout to the text of another strategy. Peer access is taken to be a
+direct link, which is where the driver reports it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import ChainMap, Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simreduce import units
 from simreduce.errors import StrategyError, did_you_mean, quote
@@ -17,8 +30,258 @@ from simreduce.files.formats import Faults
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import OPEN, Decision, Layout
 from simreduce.planners.packing import LISTS, PACKERS, DdpBuckets, Fusion, NoPacking, Packer
-from simreduce.planners.strategy.automatic import AUTOMATIC
-from simreduce.planners.strategy.spec import Range, parse_spec
+
+UPSTREAM = (
+    "nccl",
+    "nccl/xring",
+    "nccl/rechd",
+    "nccl/pscpu",
+    "xring",
+    "pscpu",
+    "psgpu",
+    "pscpu/pscpu",
+    "collective",
+)
+"""The names that tf_cnn_benchmarks takes."""
+
+NO_LIMIT = -1
+
+_SUFFIX = {"K": 1, "k": 1, "M": 2, "G": 3, "T": 4}
+_WITH_SUFFIX = re.compile(r"(\d+)([KkMGT])")
+
+
+class Range(NamedTuple):
+    """One range of sizes: gradients of at most `limit` elements (NO_LIMIT: all that are left)."""
+
+    algorithm: str
+    shards: int = 1
+    limit: int = NO_LIMIT
+
+    def __str__(self) -> str:
+        return self.algorithm if self.shards == 1 else f"{self.algorithm}#{self.shards}"
+
+
+def parse_all_reduce_spec(spec: str, *, faithful: bool = False) -> list[Range]:
+    """`parse_all_reduce_spec` of tf_cnn_benchmarks.
+
+    A shard count that is no number is a ValueError like the other faults; upstream's (`faithful`)
+    is a TypeError, as its message is built wrongly.
+
+    >>> parse_all_reduce_spec("pscpu:2k:xring#2")
+    [Range(algorithm='pscpu', shards=1, limit=2048), Range(algorithm='xring', shards=2, limit=-1)]
+    """
+    try:
+        return parse_spec(spec, UPSTREAM, strict=False)
+    except StrategyError as error:
+        if faithful and "non-integer #shards" in error.problems[0]:
+            raise TypeError("not enough arguments for format string") from None
+        raise
+
+
+def parse_spec(
+    spec: str,
+    algorithms: Collection[str],
+    *,
+    strict: bool = True,
+    hint: Callable[[str], str] | None = None,
+) -> list[Range]:
+    """The ranges of `spec`, whose algorithms must be among `algorithms`; every fault is raised at
+    once.
+
+    `strict` refuses a second `#` in a range; upstream takes no notice of it. `hint` says, after an
+    unknown name, what to type instead; without one it is the nearest of `algorithms`, or all of
+    them.
+    """
+    fields = spec.split(":")
+    for i in reversed(range(len(fields) - 1)):
+        if f"{fields[i]}:{fields[i + 1].partition('#')[0]}" in algorithms:
+            fields[i : i + 2] = [":".join(fields[i : i + 2])]
+    if len(fields) % 2 == 0:
+        named = [name for name in algorithms if ":" in name]
+        near = did_you_mean(spec, named) if _limit(fields[1]) is None else ""
+        raise StrategyError(
+            f"all_reduce_spec not well formed: {spec}{near}: after a ':' come a limit, another ':' "
+            "and an algorithm, as in 'pscpu:32k:xring'"
+        )
+    problems: list[str] = []
+    ranges = []
+    for text, limit in zip(fields[::2], [*fields[1::2], str(NO_LIMIT)], strict=True):
+        pieces = text.split("#")
+        if pieces[0] not in algorithms:
+            near = hint(pieces[0]) if hint else did_you_mean(pieces[0], algorithms)
+            instead = near or f"; known: {', '.join(algorithms)}"
+            problems.append(f"all_reduce_spec ({spec}) contains invalid alg {pieces[0]}{instead}")
+        if strict and len(pieces) > 2:
+            problems.append(f"all_reduce_spec ({spec}) has more than one # in {text}")
+        shards = _integer(pieces[1]) if len(pieces) > 1 else 1
+        if shards is None:
+            problems.append(f"all_reduce_spec ({spec}) contains non-integer #shards {pieces[1]}")
+        value = _limit(limit)
+        if value is None:
+            problems.append(
+                f"all_reduce_spec ({spec}) contains non-integer range {limit} "
+                "(a limit is a number of elements, with a suffix K, k, M, G or T)"
+            )
+        ranges.append(Range(pieces[0], shards or 0, value if value is not None else 0))
+    if problems:
+        raise StrategyError(problems)
+    return ranges
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _limit(text: str) -> int | None:
+    match = _WITH_SUFFIX.fullmatch(text)
+    if match is None:
+        return _integer(text)
+    number = _integer(match.group(1))
+    return None if number is None else number * int(1024 ** _SUFFIX[match.group(2)])
+
+
+def assign(ranges: list[Range], sizes: list[int]) -> list[list[int]]:
+    """For every range, the gradients it takes (indices, ascending): elements <= limit, in the order
+    of the ranges.
+    """
+    left = list(range(len(sizes)))
+    taken = []
+    for limit in (r.limit for r in ranges):
+        fits = [i for i in left if limit < 0 or sizes[i] <= limit]
+        taken.append(fits)
+        chosen = set(fits)
+        left = [i for i in left if i not in chosen]
+    return taken
+
+
+DEFAULT = ("pscpu/pscpu", 2, NO_LIMIT)
+"""The spec that MultiWorkerAllReduce uses if none is given."""
+
+
+def parse_multi_worker_spec(value: object, *, faithful: bool = False) -> list[Range]:
+    """The ranges of `(alg[, shards[, limit]])`, of a list of such tuples, or of the name of one
+    algorithm.
+
+    A name is taken whole: the grammar of tf_cnn_benchmarks' specs (`pscpu#2`) is not applied, and
+    names are checked only when something is reduced. Anything else is a StrategyError, with every
+    fault; upstream reads it as no range at all (`faithful`), which fails at the first reduction.
+
+    >>> parse_multi_worker_spec([("pscpu", 2, 2048), ("xring",)])
+    [Range(algorithm='pscpu', shards=2, limit=2048), Range(algorithm='xring', shards=1, limit=-1)]
+    """
+    if isinstance(value, str):
+        return [Range(value)]
+    if not isinstance(value, tuple | list):
+        if faithful:
+            return []
+        raise StrategyError(
+            f"all_reduce_spec {value!r}: a name, a tuple (alg, shards, limit) or a list of such "
+            "tuples is expected"
+        )
+    ranges: list[Range] = []
+    problems: list[str] = []
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, tuple):
+            problems.append(f"A tuple is expected for all_reduce spec: {item!r}")
+        elif not 1 <= len(item) <= len(Range._fields):
+            problems.append(
+                f"Too many elements in the all_reduce_spec tuple: {item!r} (1 to 3 are expected)"
+            )
+        elif not isinstance(item[0], str) or not all(type(number) is int for number in item[1:]):
+            problems.append(
+                f"all_reduce_spec tuple {item!r}: a name and up to two whole numbers are expected"
+            )
+        else:
+            ranges.append(Range(*item))
+    if problems:
+        raise StrategyError(problems)
+    return ranges
+
+
+DGX1_PEERS: tuple[frozenset[int], ...] = tuple(
+    frozenset(row)
+    for row in (
+        (1, 2, 3, 4), (0, 2, 3, 5), (0, 1, 3, 6), (0, 1, 2, 7),
+        (0, 5, 6, 7), (1, 4, 6, 7), (2, 4, 5, 7), (3, 4, 5, 6),
+    )
+)  # fmt: skip
+"""The peers of every GPU of a DGX-1 (TensorFlow 1.14 cross_device_ops.py, `_has_dgx1_like_links`).
+"""
+
+
+def has_dgx1_like_links(peers: Sequence[Collection[int]]) -> bool:
+    """Whether the first 8 rows equal `DGX1_PEERS`, each with or without the device itself.
+
+    The position of a row says which device it is. Rows beyond 8 are not looked at.
+    """
+    if len(peers) < len(DGX1_PEERS):
+        return False
+    rows = zip(peers, DGX1_PEERS, strict=False)
+    return all(set(row) - {i} == known for i, (row, known) in enumerate(rows))
+
+
+def choose_the_best(layout: Layout, requested: int | None = None) -> str:
+    """TensorFlow 1.12 and 1.14 (`choose_the_best`), for `requested` devices of the layout; all
+    unless given.
+
+    Fewer devices than requested, or one that is no GPU: reduce to one device. Links like a DGX-1's:
+    hierarchical copy in as many packs as there are devices. Else NCCL in one pack. With several
+    workers, 1.12 takes MultiWorkerAllReduce with its default spec.
+    """
+    if (requested is not None and requested > layout.n) or _cpus(layout):
+        return "reduce_to_one"
+    if len(layout.tasks) > 1:
+        return "pscpu/pscpu#2"
+    peers = [{j for j, lanes in enumerate(row) if lanes} for row in layout.links]
+    return f"hierarchical_copy+packs={layout.n}" if has_dgx1_like_links(peers) else "nccl+packs=1"
+
+
+def select_cross_device_ops(layout: Layout) -> str:
+    """TensorFlow 2 (`select_cross_device_ops`): NcclAllReduce in one pack if all devices are GPUs,
+    else to one device.
+
+    The links play no part any more.
+    """
+    return "reduce_to_one" if _cpus(layout) else "nccl+packs=1"
+
+
+def mirrored_strategy(layout: Layout) -> str:
+    """TensorFlow 2 (`MirroredStrategy` without cross_device_ops): CollectiveAllReduce.
+
+    By NCCL on GPUs, as a ring on CPUs, and in one pack, the default `bytes_per_pack` of 0 (inside
+    `tf.function`; eager mode takes one collective per gradient). GPUs and CPUs together are reduced
+    to one device.
+    """
+    cpus = _cpus(layout)
+    if 0 < cpus < layout.n:
+        return "reduce_to_one"
+    return "collective+bucket=0" if cpus else "nccl+bucket=0"
+
+
+def _cpus(layout: Layout) -> int:
+    return sum(rank in layout.hosts for rank in layout.ranks)
+
+
+INTENDED = ("pscpu/pscpu",)
+"""Algorithms whose quirk is tf_cnn_benchmarks' alone: TensorFlow's MultiWorkerAllReduce takes the
+first k CPUs.
+"""
+
+AUTOMATIC: Mapping[str, Callable[[Layout], str]] = {
+    "choose_the_best": choose_the_best,
+    "select_cross_device_ops": select_cross_device_ops,
+    "mirrored_strategy": mirrored_strategy,
+}
+"""Every rule by the name users type in the place of a spec."""
+
+
+def tensorflow_choice(layout: Layout) -> dict[str, str]:
+    """Return the choice of every rule on `layout`, by the rule's name."""
+    return {name: rule(layout) for name, rule in AUTOMATIC.items()}
+
 
 ALL = "all"
 """In a list of strategies: every one."""

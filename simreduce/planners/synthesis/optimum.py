@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from simreduce.planners.synthesis.cuts import root_and_share
-from simreduce.planners.synthesis.flow import Amount, max_flow
+from simreduce.planners.synthesis.cuts import Amount, max_flow, root_and_share
 from simreduce.planners.synthesis.network import Network
 
 

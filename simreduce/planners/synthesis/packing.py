@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.planners.synthesis.lp import maximise
+from simreduce.planners.synthesis.cuts import maximise
 
 P = TypeVar("P", bound=Hashable)
 Load = Mapping[int, int]

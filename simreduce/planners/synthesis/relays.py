@@ -16,7 +16,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints
 from simreduce.errors import StrategyError
-from simreduce.planners.synthesis.lp import maximise
+from simreduce.planners.synthesis.cuts import maximise
 from simreduce.planners.synthesis.network import Edge, Network
 from simreduce.planners.synthesis.optimum import Optimum
 from simreduce.planners.synthesis.packing import Packing

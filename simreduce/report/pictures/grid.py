@@ -11,13 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.report.pictures.blocks import components, host_item, wire_graph
-from simreduce.report.pictures.scene import Bundle, Item, LinkPair, Scene, kinds_text, make_scene
-from simreduce.report.pictures.shapes import Drawing, Point
+from simreduce.report.pictures.scene import (
+    Bundle,
+    Drawing,
+    Item,
+    LinkPair,
+    Point,
+    Scene,
+    kinds_text,
+    make_scene,
+)
 from simreduce.report.pictures.style import HEIGHT, box_size, draw_scene
 from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
 from simreduce.topology import Node, Topology, natural
 from simreduce.topology.routing.equal_machines import EqualMachines
-from simreduce.topology.routing.torus import TorusRule
+from simreduce.topology.routing.rules import TorusRule
 
 _MOST = 8
 """Most places in a row of the grid; a longer row shows the first ones and the last."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from simreduce.errors import InputError
-from simreduce.report.pictures.shapes import (
+from simreduce.report.pictures.scene import (
     Circle,
     Drawing,
     Line,

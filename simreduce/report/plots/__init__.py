@@ -4,16 +4,14 @@ matplotlib draws them (the extra `simreduce[plot]`); it loads when a plot is dra
 display.
 """
 
-from simreduce.report.plots.accuracy import (
+from simreduce.report.plots.charts import (
     AccuracyPoint,
     ComparedBandwidth,
-    draw_accuracy,
-    draw_multiples,
-)
-from simreduce.report.plots.charts import (
     TimelineBar,
+    draw_accuracy,
     draw_bars,
     draw_curves,
+    draw_multiples,
     draw_sensitivity,
     draw_timeline,
 )

@@ -20,7 +20,7 @@ from simreduce.report.plots.figure import (
     time_ticks,
     with_style,
 )
-from simreduce.study.capacity.quantities import format_amount
+from simreduce.study.capacity.prices import format_amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,21 @@ first op that uses what it brought. Counters say how many bytes/s every link and
 Slices are pairs of `B` and `E`, not `X` with a duration: viewers round to nanoseconds, and two
 slices that only touch would overlap by one and be dropped. `ts` is the simulated time in
 microseconds as it is, not rounded.
+
+Trace events of Chrome's format: files, names, and slices on threads that do not overlap.
+
+Training steps, runs of synchronous replicas and replayed runs as Chrome's trace-event JSON.
+
+Of a step, what computes has a track, and what moves has as many as overlap. Each worker of
+synchronous replicas has a track, and so have their updates; of a replayed run each lane of every
+recorded rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -21,12 +31,98 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.computing.arrays import Floats, Ints, invert
+from simreduce.computing.arrays import ULP, Floats, Ints, invert
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
-from simreduce.report.trace.events import BEGIN, END, US, document, name_events, rows
 from simreduce.topology import Topology
+from simreduce.training import Bucket, StepPrediction, lanes as lanes_of
+from simreduce.training.executions import COLLECTIVE, COMPUTE
+from simreduce.training.executor import Ran
+from simreduce.training.replicas import ReplicasRun
 from simreduce.version import __version__
+
+US = 1e6
+BEGIN, END = "B", "E"
+_INSTANT = 8 * ULP
+"""Slices that overlap by less only touch: their ends are two computations of one instant."""
+
+Slice = tuple[float, float, str, Mapping[str, Any]]
+"""From, to (seconds), its text and what to say of it."""
+
+Thread = tuple[str, str, list[Slice]]
+"""Its process, its own name, and slices that do not overlap, in order of time."""
+
+
+def document(other: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A trace file in pieces; `other` is what it says of the run as a whole."""
+    head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, separators=(",", ":"))
+    yield f'{head[:-1]},"traceEvents":['
+    between = "\n"
+    for event in events:
+        yield between + json.dumps(event, separators=(",", ":"))
+        between = ",\n"
+    yield "\n]}\n"
+
+
+def name_events(
+    processes: Iterable[str], threads: Iterable[tuple[int, str]]
+) -> Iterator[dict[str, Any]]:
+    """Names and order of processes and of threads, which have the numbers of their processes."""
+
+    def metadata(name: str, process: int, thread: int, args: dict[str, Any]) -> dict[str, Any]:
+        return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": args}
+
+    for number, name in enumerate(processes, 1):
+        yield metadata("process_name", number, 0, {"name": name})
+        yield metadata("process_sort_index", number, 0, {"sort_index": number})
+    for tid, (process, name) in enumerate(threads, 1):
+        yield metadata("thread_name", process, tid, {"name": name})
+        yield metadata("thread_sort_index", process, tid, {"sort_index": tid})
+
+
+def rows(ops: Ints, begin: Floats, end: Floats) -> list[list[tuple[int, float, float]]]:
+    """(op, from, to) in order of time, row by row; each op is in the first row that is free when it
+    begins.
+    """
+    found: list[list[tuple[int, float, float]]] = []
+    order = np.lexsort((ops, end, begin))
+    for op, start, stop in zip(
+        ops[order].tolist(), begin[order].tolist(), end[order].tolist(), strict=True
+    ):
+        for row in found:
+            last, since, until = row[-1]
+            if until <= start * (1 + _INSTANT):
+                if until > start:
+                    row[-1] = (last, since, start)
+                break
+        else:
+            row = []
+            found.append(row)
+        row.append((op, start, max(start, stop)))
+    return found
+
+
+def split(process: str, name: str, slices: Sequence[Slice]) -> Iterator[Thread]:
+    """As many threads of that name as slices overlap: viewers drop or misplace overlapping ones."""
+    begin, end = (np.array([s[i] for s in slices], dtype=np.float64) for i in (0, 1))
+    for number, row in enumerate(rows(np.arange(len(slices)), begin, end), 1):
+        thread = name if number == 1 else f"{name} ({number})"
+        yield process, thread, [(since, until, *slices[i][2:]) for i, since, until in row]
+
+
+def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
+    """Names of processes and threads first, then slices, by thread and in order of time."""
+    threads = list(threads)
+    processes = list(dict.fromkeys(process for process, _, _ in threads))
+    number = {process: i for i, process in enumerate(processes, 1)}
+    yield from name_events(processes, ((number[process], name) for process, name, _ in threads))
+    for tid, (process, _, slices) in enumerate(threads, 1):
+        place = {"pid": number[process], "tid": tid}
+        for begin, end, text, args in slices:
+            about = {"name": text, "cat": process, **place, "ts": begin * US, "args": dict(args)}
+            yield {"ph": BEGIN, **about}
+            yield {"ph": END, **place, "ts": end * US}
+
 
 _SENT, _USED, _COUNT = "s", "f", "C"
 _ARROW, _COPY, _LINKS = "transfer", "copy", "links and memories"
@@ -290,3 +386,119 @@ def _arrows(recording: Recording) -> dict[int, int]:
         if after:
             found[copy] = min(after, key=lambda op: (float(start[op]), op))
     return found
+
+
+_PASSES = {False: "forward", True: "backward"}
+
+
+def step_trace_text(
+    step: StepPrediction, names: Sequence[str], about: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the pieces of the file. `names` are the gradients'; `about` describes the whole run."""
+    return document(dict(about), step_trace_events(step, names))
+
+
+def step_trace_events(step: StepPrediction, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A thread for every device that computes, and as many as overlap for reads and reductions."""
+    return thread_events(_step_threads(step, names))
+
+
+def _step_threads(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
+    for device in dict.fromkeys(span.device for span in step.spans):
+        slices: list[Slice] = [
+            (s.begin, s.end, f"{_PASSES[s.backward]} {s.layer}", {"layer": s.layer})
+            for s in step.spans
+            if s.device == device
+        ]
+        yield from split("compute", device, slices)
+    for process, buckets in lanes_of(step):
+        yield from split(process, process, [_slice(b, names) for b in buckets])
+
+
+def _slice(b: Bucket, names: Sequence[str]) -> Slice:
+    first, last = names[b.gradients[-1]], names[b.gradients[0]]
+    text = first if first == last else f"{first} to {last}"
+    args = {
+        "gradients": len(b.gradients),
+        "bytes": b.nbytes,
+        "ready_us": b.ready * US,
+        "waited_us": (b.start - b.ready) * US,
+    }
+    return b.start, b.finish, text, args
+
+
+def replicas_trace_text(
+    run: ReplicasRun, names: Sequence[str], about: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the pieces of the file. `names` are the workers'; `about` describes the whole run."""
+    return document(dict(about), replicas_trace_events(run, names))
+
+
+def replicas_trace_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield what each worker does, and each update from when the first of its means was taken."""
+    return thread_events(_replica_threads(run, names))
+
+
+def _replica_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
+    dropped = Counter((a.worker, a.step) for a in run.dropped)
+    slices: list[list[Slice]] = [[] for _ in names]
+    over = [0.0] * len(names)  # a step, and the wait for a token begins
+    for step in sorted((*run.steps, *run.unfinished), key=lambda step: (step.begun, step.step)):
+        mine = slices[step.worker]
+        about = {"step": step.step, "local_step": step.local_step}
+        parts = (
+            (over[step.worker], step.begun, "wait", about),
+            (step.begun, step.read, "read", about),
+            (step.read, step.computed, f"compute {step.step}", about),
+            (
+                step.computed,
+                step.asked,
+                "send",
+                about | {"dropped": dropped[step.worker, step.step]},
+            ),
+        )
+        mine += [part for part in parts if part[1] > part[0]]
+        over[step.worker] = step.asked
+    for name, mine in zip(names, slices, strict=True):
+        yield "workers", name, mine
+    yield "updates", "updates", [
+        (min(u.taken), u.time, f"update {u.number}", {"gradients": list(u.gradients)})
+        for u in run.updates
+    ]  # fmt: skip
+
+
+def executed_trace_text(ran: Sequence[Ran], about: Mapping[str, Any]) -> Iterator[str]:
+    """The file of an execution's nodes in pieces; `about` is what to say of the run as a whole."""
+    facts = {key: value for key, value in about.items() if not isinstance(value, list)}
+    return document(facts, thread_events(_executed_threads(ran)))
+
+
+def pipeline_events(found: Sequence[Ran]) -> Iterator[dict[str, Any]]:
+    """A thread for the passes of each stage's rank, and one for what its replicas exchange."""
+    return thread_events(_pipeline_threads(found))
+
+
+def _pipeline_threads(found: Sequence[Ran]) -> Iterator[Thread]:
+    ranks = sorted({ran.rank for ran in found})
+    for process, kind in (("stages", COMPUTE), ("replicas", COLLECTIVE)):
+        for stage, rank in enumerate(ranks, 1):
+            slices: list[Slice] = [
+                (ran.begin, ran.end, f"{ran.node.phase or ran.node.collective} {ran.node.name}", {})
+                for ran in found
+                if ran.rank == rank and ran.node.kind == kind and ran.end > ran.begin
+            ]
+            row = f"stage {stage}, rank {rank}" if kind == COMPUTE else f"replicas of stage {stage}"
+            yield from split(process, row, slices)
+
+
+def _executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:
+    lanes: dict[tuple[int, str], list[Slice]] = {}
+    for ran in found:
+        node = ran.node
+        moved = {} if node.kind == COMPUTE else {"bytes": node.nbytes, "kind": node.kind}
+        args = moved if node.seconds is None else moved | {"recorded_us": node.seconds * 1e6}
+        lanes.setdefault((ran.rank, node.lane or "transfers"), []).append(
+            (ran.begin, ran.end, node.name, args)
+        )
+    for (rank, lane), slices in sorted(lanes.items()):
+        yield from split(f"rank {rank}", lane, slices)

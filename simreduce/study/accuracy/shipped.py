@@ -2,8 +2,7 @@
 
 `python -m simreduce.study.accuracy.shipped` writes both to `simreduce/files/calibrations` of a
 source tree: the constants as `nccl-hopper.toml` and so on, fitted to published tables that are not
-held out, and the errors of all tables as `nccl-errors.csv` (`simreduce.study.accuracy.errors`). It
-takes some minutes.
+held out, and the errors of all tables as `nccl-errors.csv`, see `hold_out`. It takes some minutes.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from simreduce.engine.calibrate import GENERATIONS, to_toml, unit_of
 from simreduce.engine.calibrate.nccl import nccl_names, with_values
 from simreduce.engine.calibration import NcclConstants
 from simreduce.study.accuracy.assess import median_and_p90
-from simreduce.study.accuracy.errors import AFTER, FOLDER, write_shipped
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
-from simreduce.study.accuracy.hold_out import cases_of, chosen_tables
+from simreduce.study.accuracy.hold_out import AFTER, FOLDER, cases_of, chosen_tables, write_shipped
 from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels
 
 _RCCL = {

@@ -1,10 +1,20 @@
-"""The answer to a capacity question: every option evaluated, the choice, and what it rests on."""
+"""The answer to a capacity question: every option evaluated, the choice, and what it rests on.
+
+What is left of a choice when a node, a NIC or a switch fails, and until it is repaired.
+
+The job starts again on what is left: NCCL searches the machine anew, a node that is gone takes no
+samples, and every other GPU keeps its batch. Prices stay. Parts that links tell apart are
+simulated, the first of each kind and `MOST` kinds at most; the worst stands for its class.
+
+Which options hold copies of a mix of jobs, none slower than promised, and the best of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from simreduce import units
@@ -13,33 +23,108 @@ from simreduce.study.capacity.choose import (
     CapacityCandidate,
     Configuration,
     CopiesOffer,
+    JobsCluster,
     Offer,
     WithinTarget,
     choice,
     frontier,
     near_miss,
     offer,
+    offer_copies,
+    rank_copies,
     rank_offers,
     within_target,
 )
-from simreduce.study.capacity.fails import Failure, failures
 from simreduce.study.capacity.flips import (
     Answer as At,
     Assumption,
+    Rate,
+    bound_compute,
     error_flips,
     formula_flip,
     price_flips,
+    rate_flips,
 )
-from simreduce.study.capacity.options import CapacityOption, classes_of, pieces
+from simreduce.study.capacity.options import CapacityOption, classes_of, pieces, plain, product
 from simreduce.study.capacity.prices import ENERGY, period_of
 from simreduce.study.capacity.question import CapacityQuestion
-from simreduce.study.capacity.rates import Rate, bound_compute, rate_flips
-from simreduce.study.capacity.words import plain, product
+from simreduce.study.scenario import beside
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
-from simreduce.study.sweep.columns import MESH
+from simreduce.study.sweep.columns import DONE, MESH
+from simreduce.topology import load_topology
+from simreduce.topology.failing import distinct, members
 from simreduce.training.memory import MemoryFit
 from simreduce.training.mesh.simulate import WAITS
 from simreduce.training.step import NOT_COUNTED, Activations
+
+MOST = 4
+"""Kinds of parts of a class that are simulated."""
+
+Simulate = Callable[[Sequence[CapacityOption]], Sequence[CapacityCandidate | str | None]]
+"""The candidates of options; why a step cannot be simulated; None for what was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A class of parts, one of which fails.
+
+    `part` is the worst that was tried, of `kinds` that differ and `parts` in all; "" where the
+    machine has none. `left` is a part of the rate, 0 where the job cannot go on, for a `reason`.
+    """
+
+    fails: str
+    part: str = ""
+    parts: int = 0
+    kinds: int = 0
+    offer: Offer | None = None
+    left: float = 0.0
+    reason: str = ""
+
+    @property
+    def meets(self) -> bool:
+        """Whether the target still holds."""
+        return self.offer is not None and self.offer.meets
+
+
+def failures(
+    question: CapacityQuestion,
+    option: CapacityOption,
+    chosen: CapacityCandidate,
+    simulate: Simulate,
+) -> list[Failure]:
+    """For each class that the question names, the worst failure. What was stopped is left out."""
+    text = beside(Path(question.folder, "-"), str(option.scenario["topology"]))
+    machine = load_topology(text)
+    kinds = distinct(machine, question.fails)
+    asked = [(kind, name) for kind, names in kinds.items() for name in names[:MOST]]
+    without = [replace(option, scenario={**option.scenario, "fails": name}) for _, name in asked]
+    replies = dict(zip(asked, simulate(without), strict=True))
+    found = []
+    for kind in question.fails:
+        count = len(members(machine, kind))
+        if not count:
+            found.append(Failure(kind))
+        tried = [
+            _failure(question, Failure(kind, name, count, len(kinds[kind])), chosen, c)
+            for (each, name), c in replies.items()
+            if each == kind and c is not None
+        ]
+        found += sorted(tried, key=lambda each: each.left)[:1]
+    return found
+
+
+def _failure(
+    question: CapacityQuestion,
+    bare: Failure,
+    chosen: CapacityCandidate,
+    found: CapacityCandidate | str,
+) -> Failure:
+    """What a part leaves."""
+    if isinstance(found, str):
+        return replace(bare, reason=found.partition("; ")[0])  # not where the fault is written
+    at = offer(found, question.prices, question.target)
+    return replace(bare, offer=at, left=found.rate / chosen.rate if chosen.rate else 0.0)
+
 
 P = TypeVar("P", Offer, CopiesOffer)
 Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
@@ -430,3 +515,23 @@ __all__ = [
     "parts",
     "plan_of",
 ]
+
+
+def answer_copies(question: CapacityQuestion, evaluate: Evaluate) -> RankedOptions[CopiesOffer]:
+    """Find how many copies every option holds, and choose."""
+    rows = evaluate([cell_of(option, question.folder) for option in question.options])
+    offers, refused, waiting = list[CopiesOffer](), list[tuple[str, str]](), list[str]()
+    for option, row in zip(question.options, rows, strict=True):
+        if row is None:
+            waiting.append(option.label)
+            continue
+        if row.state != DONE:
+            refused.append((option.label, str(row.reason or row.state)))
+            continue
+        pays = quantities_of(question, option)  # of a machine that was just loaded
+        cluster = JobsCluster(option.key, option.nodes, option.devices, pays, row)
+        offers.append(offer_copies(cluster, question.prices, question.target))
+    return RankedOptions(
+        question, tuple(offers), tuple(rank_copies(offers, question.target.minimise)),
+        tuple(refused), tuple(waiting), notes_on(question, offers),
+    )  # fmt: skip

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from simreduce.study.capacity.prices import PriceList
-from simreduce.study.capacity.quantities import HOUR
+from simreduce.study.capacity.prices import HOUR, PriceList
 from simreduce.study.sweep.columns import DONE, Figures
 
 _MILLION = 1e6

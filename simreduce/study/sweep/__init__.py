@@ -13,8 +13,7 @@ from simreduce.study.sweep.cells import (
 )
 from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, objective, row_of
 from simreduce.study.sweep.evaluate import evaluate
-from simreduce.study.sweep.files import SWEEP, Specification, read_specification
-from simreduce.study.sweep.grid import Sample
+from simreduce.study.sweep.grid import SWEEP, Sample, Specification, read_specification
 from simreduce.study.sweep.question import SweepQuestion, read_question
 from simreduce.study.sweep.running import CellRunner, running
 from simreduce.study.sweep.store import IN_MEMORY, CellAnswer, Planned, Store, Sweep

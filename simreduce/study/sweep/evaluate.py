@@ -50,10 +50,10 @@ from simreduce.study.tune.bench import (
     busbw,
     simulate_row,
 )
-from simreduce.study.tune.few_rings import library_warning
 from simreduce.study.tune.meshes import bubble, limit_of, mfu, rank_meshes
 from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.failing import NONE, fail
 from simreduce.training.jobs import fairness, simulate_jobs

@@ -39,8 +39,15 @@ from simreduce.planners.strategy import ALL, parse_strategy
 from simreduce.study.jobs import JOBS as JOBS_FILE
 from simreduce.study.scenario import beside, has_mesh, is_scenario, read_scenario_file
 from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
-from simreduce.study.sweep.job_keys import FORMATS, check_value, field_of_job, key_of_job, split_key
-from simreduce.study.sweep.machines import SHORT, set_machine
+from simreduce.study.sweep.machines import (
+    FORMATS,
+    SHORT,
+    check_value,
+    field_of_job,
+    key_of_job,
+    set_machine,
+    split_key,
+)
 from simreduce.topology import load_machine, load_topology
 from simreduce.topology.classes import networks
 from simreduce.topology.failing import CLASSES, NONE

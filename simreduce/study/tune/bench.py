@@ -30,7 +30,7 @@ from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.planners.layouts import Layout
 from simreduce.planners.nccl.tables import CURRENT, Version
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
-from simreduce.planners.strategy.automatic import AUTOMATIC
+from simreduce.planners.strategy.text import AUTOMATIC
 from simreduce.study.outcome import Postponed, Refused, Stuck
 from simreduce.study.question import Question
 from simreduce.study.study import TIED, Limit, by_reason, study

@@ -16,7 +16,7 @@ from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, wa
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.planners.strategy.automatic import tensorflow_choice
+from simreduce.planners.strategy.text import tensorflow_choice
 from simreduce.study.framework_settings import some_packings
 from simreduce.study.frameworks import default_text, files_of, names_for
 from simreduce.study.scenario import Scenario, with_step

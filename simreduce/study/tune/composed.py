@@ -23,23 +23,31 @@ from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
 from simreduce.planners.strategy import Strategy, proved_on_few
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.best_first import Tried
-from simreduce.study.tune.search.call_time import (
+from simreduce.study.tune.search.packings import (
     COLLECTIVE,
     MANY,
     PRECISION,
     CallSetting,
     CallSize,
+    GradientPacking,
+    copying_of,
     folded_of,
     machines,
+    packing_of,
     simulate_call_on,
 )
-from simreduce.study.tune.search.packings import GradientPacking, copying_of, packing_of
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
 from simreduce.training.groups import slowest
 from simreduce.training.reductions import FIXED, Fused
-from simreduce.training.ticks import can_tick, follow
-from simreduce.training.turns import gradients_ready, is_calm, predict_turns, take_turns
+from simreduce.training.ticks import (
+    can_tick,
+    follow,
+    gradients_ready,
+    is_calm,
+    predict_turns,
+    take_turns,
+)
 from simreduce.workload import Gradient, Workload
 
 ERROR = 2 * PRECISION

@@ -20,6 +20,7 @@ from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
 from simreduce.training.executions import Execution
+from simreduce.training.groups import percentiles
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
@@ -30,7 +31,6 @@ from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
 from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.recompute import FUSED
-from simreduce.training.spread import percentiles
 from simreduce.workload.architectures.decoder import Decoder
 
 MOST_NODES = 2_000_000

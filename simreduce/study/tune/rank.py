@@ -16,7 +16,7 @@ from simreduce.errors import StrategyError
 from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
-from simreduce.planners.strategy.automatic import tensorflow_choice
+from simreduce.planners.strategy.text import tensorflow_choice
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide, lasting, scaled
 from simreduce.study.outcome import Postponed

@@ -40,6 +40,7 @@ from simreduce.training import (
     StepRecording,
     record_step,
 )
+from simreduce.training.groups import percentiles
 from simreduce.training.path import PathPiece, step_path
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
 from simreduce.training.replicas.network import Way, lower_ways
@@ -51,7 +52,6 @@ from simreduce.training.sharded import (
     sharded_method,
     simulate_sharded_step,
 )
-from simreduce.training.spread import percentiles
 from simreduce.training.stragglers import ConfidenceInterval, Repetitions, interval, repeat
 
 MOST_RANKS = 256

@@ -52,15 +52,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
-from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, dragonfly
-from simreduce.topology.generators.dragonfly_plus import PLUS_KEYS, dragonfly_plus
+from simreduce.topology.generators.dragonfly import (
+    DRAGONFLY_KEYS,
+    PLUS_KEYS,
+    dragonfly,
+    dragonfly_plus,
+)
 from simreduce.topology.generators.fat_tree import TREE_KEYS, fat_tree
-from simreduce.topology.generators.full import full
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, InlineSettings, split_inline
 from simreduce.topology.generators.machines import build_cluster
-from simreduce.topology.generators.ring import ring
-from simreduce.topology.generators.switch import switch
-from simreduce.topology.generators.torus import torus
+from simreduce.topology.generators.networks import full, ring, switch, torus
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
 from simreduce.units import format_bandwidth, format_duration

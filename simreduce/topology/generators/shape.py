@@ -10,7 +10,7 @@ import numpy as np
 
 from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
-from simreduce.topology.routing.rule import RoutingRule
+from simreduce.topology.routing.rules import RoutingRule
 from simreduce.units import plural
 
 CABLES_LIMIT = 1 << 20

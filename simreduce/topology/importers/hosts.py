@@ -1,16 +1,296 @@
-"""Hosts by the switches above them, from whatever file says so."""
+"""Hosts by the switches above them, from whatever file says so.
+
+Reads JSON of AWS's DescribeInstanceTopology: `aws ec2 describe-instance-topology`.
+
+An instance has `NetworkNodes`, the topmost layer first; instances with the same last one are
+nearest (Amazon EC2 User Guide, "How Amazon EC2 topology works",
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/how-ec2-instance-topology-works.html).
+
+Reads JSON of `gcloud compute instances list` or `describe`: where instances are.
+
+`resourceStatus.physicalHostTopology` has the cluster, the block and the sub-block of an instance;
+those of a sub-block are nearest (Compute Engine API, ResourceStatusPhysicalHostTopology,
+https://cloud.google.com/compute/docs/reference/rest/v1/instances).
+
+Reads what `ibnetdiscover` prints: every switch and every channel adapter, with their ports.
+
+A paragraph begins with `Switch` or `Ca`, the number of ports, a GUID, and a description in quotes
+behind a #; lines with ports follow, each with the GUID at the other end (ibnetdiscover(8),
+infiniband-diags of rdma-core, https://manpages.ubuntu.com/manpages/noble/man8/ibnetdiscover.8.html).
+
+Hosts whose adapters are on the same switches are together below these; switches that are linked to
+the same other switches are together below those.
+
+Reads Slurm's topology.conf, and what `scontrol show topology` prints.
+
+A line has a switch, and the nodes or switches below it; of a switch with both, the nodes are those
+of the switches below (topology.conf(5), https://slurm.schedmd.com/topology.conf.html). A block
+(`BlockName`) is read as a switch.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from simreduce.errors import TopologyError
+from simreduce.errors import InputError, TopologyError, did_you_mean, nearest, quote
 from simreduce.files.formats import Faults
+from simreduce.files.formats.json import read_json
 from simreduce.files.names import Name
-from simreduce.topology.importers.aws_topology import is_aws, read_aws
-from simreduce.topology.importers.gcp_topology import is_gcp, read_gcp
-from simreduce.topology.importers.ib_net_discover import is_ib_net_discover, read_ib_net_discover
-from simreduce.topology.importers.slurm_topology import is_slurm, read_slurm
+from simreduce.topology.elements import expand_hosts
+
+_ROW = ("InstanceId", "NetworkNodes")
+_MORE = ("InstanceType", "GroupName", "AvailabilityZone", "ZoneId", "CapacityBlockId")
+"""What else an instance has."""
+
+
+def is_aws(text: str) -> bool:
+    """Whether a text is such JSON."""
+    return text.lstrip().startswith("{") and any(f'"{key}"' in text for key in ("Instances", *_ROW))
+
+
+def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
+    """The network nodes above each instance."""
+    try:
+        found = read_json(text, "no JSON")
+    except InputError as error:
+        faults.add("", error)
+        return {}
+    found = faults.respell("", found, ("Instances",), ("NextToken",))
+    rows = found.get("Instances")
+    if not isinstance(rows, list):
+        faults.add("Instances", "must be a list" if "Instances" in found else "missing")
+        return {}
+    if found.get("NextToken"):
+        faults.add("NextToken", "this is one page of several; have them all in one file")
+    hosts: dict[Name, tuple[str, ...]] = {}
+    layers = 0
+    for place, given in enumerate(rows):
+        where = f"Instances[{place}]"
+        row = faults.respell(where, given if isinstance(given, dict) else {}, _ROW, _MORE)
+        name = row.get("InstanceId")
+        if not isinstance(name, str) or not name:
+            faults.add(f"{where}.InstanceId", "missing")
+            continue
+        nodes = row.get("NetworkNodes")
+        good = isinstance(nodes, list) and all(isinstance(each, str) and each for each in nodes)
+        if not good or not nodes:
+            faults.add(f"{where}.NetworkNodes", f"must list the network nodes above {name}")
+            continue
+        layers = layers or len(nodes)
+        if len(nodes) != layers:
+            faults.add(f"{where}.NetworkNodes", f"has {len(nodes)} layers, others have {layers}")
+        if name in hosts:
+            faults.add(where, f"{name} is there twice")
+        if host := faults.attempt(f"{where}.InstanceId", Name, name):
+            hosts[host] = tuple(nodes)
+    return hosts
+
+
+_STATUS, _TOPOLOGY = "resourceStatus", "physicalHostTopology"
+_LEVELS = ("cluster", "block", "subblock")
+
+
+def is_gcp(text: str) -> bool:
+    """Whether a text is such JSON."""
+    known = (_STATUS, _TOPOLOGY)
+    return text.lstrip()[:1] in ("[", "{") and any(f'"{key}"' in text for key in known)
+
+
+def read_gcp(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
+    """The cluster, block and sub-block of each instance."""
+    try:
+        rows = read_json(text, "no JSON")
+    except InputError as error:
+        faults.add("", error)
+        return {}
+    hosts: dict[Name, tuple[str, ...]] = {}
+    for place, given in enumerate(rows if isinstance(rows, list) else [rows]):
+        where = f"[{place}]"
+        row = faults.respell(where, given if isinstance(given, dict) else {}, (_STATUS,))
+        name = row.get("name")
+        if not isinstance(name, str) or not name:
+            faults.add(f"{where}.name", "missing")
+            continue
+        status, at = row.get(_STATUS), f"{where}.{_STATUS}"
+        status = faults.respell(at, status if isinstance(status, dict) else {}, (_TOPOLOGY,))
+        topology, at = status.get(_TOPOLOGY), f"{at}.{_TOPOLOGY}"
+        if not isinstance(topology, dict):
+            faults.add(at, f"missing for {name}")
+            continue
+        topology = faults.respell(at, topology, _LEVELS, ("host",))
+        levels = [topology.get(key) for key in _LEVELS]
+        for key, value in zip(_LEVELS, levels, strict=True):
+            if not isinstance(value, str) or not value:
+                faults.add(f"{at}.{key}", f"missing for {name}")
+        if name in hosts:
+            faults.add(where, f"{name} is there twice")
+        if host := faults.attempt(f"{where}.name", Name, name):
+            hosts[host] = tuple(str(value) for value in levels)
+    return hosts
+
+
+_HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*(?:#\s*"([^"]*)")?')
+_PORT = re.compile(r'^\[\s*\d+\]\S*\s+"([^"]+)"\s*\[')
+_ADAPTER = re.compile(r"[\s_-]+(HCA-?\d+|mlx\d+_\d+|mlx\d+_bond_?\d+)\b.*$")
+_IN_SWITCH = "Aggregation Node"
+"""In the description of an adapter that is part of a switch."""
+
+
+class _Device(NamedTuple):
+    kind: str
+    name: str
+    line: int
+    ends: list[str]
+
+
+def is_ib_net_discover(text: str) -> bool:
+    """Whether a text is such output."""
+    return bool(re.search(r'^(Switch|Ca)\s+\d+\s+"[SH]-', text, re.MULTILINE))
+
+
+def read_ib_net_discover(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
+    """The switches above each host: those above its own, then its own."""
+    devices = _devices(text, faults)
+    switches = {guid: each for guid, each in devices.items() if each.kind == "Switch"}
+    leaves: dict[Name, set[str]] = {}
+    for each in devices.values():
+        if each.kind != "Ca" or _IN_SWITCH in each.name:
+            continue
+        host = _ADAPTER.sub("", each.name).strip() or each.name
+        if not host:
+            faults.add(f"line {each.line}", "this adapter has no description to tell its host by")
+            continue
+        for end in each.ends:
+            if end not in switches:
+                why = f"{host} is linked to {end}, which is no switch here"
+                faults.add(f"line {each.line}", why)
+        if not each.ends:
+            continue  # a port that is down
+        if name := faults.attempt(f"line {each.line}", Name, host):
+            leaves.setdefault(name, set()).update(end for end in each.ends if end in switches)
+    below = set().union(*leaves.values()) if leaves else set()
+    hosts: dict[Name, tuple[str, ...]] = {}
+    for host, own in leaves.items():
+        over = {end for leaf in own for end in switches[leaf].ends if end in switches} - below
+        paths = [own] if not over else [over, own]
+        hosts[host] = tuple(_label(path, switches) for path in paths if path)
+    return hosts
+
+
+def _devices(text: str, faults: Faults) -> dict[str, _Device]:
+    devices: dict[str, _Device] = {}
+    current: _Device | None = None
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if head := _HEAD.match(line):
+            kind, guid, about = head[1], head[2], head[3] or ""
+            if guid in devices:
+                faults.add(f"line {number}", f"{guid} is there twice")
+            current = devices[guid] = _Device(kind, about, number, [])
+        elif line.startswith("["):
+            port = _PORT.match(line)
+            if port is None or current is None:
+                faults.add(f"line {number}", f"no port of a device: {quote(line)}")
+            else:
+                current.ends.append(port[1])
+    return devices
+
+
+def _label(guids: set[str], switches: Mapping[str, _Device]) -> str:
+    """The names of switches, in one word."""
+    return "+".join(sorted(_short(switches[guid].name, guid) for guid in guids))
+
+
+def _short(about: str, guid: str) -> str:
+    """`leaf1` of `MF0;leaf1:MQM8700/U1`; the GUID of a switch whose description is that of all."""
+    match = re.match(r"MF\d+;([^:]+)", about)
+    name = match[1] if match else about
+    return guid if not name or "Technologies" in name or " " in name else name
+
+
+_PAIR = re.compile(r"(\w+)=(\S*)")
+_NOTHING = ("", "(null)")
+_HEADS = ("SwitchName", "BlockName")
+_BELOW = ("Switches", "Nodes")
+_SLURM_TOPOLOGY_MORE = ("LinkSpeed", "Level", "BlockSize", "BlockSizes", "BlockIndex")
+"""What else a line has."""
+_KNOWN = {key.lower(): key for key in (*_HEADS, *_BELOW, *_SLURM_TOPOLOGY_MORE)}
+
+
+def is_slurm(text: str) -> bool:
+    """Whether a text is one of both."""
+    heads = dict.fromkeys(re.findall(r"^\s*(\w+)=", text, re.MULTILINE))
+    return any(nearest(head, _HEADS) for head in heads)
+
+
+def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
+    """The switches above each host."""
+    nodes: dict[str, list[Name]] = {}
+    below: dict[str, list[str]] = {}
+    joined = re.sub(r"\\\n", " ", text)
+    for number, line in enumerate(joined.splitlines(), 1):
+        found = _PAIR.findall(line.partition("#")[0])
+        pairs = {_KNOWN.get(key.lower(), key): value for key, value in found}
+        if not pairs or pairs.keys() <= {"BlockSizes"}:
+            continue
+        where = f"line {number}"
+        head = _HEADS if not pairs.keys() & {*_HEADS} else ()
+        pairs = faults.respell(where, pairs, (*head, *_BELOW), (*_HEADS, *_SLURM_TOPOLOGY_MORE))
+        name = pairs.get("SwitchName", pairs.get("BlockName", ""))
+        if not name:
+            faults.add(where, "has no SwitchName")
+            continue
+        if name in nodes or name in below:
+            faults.add(where, f"there are two switches named {name}")
+            continue
+        used = next((key for key in _BELOW if pairs.get(key, "") not in _NOTHING), "")
+        if not used:
+            faults.add(where, f"{name} has neither Nodes nor Switches")
+        members = (faults.attempt(where, expand_hosts, pairs[used]) if used else None) or []
+        if used == "Switches":
+            below[name] = members
+        else:
+            names = [faults.attempt(where, Name, each) for each in members]
+            nodes[name] = [each for each in names if each is not None]
+    above = _above(nodes, below, faults)
+    hosts: dict[Name, tuple[str, ...]] = {}
+    for name, own in nodes.items():
+        path = _path(name, above, faults)
+        for host in own:
+            if host in hosts:
+                faults.add("", f"{host} is below both {hosts[host][-1]} and {name}")
+            hosts[host] = path
+    return hosts
+
+
+def _above(
+    nodes: Mapping[str, list[Name]], below: Mapping[str, list[str]], faults: Faults
+) -> Mapping[str, str]:
+    """The switch above each switch."""
+    above: dict[str, str] = {}
+    for name, parts in below.items():
+        for part in parts:
+            if part not in nodes and part not in below:
+                near = did_you_mean(part, [*nodes, *below])
+                faults.add("", f"{name} has a switch {part}, and no line is about that{near}")
+            elif part in above:
+                faults.add("", f"{part} is below both {above[part]} and {name}")
+            else:
+                above[part] = name
+    return above
+
+
+def _path(name: str, above: Mapping[str, str], faults: Faults) -> tuple[str, ...]:
+    path = [name]
+    while path[-1] in above:
+        if above[path[-1]] in path:
+            faults.add("", f"{above[path[-1]]} is above itself")
+            break
+        path.append(above[path[-1]])
+    return tuple(path[::-1])
+
 
 Switches = tuple[str, ...]
 """The switches above a host, the topmost first; equal ones are shared."""

@@ -23,7 +23,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.formats.xml import Element, read_xml
 from simreduce.files.names import is_name
 from simreduce.topology.classes import LinkClass, link_classes, networks
-from simreduce.topology.elements import OFF, STAGED
+from simreduce.topology.elements import OFF, STAGED, natural
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import (
     MODELS,
@@ -34,8 +34,7 @@ from simreduce.topology.importers.models import (
     without_nvlinks,
 )
 from simreduce.topology.importers.parts import GENERATIONS, MachineBuilder, host_like
-from simreduce.topology.naming import natural
-from simreduce.topology.routing.nvlink import links_name
+from simreduce.topology.routing.staging import links_name
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _GPU_CLASSES = ("0x03", "0x12")

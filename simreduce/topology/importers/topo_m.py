@@ -22,7 +22,7 @@ from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, without_nvlinks
 from simreduce.topology.importers.parts import MachineBuilder
 from simreduce.topology.matrix import path_class
-from simreduce.topology.routing.nvlink import XGMI, links_name
+from simreduce.topology.routing.staging import XGMI, links_name
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CELL = re.compile(r"X|(NV|XGMI)[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")

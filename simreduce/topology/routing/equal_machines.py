@@ -13,7 +13,7 @@ from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.joined import joined
 from simreduce.topology.routing.route import RouteRows, join_rows, list_rows
-from simreduce.topology.routing.rule import CutNetwork, RoutingRule
+from simreduce.topology.routing.rules import CutNetwork, RoutingRule
 
 Nodes = TypeVar("Nodes", int, Ints)
 """One index of a node, or many."""

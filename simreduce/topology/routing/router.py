@@ -13,11 +13,17 @@ where a machine has no such path, as GPUs, and so NVLink, do not forward.
 
 Copies beyond the reach of a GPU go through a host (`staging`). Where a network has several equal
 paths, `equal_cost` says which of them a transfer takes (`spread`).
+
+The NIC that each GPU of a machine has as its own.
+
+Where several NICs are equally near to a GPU, the GPUs that share them take them in turn: the first
+GPU the first NIC, and so on. Near means few hops, and among those few sockets.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,8 +31,8 @@ import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
 from simreduce.errors import TopologyError, did_you_mean
+from simreduce.topology.elements import natural
 from simreduce.topology.routing.equal_machines import EqualMachines, MachineRoutes
-from simreduce.topology.routing.rails import Rails
 from simreduce.topology.routing.route import (
     Route,
     RouteRows,
@@ -36,20 +42,71 @@ from simreduce.topology.routing.route import (
     shared_route,
     whole_route,
 )
-from simreduce.topology.routing.rule import CutNetwork
+from simreduce.topology.routing.rules import CutNetwork
 from simreduce.topology.routing.search import Path, PathSearch
-from simreduce.topology.routing.spread import Spreader, hash_ends, may_have_equal_paths
 from simreduce.topology.routing.staging import Staging
-from simreduce.topology.routing.switching import FIRST, HASHED, SPLIT, Switching
+from simreduce.topology.routing.switching import (
+    FIRST,
+    HASHED,
+    SPLIT,
+    Spreader,
+    Switching,
+    hash_ends,
+    may_have_equal_paths,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import networkx as nx
     import numpy.typing as npt
 
     from simreduce.topology.elements import Link, Node
-    from simreduce.topology.routing.rule import Bundled, RoutingRule
+    from simreduce.topology.routing.rules import Bundled, RoutingRule
+
+
+class Rails:
+    """The GPUs' own NICs; each machine is looked at once."""
+
+    def __init__(self, search: PathSearch) -> None:
+        self._search = search
+        self._found: dict[str, Mapping[str, str]] = {}
+
+    def nic(self, name: str) -> str:
+        """The NIC that is a GPU's own, "" for none and for other nodes."""
+        node = self._search.nodes[name]
+        if node.kind != "gpu" or not node.machine:
+            return ""
+        if node.machine not in self._found:
+            self._found[node.machine] = self._deal(node.machine)
+        return self._found[node.machine].get(name, "")
+
+    def _deal(self, machine: str) -> Mapping[str, str]:
+        """The NICs of a machine, dealt to the GPUs that they are nearest to."""
+        names = sorted(self._search.machines[machine], key=natural)
+        nodes = [self._search.nodes[name] for name in names]
+        nics = [node.name for node in nodes if node.kind == "nic"]
+        sharing: dict[tuple[str, ...], list[str]] = {}
+        for gpu in [node.name for node in nodes if node.kind == "gpu"] if nics else []:
+            sharing.setdefault(self._nearest(gpu, nics, machine), []).append(gpu)
+        return {
+            gpu: near[place % len(near)]
+            for near, gpus in sharing.items()
+            if near
+            for place, gpu in enumerate(gpus)
+        }
+
+    def _nearest(self, gpu: str, nics: list[str], machine: str) -> tuple[str, ...]:
+        hops = self._search.within(machine).hops(gpu)
+        least = min((hops[nic] for nic in nics if nic in hops), default=-1)
+        near = [nic for nic in nics if hops.get(nic) == least]
+        if len(near) < 2:
+            return tuple(near)
+        sockets = {nic: self._sockets(self._search.path(gpu, nic, machine)) for nic in near}
+        return tuple(nic for nic in near if sockets[nic] == min(sockets.values()))
+
+    def _sockets(self, path: tuple[str, ...]) -> int:
+        return sum(self._search.nodes[name].kind == "cpu" for name in path)
 
 
 class Router:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from simreduce.topology.elements import Link, Node
-from simreduce.topology.naming import natural
+from simreduce.topology.elements import Link, Node, natural
 
 if TYPE_CHECKING:
     import networkx as nx

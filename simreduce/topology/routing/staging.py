@@ -4,6 +4,19 @@ Two GPUs of one machine beyond each other's reach (`reach`) copy through the hos
 sender. A GPU whose NIC is beyond its reach sends and receives over a network through the memory of
 its nearest host, and pays at that end what a staged copy does. On networks whose class begins with
 `tcp` all GPUs do.
+
+How copies use NVLinks, and AMD's xGMI links between GPUs, which count as NVLinks everywhere.
+
+Two linked GPUs copy over their own NVLinks, as one hop beats every longer path (`search`). Other
+GPUs use NVLinks only over NVSwitches, because GPUs do not forward (`Node.forwards`). A path of
+NVLinks is the nearest kind of path: only GPUs whose `peer` is "off" avoid it (`reach`).
+
+Which copies go directly, and which have to go through the memory of a host.
+
+The *reach* of a GPU is the farthest kind of path over which it copies directly: `Node.peer` to
+other GPUs of its machine, where the nearer of the two counts, and `Node.gpudirect` to a NIC
+(GPUDirect RDMA). A copy beyond the reach is *staged*: it goes through the memory of a host, and
+pays the tolls (`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe switches on its way.
 """
 
 from __future__ import annotations
@@ -12,10 +25,75 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from simreduce.errors import TopologyError
-from simreduce.topology.elements import BOTH_WAYS, DEFAULT_REACH, OFF, TCP, Link
-from simreduce.topology.naming import natural
-from simreduce.topology.routing.reach import is_beyond, is_staged
+from simreduce.topology.elements import (
+    BOTH_WAYS,
+    DEFAULT_REACH,
+    OFF,
+    REACHES,
+    TCP,
+    Link,
+    Node,
+    natural,
+)
 from simreduce.topology.routing.search import Path, PathSearch
+
+XGMI = "xgmi_cdna"
+"""Prefix of the classes of xGMI links between GPUs; xGMI between CPUs has another."""
+HOST_XGMI = "xgmi_cpu_gpu"
+"""The class of xGMI links between a CPU and a GPU."""
+GPU_LINKS = ("nvlink", XGMI)
+"""Prefixes of the classes of links that GPUs have for each other."""
+
+
+def is_nvlink(link: Link) -> bool:
+    """Whether a link is an NVLink or an xGMI link of GPUs, by its class."""
+    return link.link_class.startswith(GPU_LINKS)
+
+
+def links_name(link_class: str) -> str:
+    """What the links of a class are called: NVLinks, or xGMI links."""
+    return "xGMI links" if link_class.startswith(XGMI) else "NVLinks"
+
+
+def is_nvlink_path(nodes: Sequence[Node], wires: Sequence[Link]) -> bool:
+    """Whether a path over `nodes`, both ends included, stays on NVLinks and crosses no CPU."""
+    return all(node.kind != "cpu" for node in nodes[1:-1]) and all(map(is_nvlink, wires))
+
+
+_BY_DISTANCE = (OFF, "NV", "PIX", "PXB", "P2C", "PHB", "SYS")
+
+
+def path_kind(nodes: Sequence[Node], wires: Sequence[Link]) -> str:
+    """NV, PIX, PXB, PHB, SYS or NET: the kind of path over `nodes`, both ends included, and the
+    links between them.
+    """
+    between = [node.kind for node in nodes[1:-1]]
+    if is_nvlink_path(nodes, wires):
+        return "NV"
+    if "switch" in between or not all(link.holds_lane for link in wires):
+        return "NET"
+    # A CPU at an end of the path is a host bridge that the path reaches, and counts like one in
+    # between.
+    bridges = sum(node.kind == "cpu" for node in nodes)
+    if bridges:
+        return "SYS" if bridges > 1 else "PHB"
+    return "PXB" if between.count("pcie_switch") > 1 else "PIX"
+
+
+def is_staged(nodes: Sequence[Node], wires: Sequence[Link]) -> bool:
+    """Whether a copy along this path has to go through the memory of a host."""
+    source, target = nodes[0], nodes[-1]
+    if not (source.kind == target.kind == "gpu" and source.machine == target.machine):
+        return False
+    return is_beyond(nodes, wires, min(source.peer, target.peer, key=REACHES.index))
+
+
+def is_beyond(nodes: Sequence[Node], wires: Sequence[Link], reach: str) -> bool:
+    """Whether this path stays inside a machine and is farther than `reach`."""
+    kind = path_kind(nodes, wires)
+    if kind == "PHB" and nodes[-1].kind == "nic" and wires[0].link_class.startswith("c2c"):
+        kind = "P2C"
+    return kind != "NET" and _BY_DISTANCE.index(kind) > _BY_DISTANCE.index(reach)
 
 
 class Staging:

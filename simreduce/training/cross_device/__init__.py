@@ -3,8 +3,10 @@
 from simreduce.training.cross_device.calls import (
     batch_reduce,
     broadcast,
+    broadcast_variables,
     reduce,
     reduce_non_distributed,
+    result_labels,
 )
 from simreduce.training.cross_device.methods import (
     AllReduceCrossDeviceOps,
@@ -15,7 +17,6 @@ from simreduce.training.cross_device.methods import (
     Version,
 )
 from simreduce.training.cross_device.value import PerDevice, PerDeviceSlices
-from simreduce.training.cross_device.variables import broadcast_variables, result_labels
 
 __all__ = [
     "AllReduceCrossDeviceOps",

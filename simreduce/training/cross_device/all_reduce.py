@@ -13,8 +13,7 @@ from simreduce.planners.algorithms import ALGORITHMS, Options
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.small_tensors import OVERSHOOT
 from simreduce.planners.strategy import Range, compile_plan, parse_multi_worker_spec
-from simreduce.planners.strategy.spec import NO_LIMIT, UPSTREAM, assign
-from simreduce.training.cross_device.gather import gather_slices
+from simreduce.planners.strategy.text import NO_LIMIT, UPSTREAM, assign
 from simreduce.training.cross_device.methods import (
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
@@ -27,6 +26,7 @@ from simreduce.training.cross_device.one_device import (
     contract_of,
     dense_inputs,
     dense_promise,
+    gather_slices,
     slices_promises,
 )
 from simreduce.training.cross_device.value import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from simreduce.planners.packing.small_tensors import DEFAULT_GROUP
-from simreduce.planners.strategy import multi_worker_spec
+from simreduce.planners.strategy import text
 from simreduce.training.cross_device.one_device import Accumulation
 
 Version: TypeAlias = Literal["1.12", "1.14", "2.x"]
@@ -46,7 +46,7 @@ class MultiWorkerAllReduce:
     See `parse_multi_worker_spec`.
     """
 
-    all_reduce_spec: object = multi_worker_spec.DEFAULT
+    all_reduce_spec: object = text.DEFAULT
     num_packs: int = 0
     agg_small_grads_max_bytes: int = 0
     agg_small_grads_max_group: int = DEFAULT_GROUP

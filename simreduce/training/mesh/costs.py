@@ -17,9 +17,8 @@ from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.plan.channels import ENGINE, count_blocks
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.group_plans import GroupPlans
-from simreduce.training.mesh.experts import reached
 from simreduce.training.mesh.job import NCCL
-from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall
+from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, reached
 from simreduce.training.mesh.ways import CP, DP, EP, ETP, PP, TP, Mesh
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"

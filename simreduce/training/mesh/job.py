@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from simreduce.training.executor import LEAST_SPEED
-from simreduce.training.mesh.gpus import Gpu
+from simreduce.training.mesh.compute import Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
 from simreduce.training.mesh.ways import Mesh
 from simreduce.training.recompute import FULL, FUSED, NONE

@@ -28,8 +28,7 @@ from simreduce.files.formats import (
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.training.mesh.experts import DEFAULT_GINI, busiest
-from simreduce.training.mesh.gpus import Gpu, gpu_of, load_gpu
+from simreduce.training.mesh.compute import Gpu, gpu_of, load_gpu
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
@@ -47,6 +46,7 @@ from simreduce.training.mesh.job import (
     split_evenly,
     split_short,
 )
+from simreduce.training.mesh.parts import DEFAULT_GINI, busiest
 from simreduce.training.mesh.pipeline import (
     NAMES,
     ONE_STAGE,

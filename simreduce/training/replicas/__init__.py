@@ -3,8 +3,8 @@
 They are `tf.train.SyncReplicasOptimizer`.
 """
 
-from simreduce.training.replicas.accumulator import Slices
-from simreduce.training.replicas.job import ReplicasJob
+from simreduce.training.replicas.accumulator import GradientRequest, Slices, VariableValues
+from simreduce.training.replicas.job import ReplicasJob, SyncSettings, easyrec
 from simreduce.training.replicas.network import Delays, LinkNetwork, delays, port_delays
 from simreduce.training.replicas.processes import simulate_replicas
 from simreduce.training.replicas.reader import (
@@ -13,8 +13,6 @@ from simreduce.training.replicas.reader import (
     parse_replicas,
 )
 from simreduce.training.replicas.run import Arrival, ReplicasRun, Update, WorkerStep
-from simreduce.training.replicas.settings import SyncSettings, easyrec
-from simreduce.training.replicas.values import GradientRequest, VariableValues
 
 __all__ = [
     "REPLICAS",

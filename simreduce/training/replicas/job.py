@@ -1,18 +1,120 @@
-"""The training job: its workers, their compute times and failures."""
+"""The training job: its workers, their compute times and failures.
+
+The arguments of `tf.train.SyncReplicasOptimizer` and of its hook, under their own names.
+
+The key `compute` of `[replicas]`: a time, or a table with a distribution of times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite
+from typing import Any
 
 import numpy as np
 
 from simreduce.computing.arrays import Floats, uniform
 from simreduce.errors import InputError
-from simreduce.training.distributions import Distribution
+from simreduce.files.formats import (
+    DURATION,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    ValueKind,
+    choice,
+    inside,
+    number,
+)
+from simreduce.training.distributions import (
+    Constant,
+    Distribution,
+    Empirical,
+    Exponential,
+    Lognormal,
+    Normal,
+    Pareto,
+    Uniform,
+)
 from simreduce.training.replicas.network import Delays, LinkNetwork
-from simreduce.training.replicas.settings import SyncSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    """The optimizer's arguments.
+
+    An update takes `replicas_to_aggregate` gradients of every variable and puts out tokens for
+    `total_num_replicas` workers, at least as many as gradients (the default). Workers beyond the
+    gradients are *backups*.
+
+    `num_tokens` is the queue's length at the start; -1 for `replicas_to_aggregate`. None is the
+    fewest that work: 0 unless workers must send several gradients each. If `faithful`, None is -1,
+    as upstream, so the first update waits for nobody; sparse gradients are averaged as upstream.
+    """
+
+    replicas_to_aggregate: int
+    total_num_replicas: int | None = None
+    num_tokens: int | None = None
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        problems = []
+        needed, total = self.replicas_to_aggregate, self.total_num_replicas
+        if needed < 1:
+            problems.append(
+                f"replicas_to_aggregate: an update takes 1 gradient or more, not {needed}"
+            )
+        if total is not None and total < 1:
+            problems.append(f"total_num_replicas: 1 or more, not {total}")
+        tokens = self.num_tokens
+        if tokens is not None and tokens < -1:
+            problems.append(f"num_tokens: 0 or more, or -1 for replicas_to_aggregate, not {tokens}")
+        if not problems and tokens is not None and 0 <= tokens < self.fewest_tokens:
+            problems.append(
+                "num_tokens: too few tokens to finish the first step:"
+                f" {tokens} given, {self.fewest_tokens} needed"
+            )
+        if problems:
+            raise InputError(problems)
+
+    @property
+    def total(self) -> int:
+        """How many workers get tokens."""
+        return (
+            self.replicas_to_aggregate
+            if self.total_num_replicas is None
+            else self.total_num_replicas
+        )
+
+    @property
+    def fewest_tokens(self) -> int:
+        """Tokens needed for the first update, beside one gradient of every worker."""
+        return max(self.replicas_to_aggregate - self.total, 0)
+
+    @property
+    def initial_tokens(self) -> int:
+        """Tokens in the queue at the start, all of step 0."""
+        if self.num_tokens is None:
+            return self.replicas_to_aggregate if self.faithful else self.fewest_tokens
+        return self.replicas_to_aggregate if self.num_tokens == -1 else self.num_tokens
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that every update puts out."""
+        return max(self.total, self.replicas_to_aggregate)
+
+
+def easyrec(workers: int) -> SyncSettings:
+    """Return the settings of EasyRec (parameter-server strategy, `sync_replicas`).
+
+    A gradient of every worker is in every update, and there is no token at the start. InputError
+    for one worker, which EasyRec does not synchronise.
+    """
+    if workers < 2:
+        raise InputError(f"EasyRec synchronises several workers, not {workers}")
+    return SyncSettings(replicas_to_aggregate=workers, total_num_replicas=workers, num_tokens=0)
+
 
 _APART = 1 << 40
 """Upper limit of the random numbers of one repetition."""
@@ -138,3 +240,61 @@ def worker_faults(
                 f"returns: worker {worker}: after it dies at {dies[worker]:g} s, not at {value:g} s"
             )
     return problems
+
+
+def _time(key: str, about: str) -> Field:
+    return Field(key, DURATION, about, required=True)
+
+
+def _form(name: str, about: str, *fields: Field) -> Format:
+    return Format(name, about, Field("distribution", _NAME, "Its name.", required=True), *fields)
+
+
+def _empirical(times: list[float]) -> Distribution:
+    return Empirical(tuple(times))
+
+
+_NAMES = ("constant", "uniform", "normal", "lognormal", "exponential", "pareto", "trace")
+_NAME = choice(_NAMES, "distribution")
+_MEAN, _SD = _time("mean", "The mean."), _time("sd", "The standard deviation.")
+DISTRIBUTIONS: Mapping[str, tuple[Callable[..., Distribution], Format]] = {
+    form.name: (make, form)
+    for make, form in (
+        (Constant, _form("constant", "Always the same time.", _time("seconds", "The time."))),
+        (Uniform, _form("uniform", "Equally likely times.", _time("low", "The least."),
+                        _time("high", "The greatest."))),
+        (Normal, _form("normal", "Normally distributed times above 0 s.", _MEAN, _SD)),
+        (Lognormal, _form("lognormal", "Times whose logarithm is normal.", _MEAN, _SD)),
+        (Exponential, _form("exponential", "Exponentially distributed times, after a least one.",
+                            _MEAN, Field("least", DURATION, "The least.", 0.0))),
+        (Pareto, _form("pareto", "Times with a heavy tail.", _time("least", "The least."),
+                       Field("shape", number(0.0), "The exponent of the tail.", required=True))),
+        (_empirical, _form("trace", "Any of some measured times, equally likely.",
+                           Field("times", ListOf(DURATION), "The times.", required=True))),
+    )
+}  # fmt: skip
+"""Distributions by name; the keys after the first are their arguments, in order."""
+
+
+class ComputeTime(ValueKind[Distribution]):
+    """A time, or a table with a distribution."""
+
+    def __init__(self) -> None:
+        schema = {"anyOf": [DURATION.schema, {"type": "object", "required": ["distribution"]}]}
+        super().__init__('a time such as "120 ms", or a table with a distribution', schema)
+
+    def take(self, value: object, faults: Faults, path: str) -> Distribution | None:
+        """Read either; None if it has a fault."""
+        if not isinstance(value, dict):
+            seconds = DURATION.take(value, faults, path)
+            return None if seconds is None else Constant(seconds)
+        name = _NAME.take(value.get("distribution"), faults, inside(path, "distribution"))
+        if name is None:
+            return None
+        make, form = DISTRIBUTIONS[name]
+        before = len(faults.problems)
+        values = form.read(value, faults, path)
+        if len(faults.problems) > before:
+            return None
+        arguments: list[Any] = [values[key] for key in form.keys[1:]]
+        return faults.attempt(path, make, *arguments)

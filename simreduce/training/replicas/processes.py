@@ -38,10 +38,9 @@ from simpy.core import EmptySchedule
 
 from simreduce.engine.events import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.replicas.accumulator import Accumulator
+from simreduce.training.replicas.accumulator import Accumulator, GradientRequest, VariableValues
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.run import Arrival, ReplicasRun, Update, WorkerStep
-from simreduce.training.replicas.values import GradientRequest, VariableValues
 
 Events = Generator[simpy.Event, Any, None]
 

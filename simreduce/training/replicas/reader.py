@@ -30,10 +30,14 @@ from simreduce.files.formats import (
     whole,
 )
 from simreduce.topology import Topology
-from simreduce.training.replicas.compute import ComputeTime
-from simreduce.training.replicas.job import ReplicasJob, worker_faults
+from simreduce.training.replicas.job import (
+    ComputeTime,
+    ReplicasJob,
+    SyncSettings,
+    easyrec,
+    worker_faults,
+)
 from simreduce.training.replicas.network import Delays, LinkNetwork, port_delays
-from simreduce.training.replicas.settings import SyncSettings, easyrec
 from simreduce.workload import Workload
 
 T = TypeVar("T")

@@ -1,16 +1,14 @@
 """Sharded data parallelism: ZeRO's stages, PyTorch's FSDP, and FSDP with replicas."""
 
 from simreduce.training.sharded.collectives import PlanKey, ShardedMethod, sharded_method
-from simreduce.training.sharded.question import DDP
 from simreduce.training.sharded.schedule import Do, Instruction, most_gathered, schedule
-from simreduce.training.sharded.settings import METHODS, Sharding
+from simreduce.training.sharded.settings import DDP, METHODS, SHARDING, Sharding, read_sharding
 from simreduce.training.sharded.simulation import (
     ShardedStep,
     record_sharded_step,
     running_sharded,
     simulate_sharded_step,
 )
-from simreduce.training.sharded.table import SHARDING, read_sharding
 from simreduce.training.sharded.units import Segment, Unit, largest_unit, segments, wrap
 
 __all__ = [

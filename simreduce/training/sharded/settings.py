@@ -1,10 +1,29 @@
-"""Sharded data parallelism: methods, and settings by the names that PyTorch gives them."""
+"""Sharded data parallelism: methods, and settings by the names that PyTorch gives them.
+
+The table `[step.sharding]` of a scenario.
+
+The keys of `[step]` on methods and accumulation, and which of them go together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from simreduce import dtypes
+from simreduce import dtypes, units
+from simreduce.errors import did_you_mean, quote
+from simreduce.files.formats import (
+    FLAG,
+    Faults,
+    Field,
+    FieldValues,
+    Format,
+    OneOrMore,
+    Scalar,
+    choice,
+    inside,
+    whole,
+)
 
 ZERO1, ZERO2, ZERO3, FSDP, HSDP = METHODS = ("zero1", "zero2", "zero3", "fsdp", "hsdp")
 """`zero1` shards optimizer states, `zero2` gradients too, `zero3` and `fsdp` parameters too (ZeRO,
@@ -62,3 +81,130 @@ def state_bytes(optimizer: str, param_dtype: int) -> int:
     """
     mixed = dtypes.NAMES[param_dtype] != "float32"
     return OPTIMIZERS[optimizer] + (MASTER if mixed else 0)
+
+
+MOST_RANKS = 10**6
+_MOST_UNITS = 10**6
+_FLOATS = tuple(name for name in dtypes.NAMES if "float" in name)
+
+
+def _units(value: object) -> str | int:
+    if isinstance(value, str) and value in UNIT_RULES:
+        return value
+    if not isinstance(value, str) or not any(c.isdigit() for c in value):
+        near = did_you_mean(value, UNIT_RULES) if isinstance(value, str) else ""
+        known = f"{', '.join(UNIT_RULES)} or a size such as '64 MB'"
+        raise ValueError(f"must be {known}, got {quote(value)}{near}")
+    size = units.size(value)
+    if size < 1:
+        raise ValueError("a unit has at least 1 byte")
+    return size
+
+
+_UNITS = Scalar(
+    f"one of {', '.join(UNIT_RULES)}, or a size",
+    {"anyOf": [{"enum": list(UNIT_RULES)}, {"type": "string", "pattern": "[0-9]"}]},
+    _units,
+)
+
+SHARDING = Format(
+    "sharding",
+    "How sharded methods share parameters, gradients and optimizer states among the GPUs; names and"
+    " defaults are PyTorch's.",
+    Field("group", whole(2, MOST_RANKS), "GPUs that hold one copy of the shards, for `hsdp`.",
+          default_words="those of a machine"),
+    Field("units", _UNITS, "What is gathered together: `blocks` (layers whose names are alike up to"
+          " the first number; the rest is the root unit), `layers`, the whole `model`, or layers up"
+          " to a size such as `64 MB`.", default_words="`blocks` if there are any, else `layers`"),
+    Field("forward_prefetch", whole(0, _MOST_UNITS), "Units that a forward pass gathers ahead,"
+          " before it computes one; PyTorch's `true` is 1.", 0),
+    Field("backward_prefetch", choice(BACKWARD_PREFETCHES, "prefetch"), "When a backward pass"
+          " issues the next all-gather: `pre` (before it computes a unit), `post` (after that, but"
+          " before the reduce-scatter), or `none` (after the reduce-scatter).", PRE),
+    Field("limit_all_gathers", whole(0, _MOST_UNITS), "An all-gather waits while so many freed"
+          " units are in use; 0 for no limit. PyTorch's `true` is 2.", 2),
+    Field("reshard_after_forward", FLAG, "Whether units are freed after the forward pass, and"
+          " gathered again for the backward pass.", default=True),
+    Field("param_dtype", choice(_FLOATS, "dtype"), "The element type in which parameters are"
+          " gathered.", default_words="the workload's"),
+    Field("reduce_dtype", choice(_FLOATS, "dtype"), "The element type in which gradients are"
+          " reduced.", default_words="`param_dtype`"),
+    Field("optimizer", choice(tuple(OPTIMIZERS), "optimizer"), "Its states count in the memory of a"
+          " device.", "adam"),
+    Field("streams", whole(1, 2), "Communicators of a shard group: with 2, gradients have their"
+          " own.", 1),
+)  # fmt: skip
+
+
+def read_sharding(values: FieldValues | None) -> Sharding:
+    """The settings of a table; the defaults without one."""
+    if values is None:
+        return Sharding()
+    given = {key: values[key] for key in SHARDING.keys if values[key] is not None}
+    for key in ("param_dtype", "reduce_dtype"):
+        if key in given:
+            given[key] = dtypes.code(given[key])
+    return Sharding(**given)
+
+
+DDP = "ddp"
+"""The method without shards."""
+
+_ALL = (DDP, *METHODS)
+
+
+def _read_method(value: object) -> str:
+    if isinstance(value, str) and value in _ALL:
+        return value
+    near = did_you_mean(value, _ALL) if isinstance(value, str) else ""
+    raise ValueError(f"must be one of {', '.join(_ALL)}, got {quote(value)}{near}")
+
+
+METHODS_KIND = OneOrMore(Scalar(f"one of {', '.join(_ALL)}", {"enum": list(_ALL)}, _read_method))
+
+
+def check_methods(values: FieldValues, faults: Faults, path: str) -> None:
+    """Note the faults of methods, passes, and keys that not every method has a use for."""
+    methods = values["method"] or (DDP,)
+    sharded = [method for method in methods if method != DDP]
+
+    def fault(key: str, why: str) -> None:
+        faults.add(inside(path, key), why)
+
+    if "variable_update" in values.given:
+        for key in ("method", "accumulate", "no_sync"):
+            if key in values.given:
+                fault(key, "tf_cnn_benchmarks has none; leave out variable_update")
+    if "sharding" in values.given and "method" not in values.given:
+        fault("sharding", 'is for a method; give one, such as method = "fsdp"')
+    given = values["sharding"].given if values["sharding"] else set()
+    if "group" in given and HSDP not in methods and "method" not in values.faulty:
+        fault("sharding.group", "is for hsdp; the others share among all GPUs")
+    if sharded and DDP not in methods:
+        for key in ("streams", "cycle"):
+            if key in values.given:
+                more = "; step.sharding.streams says how many" if key == "streams" else ""
+                fault(key, f"{sharded[0]} does not use it{more}")
+    if sharded and "consistency" in values.given and values["consistency"] != "strong":
+        fault("consistency", f"{sharded[0]} reduces the gradients of its own step")
+    _check_passes(values, methods, fault)
+
+
+def _check_passes(
+    values: FieldValues, methods: tuple[str, ...], fault: Callable[[str, str], None]
+) -> None:
+    """Note the faults of `accumulate`, `no_sync` and `barrier`."""
+    passes = values["accumulate"]
+    if values["barrier"] is False:
+        late = [method for method in methods if method not in (DDP, ZERO1, ZERO2)]
+        if late:
+            fault("barrier", f"{late[0]} gathers updated parameters in the next step")
+        if passes > 1:
+            fault("accumulate", "needs a barrier")
+    if passes > 1 and values["consistency"] != "strong":
+        fault("accumulate", 'needs consistency = "strong"')
+    if "no_sync" in values.given:
+        if "accumulate" not in values.given:
+            fault("no_sync", "is for a step of several passes; give accumulate")
+        elif not {DDP, FSDP, HSDP} & set(methods):
+            fault("no_sync", f"{methods[0]} has a rule of its own")

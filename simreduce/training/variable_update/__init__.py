@@ -12,16 +12,14 @@ from simreduce.errors import StrategyError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, compile_plan
-from simreduce.training.variable_update.all_reduce import (
+from simreduce.training.variable_update.flags import Flags
+from simreduce.training.variable_update.plans import (
     collective_all_reduce,
     distributed_all_reduce,
-    horovod,
-    replicated,
-)
-from simreduce.training.variable_update.flags import Flags
-from simreduce.training.variable_update.parameter_server import (
     distributed_replicated,
+    horovod,
     parameter_server,
+    replicated,
 )
 from simreduce.workload import Workload
 

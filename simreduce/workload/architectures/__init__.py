@@ -23,9 +23,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from simreduce.workload.architectures import bert, gpt2, t5, vit
-from simreduce.workload.architectures.decoder import Decoder
-from simreduce.workload.architectures.published import DECODERS
-from simreduce.workload.model import Layer, Model
+from simreduce.workload.architectures.decoder import DECODERS, Decoder
+from simreduce.workload.workload import Layer, Model
 
 
 class _Architecture(NamedTuple):

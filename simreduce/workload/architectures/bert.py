@@ -11,7 +11,7 @@ from simreduce.workload.architectures.shapes import (
     linear,
     norm,
 )
-from simreduce.workload.model import Kept, Layer
+from simreduce.workload.workload import Kept, Layer
 
 WORDS = 30522
 POSITIONS = 512

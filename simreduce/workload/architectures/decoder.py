@@ -4,15 +4,24 @@ heads or from a latent vector, then a feed-forward part, plain or gated, or expe
 Of experts a token passes through some, and all have gradients. Parameters have the names of Hugging
 Face's Llama (Grattafiori et al. 2024) and Mixtral (Jiang et al. 2024). A norm belongs to the part
 that reads it. PyTorch registers a block's two norms last.
+
+Decoders by name: their figures, with where they were published, and the longest sequences.
+
+A decoder by its figures, as text: `transformer:layers=48,hidden=8192,heads=64,vocab=51200`.
+
+The keys have the words of Megatron-LM and of configurations on Hugging Face.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+from simreduce.errors import WorkloadError
+from simreduce.files.formats import Faults, Field, Format, choice, whole
 from simreduce.workload.architectures.shapes import (
     Shapes,
     attention,
@@ -23,7 +32,7 @@ from simreduce.workload.architectures.shapes import (
     products,
     scale,
 )
-from simreduce.workload.model import Kept, Layer
+from simreduce.workload.workload import Kept, Layer
 
 
 class Latent(NamedTuple):
@@ -257,3 +266,145 @@ class Decoder:
 
 def _elements(shapes: Shapes) -> int:
     return sum(prod(shape) for _, shape in shapes)
+
+
+_PADDED = 51200
+"""Words of GPT-2's vocabulary (50,257), padded as Megatron-LM's published runs have them."""
+
+
+def _gpt(blocks: int, width: int, heads: int, sequence: int = 2048) -> Decoder:
+    """A model of GPT-3's kind: biases, dropout, a plain feed-forward part four times as wide."""
+    return Decoder(
+        blocks, width, heads, heads, width // heads, 4 * width, _PADDED, sequence,
+        gated=False, bias=True, dropout=True, tied=True, positions=sequence,
+    )  # fmt: skip
+
+
+def _llama(blocks: int, width: int, heads: int, inner: int, words: int = 128256) -> Decoder:
+    return Decoder(blocks, width, heads, 8, width // heads, inner, words, 8192)
+
+
+def _nemotron(blocks: int, width: int, heads: int) -> Decoder:
+    """Squared ReLU, no dropout, no biases; an output of its own."""
+    return Decoder(
+        blocks, width, heads, 8, width // heads, 4 * width, 256000, 4096, gated=False
+    )  # fmt: skip
+
+
+def _qwen3(blocks: int, width: int, heads: int, expert: int) -> Decoder:
+    return Decoder(
+        blocks, width, heads, 4, 128, 0, 151936, 4096, experts=128, active=8, expert=expert
+    )
+
+
+DECODERS: Mapping[str, tuple[Decoder, int]] = {
+    # Brown et al. 2020, https://arxiv.org/abs/2005.14165, table 2.1
+    "gpt-3-175b": (_gpt(96, 12288, 96), 2048),
+    # Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, table 3
+    "megatron-22b": (_gpt(48, 6144, 64), 2048),
+    "megatron-530b": (_gpt(105, 20480, 128), 2048),
+    "megatron-1t": (_gpt(128, 25600, 160), 2048),
+    # Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783, table 3; 131,072 tokens at most
+    "llama-3-8b": (_llama(32, 4096, 32, 14336), 131072),
+    "llama-3-70b": (_llama(80, 8192, 64, 28672), 131072),
+    "llama-3.1-405b": (_llama(126, 16384, 128, 53248), 131072),
+    # Parmar et al. 2024, https://arxiv.org/abs/2402.16819, table 1
+    "nemotron-4-15b": (_nemotron(32, 6144, 48), 4096),
+    # Nvidia 2024, https://arxiv.org/abs/2406.11704, table 1
+    "nemotron-4-340b": (_nemotron(96, 18432, 96), 4096),
+    # Jiang et al. 2024, https://arxiv.org/abs/2401.04088, table 1; trained on 32,768 tokens
+    "mixtral-8x7b": (
+        Decoder(32, 4096, 32, 8, 128, 0, 32000, 8192, experts=8, active=2, expert=14336),
+        32768,
+    ),
+    # https://github.com/xai-org/grok-1, run.py: feed-forward parts of 2/3 of 8 times the width
+    "grok-1": (
+        Decoder(
+            64, 6144, 48, 8, 128, 0, 131072, 8192, experts=8, active=2, expert=32768, tied=True,
+        ),
+        8192,
+    ),
+    # DeepSeek-AI 2024, https://arxiv.org/abs/2412.19437, section 4.2
+    "deepseek-v3": (
+        Decoder(
+            61, 7168, 128, 128, 128, 18432, 129280, 4096, experts=256, active=8, expert=2048,
+            shared=1, dense=3, latent=Latent(1536, 512, 64), limited=(4, 8),
+        ),
+        131072,
+    ),
+    # Qwen Team 2025, https://arxiv.org/abs/2505.09388, table 2, and the configurations on
+    # https://huggingface.co/Qwen: trained on 4,096 tokens first, 40,960 at most
+    "qwen3-30b-a3b": (_qwen3(48, 2048, 32, 768), 40960),
+    "qwen3-235b-a22b": (_qwen3(94, 4096, 64, 1536), 40960),
+}  # fmt: skip
+
+
+STATED = "transformer:"
+EXAMPLE = "transformer:layers=48,hidden=8192,heads=64,vocab=51200"
+_MOST = 10**6
+_COUNT = whole(1, _MOST)
+_FLAG = choice(("yes", "no"), "answer")
+
+SHAPE = Format(
+    "transformer",
+    "A decoder of equal blocks, by its figures.",
+    Field("layers", _COUNT, "Blocks.", required=True),
+    Field("hidden", _COUNT, "The width of a block.", required=True),
+    Field("heads", _COUNT, "Heads of attention.", required=True),
+    Field("vocab", _COUNT, "Words, with padding.", required=True),
+    Field("seq", whole(1, 10**7), "Tokens of a sequence.", 2048),
+    Field("groups", _COUNT, "Groups of heads with keys and values of their own.",
+          default_words="`heads`"),
+    Field("head", _COUNT, "The width of a head.", default_words="`hidden` / `heads`"),
+    Field("ffn", _COUNT, "The inner width of a feed-forward part.", default_words="4 `hidden`"),
+    Field("gated", _FLAG, "Whether feed-forward parts are gated, as SwiGLU is; then there are no"
+          " biases, no dropout and no learned positions unless stated.", "no"),
+    Field("bias", _FLAG, "Whether products have biases.", default_words="`no` if gated"),
+    Field("dropout", _FLAG, "Whether there is dropout.", default_words="`no` if gated"),
+    Field("positions", _FLAG, "Whether positions are learned, not rotary.",
+          default_words="`no` if gated"),
+    Field("tied", _FLAG, "Whether the output is the embedding.", default_words="`no` if gated"),
+    Field("experts", whole(0, _MOST), "Experts in place of a feed-forward part.", 0),
+    Field("topk", _COUNT, "Experts that a token passes through.", default_words="2"),
+    Field("expert_ffn", _COUNT, "The inner width of an expert.", default_words="`ffn`"),
+    Field("shared", whole(0, _MOST), "Experts that every token passes through besides.", 0),
+    Field("dense", whole(0, _MOST), "Blocks at the beginning without experts.", 0),
+)  # fmt: skip
+
+
+def read_shape(text: str) -> Decoder:
+    """The figures that `text` states; WorkloadError lists every fault."""
+    faults, pairs = Faults(text), dict[str, object]()
+    for option in text.removeprefix(STATED).split(","):
+        key, _, value = option.partition("=")
+        if key in pairs:
+            faults.add(key, "is given twice")
+        pairs[key] = int(value) if value.isdecimal() and len(value) < 10 else value
+    values = SHAPE.read(pairs, faults)
+    faults.raise_any(WorkloadError)
+    plain = values["gated"] == "no"
+
+    def says(key: str) -> bool:
+        return values[key] == "yes" or (values[key] is None and plain)
+
+    hidden, heads, experts = values["hidden"], values["heads"], values["experts"]
+    groups, ffn, active = values["groups"] or heads, values["ffn"] or 4 * hidden, values["topk"]
+    if not values["head"] and hidden % heads:
+        faults.add("heads", f"{heads} do not share {hidden} evenly; give head")
+    if heads % groups:
+        faults.add("groups", f"{groups} do not share {heads} heads evenly")
+    if experts and (active or 2) > experts:
+        faults.add("topk", f"{active or 2} of {experts} experts")
+    for key in ("topk", "expert_ffn", "shared", "dense"):
+        if values[key] and not experts:
+            faults.add(key, "there are no experts")
+    if experts and values["dense"] >= values["layers"]:
+        faults.add("dense", f"leaves none of {values['layers']} layers for experts")
+    faults.raise_any(WorkloadError)
+    return Decoder(
+        values["layers"], hidden, heads, groups, values["head"] or hidden // heads, ffn,
+        values["vocab"], values["seq"], experts, (active or 2) if experts else 0,
+        values["expert_ffn"] or (ffn if experts else 0), values["shared"], values["dense"],
+        gated=not plain, bias=says("bias"), dropout=says("dropout"), tied=says("tied"),
+        positions=values["seq"] if says("positions") else 0,
+    )  # fmt: skip

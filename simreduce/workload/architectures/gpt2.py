@@ -15,7 +15,7 @@ from simreduce.workload.architectures.shapes import (
     linear,
     norm,
 )
-from simreduce.workload.model import Kept, Layer
+from simreduce.workload.workload import Kept, Layer
 
 WORDS = 50257
 POSITIONS = 1024

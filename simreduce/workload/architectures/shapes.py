@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from simreduce.workload.model import Kept, Layer
-from simreduce.workload.workload import Gradient
+from simreduce.workload.workload import Gradient, Kept, Layer
 
 Shapes = list[tuple[str, tuple[int, ...]]]
 """Parameters by name, in the order of their registration."""

@@ -19,7 +19,7 @@ from simreduce.workload.architectures.shapes import (
     products,
     scale,
 )
-from simreduce.workload.model import Kept, Layer
+from simreduce.workload.workload import Kept, Layer
 
 WORDS = 32128
 _BUCKETS = 32

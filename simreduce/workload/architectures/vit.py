@@ -14,7 +14,7 @@ from simreduce.workload.architectures.shapes import (
     norm,
     products,
 )
-from simreduce.workload.model import Kept, Layer
+from simreduce.workload.workload import Kept, Layer
 
 CLASSES = 1000
 _PATCHES = (224 // 16) ** 2

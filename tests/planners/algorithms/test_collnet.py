@@ -10,7 +10,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify
 from simreduce.planners.layouts import layout
-from simreduce.planners.layouts.aggregation import aggregations
+from simreduce.planners.layouts.layout import aggregations
 from simreduce.planners.nccl import NcclSettings, choose
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import load_topology

@@ -19,9 +19,8 @@ from simreduce.planners.nccl import (
     p2p,
     read_settings,
 )
-from simreduce.planners.nccl.choice import estimates, plan
-from simreduce.planners.nccl.decide import Decide
-from simreduce.planners.nccl.tuner_csv import read_tuner
+from simreduce.planners.nccl.choice import Decide, estimates, plan
+from simreduce.planners.nccl.tables import read_tuner
 from simreduce.topology import load_topology
 from simreduce.topology.folded import fold
 

@@ -18,10 +18,8 @@ from simreduce.plan import Plan
 from simreduce.planners.layouts import OPEN, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl import DEFAULTS, NcclSettings, load_conf, read_settings
-from simreduce.planners.nccl.choice import SENDS
-from simreduce.planners.nccl.decide import Decide
-from simreduce.planners.nccl.tables import COLLECTIVES
-from simreduce.planners.nccl.tuner_csv import Rule, load_tuner
+from simreduce.planners.nccl.choice import SENDS, Decide
+from simreduce.planners.nccl.tables import COLLECTIVES, Rule, load_tuner
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.study.tune.search.setting import Setting

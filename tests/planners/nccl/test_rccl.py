@@ -24,8 +24,7 @@ from simreduce.planners.layouts.rings import (
     rules_of,
 )
 from simreduce.planners.nccl import DEFAULTS, choose, facts
-from simreduce.planners.nccl.choice import NcclPlan, p2p, plan
-from simreduce.planners.nccl.decide import Decide
+from simreduce.planners.nccl.choice import Decide, NcclPlan, p2p, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor

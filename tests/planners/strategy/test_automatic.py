@@ -15,7 +15,7 @@ from simreduce.planners.strategy import (
     resolve,
     tensorflow_choice,
 )
-from simreduce.planners.strategy.automatic import choose_the_best, has_dgx1_like_links
+from simreduce.planners.strategy.text import choose_the_best, has_dgx1_like_links
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 

@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.errors import StrategyError
 from simreduce.planners.strategy import Range, parse_multi_worker_spec
-from simreduce.planners.strategy.multi_worker_spec import DEFAULT
+from simreduce.planners.strategy.text import DEFAULT
 
 
 class Spec(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from simreduce.errors import StrategyError
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.strategy import Range, parse_all_reduce_spec, parse_spec
-from simreduce.planners.strategy.spec import UPSTREAM, assign
+from simreduce.planners.strategy.text import UPSTREAM, assign
 from simreduce.workload import load_workload
 
 

@@ -14,8 +14,7 @@ from simreduce.report.explain import explanation_document
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import ranking_document
-from simreduce.report.step_details import replicas_look_document, step_look_document
-from simreduce.report.steps import step_document
+from simreduce.report.steps import replicas_look_document, step_document, step_look_document
 from simreduce.report.trace import trace_events
 from simreduce.report.tuned import tuned_document
 from simreduce.study.jobs import load_jobs

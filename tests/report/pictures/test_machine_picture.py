@@ -16,12 +16,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.report.pictures import machine_picture, to_svg
-from simreduce.report.pictures.scene import link_pairs
-from simreduce.report.pictures.shapes import Drawing, Mark, Rect, Text, polyline, text_width
+from simreduce.report.pictures.scene import (
+    Drawing,
+    Mark,
+    Rect,
+    Text,
+    link_pairs,
+    polyline,
+    text_width,
+)
 from simreduce.report.pictures.style import stroke
 from simreduce.topology import Cable, Node, Topology, build, load_topology, shipped
 from simreduce.topology.graph import assemble
-from simreduce.topology.routing.torus import TorusRule
+from simreduce.topology.routing.rules import TorusRule
 from tests.report.pictures.drawings import flat
 from tests.thorough import corners, examples
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from simreduce.errors import InputError
 from simreduce.report.pictures import Drawing, machine_picture, to_png
-from simreduce.report.pictures.shapes import Circle, Line, Polygon, Rect, Text
+from simreduce.report.pictures.scene import Circle, Line, Polygon, Rect, Text
 from simreduce.topology import load_topology
 
 

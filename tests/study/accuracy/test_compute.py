@@ -10,8 +10,8 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.files.published.compute import LAYERS, MOVES, PRODUCT, timed_compute
-from simreduce.report.accuracy_compute import ACCURACY_COMPUTE, compute_lines
-from simreduce.study.accuracy.compute import group_compute, predict_compute
+from simreduce.report.accuracy_steps import ACCURACY_COMPUTE, compute_lines
+from simreduce.study.accuracy.kernels import group_compute, predict_compute
 
 HEADER = "gpu,kind,shape,bits,time_us,low_us,high_us\n"
 

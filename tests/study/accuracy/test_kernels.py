@@ -11,7 +11,7 @@ import pytest
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.accuracy_kernels import ACCURACY_KERNELS, ComparedKernels, kernel_lines
+from simreduce.report.accuracy_steps import ACCURACY_KERNELS, ComparedKernels, kernel_lines
 from simreduce.study.accuracy.kernels import (
     BEFORE,
     fit_kernels,

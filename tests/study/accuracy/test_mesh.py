@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from simreduce.files.published.steps import SOURCES, published_steps
-from simreduce.report.accuracy_mesh import ACCURACY_MESH, ComparedSteps, mesh_lines
+from simreduce.report.accuracy_steps import ACCURACY_MESH, ComparedSteps, mesh_lines
 from simreduce.study.accuracy.assess import median_and_p90
-from simreduce.study.accuracy.dispatch import predict_dispatches
+from simreduce.study.accuracy.kernels import predict_dispatches
 from simreduce.study.accuracy.mesh import (
     CONSTANTS,
     MeshPredictor,
@@ -30,7 +30,7 @@ from simreduce.study.accuracy.mesh import (
     summarize_steps,
     write_fits,
 )
-from simreduce.training.mesh.gpus import GPUS
+from simreduce.training.mesh.compute import GPUS
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import write_schedule
 from simreduce.training.mesh.simulate import simulate_mesh

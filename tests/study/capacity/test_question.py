@@ -8,8 +8,17 @@ from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.study.capacity.answer import cell_of
 from simreduce.study.capacity.options import with_rates
-from simreduce.study.capacity.prices import Pieces, join, load_prices, parse_prices, shipped
-from simreduce.study.capacity.quantities import ENERGY_PRICE, POWER, PRICE, Money
+from simreduce.study.capacity.prices import (
+    ENERGY_PRICE,
+    POWER,
+    PRICE,
+    Money,
+    Pieces,
+    join,
+    load_prices,
+    parse_prices,
+    shipped,
+)
 from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import evaluate
 from simreduce.topology import shipped as topologies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.study.capacity.choose import Configuration
-from simreduce.study.capacity.words import plain, product
+from simreduce.study.capacity.options import plain, product
 from simreduce.topology import shipped
 
 

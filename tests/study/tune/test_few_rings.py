@@ -16,7 +16,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, NcclSettings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.compared import ComparedSweeps, compared_text
+from simreduce.report.compare import ComparedSweeps, compared_text
 from simreduce.report.ranking import ranking_document, ranking_table
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.answer import answer
@@ -27,13 +27,13 @@ from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, Sweep, mak
 from simreduce.study.sweep.compare import compare
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.tune.bench import bench, tensor
-from simreduce.study.tune.few_rings import FewRings, few_rings, library_warning
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.step_calls import decisions, more_channels
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.search.tuned import Tuned
+from simreduce.study.tune.whatif import FewRings, few_rings, library_warning
 from simreduce.topology import load_topology
 from simreduce.units import format_duration
 from simreduce.workload import load_workload

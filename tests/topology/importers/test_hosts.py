@@ -10,8 +10,7 @@ import pytest
 from simreduce.errors import TopologyError
 from simreduce.topology import load_topology
 from simreduce.topology.importers.hosts import read_hosts
-from simreduce.topology.placed_hosts import with_hosts
-from simreduce.topology.switch_groups import switch_groups
+from simreduce.topology.switch_groups import switch_groups, with_hosts
 
 CONF = """
 # a comment

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from simreduce.training.mesh.compute import Gpu
 from simreduce.training.mesh.costs import NOTHING, CallCost, Costs
-from simreduce.training.mesh.gpus import Gpu
 from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, Action
 from simreduce.training.mesh.ways import Mesh
-from simreduce.workload.architectures.stated import read_shape
+from simreduce.workload.architectures.decoder import read_shape
 
 GPU = Gpu("a GPU", 312e12, 624e12, 2e12, 108, host=0.0)
 """Which waits for no host."""

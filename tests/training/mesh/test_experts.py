@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from simreduce.training.mesh.compute import Times
-from simreduce.training.mesh.experts import (
+from simreduce.training.mesh.parts import (
     CAST,
     LOOPED,
     MERGED,
     SORTED,
+    Parts,
     _concentration,
     busiest,
     reached,
 )
-from simreduce.training.mesh.parts import Parts
 from simreduce.training.mesh.passes import HOST, MeshPasses
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD
 from simreduce.training.mesh.ways import Mesh

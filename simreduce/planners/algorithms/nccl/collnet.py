@@ -24,7 +24,7 @@ from simreduce.plan.channels import merged_channel
 from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, lanes
 from simreduce.planners.algorithms.nccl.paths import ways
 from simreduce.planners.layouts import Decision, Layout
-from simreduce.planners.layouts.aggregation import Aggregation, aggregations
+from simreduce.planners.layouts.layout import Aggregation, aggregations
 
 _RAILS = 16
 """Rails with streams of their own."""

@@ -15,9 +15,8 @@ from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.pages.kinds.capacity import capacity_jobs_page, capacity_page
 from simreduce.report.pages.kinds.explain import explain_page
-from simreduce.report.pages.kinds.meshes import meshes_page
 from simreduce.report.pages.kinds.placed import jobs_page, placement_page
-from simreduce.report.pages.kinds.replicas import replicas_page
+from simreduce.report.pages.kinds.steps import meshes_page, replicas_page
 from simreduce.report.pages.kinds.sweep import sweep_page
 from simreduce.report.pages.kinds.validate import READ, validate_page
 from simreduce.report.placement import PLACEMENT

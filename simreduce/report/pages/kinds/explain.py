@@ -8,8 +8,14 @@ from simreduce import units
 from simreduce.report.advised import caution, sure
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import Attachments, Fact, Page, Written
-from simreduce.report.explain import change_words
-from simreduce.report.limits import help_section, limit_fact, nic_fact, path_section, spent
+from simreduce.report.explain import (
+    change_words,
+    help_section,
+    limit_fact,
+    nic_fact,
+    path_section,
+    spent,
+)
 from simreduce.report.sections import (
     calibration_section,
     machine_section,

@@ -16,7 +16,7 @@ from simreduce.computing.arrays import Floats
 from simreduce.engine.setup import Setup
 from simreduce.plan import Plan
 from simreduce.study.scenario import Meshes
-from simreduce.study.tune.placement.cuts import bytes_between
+from simreduce.study.tune.placement.orders import bytes_between
 from simreduce.training.mesh.costs import CallCost, Costs, Group
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.simulate import simulate_mesh

@@ -16,14 +16,13 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.computing.arrays import Floats
 from simreduce.engine import NCCL
-from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.planners.nccl.tables import Rule
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.by_nccl import NcclSearch
-from simreduce.study.tune.search.call_time import CallSetting, CallSize
-from simreduce.study.tune.search.packings import GradientPacking
+from simreduce.study.tune.search.packings import CallSetting, CallSize, GradientPacking
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import needed_channels

@@ -29,13 +29,13 @@ from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.planners.layouts import Decision
-from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.planners.nccl.tables import Rule
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.candidates import sharing_candidates
 from simreduce.study.tune.search.best_first import Tried, search
-from simreduce.study.tune.search.call_time import text_of
+from simreduce.study.tune.search.packings import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Setting, Working, least_fit, shared_by
 from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels

@@ -14,8 +14,13 @@ from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.composed import is_composed
 from simreduce.study.tune.search.best_first import SAME, SearchOutcome, Tried, search
-from simreduce.study.tune.search.call_time import MANY, CallSetting, CallSize, machines
-from simreduce.study.tune.search.packings import GradientPacking
+from simreduce.study.tune.search.packings import (
+    MANY,
+    CallSetting,
+    CallSize,
+    GradientPacking,
+    machines,
+)
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import (

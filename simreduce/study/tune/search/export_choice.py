@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from simreduce.export import TARGETS, Choice, export, mode_files, why_not
-from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.planners.nccl.tables import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
 from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate

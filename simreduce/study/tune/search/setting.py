@@ -14,7 +14,7 @@ from simreduce.computing.workers import rounds
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
-from simreduce.planners.nccl.tuner_csv import Rule
+from simreduce.planners.nccl.tables import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario

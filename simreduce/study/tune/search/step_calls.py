@@ -38,10 +38,9 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import estimates, nvls_channels
-from simreduce.planners.nccl.tuner_csv import Rule
-from simreduce.study.tune.few_rings import ring_limit
+from simreduce.planners.nccl.tables import Rule
 from simreduce.study.tune.search.best_first import Tried
-from simreduce.study.tune.search.call_time import (
+from simreduce.study.tune.search.packings import (
     COLLECTIVE,
     MANY,
     CallSetting,
@@ -51,6 +50,7 @@ from simreduce.study.tune.search.call_time import (
     simulate_call,
 )
 from simreduce.study.tune.search.setting import Do, with_channels
+from simreduce.study.tune.whatif import ring_limit
 
 SMALLER, PER_BYTE = 0.8, 0.88
 """The factors of bounds from a smaller call, and from the bytes of a larger one."""

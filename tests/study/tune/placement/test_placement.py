@@ -20,9 +20,8 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report.placement import verdict
 from simreduce.study.scenario import Scenario, build_meshes, build_scenario
 from simreduce.study.tune.placement import search
-from simreduce.study.tune.placement.cuts import Cuts, bytes_between
 from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_seconds
-from simreduce.study.tune.placement.orders import Orders
+from simreduce.study.tune.placement.orders import Cuts, Orders, bytes_between
 from simreduce.study.tune.placement.search import Placement, on_nodes, place
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.topology import load_topology

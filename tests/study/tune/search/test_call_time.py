@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from simreduce.engine.setup import Setup
-from simreduce.study.tune.search import call_time
-from simreduce.study.tune.search.call_time import CallSetting, CallSize, simulate_call
+from simreduce.study.tune.search import packings
+from simreduce.study.tune.search.packings import CallSetting, CallSize, simulate_call
 from simreduce.study.tune.search.step_calls import decisions
 from tests.study.tune.search.test_tune import alone
 
@@ -34,7 +34,7 @@ def by_one_way_and_by_all(setup, how, elements, monkeypatch):
     """The call simulated by one way, if that stands for all, and by all ways."""
     found = []
     for large in (0, 1 << 40):
-        monkeypatch.setattr(call_time, "_LARGE", large)
+        monkeypatch.setattr(packings, "_LARGE", large)
         found.append(simulate_call(alone(setup), CallSetting(how, CallSize(elements, 0))))
     return found
 
@@ -43,7 +43,7 @@ def by_one_way_and_by_all(setup, how, elements, monkeypatch):
 @pytest.mark.parametrize(("machine", "algorithm", "protocol"), CASES)
 def test_one_way_takes_as_long_as_all(machine, algorithm, protocol, elements, monkeypatch):
     """Where the ways share the elements out evenly; else but for one element of a piece."""
-    monkeypatch.setattr(call_time, "MANY", 2)
+    monkeypatch.setattr(packings, "MANY", 2)
     setup = setup_of(machine)
     how = find_how(setup, algorithm, protocol, 16)
     one, every = by_one_way_and_by_all(setup, how, elements // 64, monkeypatch)

@@ -13,21 +13,23 @@ from hypothesis import given, strategies as st
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.nccl import NcclSettings
-from simreduce.planners.nccl.tuner_csv import Rule, read_tuner
+from simreduce.planners.nccl.tables import Rule, read_tuner
 from simreduce.study.scenario import Scenario, load_scenario
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search import step_calls
 from simreduce.study.tune.search.by_nccl import NcclSearch
-from simreduce.study.tune.search.call_time import (
+from simreduce.study.tune.search.export_choice import files_of, ranking_of
+from simreduce.study.tune.search.packings import (
+    MIB,
     PRECISION,
     CallSetting,
     CallSize,
+    distinct,
+    estimate_overlap,
     find_rates,
     simulate_call,
     text_of,
 )
-from simreduce.study.tune.search.export_choice import files_of, ranking_of
-from simreduce.study.tune.search.packings import MIB, distinct, estimate_overlap
 from simreduce.study.tune.search.search import Aim
 from simreduce.study.tune.search.setting import Setting, evaluate, simulating
 from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition

@@ -1,21 +1,92 @@
-"""Layouts as values: ranks, tasks, hosts and the lanes between ranks."""
+"""Rows of mostly zeros.
+
+Layouts as values: ranks, tasks, hosts and the lanes between ranks.
+
+Layouts of topologies.
+
+The trees of switches that sum what the NICs of several machines send (SHARP).
+
+The NICs in the same place of all machines are a rail, and each rail has a tree of its own: the
+switch that has all of them, or a switch above all that have some. A switch of NVIDIA's carries two
+streaming aggregation flows at most, so that the leaves have to be those of one rail or two (NVIDIA
+HPC-X Software Toolkit Rev 2.25.1, "NCCL-RDMA-SHARP Plugins",
+https://docs.nvidia.com/networking/display/hpcxv2251/nccl-rdma-sharp-plugins).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
-from simreduce.errors import StrategyError
-from simreduce.planners.layouts.rings import NCCL, LibraryRules
-from simreduce.planners.layouts.sparse import SparseRow, keep
+from simreduce.errors import NotFoldable, StrategyError, TopologyError
+from simreduce.planners.layouts.rings import NCCL, LibraryRules, rules_of
 from simreduce.planners.synthesis.network import (
     MOST_RANKS,
     Network,
+    Path,
     direct_network,
     is_connected,
     switched_network,
 )
+
+if TYPE_CHECKING:
+    from simreduce.topology import Folded, Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SparseRow(Sequence[int]):
+    """A row of `size` numbers, zero except the ones in `values`.
+
+    It reads, compares and hashes like a tuple. Thousands of ranks have few links each, so this
+    saves memory.
+    """
+
+    values: Mapping[int, int]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> SparseRow: ...
+    def __getitem__(self, place: int | slice) -> int | SparseRow:
+        if isinstance(place, slice):
+            kept = range(self.size)[place]
+            return SparseRow(
+                {kept.index(i): v for i, v in self.values.items() if i in kept}, len(kept)
+            )
+        if 0 <= place < self.size:
+            return self.values.get(place, 0)
+        return self.values.get(range(self.size)[place], 0)
+
+    def __iter__(self) -> Iterator[int]:
+        dense = [0] * self.size
+        for place, value in self.values.items():
+            dense[place] = value
+        return iter(dense)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SparseRow):
+            return self.size == other.size and self.values == other.values
+        return tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def keep(row: Sequence[int], place: Mapping[int, int]) -> SparseRow:
+    """The entries of a row at the keys of `place`, moved to its values."""
+    values = row.values.items() if isinstance(row, SparseRow) else enumerate(row)
+    return SparseRow({place[i]: value for i, value in values if i in place and value}, len(place))
 
 
 class Wiring(Protocol):
@@ -300,3 +371,229 @@ class Layout:
             direct_network if is_connected(self.n, list(lanes)) and not routed else switched_network
         )
         return make(self.ranks, lanes, self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wiring:
+    """The wiring of a topology."""
+
+    topology: Topology
+
+    def network(
+        self, ranks: tuple[str, ...], tasks: tuple[tuple[int, ...], ...], *, routed: bool
+    ) -> Network:
+        return _network(self.topology, ranks, tasks, routed)
+
+    def joined(self, ranks: tuple[str, ...]) -> bool:
+        return joined(self.topology, ranks)
+
+
+@functools.lru_cache(maxsize=32)
+def joined(topology: Topology | Folded, ranks: tuple[str, ...]) -> bool:
+    """Whether the route of every two ranks passes GPUs and their switches only. Of folded machines
+    nothing joins all.
+    """
+    from simreduce.topology import Folded  # noqa: PLC0415 - it loads networkx, which --help need not
+
+    if isinstance(topology, Folded):
+        return False
+    kinds = {name: topology.nodes[name].kind for name in topology.nodes}
+    try:
+        ways = [topology.router.route(a, b).path for a, b in itertools.permutations(ranks, 2)]
+    except TopologyError:
+        return False
+    return all(kinds[node] in ("gpu", "nvswitch") for way in ways for node in way)
+
+
+@functools.lru_cache(maxsize=32)
+def _network(
+    topology: Topology, ranks: tuple[str, ...], tasks: tuple[tuple[int, ...], ...], routed: bool
+) -> Network:
+    """The links that the engine's routes between `ranks` cross, with their achievable rates in
+    bytes/s. Tolls are loops: they take capacity and join nothing.
+    """
+    linked = {(link.source, link.target) for link in topology.links if not link.is_toll}
+    n = range(len(ranks))
+    pairs = [(u, v) for u in n for v in n if u != v]
+    direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
+    used = direct if is_connected(len(ranks), direct) and not routed else pairs
+    crossed = {(u, v): _links(topology, ranks[u], ranks[v]) for u, v in used}
+    links = {
+        link: arc
+        for arc, link in enumerate(sorted({link for path in crossed.values() for link in path}))
+    }
+    ends = [topology.links[link] for link in links]
+    names = dict.fromkeys((*ranks, *(name for link in ends for name in (link.source, link.target))))
+    vertex = {name: i for i, name in enumerate(names)}
+    return Network(
+        names=tuple(names),
+        ranks=len(ranks),
+        arcs=tuple(
+            (
+                vertex[link.source],
+                vertex[link.source if link.is_toll else link.target],
+                link.bandwidth,
+            )
+            for link in ends
+        ),
+        paths=tuple(
+            tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n
+        ),
+        tasks=tasks,
+    )
+
+
+def _links(topology: Topology, source: str, target: str) -> Path:
+    """The links of a route, tolls included, or of the first of its equal paths."""
+    try:
+        found = topology.router.route(source, target)
+    except TopologyError:
+        return ()
+    hops = set(itertools.pairwise(found.path))
+    ends = [topology.links[link] for link in found.links]
+    return tuple(link.id for link in ends if link.is_toll or (link.source, link.target) in hops)
+
+
+def _nics(topology: Topology) -> tuple[int, ...]:
+    """By rank, the place of its NIC among those that GPUs of its machine have; -1 for none."""
+    places: dict[str, dict[str, int]] = {}
+    found = []
+    for name in topology.devices:
+        nic = topology.router.nic(name)
+        place = places.setdefault(topology.nodes[name].machine, {})
+        found.append(place.setdefault(nic, len(place)) if nic else -1)
+    return tuple(found)
+
+
+def node_names(shape: Layout, topology: Topology) -> tuple[str, ...]:
+    """The node of each task of a layout."""
+    return tuple(topology.nodes[shape.ranks[task[0]]].machine for task in shape.tasks)
+
+
+def layout(topology: Topology | Folded) -> Layout:
+    """The layout of a topology, or of one of the machines of a folded one."""
+    from simreduce.topology import Folded  # noqa: PLC0415 - it loads networkx, which --help need not
+
+    if isinstance(topology, Folded):
+        pair = layout(topology.pair)
+        one = pair.only([rank for rank, name in enumerate(pair.ranks) if name in topology.devices])
+        return replace(
+            one,
+            hosts=tuple(host if host in topology.hosts else "" for host in one.hosts),
+            reducers=(),
+            machines=topology.machines,
+            one_task=topology.one_task,
+            wiring=None,
+        )
+    ranks = topology.devices
+    index = {name: rank for rank, name in enumerate(ranks)}
+    tasks: dict[str, list[int]] = {}
+    for rank, name in enumerate(ranks):
+        tasks.setdefault(topology.nodes[name].machine, []).append(rank)
+    hosts: dict[str, str] = {}
+    for name in topology.hosts:
+        hosts.setdefault(topology.nodes[name].machine, name)
+    links: list[dict[int, int]] = [{} for _ in ranks]
+    for link in topology.links:
+        if link.source in index and link.target in index and not link.is_toll:
+            row, column = links[index[link.source]], index[link.target]
+            row[column] = row.get(column, 0) + link.lanes
+    near: dict[str, list[str]] = {node.name: [] for node in topology.nodes.values() if node.reduces}
+    for link in topology.links:
+        if link.source in near and not link.is_toll:
+            near[link.source].append(link.target)
+    at: dict[str, list[int]] = {}
+    for rank, name in enumerate(ranks if near else ()):
+        at.setdefault(topology.router.nic(name) or "", []).append(rank)
+    return Layout(
+        ranks=ranks,
+        tasks=tuple(tuple(task) for task in tasks.values()),
+        hosts=tuple(hosts.get(machine, "") for machine in tasks),
+        links=tuple(SparseRow(row, len(ranks)) for row in links),
+        reducers=tuple(
+            Reducer(
+                name,
+                tuple(sorted(index[t] for t in ends if t in index)),
+                tuple(t for t in ends if t in near),
+                topology.nodes[name].kind == "nvswitch",
+                tuple(sorted(rank for t in ends if t for rank in at.get(t, ()))),
+            )
+            for name, ends in near.items()
+        ),
+        nics=_nics(topology),
+        rules=rules_of(topology.nodes[ranks[0]].model if ranks else ""),
+        wiring=_Wiring(topology),
+    )
+
+
+MOST_FLOWS = 2
+"""Streaming aggregation flows that a switch carries at once."""
+
+
+class Aggregation(NamedTuple):
+    """The tree of one rail: its top, and for each machine the leaf of its NIC; the top itself where
+    one switch has all NICs.
+    """
+
+    top: str
+    leaves: tuple[str, ...]
+
+
+def aggregations(layout: Layout, ranks: Sequence[int]) -> dict[int, Aggregation]:
+    """By place of the NIC, the tree that sums what the machines of `ranks` send there.
+
+    Raises `StrategyError` where there is none, with what is missing.
+    """
+    if layout.machines > 1:
+        raise NotFoldable("the network's switches sum over all machines")
+    chosen = {*ranks}
+    tasks = [[rank for rank in task if rank in chosen] for task in layout.tasks]
+    tasks = [task for task in tasks if task]
+    if len(tasks) < 2:
+        raise StrategyError("switches of a network sum between machines, and these GPUs share one")
+    rails = [dict.fromkeys(_place(layout, rank) for rank in task) for task in tasks]
+    if any(rail.keys() != rails[0].keys() for rail in rails):
+        raise StrategyError("needs GPUs at the same NICs of every machine")
+    flows: Counter[str] = Counter()
+    found = {}
+    for place in rails[0]:
+        heads = [next(r for r in task if _place(layout, r) == place) for task in tasks]
+        found[place] = _tree(layout, heads, flows)
+    crowded = [name for name, count in flows.items() if count > MOST_FLOWS]
+    if crowded:
+        raise StrategyError(
+            f"{flows[crowded[0]]} rails would share {crowded[0]}, and a switch carries "
+            f"{MOST_FLOWS} aggregation flows at once; a rail-optimised network has a leaf for "
+            "each rail"
+        )
+    return found
+
+
+def _place(layout: Layout, rank: int) -> int:
+    return layout.nics[rank] if layout.nics else 0
+
+
+def _tree(layout: Layout, heads: Sequence[int], flows: Counter[str]) -> Aggregation:
+    """The tree over the NICs of these ranks, by the top that has the fewest flows yet."""
+    summing = [switch for switch in layout.reducers if not switch.heads]
+    leaves = [_leaf(layout, summing, head) for head in heads]
+    names = dict.fromkeys(leaves)
+    tops = [each.name for each in summing if names.keys() <= {*each.switches}]
+    if len(names) == 1:
+        tops = leaves[:1]
+    if not tops:
+        raise StrategyError(f"no switch that sums is linked to all of {', '.join(names)}")
+    top = min(tops, key=lambda name: flows[name])
+    flows.update({*names, top})
+    return Aggregation(top, tuple(leaves))
+
+
+def _leaf(layout: Layout, summing: Sequence[Reducer], head: int) -> str:
+    """The switch at the NIC of a rank."""
+    for switch in summing:
+        if head in switch.nics or head in switch.ranks:
+            return switch.name
+    raise StrategyError(
+        f"needs switches of the network that sum, and none is at the NIC of {layout.ranks[head]}; "
+        "a topology says `reduces = true` at such a switch, a generator reduce=yes"
+    )

@@ -1,4 +1,10 @@
-"""`torus:8x8`, `torus:4x4x4`: a router for every GPU, each linked to its neighbours in every
+"""`full:8`: a link for every pair of GPUs.
+
+`ring:8`: GPUs in a circle.
+
+`switch:64`: every GPU on one switch.
+
+`torus:8x8`, `torus:4x4x4`: a router for every GPU, each linked to its neighbours in every
 dimension.
 
 Machines of this shape (Blue Gene, Tofu, TPU pods) route in the network, so a GPU passes nothing on
@@ -24,9 +30,73 @@ from simreduce.topology.generators.shape import (
     ends,
     seat_devices,
     switches,
+    textbook,
 )
-from simreduce.topology.routing.torus import TorusRule
+from simreduce.topology.routing.rules import FatTreeRule, TorusRule
 from simreduce.units import plural
+
+_LIMIT = 512
+"""There are n x n links."""
+
+
+def full(settings: InlineSettings) -> Shape:
+    """Every two GPUs are linked, and each to the host."""
+    bandwidth, latency = settings.bandwidth(), settings.latency()
+    count = settings.size(_LIMIT)
+    settings.check()
+    *gpus, cpu = nodes = ends(count)
+    cables = [cable(a, b, bandwidth, latency) for i, a in enumerate(gpus) for b in gpus[i + 1 :]]
+    cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
+    return Shape(f"{plural(count, 'device')}, every pair linked", nodes, cables)
+
+
+def ring(settings: InlineSettings) -> Shape:
+    """Each GPU is linked to its two neighbours, and to the host."""
+    bandwidth, latency = settings.bandwidth(), settings.latency()
+    count = settings.size(DEVICES_LIMIT)
+    settings.check()
+    *gpus, cpu = nodes = ends(count)
+    steps = {1: 0, 2: 1}.get(count, count)
+    cables = [cable(gpus[i], gpus[(i + 1) % count], bandwidth, latency) for i in range(steps)]
+    cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
+    return Shape(f"{plural(count, 'device')} in a ring", nodes, cables)
+
+
+@dataclass(frozen=True, slots=True)
+class SingleSwitch:
+    """One switch with a port for each of `hosts`."""
+
+    hosts: int
+    reduces: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its description."""
+        return "one switch" + (" that reduces" if self.reduces else "")
+
+    @property
+    def cables(self) -> int:
+        """The number of cables, one for each host."""
+        return self.hosts
+
+    def wire(
+        self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
+    ) -> NetworkParts:
+        """See `Blueprint`."""
+        made = switches("switch", 1, reduces=self.reduces)
+        rule = FatTreeRule(tuple(hosts), radix=len(hosts), leaves=1, spines=0, first=first)
+        return NetworkParts(made, [join(nodes[host], made[0]) for host in hosts], rule)
+
+
+def switch(settings: InlineSettings) -> Shape:
+    """GPUs and the host, each on a port; with `reduce=yes` the switch can sum."""
+    return textbook(settings, read_switch, settings.limit)
+
+
+def read_switch(settings: InlineSettings, machines: int, nics: int) -> SingleSwitch:
+    """A port for every NIC."""
+    return SingleSwitch(machines * nics, settings.flag("reduce"))
+
 
 TORUS_KEYS = ("dims",)
 
