@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from simreduce.engine import Disturbance, Fault
 from simreduce.engine.setup import Setup
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.explain import explanation_document
 from simreduce.report.pages import timeline_of_events
@@ -71,7 +71,7 @@ def measure(name: str, names: tuple[str, ...]) -> Iterator[int]:
             )
         )
     )
-    yield least(*setups(lambda i: whole.but(nccl=NcclSettings(max_channels=i + 2))))
+    yield least(*setups(lambda i: whole.but(nccl=Settings(max_channels=i + 2))))
 
 
 def look(name: str) -> Iterator[int]:

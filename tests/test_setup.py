@@ -14,7 +14,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, TopologyError
 from simreduce.files.formats import Faults
 from simreduce.planners.layouts import Decision, layout
-from simreduce.planners.nccl import NcclSettings, read_settings
+from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.strategy import compile_collective, compile_plan, parse_strategy
 from simreduce.topology import fold, load_topology
 from simreduce.workload import Gradient, Workload, load_workload
@@ -136,7 +136,7 @@ def test_an_unknown_name_is_bad_input():
 
 def test_what_nccl_is_told_holds_for_parts_too():
     """A part that was cut out of another setup's layout is decided as this one says."""
-    told = NcclSettings(algorithms=(("", frozenset(["tree"])),))
+    told = Settings(algorithms=(("", frozenset(["tree"])),))
     setup = Setup("dgx-h100")
     part = setup.layout.subset(4)
 

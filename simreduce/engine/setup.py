@@ -52,7 +52,7 @@ from simreduce.planners.layouts import OPEN, Layout, layout as layout_of
 from simreduce.planners.nccl import (
     DEFAULTS,
     Facts,
-    NcclSettings,
+    Settings,
     facts,
     is_measured,
     nominal_text,
@@ -94,7 +94,7 @@ class Setup(Simulator):
     """
 
     part: Layout | None = None
-    nccl: NcclSettings = DEFAULTS
+    nccl: Settings = DEFAULTS
     call_cost: float = 0.0
 
     def __init__(
@@ -104,7 +104,7 @@ class Setup(Simulator):
         calibration: Calibration | Text = NOMINAL,
         disturbance: Disturbance = CALM,
         part: Layout | None = None,
-        nccl: NcclSettings = DEFAULTS,
+        nccl: Settings = DEFAULTS,
         call_cost: float = 0.0,
     ) -> None:
         found = read_machine(machine)
@@ -119,7 +119,7 @@ class Setup(Simulator):
             "calibration": read_calibration(calibration),
             "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
             "part": part,
-            "nccl": expect(nccl, NcclSettings, "NCCL's Settings"),
+            "nccl": expect(nccl, Settings, "NCCL's Settings"),
             "call_cost": call_cost,
         }
         for name, value in values.items():
@@ -434,7 +434,7 @@ class Setup(Simulator):
         calibration: Calibration | Text | None = None,
         disturbance: Disturbance | None = None,
         part: Layout | EllipsisType | None = ...,
-        nccl: NcclSettings | None = None,
+        nccl: Settings | None = None,
         call_cost: float | None = None,
     ) -> Setup:
         """The same setup with other values.

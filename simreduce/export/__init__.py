@@ -1,7 +1,7 @@
 """Files that make other systems run a strategy, for each target, or why there are none."""
 
 from simreduce.export.choice import Choice, Shards
-from simreduce.export.settings import Settings, as_typed, settings
+from simreduce.export.settings import StrategySettings, as_typed, settings
 from simreduce.export.targets import (
     LAUNCHERS,
     TARGETS,
@@ -17,8 +17,8 @@ __all__ = [
     "LAUNCHERS",
     "TARGETS",
     "Choice",
-    "Settings",
     "Shards",
+    "StrategySettings",
     "Target",
     "as_typed",
     "export",

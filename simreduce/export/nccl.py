@@ -16,7 +16,7 @@ from simreduce import dtypes
 from simreduce.export.choice import Choice, not_by_nccl
 from simreduce.export.writers import Line, environment as environment_text
 from simreduce.planners.layouts import OPEN
-from simreduce.planners.nccl import NcclSettings, choose, plan
+from simreduce.planners.nccl import Settings, choose, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.settings import assignments
 from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES, Rule, tuner_text
@@ -107,7 +107,7 @@ def environment(choice: Choice) -> str:
     return environment_text(lines)
 
 
-def _pinned(strategy: Strategy, settings: NcclSettings) -> list[Line]:
+def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
     """The variables of an algorithm, a protocol and channels, where the strategy states them."""
     of = f"{strategy.collective.replace('_', '')}:"
     prefix = of if settings.release >= _BY_COLLECTIVE else ""

@@ -23,7 +23,7 @@ _NETWORK_TOPOLOGY = {"hierarchical_copy": "dgx1", "hierarchical_copy_gcp_v100": 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StrategySettings:
     """Text to type; None where that system cannot run the strategy."""
 
     tf_cnn_benchmarks: str | None
@@ -43,15 +43,15 @@ def as_typed(strategy: Strategy) -> Strategy:
     return strategy
 
 
-def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> Settings:
+def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> StrategySettings:
     """Return settings for one process per machine, as both systems are run.
 
     They are for the plan that `faithful` gives, or for the plan without it.
     """
     strategy = resolve(strategy, layout)
     if strategy.mean:  # tf_cnn_benchmarks only sums
-        return Settings(None, _call(strategy, layout))
-    return Settings(_flags(strategy, layout, faithful=faithful), _call(strategy, layout))
+        return StrategySettings(None, _call(strategy, layout))
+    return StrategySettings(_flags(strategy, layout, faithful=faithful), _call(strategy, layout))
 
 
 def _flags(strategy: Strategy, layout: Layout, *, faithful: bool) -> str | None:

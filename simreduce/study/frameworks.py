@@ -12,7 +12,7 @@ from simreduce import dtypes, units
 from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.export import TARGETS, Choice, Settings, export, settings, why_not
+from simreduce.export import TARGETS, Choice, StrategySettings, export, settings, why_not
 from simreduce.export.choice import changes
 from simreduce.planners.packing.options import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -285,7 +285,7 @@ def _kept(files: Files) -> Files:
     return kept
 
 
-def typed_files(name: str, typed: Settings) -> Mapping[str, str] | None:
+def typed_files(name: str, typed: StrategySettings) -> Mapping[str, str] | None:
     """What to type for TensorFlow or tf_cnn_benchmarks as a file, a flag on each line."""
     text = getattr(typed, name)
     return {name: text.replace(" --", "\n--")} if text else None

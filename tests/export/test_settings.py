@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.export import Settings, settings
+from simreduce.export import StrategySettings, settings
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
@@ -55,7 +55,9 @@ def _strategy_of(ops: str) -> str:
 )
 def test_one_machine(strategy, flags, call):
     """Flags of one process with all GPUs, and the cross-device ops of a mirrored strategy."""
-    assert Settings(f"--num_gpus=8 {flags}", call) == settings(parse_strategy(strategy), ONE)
+    assert StrategySettings(f"--num_gpus=8 {flags}", call) == settings(
+        parse_strategy(strategy), ONE
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_one_machine(strategy, flags, call):
 )
 def test_what_tf_cnn_benchmarks_cannot_be_told(strategy, call):
     """It has no flag for it; TensorFlow may still have a call."""
-    assert Settings(None, call) == settings(parse_strategy(strategy), ONE)
+    assert StrategySettings(None, call) == settings(parse_strategy(strategy), ONE)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_what_tf_cnn_benchmarks_cannot_be_told(strategy, call):
 )
 def test_several_machines(strategy, flags):
     """Only the mode with a spec spans them, with the GPUs of one; a mirrored strategy does not."""
-    assert Settings(flags, None) == settings(parse_strategy(strategy), TWO)
+    assert StrategySettings(flags, None) == settings(parse_strategy(strategy), TWO)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -106,4 +108,4 @@ def test_a_mean_is_nothing_that_tf_cnn_benchmarks_can_be_told(name):
     """It only sums; the call is the same, as the mean is the caller's to ask for."""
     plain, mean = (settings(parse_strategy(text), ONE) for text in (name, f"{name}+mean"))
 
-    assert Settings(None, plain.tensorflow) == mean
+    assert StrategySettings(None, plain.tensorflow) == mean

@@ -18,7 +18,7 @@ from simreduce.errors import StrategyError
 from simreduce.export import TARGETS, Choice, export, nearest, why_not
 from simreduce.files.formats import Faults
 from simreduce.planners.msccl import problems_of, read_algorithm
-from simreduce.planners.nccl import DEFAULTS, NcclSettings, choose, read_settings
+from simreduce.planners.nccl import DEFAULTS, Settings, choose, read_settings
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import COLLECTIVES, Rule, read_tuner
 from simreduce.planners.packing import DdpBuckets
@@ -113,7 +113,7 @@ def test_the_tuners_file_says_what_nccl_would_choose_itself(machine):
         for row in own:
             for nbytes in {max(row["min_bytes"], 1), row["max_bytes"]}:
                 alone = choose(made.facts, collective, nbytes)
-                ruled = choose(made.facts, collective, nbytes, NcclSettings(tuner=rules))
+                ruled = choose(made.facts, collective, nbytes, Settings(tuner=rules))
                 assert (ruled.algorithm, ruled.protocol, ruled.channels) == (
                     alone.algorithm, alone.protocol, alone.channels,
                 )  # fmt: skip
@@ -125,7 +125,7 @@ def test_the_tuners_file_has_no_stretch_between_its_edges_that_differs(nbytes):
     made = choice("nccl", "dgx-a100x2")
     rules = _tuner_rules()
     alone, ruled = (choose(made.facts, "all_reduce", min(nbytes, (1 << 32) - 1), given)
-                    for given in (DEFAULTS, NcclSettings(tuner=rules)))  # fmt: skip
+                    for given in (DEFAULTS, Settings(tuner=rules)))  # fmt: skip
     assert (ruled.algorithm, ruled.protocol, ruled.channels) == (
         alone.algorithm, alone.protocol, alone.channels,
     )  # fmt: skip
@@ -367,12 +367,12 @@ def test_every_target_has_a_setting_or_a_reason_for_every_kind_of_strategy():
 
 
 def test_settings_without_a_variable_say_what_applications_call():
-    setup = Setup("dgx-h100", nccl=NcclSettings(symmetric=True, registered=True))
+    setup = Setup("dgx-h100", nccl=Settings(symmetric=True, registered=True))
     made = Choice(setup, load_workload("bytes:1MiB"), parse_strategy("nccl"))
     said = "# As predicted where applications call ncclCommWindowRegister and ncclCommRegister."
 
     assert said in export("nccl", made)["nccl.env"].splitlines()
-    plain = replace(made, setup=setup.but(nccl=NcclSettings()))
+    plain = replace(made, setup=setup.but(nccl=Settings()))
     assert "applications call" not in export("nccl", plain)["nccl.env"]
 
 

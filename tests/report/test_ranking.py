@@ -10,7 +10,7 @@ import pytest
 import simreduce
 from simreduce.engine import Calibration
 from simreduce.engine.setup import Setup
-from simreduce.export import Settings
+from simreduce.export import StrategySettings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.headings import factor_keys
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
@@ -19,15 +19,15 @@ from simreduce.study.tune.rank import Bounded, Candidate, StrategyRanking
 from simreduce.workload import load_workload
 
 MORE = "more algorithms, packings and orders of the GPUs"
-NONE = Settings(None, None)
-FLAGS = Settings("--num_gpus=4 --flag", "tf.call()")
+NONE = StrategySettings(None, None)
+FLAGS = StrategySettings("--num_gpus=4 --flag", "tf.call()")
 
 
 def _candidate(
     text: str,
     seconds: float,
     wrong: int = 0,
-    settings: Settings = FLAGS,
+    settings: StrategySettings = FLAGS,
     chosen_by: tuple[str, ...] = (),
     upstream: str = "",
 ) -> Candidate:
@@ -211,9 +211,9 @@ def test_where_no_framework_has_a_setting_the_fastest_is_run():
 def test_each_framework_gets_the_fastest_that_it_has_a_setting_for():
     ranking = _ranking(
         _candidate("ring", 1e-3, settings=NONE),
-        _candidate("xring", 2e-3, settings=Settings("--a=1", None)),
+        _candidate("xring", 2e-3, settings=StrategySettings("--a=1", None)),
         _candidate("nccl", 3e-3, wrong=1),
-        _candidate("psgpu", 4e-3, settings=Settings(None, "tf.call()")),
+        _candidate("psgpu", 4e-3, settings=StrategySettings(None, "tf.call()")),
         _candidate("reduce_to_one", 5e-3),
     )
 
@@ -233,9 +233,9 @@ def test_each_framework_gets_the_fastest_that_it_has_a_setting_for():
 
 def test_what_runs_today_is_kept_unless_a_change_is_worth_it():
     """By the rule that TensorFlow chooses by; the reason is said, and what it would save."""
-    today = _candidate("copy_to_gpus", 1e-3, settings=Settings("--reduce=nccl", None))
+    today = _candidate("copy_to_gpus", 1e-3, settings=StrategySettings("--reduce=nccl", None))
     ranking = _ranking(
-        _candidate("psgpu", 0.995e-3, settings=Settings("--reduce=gpu", None)), today
+        _candidate("psgpu", 0.995e-3, settings=StrategySettings("--reduce=gpu", None)), today
     )
 
     [line] = _foot(ranking)

@@ -27,7 +27,7 @@ from simreduce import units
 from simreduce.app.cli.measuring import device_options
 from simreduce.app.cli.run import run
 from simreduce.errors import InputError
-from simreduce.export import Settings
+from simreduce.export import StrategySettings
 from simreduce.study.scenario import load_scenario
 from simreduce.study.tune.rank import rank
 from tests.app.cli.command import simreduce
@@ -66,7 +66,7 @@ def ranking(tmp_path_factory):
 
 def with_settings(ranking, *runnable):
     """The ranking, if TensorFlow could be told to run just those of its candidates."""
-    told = Settings("--all_reduce_spec=x", None), Settings(None, None)
+    told = StrategySettings("--all_reduce_spec=x", None), StrategySettings(None, None)
     found = [replace(c, settings=told[c.strategy.text not in runnable]) for c in ranking.candidates]
     return replace(ranking, candidates=tuple(found))
 
@@ -196,7 +196,8 @@ def test_one_that_can_be_typed_is_measured_too(ranking):
 
     assert [
         1,
-        few.candidates.index(replace(last, settings=Settings("--all_reduce_spec=x", None))) + 1,
+        few.candidates.index(replace(last, settings=StrategySettings("--all_reduce_spec=x", None)))
+        + 1,
     ] == [place for place, _ in _first(few, 1, devices)]
     assert [1] == [place for place, _ in _first(everything(ranking), 1, devices)]
 
@@ -279,7 +280,9 @@ def test_times_of_the_ranking_do_not_stand_beside_measured_ones(ranking):
     few = replace(
         ranking,
         candidates=tuple(
-            replace(c, settings=Settings(None, "call" if c is ranking.candidates[1] else None))
+            replace(
+                c, settings=StrategySettings(None, "call" if c is ranking.candidates[1] else None)
+            )
             for c in ranking.candidates
         ),
     )
@@ -300,7 +303,7 @@ def test_times_of_the_ranking_do_not_stand_beside_measured_ones(ranking):
 
 
 def test_the_fastest_measured_strategy_with_a_setting_stands_beside_the_recommended(ranking):
-    flags, call = Settings("--all_reduce_spec=x", None), Settings(None, "call")
+    flags, call = StrategySettings("--all_reduce_spec=x", None), StrategySettings(None, "call")
     chosen = [
         replace(c, settings=s) for c, s in zip(ranking.candidates, (flags, call), strict=False)
     ]

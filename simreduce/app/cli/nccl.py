@@ -27,7 +27,7 @@ from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import (
     DEFAULTS,
-    NcclSettings,
+    Settings,
     facts,
     load_conf,
     plan,
@@ -124,9 +124,9 @@ def _settings(
     version: str | None,
     conf: str | None,
     tuner: str | None,
-) -> NcclSettings:
+) -> Settings:
     """The settings of a file, overridden by the command line."""
-    base = NcclSettings()
+    base = Settings()
     if conf is not None:
         table = faults.attempt("--conf", load_conf, conf)
         own = Faults(conf)

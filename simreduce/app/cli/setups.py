@@ -27,7 +27,7 @@ from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import layout
-from simreduce.planners.nccl import DEFAULTS, NcclSettings, read_settings
+from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls, tensor
 from simreduce.topology import Topology, load_machine
@@ -306,7 +306,7 @@ def read_collective(
     )  # fmt: skip
 
 
-def read_nccl(faults: Faults, texts: Sequence[str], base: NcclSettings = DEFAULTS) -> NcclSettings:
+def read_nccl(faults: Faults, texts: Sequence[str], base: Settings = DEFAULTS) -> Settings:
     """NCCL's settings by `--nccl NAME=VALUE`, over `base`."""
     own = Faults("--nccl")
     found = read_settings(read_assignments([("", text) for text in texts], own), own, "", base)

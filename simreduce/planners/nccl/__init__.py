@@ -22,7 +22,7 @@ from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.settings import (
     DEFAULTS,
     SETTINGS,
-    NcclSettings,
+    Settings,
     load_conf,
     read_settings,
 )
@@ -35,8 +35,8 @@ __all__ = [
     "Graph",
     "Graphs",
     "NcclChoice",
-    "NcclSettings",
     "P2p",
+    "Settings",
     "choose",
     "double_tree",
     "estimates",

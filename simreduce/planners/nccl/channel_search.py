@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.node import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
 from simreduce.planners.nccl.orders import PathLimits, Task, fill
-from simreduce.planners.nccl.settings import NcclSettings
+from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.tables import ladder, tables
 
 RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
@@ -71,7 +71,7 @@ class Graphs:
 
 
 def graphs_of(
-    facts: Facts, settings: NcclSettings, search: type[ChannelSearch], box: Box | None = None
+    facts: Facts, settings: Settings, search: type[ChannelSearch], box: Box | None = None
 ) -> Graphs:
     """The graphs that all nodes of a communicator agree on, or with `box` one node's graphs, by a
     library's `search`.
@@ -108,7 +108,7 @@ def _common(graphs: Sequence[Graph]) -> Graph:
 class ChannelSearch:
     """The search on one node."""
 
-    def __init__(self, facts: Facts, box: Box, settings: NcclSettings) -> None:
+    def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:
         self.box, self.settings, self.facts = box, settings, facts
         self.several = facts.nodes > 1
         self.speeds = ladder(facts.capability, facts.nodes, settings.release)

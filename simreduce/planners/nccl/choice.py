@@ -21,7 +21,7 @@ from simreduce.planners.nccl.channel_search import Graphs, graphs_of
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.machine import Facts, facts
 from simreduce.planners.nccl.node import NVL
-from simreduce.planners.nccl.settings import DEFAULTS, NcclSettings
+from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.symmetric import (
     BY_ENGINES,
     choose_engine,
@@ -100,7 +100,7 @@ class NcclPlan:
     """All that is decided before a call: facts, graphs and model."""
 
     facts: Facts
-    settings: NcclSettings
+    settings: Settings
     graphs: Graphs
     tuner: Tuner
     model: TimeModel
@@ -109,7 +109,7 @@ class NcclPlan:
 Machine = Topology | Folded | Facts
 
 
-def plan(machine: Machine, settings: NcclSettings = DEFAULTS) -> NcclPlan:
+def plan(machine: Machine, settings: Settings = DEFAULTS) -> NcclPlan:
     """The communicator of all GPUs of a machine, searched and tuned once."""
     known = facts(machine, settings=settings)
     key = ("plan", settings)
@@ -124,7 +124,7 @@ def plan(machine: Machine, settings: NcclSettings = DEFAULTS) -> NcclPlan:
     return made
 
 
-def graphs(machine: Machine, settings: NcclSettings = DEFAULTS) -> Graphs:
+def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
     """The graphs that NCCL searches for."""
     return plan(machine, settings).graphs
 
@@ -133,7 +133,7 @@ def choose(
     machine: Machine,
     collective: str,
     nbytes: int,
-    settings: NcclSettings = DEFAULTS,
+    settings: Settings = DEFAULTS,
     *,
     algorithm: str = "",
     protocol: str = "",
@@ -314,7 +314,7 @@ def nvls_channels(at: NcclPlan) -> int:
     return bounded(newer if at.facts.capability >= 100 else 16, at.settings)
 
 
-def p2p(machine: Machine, settings: NcclSettings = DEFAULTS) -> P2p:
+def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     """Channels and chunks of sends and receives.
 
     A pair over NVLink has two channels for each link's worth of the path, others have two; all
@@ -379,7 +379,7 @@ class Decide:
     """Fills in what a decision leaves open on one machine."""
 
     machine: Topology | Folded
-    settings: NcclSettings
+    settings: Settings
     rules: LibraryRules = NCCL
 
     def __call__(
@@ -457,7 +457,7 @@ class Decide:
 
 
 def _symmetric(
-    known: Facts, collective: str, nbytes: int, settings: NcclSettings, wanted: Decision
+    known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
 ) -> str:
     """The name of the symmetric kernel that a library takes, unless one is wanted."""
     library, what = library_of(known), collective.replace("_", "-")
@@ -478,9 +478,7 @@ def _symmetric(
     return wanted.protocol or name
 
 
-def _by_engines(
-    known: Facts, collective: str, nbytes: int, settings: NcclSettings, _: Decision
-) -> str:
+def _by_engines(known: Facts, collective: str, nbytes: int, settings: Settings, _: Decision) -> str:
     """Which way copy engines go."""
     library = library_of(known)
     if library.engines_since is None:

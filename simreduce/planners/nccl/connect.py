@@ -8,10 +8,10 @@ from itertools import pairwise
 from simreduce.planners.nccl.channel_search import TREE, Channel, graphs_of
 from simreduce.planners.nccl.choice import Machine, NcclPlan, plan
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.settings import DEFAULTS, NcclSettings
+from simreduce.planners.nccl.settings import DEFAULTS, Settings
 
 
-def ring_orders(machine: Machine, settings: NcclSettings = DEFAULTS) -> tuple[tuple[int, ...], ...]:
+def ring_orders(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple[int, ...], ...]:
     """The ranks in ring order, for each running channel: node after node."""
     at = plan(machine, settings)
     channels = at.graphs.ring.channels
@@ -24,9 +24,7 @@ def ring_orders(machine: Machine, settings: NcclSettings = DEFAULTS) -> tuple[tu
     )
 
 
-def tree_parents(
-    machine: Machine, settings: NcclSettings = DEFAULTS
-) -> tuple[tuple[int, ...], ...]:
+def tree_parents(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple[int, ...], ...]:
     """The parent of each rank, -1 for the root, for each running channel.
 
     Inside a node the GPUs are a chain. Between nodes the first GPUs of the chains are one tree for

@@ -13,7 +13,7 @@ from simreduce.errors import StrategyError
 from simreduce.planners.nccl import rccl
 from simreduce.planners.nccl.channel_search import ChannelSearch
 from simreduce.planners.nccl.machine import Facts
-from simreduce.planners.nccl.settings import NcclSettings
+from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.symmetric import KERNELS, SymmetricKernel
 from simreduce.planners.nccl.tables import CURRENT, CURRENT_RCCL, Version
 from simreduce.planners.nccl.time_model import Tuner
@@ -40,7 +40,7 @@ class Library:
     newest: Version = CURRENT
     why: str = ""
 
-    def version(self, settings: NcclSettings) -> Version:
+    def version(self, settings: Settings) -> Version:
         """The library's version; StrategyError for one that is newer than what is known."""
         found = settings.version or self.current
         if found > self.newest:
@@ -48,11 +48,11 @@ class Library:
             raise StrategyError(f"version {_text(found)}: {known}{self.why}")
         return found
 
-    def version_text(self, settings: NcclSettings) -> str:
+    def version_text(self, settings: Settings) -> str:
         """The version as users write it: 2.27."""
         return _text(self.version(settings))
 
-    def title(self, settings: NcclSettings) -> str:
+    def title(self, settings: Settings) -> str:
         """The library's name and version."""
         return f"{self.name} {self.version_text(settings)}"
 

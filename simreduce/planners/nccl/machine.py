@@ -12,7 +12,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.layouts.layout import aggregations
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.node import Box, NodeReading, capability
-from simreduce.planners.nccl.settings import NcclSettings
+from simreduce.planners.nccl.settings import Settings
 from simreduce.topology import Folded, Link, Node, Topology
 
 
@@ -66,7 +66,7 @@ _MOST_FOUND = 1024
 def facts(
     machine: Topology | Folded | Facts,
     gpus: Sequence[str] = (),
-    settings: NcclSettings | None = None,
+    settings: Settings | None = None,
 ) -> Facts:
     """The facts of a machine, or of some of its GPUs; made once for each machine.
 
@@ -74,7 +74,7 @@ def facts(
     """
     if isinstance(machine, Facts):
         return machine
-    settings = settings or NcclSettings()
+    settings = settings or Settings()
     gpus = () if tuple(gpus) == machine.devices else gpus
     key = (machine.digest, machine.name, tuple(gpus), settings.of_paths)
     if key not in _FOUND:
@@ -84,7 +84,7 @@ def facts(
     return _FOUND[key]
 
 
-def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: NcclSettings) -> Facts:
+def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) -> Facts:
     topology = machine.pair if isinstance(machine, Folded) else machine
     chosen = tuple(gpus) or (machine.devices if isinstance(machine, Folded) else topology.devices)
     by_machine: dict[str, list[str]] = {}

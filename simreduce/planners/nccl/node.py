@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from simreduce.planners.nccl.settings import NcclSettings
+from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.tables import NVLINK, PCI, XGMI, tables
 from simreduce.topology import Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
@@ -129,7 +129,7 @@ class NodeReading:
 
     def __init__(
         self, topology: Topology, links: Mapping[str, list[Link]], around: Sequence[Node],
-        gpus: Sequence[str], settings: NcclSettings, copies: int, several: bool,
+        gpus: Sequence[str], settings: Settings, copies: int, several: bool,
     ) -> None:  # fmt: skip
         self.several = several
         self.topology, self.links, self.settings, self.copies = topology, links, settings, copies

@@ -19,7 +19,7 @@ from simreduce.planners.layouts.rings import MESH_8, RCCL
 from simreduce.planners.nccl.channel_search import RING, TREE, Channel, ChannelSearch, Graph
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.node import NVL, PXB, Box
-from simreduce.planners.nccl.settings import DEFAULTS, NcclSettings
+from simreduce.planners.nccl.settings import DEFAULTS, Settings
 from simreduce.planners.nccl.symmetric import KERNELS
 from simreduce.planners.nccl.tables import ALL_PAIRS, CURRENT_RCCL, PROTOCOLS, Row, Version
 from simreduce.planners.nccl.time_model import (
@@ -176,7 +176,7 @@ def lanes_of(box: Box) -> list[list[int]]:
 class RcclSearch(ChannelSearch):
     """NCCL's search with AMD's speeds, after the models of known nodes."""
 
-    def __init__(self, facts: Facts, box: Box, settings: NcclSettings) -> None:
+    def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:
         super().__init__(facts, box, settings)
         self.speeds = SPEEDS
         self.most = min(self.most, RCCL.limit(len(box.gpus), several=self.several))
@@ -223,7 +223,7 @@ class RcclSearch(ChannelSearch):
         """AMD has no switches that sum."""
 
 
-def running(facts: Facts, ring: Graph, settings: NcclSettings) -> int:
+def running(facts: Facts, ring: Graph, settings: Settings) -> int:
     """Channels that run: each of the search counts several times, by generation and GPUs."""
     cdna4, n = facts.capability >= 95, facts.n
     most = MOST_ALONE.get(facts.capability, 32) if facts.nodes == 1 else MOST

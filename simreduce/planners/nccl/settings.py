@@ -40,7 +40,7 @@ _OF_APPLICATIONS = ("symmetric", "registered")
 
 
 @dataclass(frozen=True)
-class NcclSettings:
+class Settings:
     """NCCL's settings. None and "" leave a decision to NCCL, or the version to the library."""
 
     version: Version | None = None
@@ -276,22 +276,20 @@ _FIELDS = {
     "tuner": "tuner",
 }  # fmt: skip
 
-DEFAULTS = NcclSettings()
+DEFAULTS = Settings()
 
 
-def settings_of(values: FieldValues, base: NcclSettings = DEFAULTS) -> NcclSettings:
+def settings_of(values: FieldValues, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
     for flag in ("nvls", "p2p_disable", *_OF_APPLICATIONS, "collnet", "msccl"):
         if flag in given:
             given[flag] = bool(given[flag])
-    assert given.keys() <= {each.name for each in fields(NcclSettings)}  # noqa: S101
+    assert given.keys() <= {each.name for each in fields(Settings)}  # noqa: S101
     return replace(base, **given)
 
 
-def read_settings(
-    table: object, faults: Faults, path: str, base: NcclSettings = DEFAULTS
-) -> NcclSettings:
+def read_settings(table: object, faults: Faults, path: str, base: Settings = DEFAULTS) -> Settings:
     """The settings of a table, with each fault noted."""
     return settings_of(SETTINGS.read(table, faults, path), base)
 
@@ -308,7 +306,7 @@ def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mappin
     return found
 
 
-def assignments(settings: NcclSettings) -> dict[str, str]:
+def assignments(settings: Settings) -> dict[str, str]:
     """The variables that say how settings differ from NCCL's defaults. What an application does,
     and the tuner's file, are none.
     """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
 from simreduce.planners.nccl.machine import Facts
 from simreduce.planners.nccl.node import NVB, NVL, P2C, PXB, PXN, hardware
-from simreduce.planners.nccl.settings import NcclSettings
+from simreduce.planners.nccl.settings import Settings
 from simreduce.planners.nccl.tables import (
     AMPERE,
     BLACKWELL,
@@ -76,7 +76,7 @@ def generation(capability: int, version: tuple[int, int]) -> int:
     return AMPERE if capability >= 80 and version >= (2, 7) else VOLTA
 
 
-def running(facts: Facts, ring: Graph, settings: NcclSettings) -> int:
+def running(facts: Facts, ring: Graph, settings: Settings) -> int:
     """Channels of rings and trees when they run: the connector doubles the graph's channels."""
     most = tables(settings.release).most_channels
     count = min(2 * ring.count, most)
@@ -86,7 +86,7 @@ def running(facts: Facts, ring: Graph, settings: NcclSettings) -> int:
     return bounded(count, settings)
 
 
-def bounded(count: int, settings: NcclSettings) -> int:
+def bounded(count: int, settings: Settings) -> int:
     """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS."""
     low, high = settings.min_channels, settings.max_channels
     count = max(count, low) if low else count
@@ -108,7 +108,7 @@ class Tuner:
     running = staticmethod(running)
     """How many channels of rings and trees run."""
 
-    def __init__(self, facts: Facts, graphs: Graphs, settings: NcclSettings) -> None:
+    def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
         self.facts, self.settings = facts, settings
         self.tables: Tables = tables(settings.release)
         self.graphs: dict[str, Graph] = {"ring": graphs.ring, "tree": graphs.tree}

@@ -33,7 +33,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.study.accuracy.predict import part_of, strategy_for, workload_of
 from simreduce.study.tune.bench import BenchCalls, sends_of
 from simreduce.topology import Topology
@@ -310,7 +310,7 @@ class FittedLogs:
 def fit_logs(
     logs: Sequence[NcclTestsLog],
     machine: Topology,
-    settings: NcclSettings,
+    settings: Settings,
     collective: str,
     path: Path,
 ) -> FittedLogs:
@@ -350,7 +350,7 @@ def fit_logs(
 
 
 def _cases(
-    log: NcclTestsLog, machine: Topology, settings: NcclSettings, collective: str
+    log: NcclTestsLog, machine: Topology, settings: Settings, collective: str
 ) -> list[FitCase]:
     collective = log.collective or collective
     if not collective:

@@ -18,7 +18,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.nccl import NcclSettings, read_settings
+from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import CURRENT, OLDEST
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -113,7 +113,7 @@ def calls_of(table: PublishedTable, setup: Setup) -> BenchCalls:
     return BenchCalls.by_threads(threads, setup.layout, table.iterations_timed, setup.nccl.release)
 
 
-def _settings(table: PublishedTable) -> NcclSettings:
+def _settings(table: PublishedTable) -> Settings:
     faults = Faults(table.name)
     given = dict(read_assignments([("settings", line) for line in table.settings], faults))
     if table.version:

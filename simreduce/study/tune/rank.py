@@ -13,7 +13,7 @@ from simreduce.engine import AtLeast, Use
 from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.export import Settings, as_typed, settings
+from simreduce.export import StrategySettings, as_typed, settings
 from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.text import tensorflow_choice
@@ -65,7 +65,7 @@ class Candidate(StrategyRow):
     link_share: float
     lane: str
     lane_share: float
-    settings: Settings
+    settings: StrategySettings
     runtime: str = "tensorflow"
     shortest: float = inf
     undispatched: bool = False
@@ -412,7 +412,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: PredictedPlan, cache: Plan
 
 def _settings(
     scenario: Scenario, strategy: Strategy, plan: Plan, theirs: Plan | str, cache: PlanCache
-) -> Settings:
+) -> StrategySettings:
     """The settings to type; none where upstream would run another plan than the ranked one."""
     shape = scenario.setup.layout
     if scenario.faithful:
@@ -421,7 +421,7 @@ def _settings(
     if typed is not strategy:
         theirs = _upstream(scenario, typed, cache)
     same = not isinstance(theirs, str) and cache.digest(theirs) == cache.digest(plan)
-    return settings(strategy, shape) if same else Settings(None, None)
+    return settings(strategy, shape) if same else StrategySettings(None, None)
 
 
 def _difference(plan: Plan, theirs: Plan | str, cache: PlanCache) -> str:

@@ -11,7 +11,7 @@ from simreduce.errors import StrategyError
 from simreduce.plan import verify
 from simreduce.planners.layouts import layout
 from simreduce.planners.layouts.layout import aggregations
-from simreduce.planners.nccl import NcclSettings, choose
+from simreduce.planners.nccl import Settings, choose
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import load_topology
 
@@ -104,22 +104,22 @@ def test_it_runs_by_simple():
 
 def test_nccl_takes_it_only_where_it_is_enabled_and_switches_sum():
     """NVIDIA/nccl src/graph/tuning.cc: 2 (3.7 + 7 x 0.4) + 31 us."""
-    on, machine = NcclSettings(collnet=True), load_topology(H100.format(4))
+    on, machine = Settings(collnet=True), load_topology(H100.format(4))
     found = choose(machine, "all_reduce", 1 << 20, on)
 
     assert "collnet" == found.algorithm
     assert "nominal" in found.why
     assert found.seconds == pytest.approx(44e-6 + (1 << 20) / 153e9, rel=1e-3)
     for settings, topology, collective in (
-        (NcclSettings(), machine, "all_reduce"),
+        (Settings(), machine, "all_reduce"),
         (on, machine, "all_gather"),
         (on, load_topology("dgx-h100x4,fabric=rail_optimised"), "all_reduce"),
         (on, load_topology("dgx-h100"), "all_reduce"),
-        (NcclSettings(collnet=True, version=(2, 12)), machine, "all_reduce"),
+        (Settings(collnet=True, version=(2, 12)), machine, "all_reduce"),
     ):
         assert "collnet" != choose(topology, collective, 1 << 20, settings).algorithm
 
 
 def test_of_what_may_be_collnet_no_interval_is_known():
     assert Setup(H100.format(2)).interval(1 << 20, 1.0)
-    assert Setup(H100.format(2), nccl=NcclSettings(collnet=True)).interval(1 << 20, 1.0) is None
+    assert Setup(H100.format(2), nccl=Settings(collnet=True)).interval(1 << 20, 1.0) is None

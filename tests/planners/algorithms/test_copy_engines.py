@@ -12,7 +12,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
 from simreduce.plan.channels import ENGINE
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.symmetric import choose_engine
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
@@ -27,7 +27,7 @@ ZERO = {"symmetric": True, "cta_policy": 2}
 
 @cache
 def _setup(machine: str, gpus: int, **nccl: object) -> Setup:
-    whole = Setup(machine, BY_STRATEGY, nccl=NcclSettings(**nccl))
+    whole = Setup(machine, BY_STRATEGY, nccl=Settings(**nccl))
     return whole.but(part=whole.layout.subset(gpus))
 
 
@@ -98,7 +98,7 @@ def test_they_take_no_sm_of_a_step():
     """A gather of tensor parallel ranks by NCCL's channels does."""
     call = MeshCall("tp", "all_gather", 1 << 20)
     by = [
-        Costs(Setup("dgx-h100", "nccl", nccl=NcclSettings(**nccl)), Mesh(tp=8)).of(call, 0).channels
+        Costs(Setup("dgx-h100", "nccl", nccl=Settings(**nccl)), Mesh(tp=8)).of(call, 0).channels
         for nccl in ({}, ZERO)
     ]
     assert by[0] > 0 == by[1]

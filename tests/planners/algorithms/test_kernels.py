@@ -16,7 +16,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
 from simreduce.planners.algorithms.kernels import SYMMETRIC_KERNELS
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.symmetric import KERNELS, choose_symmetric
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_meshes
@@ -33,7 +33,7 @@ EVERY = [*OF_EIGHT, "multimem", "symmetric", *NAMED]
 
 @cache
 def _setup(machine: str, gpus: int, **nccl: bool) -> Setup:
-    whole = Setup(machine, BY_STRATEGY, nccl=NcclSettings(**nccl))
+    whole = Setup(machine, BY_STRATEGY, nccl=Settings(**nccl))
     return whole.but(part=whole.layout.subset(gpus))
 
 
@@ -178,8 +178,8 @@ def test_nccl_takes_a_symmetric_kernel_for_registered_windows_only():
     assert plans[0].by_channels
     assert not plans[1].by_channels
     for setup, kernels in (
-        (before.but(nccl=NcclSettings(symmetric=True, version=(2, 26))), False),
-        (Setup("dgx-h100x2", BY_STRATEGY, nccl=NcclSettings(symmetric=True)), False),
+        (before.but(nccl=Settings(symmetric=True, version=(2, 26))), False),
+        (Setup("dgx-h100x2", BY_STRATEGY, nccl=Settings(symmetric=True)), False),
         (after, True),
     ):
         plan = setup.running(asked).compile(asked, work)
@@ -232,11 +232,11 @@ def test_amd_gpus_have_one_shot_and_two_shot_kernels_and_one_symmetric_kernel(ma
     for strategy in {*NAMED} - {of_rccl}:
         with pytest.raises(StrategyError, match=r"RCCL has no .*; its kernel is rsxld_agxst"):
             sr.compile(strategy, tensor(1 << 16, 0), layout)
-    newer = Setup(machine, nccl=NcclSettings(version=(2, 28))).layout
+    newer = Setup(machine, nccl=Settings(version=(2, 28))).layout
     for strategy in ("symmetric", of_rccl):
         assert [] == sr.verify(sr.compile(strategy, tensor(1 << 16, 0), newer))
     for version, taken in (((2, 27), False), ((2, 28), True)):
-        setup = Setup(machine, nccl=NcclSettings(symmetric=True, version=version))
+        setup = Setup(machine, nccl=Settings(symmetric=True, version=version))
         plan = sr.compile("nccl", tensor(1 << 16, 0), setup.layout)
         assert (plan.executor >= Executor.KERNEL).any() == taken
     with pytest.raises(StrategyError, match=r"RCCL has symmetric kernels from 2\.28 on"):
@@ -255,7 +255,7 @@ def test_amd_gpus_have_one_shot_and_two_shot_kernels_and_one_symmetric_kernel(ma
     ],
 )
 def test_times_by_constants_of_another_generation_are_nominal(machine, strategy, nccl, said):
-    setup = Setup(machine, BY_STRATEGY, nccl=NcclSettings(symmetric=nccl))
+    setup = Setup(machine, BY_STRATEGY, nccl=Settings(symmetric=nccl))
     found = setup.nominal([strategy])
     assert found.startswith(said)
     assert bool(found) == bool(said)
@@ -270,7 +270,7 @@ def test_symmetric_all_reduces_are_of_floats_of_at_most_32_bits(dtype):
     for strategy in ("symmetric", "symmetric:rsxldmc_agxstmc"):
         with pytest.raises(StrategyError, match="floats of at most 32 bits"):
             sr.compile(strategy, given, Setup("dgx-h100").layout)
-    windows = Setup("dgx-h100", nccl=NcclSettings(symmetric=True)).layout
+    windows = Setup("dgx-h100", nccl=Settings(symmetric=True)).layout
     taken = {
         name: (sr.compile("nccl", tensor(1 << 16, code), windows).executor >= Executor.KERNEL).any()
         for name, code in (("float32", 0), (dtype, dtypes.NAMES.index(dtype)))

@@ -17,7 +17,7 @@ from simreduce.plan.channels import count_halvings
 from simreduce.planners.algorithms.nccl import nvls, tree
 from simreduce.planners.algorithms.nccl.paths import rings
 from simreduce.planners.layouts import Decision, layout
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.study.tune.bench import seconds_per_call
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
@@ -163,7 +163,7 @@ def test_a_send_fills_a_channel_before_it_takes_another():
     rates = replace(CONSTANTS, channel_rate={**CONSTANTS.channel_rate, "simple": 1e9})
     setup = Setup("dgx-a100", calibration=Calibration("test", nccl=rates))
     for version, longest in (((2, 18), 2 * MIB), ((2, 19), 3 * MIB / 4)):
-        at = replace(setup, nccl=NcclSettings(version=version))
+        at = replace(setup, nccl=Settings(version=version))
         plan = at.compile("nccl", one(3 * MIB // 4), "send_receive")
         assert [] == verify(plan)
         assert longest / 1e9 == pytest.approx(at.simulate(plan).seconds, rel=0.1)
@@ -218,7 +218,7 @@ def test_a_tree_pays_more_for_a_hop_over_a_network():
 def test_a_small_buffer_costs_more_slices():
     """32 KiB instead of 4 MiB: a slice is 8 KiB, and every GPU of a chain passes 4 KiB on."""
     setup = Setup("dgx-a100", TENSORFLOW, Calibration("test", nccl=CONSTANTS))
-    small = replace(setup, nccl=NcclSettings(buffer=1 << 15))
+    small = replace(setup, nccl=Settings(buffer=1 << 15))
     for collective in ("all_reduce", "broadcast"):
         plans = [
             each.compile("nccl:ring+simple+channels=1", one(MIB), collective)

@@ -14,7 +14,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
 from simreduce.plan.channels import FOLLOWING
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 
@@ -23,7 +23,7 @@ GATHERS = ["all_gather", "reduce_scatter"]
 
 def _setup(ranks: int, **nccl: object) -> Setup:
     """The first GPU of as many machines."""
-    whole = Setup(f"dgx-h100x{max(ranks, 2)}", "nccl", nccl=NcclSettings(**nccl))
+    whole = Setup(f"dgx-h100x{max(ranks, 2)}", "nccl", nccl=Settings(**nccl))
     return whole.but(part=whole.layout.only(range(0, 8 * ranks, 8)))
 
 

@@ -12,7 +12,7 @@ from simreduce import dtypes
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.symmetric import KERNELS, choose_symmetric
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
@@ -25,7 +25,7 @@ SWITCHED = {(k.collective, f"symmetric:{k.name}") for k in KERNELS if k.switched
 
 @cache
 def _setup(machine: str, gpus: int, **nccl: object) -> Setup:
-    whole = Setup(machine, BY_STRATEGY, nccl=NcclSettings(**nccl))
+    whole = Setup(machine, BY_STRATEGY, nccl=Settings(**nccl))
     return whole.but(part=whole.layout.subset(gpus))
 
 

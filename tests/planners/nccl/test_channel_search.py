@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.planners.nccl import NcclSettings, facts, graphs, plan, ring_orders
+from simreduce.planners.nccl import Settings, facts, graphs, plan, ring_orders
 from simreduce.planners.nccl.channel_search import ChannelSearch
 from simreduce.planners.nccl.node import NVL, SYS
 from simreduce.planners.nccl.orders import PathLimits, Task, fill
@@ -64,8 +64,8 @@ def test_nvls_needs_a_switch_that_sums_and_a_user_who_allows_it():
 
     assert graphs(load_topology("dgx-a100")).nvls is None
     assert graphs(load_topology("h100-mesh-4")).nvls is None
-    assert graphs(h100, NcclSettings(version=(2, 16))).nvls is None
-    assert graphs(h100, NcclSettings(nvls=False)).nvls is None
+    assert graphs(h100, Settings(version=(2, 16))).nvls is None
+    assert graphs(h100, Settings(nvls=False)).nvls is None
 
 
 ISSUE_514 = """
@@ -99,7 +99,7 @@ def test_rings_over_nvswitches_count_down_and_trees_count_up(machine):
 
 def test_a_tree_of_h800_falls_back_to_the_plain_one():
     """NVIDIA/nccl issue 1154, two nodes and more of 8 H800: 8 chains of 22 GB/s."""
-    tree = graphs(load_topology("hgx-h800x2"), NcclSettings(version=(2, 19))).tree
+    tree = graphs(load_topology("hgx-h800x2"), Settings(version=(2, 19))).tree
 
     assert ("plain_tree", 8, 22) == (tree.pattern, tree.count, tree.speed_inter)
 
@@ -121,7 +121,7 @@ ISSUE_713 = """<graphs version="1">
 def test_the_channels_of_a_dumped_graph():
     """The same rings in the same order, of the speed that 2.10 to 2.17 planned."""
     (known,) = read_nccl_graphs(ISSUE_713, "issue")
-    found = graphs(load_topology("v100-mesh-4"), NcclSettings(version=(2, 12))).ring
+    found = graphs(load_topology("v100-mesh-4"), Settings(version=(2, 12))).ring
 
     assert [c.gpus for c in known.channels] == [c.gpus for c in found.channels]
     assert known.speed_intra == found.speed_intra * 1e9
@@ -144,7 +144,7 @@ def test_rings_come_in_the_order_of_nccls_search(machine, version):
     """In every version: issue 713 also has a dump of four A100 with 4 rings, which no rule gives;
     public logs of such boards from 2.18 on have 12 of 20 GB/s.
     """
-    ring = graphs(load_topology(machine), NcclSettings(version=version)).ring
+    ring = graphs(load_topology(machine), Settings(version=version)).ring
 
     assert SEARCHED[machine].split() == ["".join(map(str, c.gpus)) for c in ring.channels]
 
@@ -167,11 +167,11 @@ def test_without_peer_access_channels_go_through_the_host():
 
 def test_p2p_disable_leaves_the_host():
     """NVLinks are not used."""
-    ring = graphs(load_topology("dgx1v"), NcclSettings(p2p_disable=True)).ring
+    ring = graphs(load_topology("dgx1v"), Settings(p2p_disable=True)).ring
 
     assert ring.type_intra > NVL
     assert ring.count * ring.speed_intra <= 12
-    switched = graphs(load_topology("dgx-a100"), NcclSettings(p2p_disable=True))
+    switched = graphs(load_topology("dgx-a100"), Settings(p2p_disable=True))
     assert switched.ring.type_intra > NVL
 
 
@@ -249,7 +249,7 @@ def test_the_system_line():
     known = facts(load_topology("a100-mesh-4"))
 
     assert (80.0, 240.0) == (
-        ChannelSearch(known, known.boxes[0], NcclSettings()).reach,
+        ChannelSearch(known, known.boxes[0], Settings()).reach,
         known.boxes[0].total,
     )
 

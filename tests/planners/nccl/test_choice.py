@@ -12,7 +12,7 @@ from simreduce.files.formats import Faults
 from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import (
     DEFAULTS,
-    NcclSettings,
+    Settings,
     choose,
     facts,
     load_conf,
@@ -100,7 +100,7 @@ def test_conf_files(tmp_path):
 @pytest.mark.parametrize(("low", "high", "channels"), [(None, 4, 4), (32, None, 32), (2, 64, 24)])
 def test_limits_of_channels(low, high, channels):
     """NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS bound those that run."""
-    settings = NcclSettings(min_channels=low, max_channels=high, nvls=False)
+    settings = Settings(min_channels=low, max_channels=high, nvls=False)
 
     assert choose(H100, "all_reduce", 1 << 30, settings).channels == channels
 
@@ -125,7 +125,7 @@ allgather,0,4294967295,nvls_tree,simple,-1,-1,-1
 
 def test_rules_of_a_tuner():
     """The first that matches wins; a choice that the machine does not have is ignored."""
-    settings = NcclSettings(tuner=read_tuner(RULES, "rules.csv"))
+    settings = Settings(tuner=read_tuner(RULES, "rules.csv"))
 
     small, large = (choose(H100, "all_reduce", size, settings) for size in (1024, 1 << 30))
     assert (small.text, large.text) == (
@@ -153,7 +153,7 @@ def test_faults_of_a_tuner_are_all_there():
 
 def test_before_2_5_byte_thresholds_decide():
     """Trees between nodes up to a size, LL up to another; no estimate."""
-    old = NcclSettings(version=(2, 4))
+    old = Settings(version=(2, 4))
     two, four, tcp = (load_topology(name) for name in ("dgx1vx2", "dgx1vx4", "v100-pcie-4x4"))
 
     assert choose(two, "all_reduce", 1 << 30, old).algorithm == "tree"
@@ -179,7 +179,7 @@ def test_sends():
     assert (p2p(H100).channels, p2p(H100).channels_per_peer, p2p(H100).chunk) == (32, 32, 512 << 10)
     two = p2p(load_topology("dgx-h100x2"))
     assert (two.channels, two.channels_per_peer, two.chunk) == (16, 2, 128 << 10)
-    chunk = NcclSettings(p2p_net_chunk=1 << 20)
+    chunk = Settings(p2p_net_chunk=1 << 20)
     assert p2p(load_topology("dgx-h100x2"), chunk).chunk == 1 << 20
 
 
@@ -270,7 +270,7 @@ def test_choices_that_a_log_of_eight_h100_has(nbytes, algorithm, protocol, chann
 def test_the_channels_of_a_gather_that_a_log_has():
     """Four GPUs of a Blackwell node with 2.28: 196,608 bytes of each rank, LL over 32 channels."""
     four = facts(load_topology("hgx-b200"), [f"gpu{i}" for i in range(4)])
-    found = choose(four, "all_gather", 4 * 196_608, NcclSettings(version=(2, 28)))
+    found = choose(four, "all_gather", 4 * 196_608, Settings(version=(2, 28)))
 
     assert (found.algorithm, found.protocol, found.channels) == ("ring", "ll", 32)
 
@@ -278,7 +278,7 @@ def test_the_channels_of_a_gather_that_a_log_has():
 @pytest.mark.parametrize(("nbytes", "channels"), [(4096, 1), (8192, 2), (16384, 4), (32768, 4)])
 def test_the_channels_of_small_trees_that_a_log_has(nbytes, channels):
     """Tree with LL on four channels: 4 KiB for each."""
-    four = NcclSettings(max_channels=4)
+    four = Settings(max_channels=4)
     found = choose(
         load_topology("dgx1vx2"), "all_reduce", nbytes, four, algorithm="tree", protocol="ll"
     )
@@ -310,7 +310,7 @@ def test_choices_that_a_log_of_64_nodes_has():
     ],
 )
 def test_a_send_fills_channels_until_it_has_all(version, nbytes, channels, part):
-    found = choose(load_topology("dgx-a100"), "send_receive", nbytes, NcclSettings(version=version))
+    found = choose(load_topology("dgx-a100"), "send_receive", nbytes, Settings(version=version))
     assert (channels, part) == (found.channels, found.part)
 
 
@@ -342,7 +342,7 @@ def test_nvls_on_some_gpus_depends_on_the_version(machine, gpus, algorithms):
     """
     some = facts(load_topology(machine), [f"gpu{i}" for i in range(gpus)])
     found = [
-        choose(some, "all_reduce", 8 << 30, NcclSettings(version=version)).algorithm
+        choose(some, "all_reduce", 8 << 30, Settings(version=version)).algorithm
         for version in ((2, 27), (2, 30))
     ]
 

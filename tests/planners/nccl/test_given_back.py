@@ -17,7 +17,7 @@ from simreduce.files.formats import Faults
 from simreduce.plan import Plan
 from simreduce.planners.layouts import OPEN, layout
 from simreduce.planners.layouts.rings import rules_of
-from simreduce.planners.nccl import DEFAULTS, NcclSettings, load_conf, read_settings
+from simreduce.planners.nccl import DEFAULTS, Settings, load_conf, read_settings
 from simreduce.planners.nccl.choice import SENDS, Decide
 from simreduce.planners.nccl.tables import COLLECTIVES, Rule, load_tuner
 from simreduce.planners.strategy import parse_strategy
@@ -48,7 +48,7 @@ AMD = tuple(name for name, _ in shipped() if is_amd(name))
 
 
 @cache
-def setup_of(name: str, n: int, settings: NcclSettings = DEFAULTS) -> Setup:
+def setup_of(name: str, n: int, settings: Settings = DEFAULTS) -> Setup:
     """The first `n` GPUs of a machine, or all."""
     machine = load_topology(name)
     part = layout(machine).only(range(n)) if n else None
@@ -74,7 +74,7 @@ def test_there_are_amd_s_machines() -> None:
 
 @pytest.mark.parametrize("name", corners([*AMD, "mi300xx2", "mi355xx4", "frontierx2"], 4))
 @pytest.mark.parametrize("settings", corners(SETTINGS[:4], 2))
-def test_rows_of_all_machines_are_the_plans_that_run(name: str, settings: NcclSettings) -> None:
+def test_rows_of_all_machines_are_the_plans_that_run(name: str, settings: Settings) -> None:
     for nbytes in ROWS:
         own, back = given_back(setup_of(name, 0, settings), "all_reduce", nbytes)
         assert same(own, back), nbytes
@@ -89,7 +89,7 @@ def test_rows_of_all_machines_are_the_plans_that_run(name: str, settings: NcclSe
     st.sampled_from(SETTINGS),
 )
 def test_a_row_is_the_plan_that_runs(
-    name: str, n: int, collective: str, elements: int, settings: NcclSettings
+    name: str, n: int, collective: str, elements: int, settings: Settings
 ) -> None:
     assert same(*given_back(setup_of(name, n, settings), collective, 4 * elements))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.planners.nccl import NcclSettings, choose, plan
+from simreduce.planners.nccl import Settings, choose, plan
 from simreduce.topology import load_topology
 
 WORKED = {
@@ -70,7 +70,7 @@ def test_what_is_chosen_and_its_estimate(machine, nbytes, algorithm, protocol, m
 )
 def test_two_nodes_with_a_ring(nbytes, microseconds):
     """Two DGX A100, NCCL_ALGO=Ring."""
-    ring = NcclSettings(algorithms=(("", frozenset(["ring"])),))
+    ring = Settings(algorithms=(("", frozenset(["ring"])),))
     found = choose(load_topology("dgx-a100x2"), "all_reduce", nbytes, ring)
 
     assert found.seconds * 1e6 == pytest.approx(microseconds, rel=0.01)
@@ -88,7 +88,7 @@ ISSUE_1519 = {
 @pytest.mark.parametrize(("collective", "algorithm"), ISSUE_1519)
 def test_latencies_of_a_published_tuning_table(collective, algorithm):
     """To the digit that the log has."""
-    model = plan(load_topology("dgx-h100x2"), NcclSettings(version=(2, 19))).model
+    model = plan(load_topology("dgx-h100x2"), Settings(version=(2, 19))).model
     for protocol, known in zip(PROTOCOLS, ISSUE_1519[collective, algorithm], strict=True):
         if known is not None:
             assert known == round(model.latency[collective, algorithm, protocol], 1)
@@ -96,14 +96,14 @@ def test_latencies_of_a_published_tuning_table(collective, algorithm):
 
 def test_a_plain_tree_is_slower():
     """Tree/Simple of 8 H800 in NVIDIA/nccl issue 1154: 68.8 GB/s."""
-    model = plan(load_topology("hgx-h800x2"), NcclSettings(version=(2, 19))).model
+    model = plan(load_topology("hgx-h800x2"), Settings(version=(2, 19))).model
 
     assert round(model.bandwidth["all_reduce", "tree", "simple"], 1) == 68.8
 
 
 def test_rates_before_2_18_are_capped():
     """Ampere's bus at 235 GB/s."""
-    model = plan(load_topology("dgx-a100"), NcclSettings(version=(2, 12))).model
+    model = plan(load_topology("dgx-a100"), Settings(version=(2, 12))).model
 
     assert model.bandwidth["all_gather", "ring", "simple"] == pytest.approx(235 * 8 / 7)
 
@@ -111,7 +111,7 @@ def test_rates_before_2_18_are_capped():
 @pytest.mark.parametrize("minor", range(5, 31))
 def test_every_version_has_a_model(minor):
     """No rate is negative, and Simple of a ring is there for every collective."""
-    settings = NcclSettings(version=(2, minor))
+    settings = Settings(version=(2, minor))
     for machine in ("dgx1v", "dgx-a100x2", "dgx-h100x2", "gh200x4", "pcie-no-p2p-4"):
         at = plan(load_topology(machine), settings)
 
@@ -138,5 +138,5 @@ def test_pat_is_for_one_gpu_of_each_node():
     assert choose(machine, "all_gather", 1024).algorithm in ("pat", "ring")
     assert ("all_gather", "pat", "simple") in plan(machine).model.bandwidth
     assert ("all_gather", "pat", "simple") not in plan(
-        machine, NcclSettings(version=(2, 22))
+        machine, Settings(version=(2, 22))
     ).model.bandwidth

@@ -13,7 +13,7 @@ from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.export import Choice, export
 from simreduce.planners.layouts import layout
-from simreduce.planners.nccl import DEFAULTS, NcclSettings
+from simreduce.planners.nccl import DEFAULTS, Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.compare import ComparedSweeps, compared_text
@@ -214,7 +214,7 @@ def test_times_on_cdna_2_are_nominal_unless_constants_are_given() -> None:
 )
 def test_calls_that_more_channels_do_not_help_are_not_blamed_on_rings(strategy, size, settings):
     chosen = parse_strategy(strategy)
-    setup = Setup("mi355x", BY_STRATEGY, nccl=NcclSettings(**settings)).running(chosen)
+    setup = Setup("mi355x", BY_STRATEGY, nccl=Settings(**settings)).running(chosen)
     setup = setup.but(part=setup.layout.only(range(6)))
     question = Question(chosen, load_workload(f"bytes:{size}"), setup)
 

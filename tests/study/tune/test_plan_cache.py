@@ -10,7 +10,7 @@ import pytest
 from simreduce.engine import Disturbance, Fault
 from simreduce.engine.setup import Setup
 from simreduce.plan import verify
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.ranking import ranking_document
 from simreduce.study.scenario import Scenario
@@ -45,7 +45,7 @@ ASKED = {
     "a cut link": scenario(setup(machine=MACHINE.scale_links({LINK.name.replace(">", "<>"): 0.0}))),
     "a fault": scenario(setup(disturbance=Disturbance(faults=(Fault(0.0, LINK.name, None, 0.1),)))),
     "a slow GPU": scenario(setup(disturbance=Disturbance(slow={MACHINE.devices[1]: 3.0}))),
-    "few channels": scenario(setup(nccl=NcclSettings(max_channels=1))),
+    "few channels": scenario(setup(nccl=Settings(max_channels=1))),
     "several in a row": replace(scenario(), repeat=2),
     "upstream's quirks": replace(scenario(), faithful=True),
     "another part": scenario(setup(part=setup().layout.subset(3))),

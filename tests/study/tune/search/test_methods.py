@@ -11,7 +11,7 @@ import pytest
 
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.tables import read_tuner
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.tuned import tuned_document, tuned_text
@@ -221,7 +221,7 @@ def test_nccl_is_told_by_collective_what_makes_the_step_faster():
     files = files_of(found, best)
     (table,) = [text for name, text in files.items() if name.endswith(".csv")]
     rules = tuple(read_tuner(table, "export"))
-    told = scenario.but(nccl=replace(NcclSettings(), tuner=rules))
+    told = scenario.but(nccl=replace(Settings(), tuner=rules))
 
     assert {rule.collective for rule in best.rules} == {"all_gather", "reduce_scatter"}
     assert found.best.seconds < found.default.seconds == took(scenario, found.default.setting)

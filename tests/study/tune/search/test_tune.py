@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.planners.nccl import NcclSettings
+from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.tables import Rule, read_tuner
 from simreduce.study.scenario import Scenario, load_scenario
 from simreduce.study.tune.rank import rank
@@ -293,7 +293,7 @@ def test_rules_by_size_say_what_was_simulated():
     assert (rules[0].least, rules[-1].most) == (0, None)
     assert rules[0].most + 1 == rules[1].least
     assert rules[0].protocol != rules[1].protocol
-    told = scenario.but(nccl=replace(NcclSettings(), tuner=rules)).setup
+    told = scenario.but(nccl=replace(Settings(), tuner=rules)).setup
     assert told.simulate(told.compile("nccl", scenario.workload)).seconds == found.best.seconds
 
 
@@ -418,7 +418,7 @@ def test_what_is_pasted_says_the_best_setting(tmp_path):
         text for name, text in files_of(found, found.best.setting).items() if name.endswith(".csv")
     ]
     rules = [rule for rule in read_tuner(table, "export") if rule.collective == "all_reduce"]
-    told = scenario.setup.but(nccl=replace(NcclSettings(), tuner=tuple(rules)))
+    told = scenario.setup.but(nccl=replace(Settings(), tuner=tuple(rules)))
 
     assert found.best.setting.rules
     took = told.simulate(told.compile("nccl", scenario.workload)).seconds
