@@ -31,7 +31,7 @@ class StepJob:
 
     It is `accumulate` passes of `batch` samples, then `update` seconds on the variables. A device
     takes `slow[device]` times as long. Besides, devices differ by chance, with the standard
-    deviation `spread` in parts of their time, and all wait for the slowest (`spread.slowest_of`):
+    deviation `spread` in parts of their time, and all wait for the slowest (`groups.slowest_of`):
     for what is expected, or for the `part` of all draws.
 
     With `no_sync` only the last pass reduces gradients, which are sums over the passes; else every

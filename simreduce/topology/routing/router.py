@@ -3,7 +3,7 @@
 GPUs never forward traffic for others; every other node does unless it says `transit = false`. A
 transfer between two nodes of one machine stays in it when it can. `search` chooses among paths.
 
-A network may have a rule for its routes (`rule`). The route between two of its ports is then the
+A network may have a rule for its routes (`rules`). The route between two of its ports is then the
 rule's: at once for nodes that have no other cable, and for the NICs of a machine in place of what
 the search has found there. Between equal machines (`equal_machines`) a transfer takes the NICs that
 it would if all of them hung on one switch, and the search looks at the first two machines only.
@@ -12,7 +12,7 @@ goes within a machine, over its PCIe and host, to a NIC on the rail of the other
 where a machine has no such path, as GPUs, and so NVLink, do not forward.
 
 Copies beyond the reach of a GPU go through a host (`staging`). Where a network has several equal
-paths, `equal_cost` says which of them a transfer takes (`spread`).
+paths, `equal_cost` says which of them a transfer takes (`switching`).
 
 The NIC that each GPU of a machine has as its own.
 

@@ -1,8 +1,8 @@
 """Searching the graph of a machine for paths.
 
 Only nodes that forward lie inside a path. Of the paths of fewest hops the search takes the one with
-the highest bottleneck bandwidth, then the lowest latency, then the one over the GPUs' own NICs
-(`rails`), then the first by node names (gpu2 before gpu10). Of parallel links it takes the one with
+the highest bottleneck bandwidth, then the lowest latency, then the one over the GPUs' own NICs (see
+`router`), then the first by node names (gpu2 before gpu10). Of parallel links it takes the one with
 the highest bandwidth, then the lowest latency, then the first in the file. Bandwidths are those
 that links were built with (`Link.width`).
 """

@@ -1,6 +1,6 @@
 """Copies that go through the memory of a host, and the tolls they pay.
 
-Two GPUs of one machine beyond each other's reach (`reach`) copy through the host nearest to the
+Two GPUs of one machine beyond each other's reach copy through the host nearest to the
 sender. A GPU whose NIC is beyond its reach sends and receives over a network through the memory of
 its nearest host, and pays at that end what a staged copy does. On networks whose class begins with
 `tcp` all GPUs do.
@@ -9,7 +9,7 @@ How copies use NVLinks, and AMD's xGMI links between GPUs, which count as NVLink
 
 Two linked GPUs copy over their own NVLinks, as one hop beats every longer path (`search`). Other
 GPUs use NVLinks only over NVSwitches, because GPUs do not forward (`Node.forwards`). A path of
-NVLinks is the nearest kind of path: only GPUs whose `peer` is "off" avoid it (`reach`).
+NVLinks is the nearest kind of path: only GPUs whose `peer` is "off" avoid it.
 
 Which copies go directly, and which have to go through the memory of a host.
 

@@ -63,7 +63,7 @@ from simreduce.topology.routing.route import RouteRows, Share, list_rows
 from simreduce.topology.routing.search import Fan, Fans, Hop, Path, PathSearch, ticks
 
 FIRST, HASHED, SPLIT = CHOICES = ("first", "hashed", "split")
-"""Values of `equal_cost`; see `spread`."""
+"""Values of `equal_cost`."""
 ISOLATED, TREE, LOSSY = CONGESTIONS = ("isolated", "tree", "lossy")
 """Values of `congestion`."""
 KEYS = ("equal_cost", "seed", "queue_pairs", "congestion", "congested")

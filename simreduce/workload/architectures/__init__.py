@@ -2,7 +2,7 @@
 by the length of a sequence.
 
 One file per family: `bert`, `decoder` (equal blocks of causal attention), `gpt2`, `t5`, `vit`.
-`published` has the figures of decoders by name, `stated` reads those of others.
+`decoder` also has the figures of decoders by name, and reads those of others.
 Work: two FLOPs per weight and token in matrix products, and in attention four per pair of
 tokens and unit of width; twice that backward. A causal mask saves nothing, as in the counts that
 are published. Look-ups, norms and activations are not counted.
