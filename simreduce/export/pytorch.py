@@ -168,7 +168,7 @@ def _module(lines: Sequence[str]) -> str:
 
 
 def _table(arguments: Mapping[str, str], meaning: Mapping[str, str] | None = None) -> list[str]:
-    """The arguments, each with what it means; `export.words` reads that too."""
+    """The arguments, each with what it means; `export.choice` reads that too."""
     notes = {key: f"  # {words}" for key, words in (meaning or {}).items() if words}
     lines = (f'    "{key}": {value},{notes.get(key, "")}' for key, value in arguments.items())
     return ["ARGUMENTS = {", *lines, "}"]

@@ -1,8 +1,8 @@
 """Steps whose plans are large, composed of the calls of NCCL that they make.
 
 NCCL's calls of one communicator take turns, so a step by a strategy that NCCL carries out is put
-together of single calls (`training.turns`): one call of each size is simulated alone
-(`search.call_time`), where equal machines are folded and alike channels have one of them for all.
+together of single calls (`training.ticks`): one call of each size is simulated alone
+(`search.packings`), where equal machines are folded and alike channels have one of them for all.
 Copies into and out of buckets take what they take for one size. `tests/study/tune/test_composed.py`
 compares such steps with whole simulations: they are within `ERROR`.
 """

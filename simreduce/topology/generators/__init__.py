@@ -42,7 +42,7 @@ the network, evenly spread over it; all unless stated. The module of each shape 
 switches and cables it has.
 
 `equal_cost=split`, `hashed` (with a `seed=`) or `first` says what transfers do that have several
-equal paths (`topology.routing.spread`). A torus takes the first unless stated, all others split.
+equal paths (`topology.routing.switching`). A torus takes the first unless stated, all others split.
 `queue_pairs=` of hashed paths, `congestion=` and `congested=` are in `topology.routing.switching`.
 """
 
