@@ -47,7 +47,7 @@ machine-code: $(VENV)/.tested
 tests: machine-code
 	$(PYTEST) -m "not slow and not thorough"
 
-# What a Python or a package breaks first, in three minutes on two cores.
+# What a Python or a package breaks first, in two minutes on two cores.
 LONG  := $(addprefix tests/test_,api.py documents.py layers.py schemas.py)
 QUICK := $(filter-out $(LONG),$(wildcard tests/test_*.py)) $(addprefix tests/, \
   app/cli/test_commands.py app/cli/test_described.py files/formats plan planners/synthesis \
@@ -94,7 +94,7 @@ thorough: machine-code
 	SIMREDUCE_THOROUGH=1 $(PYTEST) -rs
 
 # Ten thousand damaged files of every format, and texts that name machines; `make tests` tries a
-# few hundred.
+# hundred.
 fuzz: $(VENV)/.tested
 	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py \
 	  tests/topology/test_fuzz.py

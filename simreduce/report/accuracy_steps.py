@@ -63,18 +63,27 @@ def _constant(key: str) -> Column:
     return Column(key, cell=cell)
 
 
-_GROUP = Record(
+_MEDIAN = Key(
+    "median", RATIO, "Half of the errors are below this.",
+    column=Column("median", show=percent(1)),
+)  # fmt: skip
+_WORST = Key("worst", RATIO, "The largest error.", column=Column("worst", show=percent(1)))
+_BIAS = Key(
+    "bias", RATIO, "The median of signed errors: above 0, predictions are too long.",
+    column=Column("bias", show=signed_percent(1)),
+)  # fmt: skip
+"""The errors of a group, in each kind of report."""
+
+_COMPUTE_GROUP = Record(
     "group",
     "What was timed of a GPU, of one kind.",
     Key("gpu", TEXT, "The GPU.", "timed.gpu", column=Column("GPU", left=True)),
     Key("group", TEXT, "What they are.", "timed.group", column=Column("timed", left=True)),
     Key("times", COUNT, "How many were timed.", lambda group: len(group.points),
         column=Column("times")),
-    Key("median", RATIO, "Half of the errors are below this.",
-        column=Column("median", show=percent(1))),
-    Key("worst", RATIO, "The largest error.", column=Column("worst", show=percent(1))),
-    Key("bias", RATIO, "The median of signed errors: above 0, predictions are too long.",
-        column=Column("bias", show=signed_percent(1))),
+    _MEDIAN,
+    _WORST,
+    _BIAS,
     Key("constant", or_null(TEXT), "The key of a `compute` file that they determine.",
         column=Column("constant", left=True, show=lambda name: name or "")),
     Key("now", or_null(RATIO), "What it is: a part of a rate, or seconds.",
@@ -82,7 +91,7 @@ _GROUP = Record(
     Key("fits", or_null(RATIO), "With it, half of the predictions would be too long.",
         column=_constant("fits")),
 )  # fmt: skip
-_POINT = Record(
+_COMPUTE_POINT = Record(
     "point",
     "What was timed.",
     Key("gpu", TEXT, "The GPU.", "timed.gpu"),
@@ -100,9 +109,12 @@ ACCURACY_COMPUTE = Document(
     " predictions.",
     Key("source", TEXT, "Where the times come from.", "0"),
     Key(
-        "groups", list_of(_GROUP), "Errors by GPU and kind.", lambda found: group_compute(found[1])
+        "groups",
+        list_of(_COMPUTE_GROUP),
+        "Errors by GPU and kind.",
+        lambda found: group_compute(found[1]),
     ),
-    Key("points", list_of(_POINT), "All that was timed.", "1"),
+    Key("points", list_of(_COMPUTE_POINT), "All that was timed.", "1"),
     command="accuracy compute",
 )
 """Of a source and its `ComputePoint` values."""
@@ -111,7 +123,7 @@ ACCURACY_COMPUTE = Document(
 def compute_lines(source: str, points: Sequence[ComputePoint]) -> Iterator[str]:
     """Errors by GPU and kind, and where the times come from."""
     document = ACCURACY_COMPUTE.write((source, points))
-    yield from _GROUP.table(document["groups"]).lines()
+    yield from _COMPUTE_GROUP.table(document["groups"]).lines()
     yield "#"
     yield f"# {source}"
 
@@ -204,7 +216,7 @@ class ComparedKernels:
     complete: bool
 
 
-_ACCURACY_KERNELS_GROUP = Record(
+_KERNEL_GROUP = Record(
     "group",
     "The calls of an implementation in a set.",
     Key("set", TEXT, "The publication.", "call.set", column=Column("set", left=True)),
@@ -222,17 +234,11 @@ _ACCURACY_KERNELS_GROUP = Record(
         column=Column("calls")),
     Key("held", FLAG, "Whether it takes no part in any fit.",
         column=Column("held", show=lambda held: "yes" if held else "")),
-    Key(
-        "median", RATIO, "Half of the errors are below this.",
-        column=Column("median", show=percent(1)),
-    ),
-    Key("worst", RATIO, "The largest error.", column=Column("worst", show=percent(1))),
-    Key(
-        "bias", RATIO, "The median of signed errors: above 0, predictions are too long.",
-        column=Column("bias", show=signed_percent(1)),
-    ),
+    _MEDIAN,
+    _WORST,
+    _BIAS,
 )  # fmt: skip
-_ACCURACY_KERNELS_POINT = Record(
+_KERNEL_POINT = Record(
     "point",
     "A published call.",
     Key("set", TEXT, "The publication.", "call.set"),
@@ -249,10 +255,10 @@ ACCURACY_KERNELS = Document(
     "accuracy-kernels",
     "`simreduce accuracy kernels --json`: published times of kernels beside predictions.",
     Key(
-        "groups", list_of(_ACCURACY_KERNELS_GROUP), "Errors by set, machine and implementation.",
+        "groups", list_of(_KERNEL_GROUP), "Errors by set, machine and implementation.",
         lambda found: group_kernels(found.points),
     ),
-    Key("points", list_of(_ACCURACY_KERNELS_POINT), "Every published call."),
+    Key("points", list_of(_KERNEL_POINT), "Every published call."),
     Key("complete", FLAG, "False if the command was stopped and calls are missing."),
     command="accuracy kernels",
 )  # fmt: skip
@@ -262,7 +268,7 @@ ACCURACY_KERNELS = Document(
 def kernel_lines(found: ComparedKernels) -> Iterator[str]:
     """Errors by implementation, of what is held out and what is not, and what the sets are."""
     document: Mapping[str, Any] = ACCURACY_KERNELS.write(found)
-    yield from _ACCURACY_KERNELS_GROUP.table(document["groups"]).lines()
+    yield from _KERNEL_GROUP.table(document["groups"]).lines()
     yield "#"
     kernels = [point for point in found.points if point.call.strategy != "nccl"]
     for held, words in ((False, "fitted"), (True, "held out")):
@@ -282,21 +288,15 @@ class ComparedSteps:
     dispatches: Sequence[DispatchPoint] = ()
 
 
-_ACCURACY_MESH_GROUP = Record(
+_STEP_GROUP = Record(
     "group",
     "The steps of a model in a set.",
     Key("set", TEXT, "The publication's table.", column=Column("set", left=True)),
     Key("model", TEXT, "The model, or `all`.", column=Column("model", left=True)),
     Key("steps", COUNT, "Published steps.", column=Column("steps")),
-    Key(
-        "median", RATIO, "Half of the errors are below this.",
-        column=Column("median", show=percent(1)),
-    ),
+    _MEDIAN,
     Key("p90", RATIO, "The 90th percentile of errors.", column=Column("90 %", show=percent(1))),
-    Key(
-        "bias", RATIO, "The median of signed errors: above 0, predictions are too long.",
-        column=Column("bias", show=signed_percent(1)),
-    ),
+    _BIAS,
     Key(
         "choices", COUNT,
         f"Groups of {LEAST_CHOICES} meshes or more with equal GPUs and batch.",
@@ -358,7 +358,7 @@ _TAIL = Record(
     Key("error_unchanged", RATIO, "The part by which it would be too long at the second's time.",
         column=Column("if unchanged", show=signed_percent(1))),
 )  # fmt: skip
-_ACCURACY_MESH_POINT = Record(
+_STEP_POINT = Record(
     "point",
     "A published step.",
     Key("set", TEXT, "The publication's table.", "step.set"),
@@ -405,7 +405,7 @@ ACCURACY_MESH = Document(
     "accuracy-mesh",
     "`simreduce accuracy mesh --json`: published steps of meshes beside predictions.",
     Key(
-        "groups", list_of(_ACCURACY_MESH_GROUP), "Errors by set and model.",
+        "groups", list_of(_STEP_GROUP), "Errors by set and model.",
         lambda found: summarize_steps(found.points),
     ),
     Key(
@@ -416,7 +416,7 @@ ACCURACY_MESH = Document(
         "tails", list_of(_TAIL), "Recipes on the most GPUs, from two smaller numbers.",
         lambda found: predict_tails(point.step for point in found.points),
     ),
-    Key("points", list_of(_ACCURACY_MESH_POINT), "Every published step."),
+    Key("points", list_of(_STEP_POINT), "Every published step."),
     Key("dispatches", list_of(_DISPATCH), "Calls that bring tokens to experts, or back."),
     Key("complete", FLAG, "False if the command was stopped and steps are missing."),
     command="accuracy mesh",
@@ -428,7 +428,7 @@ def mesh_lines(found: ComparedSteps) -> Iterator[str]:
     """Errors by set and model, weak scaling, and what the sets are."""
     document: Mapping[str, Any] = ACCURACY_MESH.write(found)
     if document["groups"]:
-        yield from _ACCURACY_MESH_GROUP.table(document["groups"]).lines()
+        yield from _STEP_GROUP.table(document["groups"]).lines()
     if document["scaling"]:
         yield from ("#", "# the same batch on each of more GPUs, as a part of the time on fewer:")
         yield from _SCALING.table(document["scaling"]).lines()

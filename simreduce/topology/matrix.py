@@ -116,7 +116,7 @@ def _table(topology: Topology, names: list[str]) -> str:
     return "\n".join([*lines, "", "Legend:", "", *legend]) + "\n"
 
 
-_LISTING_FEW = 64
+_MOST_SEARCHED = 64
 """Most GPUs whose NICs are searched."""
 
 
@@ -152,7 +152,7 @@ def _rules(machine: Topology) -> Iterator[str]:
         mine = [
             gpu.name for gpu in gpus if gpu.gpudirect == reach and gpu.machine == gpus[0].machine
         ]
-        far = [name for name in mine[:_LISTING_FEW] if machine.router.nics_beyond(name)]
+        far = [name for name in mine[:_MOST_SEARCHED] if machine.router.nics_beyond(name)]
         if far or reach != DEFAULT_NIC_REACH:
             which = (
                 ", ".join(far) if len(far) < 3 or len(far) < len(mine) else f"{far[0]} to {far[-1]}"

@@ -349,11 +349,11 @@ def _gpu(element: Element, faults: Faults) -> MscclGpu:
 
 def _block(element: Element, faults: Faults) -> ThreadBlock:
     send, receive = (_number(element, each, faults, -1) for each in ("send", "recv"))
-    steps = (_reader_step(each, faults) for each in _numbered(element, "step", "s", faults))
+    steps = (_read_step(each, faults) for each in _numbered(element, "step", "s", faults))
     return ThreadBlock(send, receive, _number(element, "chan", faults, 0), tuple(steps))
 
 
-def _reader_step(element: Element, faults: Faults) -> Step:
+def _read_step(element: Element, faults: Faults) -> Step:
     kind = _word(element, "type", tuple(KINDS), faults) or "nop"
     source, target = (
         ChunkPlace(

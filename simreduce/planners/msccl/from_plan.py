@@ -35,7 +35,7 @@ from simreduce.planners.msccl.algorithm import (
 )
 from simreduce.planners.msccl.values import Content, PlanChunks
 
-_BLOCKS_NOWHERE = ChunkPlace("i", -1), ChunkPlace("o", -1)
+_NO_CHUNKS = ChunkPlace("i", -1), ChunkPlace("o", -1)
 _FUSED = {"r": "rcs", "rrc": "rrcs"}
 
 
@@ -202,7 +202,7 @@ def _steps(
     tells = any(move in told for move in group)
     extra = len(first.after) - len(waits)
     assert not extra  # noqa: S101 - of one thread block only the last is waited for
-    nops = [Step("nop", *_BLOCKS_NOWHERE, 0, wait) for wait in waits[:-1]]
+    nops = [Step("nop", *_NO_CHUNKS, 0, wait) for wait in waits[:-1]]
     last = waits[-1] if waits else None
     return [*nops, Step(kind, first.source, first.target, first.count, last, tells)]
 

@@ -105,7 +105,7 @@ def _draw_panel(names: Sequence[str], panel: Panel, most: float) -> Iterator[Sha
     for i, (x, y) in enumerate(places):
         yield Circle(x, y, mark, _ROOT if i == panel.root else fills[i], _BLUE)
         if mark >= 7:
-            yield Text(x, y + 4, _patterns_short(names[i]), min(12.0, mark * 0.85), "middle")
+            yield Text(x, y + 4, _gpu_number(names[i]), min(12.0, mark * 0.85), "middle")
 
 
 def _wrap(text: str, width: float, size: float) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _draw_machine(
     yield Text(x, y + 4, common_prefix([name]).removesuffix("."), 10, "middle", FAINT)
 
 
-def _patterns_short(name: str) -> str:
+def _gpu_number(name: str) -> str:
     """The number of a GPU, `3.5` for `n3.gpu5`."""
     digits = ["".join(c for c in part if c.isdigit()) for part in name.split(".")]
     return ".".join(digits) if all(digits) else name[:4]
@@ -173,7 +173,9 @@ def ranks_picture(
     None if no order has such a node.
     """
     place = {name: i for i, name in enumerate(name for group in switches for name in group)}
-    names = [f"{_letters(i)}.{_short(name)}" for i, group in enumerate(switches) for name in group]
+    names = [
+        f"{_letters(i)}.{_node_number(name)}" for i, group in enumerate(switches) for name in group
+    ]
     panels = []
     for heading, some in list(orders.items())[:_MOST]:
         nodes = [name for name in some if name in place]
@@ -191,7 +193,7 @@ def _letters(number: int) -> str:
     return (_letters(head - 1) if head else "") + chr(ord("A") + rest)
 
 
-def _short(name: str) -> str:
+def _node_number(name: str) -> str:
     """The number at the end of a name, or its first letters."""
     digits = name[len(name.rstrip("0123456789")) :]
     return digits or name[:2]

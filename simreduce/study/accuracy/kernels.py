@@ -8,11 +8,11 @@ Published times of DeepEP's dispatch and combine beside predictions; no constant
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from math import log, prod
 from statistics import median
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from simreduce import dtypes
 from simreduce.engine.calibrate.fit import FreeConstant, fit_constants
@@ -80,6 +80,39 @@ SOURCE = (
 """What a calibration says of them."""
 
 
+class Judged(Protocol):
+    """A prediction beside what was measured or published."""
+
+    @property
+    def error(self) -> float:
+        """By what part the prediction is too long."""
+
+
+P = TypeVar("P", bound=Judged)
+
+
+@dataclass(frozen=True, slots=True)
+class PointGroup(Generic[P]):
+    """Predictions that are judged together, and their errors."""
+
+    points: Sequence[P]
+
+    @property
+    def median(self) -> float:
+        """Half of the errors are below this."""
+        return median(abs(point.error) for point in self.points)
+
+    @property
+    def worst(self) -> float:
+        """The largest error."""
+        return max(abs(point.error) for point in self.points)
+
+    @property
+    def bias(self) -> float:
+        """The median of signed errors: above 0, predictions are too long."""
+        return median(point.error for point in self.points)
+
+
 class KernelPoint(NamedTuple):
     """A published call, and the seconds that are predicted, with its copies."""
 
@@ -103,10 +136,8 @@ def predict_kernels(calls: Sequence[PublishedKernel]) -> Iterator[KernelPoint]:
         yield KernelPoint(call, _predict(_setup(call.machine, call.gpus), call))
 
 
-class KernelGroup(NamedTuple):
+class KernelGroup(PointGroup[KernelPoint]):
     """The calls of an implementation in a set, on so many GPUs of a machine."""
-
-    points: Sequence[KernelPoint]
 
     @property
     def call(self) -> PublishedKernel:
@@ -117,21 +148,6 @@ class KernelGroup(NamedTuple):
     def held(self) -> bool:
         """Whether its set takes no part in any fit."""
         return self.points[0].held
-
-    @property
-    def median(self) -> float:
-        """Half of the errors are below this."""
-        return median(abs(point.error) for point in self.points)
-
-    @property
-    def worst(self) -> float:
-        """The largest error."""
-        return max(abs(point.error) for point in self.points)
-
-    @property
-    def bias(self) -> float:
-        """The median of signed errors: above 0, predictions are too long."""
-        return median(point.error for point in self.points)
 
 
 def group_kernels(points: Sequence[KernelPoint]) -> list[KernelGroup]:
@@ -225,30 +241,13 @@ class ComputePoint(NamedTuple):
         return self.predicted / self.timed.seconds - 1.0
 
 
-class ComputeGroup(NamedTuple):
+class ComputeGroup(PointGroup[ComputePoint]):
     """What was timed of a GPU, of one group."""
-
-    points: Sequence[ComputePoint]
 
     @property
     def timed(self) -> TimedCompute:
         """The first."""
         return self.points[0].timed
-
-    @property
-    def median(self) -> float:
-        """Half of the errors are below this."""
-        return median(abs(point.error) for point in self.points)
-
-    @property
-    def worst(self) -> float:
-        """The largest error."""
-        return max(abs(point.error) for point in self.points)
-
-    @property
-    def bias(self) -> float:
-        """The median of signed errors: above 0, predictions are too long."""
-        return median(point.error for point in self.points)
 
     @property
     def constant(self) -> str | None:

@@ -41,7 +41,7 @@ from simreduce.files.names import Name
 from simreduce.topology.elements import expand_hosts
 
 _ROW = ("InstanceId", "NetworkNodes")
-_MORE = ("InstanceType", "GroupName", "AvailabilityZone", "ZoneId", "CapacityBlockId")
+_AWS_MORE = ("InstanceType", "GroupName", "AvailabilityZone", "ZoneId", "CapacityBlockId")
 """What else an instance has."""
 
 
@@ -68,7 +68,7 @@ def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     layers = 0
     for place, given in enumerate(rows):
         where = f"Instances[{place}]"
-        row = faults.respell(where, given if isinstance(given, dict) else {}, _ROW, _MORE)
+        row = faults.respell(where, given if isinstance(given, dict) else {}, _ROW, _AWS_MORE)
         name = row.get("InstanceId")
         if not isinstance(name, str) or not name:
             faults.add(f"{where}.InstanceId", "missing")
@@ -214,9 +214,9 @@ _PAIR = re.compile(r"(\w+)=(\S*)")
 _NOTHING = ("", "(null)")
 _HEADS = ("SwitchName", "BlockName")
 _BELOW = ("Switches", "Nodes")
-_SLURM_TOPOLOGY_MORE = ("LinkSpeed", "Level", "BlockSize", "BlockSizes", "BlockIndex")
+_SLURM_MORE = ("LinkSpeed", "Level", "BlockSize", "BlockSizes", "BlockIndex")
 """What else a line has."""
-_KNOWN = {key.lower(): key for key in (*_HEADS, *_BELOW, *_SLURM_TOPOLOGY_MORE)}
+_KNOWN = {key.lower(): key for key in (*_HEADS, *_BELOW, *_SLURM_MORE)}
 
 
 def is_slurm(text: str) -> bool:
@@ -237,7 +237,7 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
             continue
         where = f"line {number}"
         head = _HEADS if not pairs.keys() & {*_HEADS} else ()
-        pairs = faults.respell(where, pairs, (*head, *_BELOW), (*_HEADS, *_SLURM_TOPOLOGY_MORE))
+        pairs = faults.respell(where, pairs, (*head, *_BELOW), (*_HEADS, *_SLURM_MORE))
         name = pairs.get("SwitchName", pairs.get("BlockName", ""))
         if not name:
             faults.add(where, "has no SwitchName")

@@ -1,7 +1,7 @@
 """Whatever is typed, and whatever files and databases hold: an answer, or a fault in a few words.
 
 No traceback, no wait without end, no code for the terminal, no flood. A few hundred cases here;
-the slow test and `make fuzz` draw 3,000.
+the thorough test and `make fuzz` draw 3,000.
 """
 
 from __future__ import annotations

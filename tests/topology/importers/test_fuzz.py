@@ -1,7 +1,7 @@
 """Whatever a file holds, what comes of it is a machine or a `TopologyError`: never another
 exception, never a hang.
 
-A few hundred inputs of every kind here; `make fuzz` tries ten thousand of each, and looks at the
+A hundred inputs of every kind here; `make fuzz` tries ten thousand of each, and looks at the
 memory they take.
 """
 
