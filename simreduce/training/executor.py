@@ -83,22 +83,6 @@ def run_nodes(
     return found
 
 
-def ends_of(
-    nodes: Sequence[ExecutionNode], seconds: Callable[[int], float]
-) -> tuple[list[float], list[float]]:
-    """When each node of a rank begins and ends, if node i takes `seconds(i)` whatever else runs.
-
-    This is the run without events, of nodes in lanes that keep their order: each has the one before
-    it in its lane among those it comes after.
-    """
-    begins, ends = list[float](), list[float]()
-    for i, node in enumerate(nodes):
-        begin = max((ends[before] for before in node.after), default=0.0)
-        begins.append(begin)
-        ends.append(begin + seconds(i))
-    return begins, ends
-
-
 class _Rank:
     """The work of a rank: `nodes` that are left, with what they wait for and who follows them."""
 
@@ -258,6 +242,13 @@ class Run:
             compute.since = now
             self._compute(rank, index)
 
+    def slow_beside(self, done: simpy.Event, part: float, of: int = 0) -> None:
+        """Slow down what a rank computes by this part of its speed until something is `done`."""
+        if part:
+            rank = self.ranks[of]
+            self._slow(rank, [*rank.slowed, part])
+            done.callbacks.append(partial(self._speed_up, rank, part))
+
     def _speed_up(self, rank: _Rank, part: float, _: simpy.Event) -> None:
         at = rank.slowed.index(part)
         self._slow(rank, rank.slowed[:at] + rank.slowed[at + 1 :])
@@ -302,10 +293,8 @@ class Run:
                 Movement(*found, float(self.env.now), min(known) if known else None)
             )
         )
-        if part := self.slows(node, group):
-            for rank, _ in there:
-                self._slow(rank, [*rank.slowed, part])
-                done.callbacks.append(partial(self._speed_up, rank, part))
+        for rank, _ in there:
+            self.slow_beside(done, self.slows(node, group), rank.rank)
         done.callbacks.append(partial(self._finish, there))
 
     def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:

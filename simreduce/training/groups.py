@@ -97,18 +97,19 @@ def slowest(job: StepJob, setup: Setup) -> float:
     return max(slowdowns(job, setup.disturbance, setup.layout.ranks))
 
 
-def merge_reads(reads: Sequence[Reduction], layer_of: Sequence[int]) -> list[Reduction]:
-    """Merge the same ranks' reads of one layer.
+def merged_reads(job: StepJob, method: Method) -> list[Reduction]:
+    """The reads of a step, with the same ranks' reads of one layer as one.
 
     A layer waits for all of them, and simulating one is faster.
     """
+    reads, layer_of = method.reads, job.layer_of
     equal: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
     for read in reads:
         layers = frozenset(layer_of[i] for i in read.gradients)
         equal.setdefault((read.ranks, layers), []).append(read)
     return [
         Reduction(
-            side_by_side([read.plan for read in each], each[0].plan.devices),
+            side_by_side([read.moves for read in each], each[0].moves.devices),
             tuple(sorted(i for read in each for i in read.gradients)),
             ranks,
         )

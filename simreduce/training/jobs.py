@@ -34,12 +34,13 @@ from simreduce.engine.simulation import step_cost
 from simreduce.engine.symmetry import likeness
 from simreduce.errors import InputError
 from simreduce.plan import Plan
+from simreduce.training.calls import OnFabric
 from simreduce.training.executions import Execution, ExecutionNode
 from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.group_plans import GroupPlans, Lowering
-from simreduce.training.groups import slowdowns
+from simreduce.training.groups import merged_reads, slowdowns
 from simreduce.training.reductions import Method
-from simreduce.training.simulation import LinkFaults, Steps
+from simreduce.training.simulation import Steps
 from simreduce.training.step import StepJob
 
 Process = Generator[simpy.Event, Any, None]
@@ -183,6 +184,7 @@ class _Together:
         self.times: list[list[float]] = [[] for _ in jobs]
         self.spans = [(inf, inf) for _ in jobs]
         self.steps: dict[int, Steps] = {}
+        self.movers: dict[int, OnFabric] = {}
         self.flows = [TrafficFlows(self.fabric) for _ in streams]
         pairs = zip(streams, self.flows, strict=True)
         if problems := [each for stream, flows in pairs for each in stream.problems(flows)]:
@@ -220,15 +222,15 @@ class _Together:
         if method.streams != 1 or method.fusion or method.reads:
             return None
         ranks, lowering = job.setup.layout.ranks, self._lower_step(i, method)
-        if lowering.queues_behind(ranks, (each.plan for each in method.reductions)):
+        if lowering.queues_behind(ranks, (each.moves for each in method.reductions)):
             return None
         parts = [
-            (each.gradients, each.ranks, likeness(lowering.of(each.plan), fabric.resources))
+            (each.gradients, each.ranks, likeness(lowering.of(each.moves), fabric.resources))
             for each in method.reductions
         ]
         slow = slowdowns(step, fabric.disturbance, (*ranks, *method.servers))
         return (
-            self._cost(method.plan), _settling(job), replace(step, slow={}), slow, len(ranks),
+            self._cost(method.whole), _settling(job), replace(step, slow={}), slow, len(ranks),
             method.in_order, parts,
         )  # fmt: skip
 
@@ -245,8 +247,8 @@ class _Together:
     def _lower_step(self, i: int, method: Method) -> Lowering:
         """The reductions of job i, without reads."""
         if i not in self._lowerings:
-            plans = [each.plan for each in method.reductions]
-            self._lowerings[i] = Lowering(self.fabric, method.plan, plans)
+            plans = [each.moves for each in method.reductions]
+            self._lowerings[i] = Lowering(self.fabric, method.whole, plans)
         return self._lowerings[i]
 
     def run(self, progress: Progress | None = None) -> None:
@@ -299,10 +301,8 @@ class _Together:
         if (steps := self.steps.get(i)) is not None:
             self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]
             best, nothing = self.fabric.resources.best, np.zeros(len(self.fabric.resources.names))
-            plans = (plan for _, plan, _ in steps.done[-1].moved)
-            self.needed[i] = sum(
-                (resource_seconds(steps.lowering.of(plan), best) for plan in plans), nothing
-            )
+            lowered = map(self.movers[i].lowering.of, (w.moves for _, w, _ in steps.done[-1].moved))
+            self.needed[i] = sum((resource_seconds(each, best) for each in lowered), nothing)
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
         fabric, env = self.fabric, self.fabric.env
@@ -316,11 +316,10 @@ class _Together:
 
     def _steps(self, i: int, job: Job, step: StepJob, method: Method) -> Process:
         fabric, ranks = self.fabric, job.setup.layout.ranks
-        steps = Steps(
-            fabric, step, method, ranks, LinkFaults(fabric, ()), count=job.count,
-            lowering=self._lowerings.get(i),
-        )  # fmt: skip
-        self.steps[i] = steps
+        reads = merged_reads(step, method)
+        mover = OnFabric(fabric, method, reads, ranks, self._lowerings.get(i))
+        steps = Steps(mover, step, method, job.setup, reads, count=job.count)
+        self.steps[i], self.movers[i] = steps, mover
         steps.begin()
         yield steps.over
 

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simreduce.engine import Fabric
-from simreduce.engine.results.path import waited_until
-from simreduce.plan import Kind
+from simreduce.computing.arrays import Ints
+from simreduce.plan import Kind, Plan
+from simreduce.training.calls import Alone, OnFabric
 from simreduce.training.executions import BACKWARD, COLLECTIVE, COMPUTE, FORWARD, ExecutionNode
-from simreduce.training.executor import Run
-from simreduce.training.group_plans import Lowering
+from simreduce.training.executor import Ran, Run
 from simreduce.training.groups import DeviceGroup
 from simreduce.training.negotiation import Buffers, Negotiation
 from simreduce.training.reductions import Method, Reduction
@@ -32,26 +31,28 @@ STREAM = "stream"
 Nodes = Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Passes:
-    """`queued`: kernels share the device's queue with the ops of reductions.
+    """What moves reductions and reads gets them one by one.
 
-    Reductions and reads are submitted to the fabric one by one. Who looks `closely` learns until
-    when reductions were held up.
+    Who looks `closely` learns until when reductions were held up.
     """
 
-    fabric: Fabric
+    mover: Alone | OnFabric
     run: Run
     job: StepJob
     method: Method
     reads: Sequence[Reduction]
     groups: Sequence[DeviceGroup]
-    layer_of: Sequence[int]
-    nbytes: Sequence[int]
-    lowering: Lowering
-    queued: bool
     closely: bool
     buffers: Buffers = field(default_factory=dict)
+    began: dict[int, float] = field(default_factory=dict)
+    layer_of: Sequence[int] = field(init=False)
+    nbytes: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layer_of = self.job.layer_of
+        self.nbytes = [gradient.nbytes for gradient in self.job.model.workload.gradients]
 
     def write(
         self, ledger: Ledger, after: Nodes, before: Ledger | None, *, alone: bool = False
@@ -105,26 +106,33 @@ class Passes:
                     after = [self.run.add(ExecutionNode("variables", COMPUTE, waits))]
             if seconds > 0.0:
                 name, took = self.job.model.layers[layer].name, seconds * group.factor
-                node = ExecutionNode(name, COMPUTE, tuple(after), seconds=took, phase=phase)
-                after = [self.run.add(node, partial(self._kernel, ledger, group, node))]
+                node = ExecutionNode(name, COMPUTE, tuple(after), group.name, took, phase=phase)
+                act = partial(self._kernel, group, node) if self.mover.queued else None
+                after = [self.run.add(node, act)]
             given[layer] = after
         return given
 
-    def _kernel(
-        self, ledger: Ledger, group: DeviceGroup, node: ExecutionNode, begin: float
-    ) -> simpy.Event:
-        """Run one pass of a layer."""
-        env = self.fabric.env
-        start = partial(self.fabric.compute, group.device) if self.queued else env.timeout
-        done = start(node.seconds or 0.0)
+    def _kernel(self, group: DeviceGroup, node: ExecutionNode, _: float) -> simpy.Event:
+        """Run one pass of a layer in the queue of its device."""
+        assert isinstance(self.mover, OnFabric)  # noqa: S101 - only there are queues
+        done = self.mover.fabric.compute(group.device, node.seconds or 0.0)
 
-        def end(event: Any) -> None:
-            since = float(event.value.start[0]) if self.queued else begin
-            times = since - ledger.begin, env.now - ledger.begin
-            ledger.spans.append(Span(group.name, node.name, node.phase == BACKWARD, *times))
+        def begin(event: Any) -> None:
+            self.began[id(node)] = float(event.value.start[0])
 
-        done.callbacks.append(end)
+        done.callbacks.append(begin)
         return done
+
+    def spans(self, ran: Sequence[Ran], since: float) -> list[Span]:
+        """The passes of layers among what has run, in seconds from `since` on."""
+        return [
+            Span(
+                node.lane, node.name, node.phase == BACKWARD,
+                self.began.pop(id(node), begin) - since, end - since,
+            )
+            for _, node, begin, end in ran
+            if node.phase
+        ]  # fmt: skip
 
     def _reduce(self, ledger: Ledger, after: Nodes, computed: Sequence[Sequence[Nodes]]) -> None:
         """Write the reductions of a pass.
@@ -194,17 +202,18 @@ class Passes:
 
         Inputs of the groups whose `given` nodes are not done follow when they are.
         """
-        plan, lowered, env = what.plan, self.lowering.of(what.plan), self.fabric.env
-        start, inputs = float(env.now), plan.device[plan.kind == Kind.INPUT]
+        env = self.mover.env
+        start = float(env.now)
         late = [
-            (np.flatnonzero(np.isin(inputs, list(group.ranks))), nodes)
+            (np.flatnonzero(np.isin(_inputs(what.moves), list(group.ranks))), nodes)
             for group, nodes in given
             if not all(map(self.run.is_done, nodes))
         ]
         held = np.concatenate([places for places, _ in late]) if late else None
-        done = self.fabric.submit(plan, lowered=lowered, held=held)
+        done = self.mover.move(what, held)
         for places, nodes in late:
-            release = partial(self.fabric.release, done, places)
+            assert isinstance(self.mover, OnFabric)  # noqa: S101 - else all begin together
+            release = partial(self.mover.fabric.release, done, places)
             self.run.add(
                 ExecutionNode("late", COMPUTE, tuple(nodes)), partial(self.run.then, release)
             )
@@ -214,9 +223,14 @@ class Passes:
             times = ready - begin, start - begin, env.now - begin
             bucket = Bucket(what.gradients, what.ranks, nbytes, *times)
             look = self.closely and into is ledger.buckets
-            since = waited_until(lowered, event.value) if look else None
+            since = self.mover.waited(what, event) if look else None
             into.append(bucket)
-            ledger.moved.append((bucket, plan, None if since is None else since - begin))
+            ledger.moved.append((bucket, what, None if since is None else since - begin))
 
         done.callbacks.append(end)
         return done
+
+
+def _inputs(plan: Plan) -> Ints:
+    """The device of each input."""
+    return plan.device[plan.kind == Kind.INPUT].astype(np.int64)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from simreduce.computing.arrays import Ints
+from simreduce.errors import InternalError
 from simreduce.plan import ZEROS, Executor, Kind, Plan, split_independent
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import DdpBuckets, Fusion
@@ -33,39 +34,56 @@ class Reduction:
     """A plan that moves some gradients, by index; a read moves the variables of those gradients.
 
     A reduction starts when all `ranks` have all `gradients`; each rank's part when it has them, if
-    ranks do not meet. A read ends on `ranks`, which wait for it.
+    ranks do not meet. A read ends on `ranks`, which wait for it. There is no plan of calls whose
+    plans are too large to make; their costs are known.
     """
 
-    plan: Plan
+    plan: Plan | None
     gradients: tuple[int, ...]
     ranks: tuple[int, ...]
 
     @property
+    def moves(self) -> Plan:
+        """The plan; InternalError if there is none."""
+        return _required(self.plan)
+
+    @property
     def meets(self) -> bool:
         """Whether its devices wait for each other before the first transfer, as with NCCL."""
-        return bool((self.plan.executor != Executor.TF).any())
+        return self.plan is None or bool((self.plan.executor != Executor.TF).any())
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
     """How a step reduces its gradients and reads its variables.
 
-    `plan` is the whole, for the proof. `reductions` ready at once start in this order; with
-    `in_order`, none overtakes another. Up to `streams` are in flight, first ready, first served; 0
-    is no limit but the queues of the runtime. `reads` start a step.
+    `plan` is the whole, for the proof, if it is not too large. `reductions` ready at once start in
+    this order; with `in_order`, none overtakes another. Up to `streams` are in flight, first ready,
+    first served; 0 is no limit but the queues of the runtime. `reads` start a step.
 
     `servers` hold and update the variables; empty if every rank updates its own. With a `fusion`,
     ready gradients are fused into buffers and start every `cycle` seconds, as in Horovod.
     """
 
     name: str
-    plan: Plan
+    plan: Plan | None
     reductions: tuple[Reduction, ...]
     reads: tuple[Reduction, ...] = ()
     streams: int = 0
     in_order: bool = False
     fusion: Fused | None = None
     servers: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> Plan:
+        """The plan of the whole; InternalError if there is none."""
+        return _required(self.plan)
+
+
+def _required(plan: Plan | None) -> Plan:
+    if plan is None:
+        raise InternalError("this call has no plan of its own")
+    return plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +110,22 @@ class Fused:
         plan = compile_plan(self.strategy, part, self.layout, faithful=self.faithful)
         found, _ = _parts(plan, part)
         return [replace(r, gradients=tuple(sorted(order[i] for i in r.gradients))) for r in found]
+
+    @property
+    def unplanned(self) -> Fused:
+        """The same buffers, each as one reduction without a plan."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return FusedCalls(**values)
+
+
+class FusedCalls(Fused):
+    """Buffers whose costs are known, so that nobody makes their plans."""
+
+    __slots__ = ()
+
+    def reductions(self, buffer: tuple[int, ...]) -> list[Reduction]:
+        """The buffer as one reduction."""
+        return [Reduction(None, tuple(sorted(buffer)), tuple(range(self.layout.n)))]
 
 
 def method_for_strategy(

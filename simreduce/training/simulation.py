@@ -25,25 +25,27 @@ Link faults while steps run, on a clock that skips equal steps.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from typing import Any
 
 import simpy
 
-from simreduce.engine import Fabric, Fault
+from simreduce.engine import IDEAL, NCCL, Fabric, Fault
 from simreduce.engine.setup import Setup
-from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError, InternalError
+from simreduce.planners.packing import Fusion
+from simreduce.planners.strategy import Strategy
+from simreduce.training.calls import Alone, OnFabric
 from simreduce.training.executions import COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import Run
-from simreduce.training.group_plans import Lowering
-from simreduce.training.groups import group_ranks, merge_reads, slowdowns, steady, summarize
+from simreduce.training.groups import group_ranks, merged_reads, slowdowns, steady, summarize
 from simreduce.training.passes import STREAM, Passes
-from simreduce.training.reductions import Method
+from simreduce.training.reductions import Fused, Method, Reduction
 from simreduce.training.step import Ledger, MovedBucket, StepJob, StepPrediction, StepRecording
+from simreduce.workload import Gradient, Workload
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -103,34 +105,88 @@ def record_step(job: StepJob, method: Method, setup: Setup) -> StepRecording:
 
 
 def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> StepRecording:
-    env = simpy.Environment()
-    topology, disturbance = setup.topology, setup.disturbance
+    topology, disturbance, ranks = setup.topology, setup.disturbance, setup.layout.ranks
     disturbance.check(topology)
-    constants = setup.constants_of(method.plan)
+    constants = setup.constants_of(method.whole)
     fixed = not (closely or disturbance.faults)
-    fabric = Fabric(
-        env, topology, constants, setup.runtime, replace(disturbance, faults=()), fixed=fixed
-    )
+    calm = replace(disturbance, faults=())
+    fabric = Fabric(simpy.Environment(), topology, constants, setup.runtime, calm, fixed=fixed)
     faults = LinkFaults(fabric, disturbance.faults)
-    steps = Steps(fabric, job, method, setup.layout.ranks, faults, closely=closely)
-    faulty = bool(disturbance.faults)
-    steps.begin()
-    env.run(until=steps.over)
-    step = summarize(
-        job,
-        method,
-        steps.groups,
-        steps.done,
-        steps.launch,
-        steps.update,
-        one=steps.one,
-        faulty=faulty,
-    )
+    reads = merged_reads(job, method)
+    mover = OnFabric(fabric, method, reads, ranks)
+    steps = Steps(mover, job, method, setup, reads, faults, closely=closely)
+    step = steps.finish()
     moved = tuple(
-        MovedBucket(bucket, plan, steps.lowering.of(plan), since)
-        for bucket, plan, since in steps.done[-1].moved
+        MovedBucket(bucket, what.moves, mover.lowering.of(what.moves), since)
+        for bucket, what, since in steps.done[-1].moved
     )
     return StepRecording(step, moved, fabric.resources)
+
+
+def compose_step(
+    job: StepJob, method: Method, setup: Setup, seconds: Callable[[tuple[int, ...]], float],
+    most: int = MOST_STEPS,
+) -> StepPrediction:  # fmt: skip
+    """The step of a method whose reductions take turns on one stream.
+
+    A reduction takes so many `seconds` alone, by the gradients that it has; no plan is made of it.
+    Of `most` steps that do not become equal, it is the mean of the later half.
+    """
+    mover = Alone(lambda what: seconds(what.gradients))
+    return replace(Steps(mover, job, method, setup, most=most).finish(), composed=True)
+
+
+def takes_turns(job: StepJob, method: Method, setup: Setup) -> bool:
+    """Whether a step is Horovod's, and its buffers take turns on an undisturbed machine."""
+    alone = method.fusion is not None and method.streams == 1 and job.reduces_once
+    return alone and is_calm(setup)
+
+
+def is_calm(setup: Setup) -> bool:
+    """Whether a reduction by NCCL takes as long whenever it starts."""
+    calm = not setup.disturbance.jitter and not setup.disturbance.faults
+    return calm and setup.runtime in (NCCL, IDEAL)
+
+
+def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_STEPS) -> float:
+    """Seconds of a step. Of one that `takes_turns`, at most so many steps are followed, and buffers
+    that are alike are simulated once.
+    """
+    if not takes_turns(job, method, setup):
+        return simulate_step(job, method, setup).seconds
+    fused, known = method.fusion, dict[tuple[int, ...], float]()
+    assert fused is not None  # noqa: S101 - it takes turns
+    # Whatever the threshold: what a buffer takes depends on what is in it.
+    own, gradients = Fusion(_ENDLESS, fused.fusion.fp16), fused.workload.gradients
+    strategy = replace(fused.strategy, text=fused.strategy.spec, packing="fusion", packer=own)
+
+    def seconds(buffer: tuple[int, ...]) -> float:
+        if buffer not in known:
+            held = tuple((gradients[i].elements, gradients[i].dtype) for i in buffer[::-1])
+            known[buffer] = _buffer_seconds(setup, strategy, held, faithful=fused.faithful)
+        return known[buffer]
+
+    return compose_step(job, replace(method, fusion=fused.unplanned), setup, seconds, most).seconds
+
+
+_ENDLESS = 1 << 62
+"""Bytes of a buffer that takes all."""
+
+
+@lru_cache(maxsize=1 << 14)
+def _buffer_seconds(
+    setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...], *, faithful: bool
+) -> float:
+    """Seconds of a buffer with gradients of these elements and dtypes, in this order.
+
+    Layers that are alike have buffers that are alike.
+    """
+    gradients = tuple(Gradient(f"g{i}", *each) for i, each in enumerate(held))
+    assert isinstance(strategy.packer, Fusion)  # noqa: S101 - the caller has made it
+    workload = Workload("buffer", gradients)
+    fused = Fused(strategy.packer, strategy, workload, setup.layout, faithful=faithful)
+    parts = fused.reductions(tuple(range(len(gradients))))
+    return sum(setup.simulate(part.moves).seconds for part in parts)
 
 
 def _move_nothing(node: ExecutionNode, _: object) -> simpy.Event:
@@ -141,44 +197,41 @@ class Steps:
     """A job on one fabric, step after step: `count` of them, or until they take equal times."""
 
     def __init__(
-        self,
-        fabric: Fabric,
-        job: StepJob,
-        method: Method,
-        ranks: Sequence[str],
-        faults: LinkFaults,
-        *,
-        closely: bool = False,
-        count: int = 0,
-        lowering: Lowering | None = None,
-    ) -> None:
-        self.count = count
-        self.env, self.job, self.faults = fabric.env, job, faults
-        layers = job.model.layers
-        layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
-        nbytes = [g.nbytes for layer in layers for g in layer.gradients]
-        reads = merge_reads(method.reads, layer_of)
-        plans = [each.plan for each in (*method.reductions, *reads)]
-        self.lowering = lowering = lowering or Lowering(fabric, method.plan, plans)
-        queued = lowering.queues_behind(ranks, (r.plan for r in method.reductions))
-        factors = partial(slowdowns, job, fabric.disturbance)
-        self.groups = group_ranks(ranks, factors(ranks), apart=queued or bool(method.reads))
-        self.launch = (
-            step_cost(method.plan, fabric.unfolded(), fabric.runtime, fabric.calibration)
-            if job.barrier
-            else 0.0
-        )
+        self, mover: Alone | OnFabric, job: StepJob, method: Method, setup: Setup,
+        reads: Sequence[Reduction] = (), faults: LinkFaults | None = None, *,
+        closely: bool = False, count: int = 0, most: int = MOST_STEPS,
+    ) -> None:  # fmt: skip
+        self.count, self.most = count, most
+        self.env, self.job, self.method = mover.env, job, method
+        self.faults, ranks = faults, setup.layout.ranks
+        self.faulty = bool(faults and faults.left)
+        factors = partial(slowdowns, job, setup.disturbance)
+        apart = mover.queued or bool(method.reads)
+        self.groups = group_ranks(ranks, factors(ranks), apart=apart)
+        self.launch = mover.launch if job.barrier else 0.0
         self.update = job.update * max(factors(method.servers or ranks))
         whole, streams = Execution(method.name, {0: ()}, 1), {STREAM: method.streams}
-        self.run = run = Run(whole, self.env, _move_nothing, streams=streams)
-        self.passes = Passes(
-            fabric, run, job, method, reads, self.groups, layer_of, nbytes, lowering,
-            queued, closely,
-        )  # fmt: skip
-        self.one = job.barrier and method.fusion is None and not faults.left
+        self.run = Run(whole, self.env, _move_nothing, streams=streams)
+        self.passes = Passes(mover, self.run, job, method, reads, self.groups, closely)
+        self.one = job.barrier and method.fusion is None and not self.faulty
         self.done: list[Ledger] = []
         self.times: list[float] = []  # of steps since the last fault
+        self.seen = 0  # of what has run
         self.over = self.env.event()
+
+    @property
+    def left(self) -> Sequence[Fault]:
+        """Faults to come."""
+        return self.faults.left if self.faults else ()
+
+    def finish(self) -> StepPrediction:
+        """Run all steps, and summarize them."""
+        self.begin()
+        self.env.run(until=self.over)
+        return summarize(
+            self.job, self.method, self.groups, self.done, self.launch, self.update,
+            one=self.one, faulty=self.faulty,
+        )  # fmt: skip
 
     def begin(self, before: Ledger | None = None) -> None:
         """Begin a step; the step `before` may still be in flight.
@@ -186,7 +239,7 @@ class Steps:
         Passes before its last that reduce gradients end when that is done: DDP's backward pass
         does, and Horovod's optimizer waits for them.
         """
-        ledger, job, run = Ledger(self.env.now, len(self.faults.left)), self.job, self.run
+        ledger, job, run = Ledger(self.env.now, len(self.left)), self.job, self.run
         after: list[int] = []
         if self.launch > 0.0:
             after = [run.add(ExecutionNode("launch", COMPUTE, seconds=self.launch))]
@@ -200,11 +253,13 @@ class Steps:
 
     def _end(self, ledger: Ledger) -> None:
         """End a step, and begin the next if there is one."""
-        ledger.end, left = self.env.now, self.faults.left
+        ledger.end, left = self.env.now, self.left
+        ledger.spans = self.passes.spans(self.run.ran[self.seen :], ledger.begin)
+        self.seen = len(self.run.ran)
         self.done.append(ledger)
         same = len(left) == ledger.faults
         self.times = [*self.times, ledger.end - ledger.begin] if same else []
-        settled, last = steady(self.job, self.times), self.one or len(self.done) == MOST_STEPS
+        settled, last = steady(self.job, self.times), self.one or len(self.done) == self.most
         if self.count:
             settled, last = False, len(self.done) == self.count
         if left and last:
@@ -219,6 +274,6 @@ class Steps:
             )
             self.run.start()
             return
-        if settled:
+        if settled and self.faults:
             self.faults.approach(self.times[-1])
         self.begin(None if self.job.barrier else ledger)

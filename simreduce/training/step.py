@@ -15,6 +15,7 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Plan
 from simreduce.training.profile import Profile
+from simreduce.training.reductions import Reduction
 from simreduce.units import format_size
 from simreduce.workload import ACTIVATION_SOURCES, Model
 
@@ -65,6 +66,31 @@ class StepJob:
     def compute(self) -> float:
         """Seconds of all passes on a device of the profile's speed."""
         return self.accumulate * self.profile.seconds
+
+    @property
+    def reduces_once(self) -> bool:
+        """Whether each step ends before the next, and reduces its own gradients once."""
+        own = self.barrier and self.consistency == STRONG
+        return own and (self.accumulate == 1 or self.no_sync)
+
+    def ready(self, factor: float) -> tuple[list[float], float]:
+        """When each gradient is ready in the last pass of a step, and the end of its passes, in
+        seconds.
+
+        The slowest rank takes `factor` times as long as the profile says, and nothing else.
+        """
+        layers, profile = self.model.layers, self.profile
+        now = factor * (sum(profile.forward) + (self.accumulate - 1) * profile.seconds)
+        ends = [0.0] * len(layers)
+        for layer in reversed(range(len(layers))):
+            now += factor * profile.backward[layer]
+            ends[layer] = now
+        return [ends[layer] for layer in self.layer_of], now
+
+    @property
+    def layer_of(self) -> list[int]:
+        """The layer of each gradient."""
+        return [i for i, layer in enumerate(self.model.layers) for _ in layer.gradients]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +273,7 @@ class Ledger:
 
     Of its last pass, it has the nodes of all `transfers`, those after which a layer's variables are
     `updated` for the next step, and the reads that have `fetched` a layer's for a group. `moved`
-    has every reduction and read, with its plan, and since when nobody else held it up.
+    has every reduction and read, and since when nobody else held it up.
     """
 
     begin: float
@@ -257,6 +283,6 @@ class Ledger:
     fetched: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     buckets: list[Bucket] = field(default_factory=list)
     reads: list[Bucket] = field(default_factory=list)
-    moved: list[tuple[Bucket, Plan, float | None]] = field(default_factory=list)
+    moved: list[tuple[Bucket, Reduction, float | None]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0

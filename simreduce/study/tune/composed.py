@@ -1,7 +1,7 @@
 """Steps whose plans are large, composed of the calls of NCCL that they make.
 
 NCCL's calls of one communicator take turns, so a step by a strategy that NCCL carries out is put
-together of single calls (`training.ticks`): one call of each size is simulated alone
+together of single calls (`compose_step`): one call of each size is simulated alone
 (`search.packings`), where equal machines are folded and alike channels have one of them for all.
 Copies into and out of buckets take what they take for one size. `tests/study/tune/test_composed.py`
 compares such steps with whole simulations: they are within `ERROR`.
@@ -38,16 +38,8 @@ from simreduce.study.tune.search.packings import (
 )
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
-from simreduce.training.groups import slowest
-from simreduce.training.reductions import FIXED, Fused
-from simreduce.training.ticks import (
-    can_tick,
-    follow,
-    gradients_ready,
-    is_calm,
-    predict_turns,
-    take_turns,
-)
+from simreduce.training.reductions import FIXED, FusedCalls, Method, Reduction
+from simreduce.training.simulation import compose_step, is_calm
 from simreduce.workload import Gradient, Workload
 
 ERROR = 2 * PRECISION
@@ -73,7 +65,7 @@ def is_composed(scenario: StepScenario, strategy: Strategy | None) -> bool:
     plain = strategy.by_nccl and strategy.reduced_by_nccl and not strategy.mean
     one = len(strategy.ranges) == 1 and strategy.ranges[0].shards == 1 and not strategy.chunk
     known = isinstance(setup.machine, Topology) and is_calm(setup)
-    turns = step.streams in (None, 1) and can_tick(step.job)
+    turns = step.streams in (None, 1) and step.job.reduces_once
     if not (plain and one and known and turns):
         return False
     return is_large(setup, strategy, step.replicated.job.model.workload)
@@ -96,19 +88,19 @@ class ComposedStep:
     @cached_property
     def step(self) -> StepPrediction:
         """The step, with its buckets."""
-        job, setup, packer = self.job, self.setup, self.strategy.packer
-        name = self.strategy.text
+        job, strategy, packer = self.job, self.strategy, self.strategy.packer
+        workload, layout = job.model.workload, self.setup.layout
         if isinstance(packer, Fusion) and self.cycle != FIXED:
-            fused = Fused(packer, self.strategy, job.model.workload, setup.layout, faithful=False)
-            factor = slowest(job, setup)
-            times, turns = follow(job, factor, self.cycle, fused.buffers, self._buffer_seconds)
-            return predict_turns(name, job, setup, turns, times)
-        packing, in_order = self.packing, isinstance(packer, DdpBuckets)
-        seconds = dict(zip(packing.groups, self._seconds(packing), strict=True))
-        when, _ = gradients_ready(job, slowest(job, setup))
-        asked = [(group, max(when[i] for i in group)) for group in packing.groups]
-        turns = take_turns(asked, seconds.__getitem__, in_order=in_order)
-        return predict_turns(name, job, setup, turns)
+            fused = FusedCalls(packer, strategy, workload, layout, False, self.cycle)
+            method = Method(strategy.text, None, (), streams=1, fusion=fused)
+            return compose_step(job, method, self.setup, self._buffer_seconds)
+        packing, ranks = self.packing, tuple(range(layout.n))
+        took = zip(packing.groups, self._seconds(packing), strict=True)
+        seconds = {tuple(sorted(group)): each for group, each in took}
+        calls = tuple(Reduction(None, tuple(sorted(group)), ranks) for group in packing.groups)
+        in_order = isinstance(packer, DdpBuckets)
+        method = Method(strategy.text, None, calls, streams=1, in_order=in_order)
+        return compose_step(job, method, self.setup, seconds.__getitem__)
 
     @property
     def alone(self) -> float:

@@ -32,7 +32,7 @@ from simreduce.study.tune.candidates import (
 )
 from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.study.tune.composed import ComposedStep, is_composed
-from simreduce.training import Memory, Method, StepJob, StepPrediction, StepQuestion, simulate_step
+from simreduce.training import Memory, StepJob, StepPrediction, StepQuestion, simulate_step
 from simreduce.training.groups import slowdowns, slowest
 from simreduce.training.memory import MemoryFit, device_memory, least_memory
 from simreduce.training.sharded import (
@@ -42,8 +42,6 @@ from simreduce.training.sharded import (
     sharded_method,
     simulate_sharded_step,
 )
-from simreduce.training.simulation import MOST_STEPS
-from simreduce.training.ticks import takes_turns, tick_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +328,6 @@ def _predict_sharded(
         fit=_fit(memory, setup),
         bottleneck=found.bottleneck,
     )
-
-
-def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_STEPS) -> float:
-    """Seconds of a step. Of one that `takes_turns`, at most so many steps are followed."""
-    if takes_turns(job, method, setup):
-        return tick_step(job, method, setup, most)
-    return simulate_step(job, method, setup).seconds
 
 
 def _unmoved(step: StepPrediction, job: StepJob, setup: Setup) -> float:

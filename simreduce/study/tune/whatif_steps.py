@@ -23,7 +23,7 @@ from simreduce.engine.simulation import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep
-from simreduce.study.tune.steps import MethodRanking, StepCandidate, step_seconds
+from simreduce.study.tune.steps import MethodRanking, StepCandidate
 from simreduce.study.tune.whatif import (
     MORE,
     Change,
@@ -52,6 +52,7 @@ from simreduce.training.sharded import (
     sharded_method,
     simulate_sharded_step,
 )
+from simreduce.training.simulation import step_seconds
 from simreduce.training.stragglers import ConfidenceInterval, Repetitions, interval, repeat
 
 MOST_RANKS = 256

@@ -27,7 +27,7 @@ Which collective is in flight while a device has nothing to compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -36,12 +36,16 @@ from simreduce import dtypes
 from simreduce.engine import NCCL, Fabric
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
-from simreduce.training.executions import BACKWARD, Execution, ExecutionNode
-from simreduce.training.executor import ends_of, run_nodes
+from simreduce.training.executions import BACKWARD, Execution
+from simreduce.training.executor import run_nodes
 from simreduce.training.groups import DeviceGroup, group_ranks, mean_wait, slowdowns, time_in_flight
 from simreduce.training.sharded.collectives import COLLECTIVES, PlanKey, ShardedMethod
 from simreduce.training.sharded.costs import PlanCost, digest_of, measure_costs
-from simreduce.training.sharded.execution import MemoryChange, write_sharded
+from simreduce.training.sharded.execution import (
+    MemoryChange,
+    ShardedExecution,
+    write_sharded,
+)
 from simreduce.training.sharded.memory import measure_memory
 from simreduce.training.step import (
     Bucket,
@@ -201,6 +205,25 @@ def _meet(moved: Sequence[tuple[PlanKey, float, float]], costs: dict[PlanKey, Pl
     return False
 
 
+def _run(
+    written: ShardedExecution, env: simpy.Environment, move: Callable[[PlanKey], simpy.Event]
+) -> tuple[list[float], list[float]]:
+    """When each node begins and ends, with what moves a collective."""
+    nodes = written.nodes
+    keys = {id(nodes[i]): key for i, (key, _) in written.moved.items()}
+    whole = Execution("a sharded step", {0: tuple(nodes)}, 1)
+    ran = run_nodes(whole, env, lambda node, _: move(keys[id(node)]))
+    found = {id(each.node): each for each in ran}
+    return [found[id(node)].begin for node in nodes], [found[id(node)].end for node in nodes]
+
+
+def _run_alone(
+    written: ShardedExecution, seconds: Callable[[PlanKey], float]
+) -> tuple[list[float], list[float]]:
+    env = simpy.Environment()
+    return _run(written, env, lambda key: env.timeout(seconds(key)))
+
+
 class _Run:
     """One step: its execution, and when its nodes run."""
 
@@ -219,12 +242,9 @@ class _Run:
         """Each collective with its begin and its end."""
         return [(key, self.begins[i], self.ends[i]) for i, (key, _) in self.written.moved.items()]
 
-    def alone(self, costs: dict[PlanKey, PlanCost]) -> None:
+    def alone(self, costs: Mapping[PlanKey, PlanCost]) -> None:
         """Run with the time that each collective takes alone."""
-        moved, nodes = self.written.moved, self.written.nodes
-        self.begins, self.ends = ends_of(
-            nodes, lambda i: costs[moved[i][0]].seconds if i in moved else nodes[i].seconds or 0.0
-        )
+        self.begins, self.ends = _run_alone(self.written, lambda key: costs[key].seconds)
 
     def together(self) -> None:
         """Run with all collectives on one fabric."""
@@ -239,16 +259,9 @@ class _Run:
             fixed=True,
         )
         lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
-        keys = {id(self.written.nodes[i]): key for i, (key, _) in self.written.moved.items()}
-
-        def move(node: ExecutionNode, _: tuple[int, ...]) -> simpy.Event:
-            key = keys[id(node)]
-            return fabric.submit(plans[key], lowered=lowered[key])
-
-        whole = Execution(self.method.name, {0: tuple(self.written.nodes)}, 1)
-        ran = {id(each.node): each for each in run_nodes(whole, env, move)}
-        found = [ran[id(node)] for node in self.written.nodes]
-        self.begins, self.ends = [each.begin for each in found], [each.end for each in found]
+        self.begins, self.ends = _run(
+            self.written, env, lambda key: fabric.submit(plans[key], lowered=lowered[key])
+        )
 
     def _latest(self, nodes: Sequence[int], times: Sequence[float]) -> float:
         return max((times[i] for i in nodes), default=0.0)
@@ -329,8 +342,4 @@ def compose(
     """
     group = DeviceGroup(frozenset((0,)), "kernels", "kernels", factor)
     written = write_sharded(job, method, (group,), job.update * factor / method.group)
-    moved, nodes = written.moved, written.nodes
-    _, ends = ends_of(
-        nodes, lambda i: seconds(moved[i][0]) if i in moved else nodes[i].seconds or 0.0
-    )
-    return max(ends, default=0.0)
+    return max(_run_alone(written, seconds)[1], default=0.0)

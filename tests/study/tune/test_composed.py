@@ -10,9 +10,10 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report.steps import step_document, step_table
 from simreduce.study.scenario import load_scenario, with_step
 from simreduce.study.tune.composed import ERROR, ComposedStep, is_composed
-from simreduce.study.tune.steps import rank_steps, step_seconds
+from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training import simulate_step
+from simreduce.training.simulation import step_seconds
 from tests.thorough import slow
 
 LARGE = 'topology = "dgx-a100x16"\nworkload = "alexnet"\n'

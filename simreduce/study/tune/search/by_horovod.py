@@ -1,7 +1,7 @@
 """The search of Horovod's fusion threshold and cycle for a step, with NCCL's choices by size.
 
 Which gradients share a buffer depends on the cycle in which they become ready, so every threshold
-goes with every cycle. Each such point is followed cycle by cycle (`training.ticks`), with times of
+goes with every cycle. Each such point is followed cycle by cycle (`compose_step`), with times of
 buffers interpolated between simulated calls, four for each doubling of the size. Then the best few
 are simulated with their own buffers, until no other is below the best by its estimate.
 """
@@ -27,9 +27,8 @@ from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import needed_channels
 from simreduce.study.tune.search.tuned import Tuned
-from simreduce.training.groups import slowest
-from simreduce.training.reductions import Fused
-from simreduce.training.ticks import tick
+from simreduce.training.reductions import FusedCalls, Method
+from simreduce.training.simulation import compose_step
 
 _FINE = 2 ** (1 / 4)
 """From one size of a simulated call to the next."""
@@ -134,9 +133,8 @@ class HorovodSearch(Search[StepScenario]):
         strategy = parse_strategy(f"nccl{packing.text}")
         workload, layout = self.scenario.workload, self.scenario.setup.layout
         assert isinstance(strategy.packer, Fusion)  # noqa: S101 - all packings here are
-        fused = Fused(strategy.packer, strategy, workload, layout, faithful=False)
-        buffers, wire = cache(fused.buffers), {size.dtype for size in packing.calls}
-        factor = slowest(self.step.job, self.scenario.setup)
+        fused = FusedCalls(strategy.packer, strategy, workload, layout, faithful=False)
+        wire = {size.dtype for size in packing.calls}
         channels = needed_channels(self.scenario.setup, rules)
 
         @cache
@@ -148,13 +146,14 @@ class HorovodSearch(Search[StepScenario]):
             copying = self.aim.overlap.copying * copied
             return self._price(nbytes, dtype, ruled=ruled) + copying
 
+        def seconds(cycle: float, *, ruled: bool) -> float:
+            method = Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle))
+            cost = partial(price, ruled=ruled)
+            return compose_step(self.step.job, method, self.scenario.setup, cost).seconds
+
         return {
-            Setting(f"nccl{packing.text}", used, channels * bool(used), cycle=cycle): tick(
-                self.step.job,
-                factor,
-                self.step.cycle if cycle is None else cycle,
-                lambda ready: buffers(tuple(ready)),
-                partial(price, ruled=bool(used)),
+            Setting(f"nccl{packing.text}", used, channels * bool(used), cycle=cycle): seconds(
+                self.step.cycle if cycle is None else cycle, ruled=bool(used)
             )
             for cycle in self.cycles
             for used in ((), rules)[: 1 + bool(rules)]

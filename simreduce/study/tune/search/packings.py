@@ -36,7 +36,6 @@ from simreduce.topology import Folded, fold
 from simreduce.training.groups import slowest
 from simreduce.training.reductions import FIXED
 from simreduce.training.step import STRONG
-from simreduce.training.ticks import gradients_ready
 from simreduce.workload import Gradient, Workload
 
 _BITS = 11
@@ -415,7 +414,7 @@ def estimate_overlap(scenario: Scenario) -> OverlapEstimate:
     if question is None:
         return OverlapEstimate(copying)
     job = question.job
-    ready, now = gradients_ready(job, slowest(job, scenario.setup))
+    ready, now = job.ready(slowest(job, scenario.setup))
     if job.consistency != STRONG or not job.barrier:
         ready = [0.0] * len(ready)
     in_turns = question.streams in (None, 1)

@@ -20,12 +20,12 @@ from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import Tried
 from simreduce.study.tune.simulate import simulate_up_to
-from simreduce.study.tune.steps import step_seconds
 from simreduce.topology import Folded
 from simreduce.training import StepQuestion
 from simreduce.training.memory import MemoryFit, device_memory, least_memory
 from simreduce.training.sharded import DDP, Sharding
 from simreduce.training.sharded.settings import HSDP
+from simreduce.training.simulation import step_seconds
 from simreduce.training.variable_update import Flags
 from simreduce.units import short_size
 

@@ -25,7 +25,6 @@ from simreduce.study.tune.search.setting import Setting, simulating
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, TIME
 from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
 from simreduce.training.sharded import DDP
-from simreduce.training.ticks import can_tick
 
 Make = Callable[[Tuned | None], Search[Any]]
 """Makes a search, with the answer of the searches before it."""
@@ -121,7 +120,7 @@ def _step_searches(aim: Aim[StepScenario]) -> list[Make]:
     """The searches that a target and the methods of a step call for, in order."""
     step, methods = aim.reducing.step, aim.methods
     found = _reduction_searches(aim) if DDP in methods else []
-    in_cycles = step.streams in (None, 1) and can_tick(step.job)
+    in_cycles = step.streams in (None, 1) and step.job.reduces_once
     if aim.target == "horovod" and found and in_cycles and not aim.misfit:
         found[0] = partial(HorovodSearch, aim)
     if set(methods) != {DDP}:

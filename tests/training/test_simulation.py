@@ -1,4 +1,4 @@
-"""Horovod's cycles as a recurrence, against the simulation of every event."""
+"""Steps composed of calls that take turns, against the simulation of every event."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import Plan
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import Profile, StepJob, method_for_strategy, simulate_step
-from simreduce.training.groups import slowest
-from simreduce.training.ticks import can_tick, tick
+from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import examples
 
@@ -45,7 +44,7 @@ def jobs(draw: st.DrawFn) -> StepJob:
     st.sampled_from([0, 5000, 60_000, 10**9]),
     st.sampled_from([1.0, 1.3]),
 )
-def test_the_recurrence_is_the_simulation(job, cycle, threshold, slow):
+def test_the_composed_step_is_the_simulated_one(job, cycle, threshold, slow):
     """Of buffers that take what they take alone."""
     setup = Setup("switch:3,bandwidth=50MB/s,latency=10us", IDEAL)
     setup = setup.but(disturbance=Disturbance(slow={"gpu1": slow}))
@@ -60,15 +59,16 @@ def test_the_recurrence_is_the_simulation(job, cycle, threshold, slow):
             known[buffer] = setup.simulate(plan).seconds
         return known[buffer]
 
-    found = tick(job, slowest(job, setup), cycle, method.fusion.buffers, seconds)
+    composed = replace(method, fusion=method.fusion.unplanned)
+    found = compose_step(job, composed, setup, seconds).seconds
 
-    assert can_tick(job)
+    assert job.reduces_once
     assert found == pytest.approx(simulate_step(job, method, setup).seconds, rel=1e-6)
 
 
 def test_what_it_does_not_say():
     job = StepJob(Model("m", (Layer("l", (Gradient("g", 9),)),)), Profile((1.0,), (1.0,), "x"), 1)
 
-    assert can_tick(job)
-    assert not can_tick(replace(job, barrier=False))
-    assert not can_tick(replace(job, accumulate=2, no_sync=False))
+    assert job.reduces_once
+    assert not replace(job, barrier=False).reduces_once
+    assert not replace(job, accumulate=2, no_sync=False).reduces_once
