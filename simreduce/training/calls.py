@@ -8,7 +8,7 @@ or the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -86,4 +86,5 @@ class OnFabric:
 
     def waited(self, what: Reduction, done: simpy.Event) -> float | None:
         """When the critical path of a reduction got a lane that something else had held."""
-        return waited_until(self.lowering.of(what.moves), done.value)
+        timeline: Any = done.value
+        return waited_until(self.lowering.of(what.moves), timeline)

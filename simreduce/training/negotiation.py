@@ -31,6 +31,9 @@ class Negotiation:
         known: Buffers, start: Start,
     ) -> None:  # fmt: skip
         self._run, self._rule, self._layer_of = run, rule, layer_of
+        self._of_layer: dict[int, list[int]] = {}
+        for gradient in reversed(range(len(layer_of))):
+            self._of_layer.setdefault(layer_of[gradient], []).append(gradient)
         self._updated, self._known, self._start = updated, known, start
         self._arrived: list[int] = []
         self._since: dict[int, float] = {}
@@ -42,7 +45,7 @@ class Negotiation:
             # After all else at that instant: what is ready just then is in time.
             self._next = Moment(self._run.env, now + to_cycle(now, self._rule.cycle), LOW)
             self._next.callbacks.append(self._tick)
-        mine = [i for i in reversed(range(len(self._layer_of))) if self._layer_of[i] == layer]
+        mine = self._of_layer[layer]
         self._arrived += mine
         self._since.update(dict.fromkeys(mine, now))
         return self._next

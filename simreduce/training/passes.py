@@ -233,4 +233,5 @@ class Passes:
 
 def _inputs(plan: Plan) -> Ints:
     """The device of each input."""
-    return plan.device[plan.kind == Kind.INPUT].astype(np.int64)
+    found: Ints = plan.device[plan.kind == Kind.INPUT]
+    return found

@@ -283,9 +283,9 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         if strategy is not None:
             strategy = with_best_chunk(strategy, question.job.model.workload, setup)
         how = question.method(strategy, setup.layout, faithful=scenario.faithful)
-        step, by_itself = simulate_step(question.job, how, setup), setup.simulate(how.plan)
+        step, by_itself = simulate_step(question.job, how, setup), setup.simulate(how.whole)
         alone, bottleneck = by_itself.seconds, by_itself.bottleneck
-        wrong, digest = wrong_elements(verify(how.plan)), how.plan.digest
+        wrong, digest = wrong_elements(verify(how.whole)), how.whole.digest
     memory = least_memory(
         DDP, asked.job.model, asked.sharding or Sharding(), setup.layout.n, asked.activations
     )

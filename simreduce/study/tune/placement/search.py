@@ -307,7 +307,7 @@ class _Placing:
         setup = scenario.setup.running(strategy)
         if scenario.step is not None and self.base.sharding is None:
             method = scenario.step.method(self.base.parsed, setup.layout)
-            plan = method.plan
+            plan = method.whole
         else:
             plan = setup.compile(strategy, scenario.workload)
         self._ops = len(plan)

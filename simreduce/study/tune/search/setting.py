@@ -181,7 +181,7 @@ def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
     try:
         if own.step is not None:
             method = own.step.method(strategy, setup.layout, faithful=own.faithful)
-            return Tried(step_seconds(method, own.step.job, setup), len(method.plan))
+            return Tried(step_seconds(method, own.step.job, setup), len(method.whole))
         assert strategy is not None  # noqa: S101 - modes are for steps
         found = simulate_up_to(ask(own, strategy), limit)
     except (Deadlock, InputError):
