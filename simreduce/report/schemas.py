@@ -46,7 +46,7 @@ from simreduce.study.scenario import SCENARIO
 from simreduce.study.sweep import SWEEP
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
-from simreduce.training.mesh.compute import COMPUTE
+from simreduce.training.gpus import COMPUTE
 from simreduce.workload import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {

@@ -28,7 +28,7 @@ from simreduce.files.formats import (
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
-from simreduce.training.groups import SPREAD
+from simreduce.training.gpus import SPREAD
 from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
     ATTENTIONS,

@@ -11,7 +11,7 @@ from simreduce.errors import ScenarioError
 from simreduce.study.scenario import StepScenario, load_scenario
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import percentiles_of_step
-from simreduce.training.groups import PERCENTILES, slowest_of
+from simreduce.training.gpus import PERCENTILES, slowest_of
 from tests.thorough import slow
 
 TEXT = """

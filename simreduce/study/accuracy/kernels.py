@@ -39,17 +39,8 @@ from simreduce.files.published.kernels import KERNEL_SETS, PublishedKernel, publ
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import load_topology
-from simreduce.training.mesh.compute import (
-    GPUS,
-    LOSS,
-    NORM,
-    PLAIN,
-    RESIDUAL,
-    SOFTMAX,
-    Gpu,
-    Kernels,
-    gpu_of,
-)
+from simreduce.training.gpus import GPUS, Gpu, gpu_of
+from simreduce.training.mesh.compute import LOSS, NORM, PLAIN, RESIDUAL, SOFTMAX, Kernels
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, Parts, reached

@@ -3,7 +3,7 @@
 `python -m simreduce.study.accuracy.mesh` fits the constants of `CONSTANTS` to all published steps
 of a GPU, and again without each family of models, and writes them to `simreduce/files/published` of
 a source tree (`steps-fitted.csv`), which `predict_steps` reads. Those of all families stand in
-`simreduce/training/mesh/compute.py` too. It takes about half an hour.
+`simreduce/training/gpus.py` too. It takes about half an hour.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
 from simreduce.files.published.steps import MODELS, SOURCES, PublishedStep, published_steps
 from simreduce.study.accuracy.assess import median_and_p90
-from simreduce.training.mesh.compute import GPUS, Gpu
+from simreduce.training.gpus import GPUS, Gpu
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import (
     ALLTOALL,

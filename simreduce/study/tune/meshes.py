@@ -20,7 +20,7 @@ from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
 from simreduce.training.executions import Execution
-from simreduce.training.groups import percentiles
+from simreduce.training.gpus import percentiles
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest

@@ -40,7 +40,7 @@ from simreduce.training import (
     StepRecording,
     record_step,
 )
-from simreduce.training.groups import percentiles
+from simreduce.training.gpus import percentiles
 from simreduce.training.path import PathPiece, step_path
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
 from simreduce.training.replicas.network import Way, lower_ways

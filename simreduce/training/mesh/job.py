@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from simreduce.training.executor import LEAST_SPEED
-from simreduce.training.mesh.compute import Gpu
+from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
 from simreduce.training.mesh.ways import Mesh
 from simreduce.training.recompute import FULL, FUSED, NONE
@@ -18,15 +17,6 @@ GRAD_REDUCE, PARAM_GATHER, TP_GRAD, TP_COMM, P2P, EXPERTS = OVERLAPS = (
 )  # fmt: skip
 USUAL = frozenset((GRAD_REDUCE, PARAM_GATHER, TP_GRAD))
 """What overlaps unless a job says."""
-INTERFERENCE = 2.0
-"""How much more kernels slow down beside a collective than by the SMs that it holds, one a channel.
-
-A100 with 24 channels of 108: a product from 1.18 to 2.08 ms, attention from 0.18 to 0.33 ms, which
-are 1.9 and 2.0 (https://github.com/NVIDIA/nccl/issues/1428); H100 with 24 of 132: a product from 80
-to 47 % of the peak, 2.3 (https://forums.developer.nvidia.com/t/337991). They wait for SMs and share
-the memory's bandwidth. NCCL's blocks share their SMs with no kernel
-(https://github.com/NVIDIA/nccl/issues/689).
-"""
 ALLTOALL, DEEPEP = DISPATCHES = ("alltoall", "deepep")
 NCCL = "nccl"
 ATTENTION, ROUTER = GRAPHS = ("attention", "router")
@@ -115,7 +105,7 @@ class MeshJob:
 
     def slows(self, channels: int) -> float:
         """By what part of their speed kernels slow down beside a collective of that many."""
-        return min(self.interference * channels / self.gpu.units, 1.0 - LEAST_SPEED)
+        return self.gpu.loses(channels, self.interference)
 
     def blocks(self, stage: int) -> range:
         """The blocks of a stage."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from math import isfinite
 from typing import Any, NamedTuple
 
 from simreduce.engine.setup import Setup
@@ -28,14 +27,13 @@ from simreduce.files.formats import (
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.training.mesh.compute import Gpu, gpu_of, load_gpu
+from simreduce.training.gpus import INTERFERENCE, Gpu, gpu_at, load_gpu
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
     DISTRIBUTED,
     FSDP,
     GRAPHS,
-    INTERFERENCE,
     NCCL,
     OPTIMIZERS,
     OVERLAPS,
@@ -221,15 +219,13 @@ def _gpu(
 ) -> Gpu | None:
     if setup is None:
         return None
-    nodes = [setup.topology.nodes[name] for name in setup.layout.ranks]
-    models = sorted({node.model for node in nodes})
-    rate = nodes[0].memory_bandwidth
-    own = gpu_of(models[0], rate if isfinite(rate) else None) if len(models) == 1 else None
+    own = gpu_at(setup)
     if text is not None:
         found: Gpu | None = faults.attempt("step.compute", load_gpu, _at(text, beside), own)
         return found
     if own is None:
-        which = ", ".join(filter(None, models)) or "no model"
+        models = {setup.topology.nodes[name].model for name in setup.layout.ranks}
+        which = ", ".join(sorted(filter(None, models))) or "no model"
         faults.add(
             "step.compute", f"the machine's GPUs ({which}) are not known; name one or a file"
         )

@@ -30,7 +30,7 @@ from simreduce.study.accuracy.mesh import (
     summarize_steps,
     write_fits,
 )
-from simreduce.training.mesh.compute import GPUS
+from simreduce.training.gpus import GPUS
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import write_schedule
 from simreduce.training.mesh.simulate import simulate_mesh

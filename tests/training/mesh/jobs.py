@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simreduce.training.mesh.compute import Gpu
+from simreduce.training.gpus import Gpu
 from simreduce.training.mesh.costs import NOTHING, CallCost, Costs
 from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import MeshPasses, Pass

@@ -1,0 +1,188 @@
+"""What GPUs compute, and what they lose beside a collective.
+
+Rates are those of data sheets, with the parts of them that programs reach. Those of A100 and H100
+are fitted to published steps; `simreduce accuracy mesh` says how far off predictions by them are.
+H800 and H200 have the chip of H100. A user's file overrides any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from pathlib import Path
+from statistics import NormalDist
+
+from simreduce import units
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError, did_you_mean
+from simreduce.files.formats import DURATION, LINE, Faults, Field, Format, number, quantity, whole
+from simreduce.files.textfiles import exists, parse_toml, read_text
+from simreduce.training.executor import LEAST_SPEED
+
+INTERFERENCE = 2.0
+"""How much more kernels slow down beside a collective than by the SMs that it holds, one a channel.
+
+A100 with 24 channels of 108: a product from 1.18 to 2.08 ms, attention from 0.18 to 0.33 ms, which
+are 1.9 and 2.0 (https://github.com/NVIDIA/nccl/issues/1428); H100 with 24 of 132: a product from 80
+to 47 % of the peak, 2.3 (https://forums.developer.nvidia.com/t/337991). They wait for SMs and share
+the memory's bandwidth. NCCL's blocks share their SMs with no kernel
+(https://github.com/NVIDIA/nccl/issues/689).
+"""
+
+SPREAD = number(0.0, 0.5)
+"""How files say a standard deviation, in parts of the mean."""
+
+PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+"""Parts of all draws."""
+
+
+def slowest_of(count: int, spread: float, part: float | None = None) -> float:
+    """How many times as long as the mean the slowest of `count` is expected to take, if their times
+    have the standard deviation `spread`, in parts of the mean.
+
+    With a `part`, what the slowest takes at most in that part of all draws of so many: the largest
+    of n is below x where all n are, so its distribution is the n-th power of one's. Times are
+    normal (Blom's approximation of the largest of a sample), and the same whether GPUs differ from
+    each other or each from step to step. GPUs of one kind differ by 8 % in clusters: Sinha et al.
+    2022, https://arxiv.org/abs/2208.11035.
+    """
+    if not spread:
+        return 1.0
+    below = (count - 0.375) / (count + 0.25) if part is None else part ** (1.0 / count)
+    return 1.0 + spread * NormalDist().inv_cdf(below)
+
+
+def percentiles(seconds: Callable[[float], float]) -> Mapping[str, float]:
+    """What `seconds` says of each part of all draws, by the names of `PERCENTILES`."""
+    return {name: seconds(part) for name, part in PERCENTILES.items()}
+
+
+_RATE = quantity(units.flops, "a rate of computing", ("312 TFLOP/s",))
+_PART = number(1e-3, 1.0)
+
+COMPUTE = Format(
+    "compute",
+    "What a GPU computes: its rates, and the parts of them that programs reach. What is left out is"
+    " that of the machine's GPU.",
+    Field("title", LINE, "What was measured."),
+    Field("flops", _RATE, "Dense products of 16 bits, as on the data sheet."),
+    Field("flops8", _RATE, "Dense products of 8 bits."),
+    Field("memory_bandwidth", quantity(units.bandwidth, "a bandwidth", ("2 TB/s",)),
+          "Bytes a second of its memory."),
+    Field("units", whole(1, 10**4), "Streaming multiprocessors, or compute units."),
+    Field("products", _PART, "The part of `flops` that large products reach."),
+    Field("products8", _PART, "The part of `flops8` that large products reach."),
+    Field("attention", _PART, "The part of `flops` that fused attention reaches."),
+    Field("memory", _PART, "The part of `memory_bandwidth` that other kernels reach."),
+    Field("kernel", DURATION, "Time of an empty kernel between two others."),
+    Field("host", DURATION, "Time of the host for each kernel: no part is faster."),
+    Field("spread", SPREAD, "The standard deviation of GPUs' speeds, as a part: all wait for the"
+          " slowest, the more of them the slower."),
+    Field("handover", DURATION, "Time between two passes besides their kernels."),
+    Field("step", DURATION, "Time of a step besides its passes, collectives and the optimizer."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The figures of `COMPUTE` in SI units; `title` names the GPU."""
+
+    title: str
+    flops: float
+    flops8: float
+    memory_bandwidth: float
+    units: int
+    products: float = 0.75
+    products8: float = 0.6
+    attention: float = 0.5
+    memory: float = 0.8
+    kernel: float = 2e-6
+    host: float = 6e-6
+    spread: float = 0.0
+    handover: float = 0.0
+    step: float = 0.0
+
+    def slowest(self, count: int, part: float | None = None) -> float:
+        """How many times as long as the mean GPU the slowest of `count` takes; see `slowest_of`."""
+        return slowest_of(count, self.spread, part)
+
+    def loses(self, channels: int, interference: float = INTERFERENCE) -> float:
+        """By what part of their speed kernels slow down beside a collective of so many channels."""
+        return min(interference * channels / self.units, 1.0 - LEAST_SPEED)
+
+
+def _gpu(
+    title: str, flops: float, flops8: float, terabytes: float, units: int, **fitted: float
+) -> Gpu:
+    return Gpu(title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units, **fitted)
+
+
+# Fitted to published steps, `simreduce/files/published/steps.csv`, by
+# `python -m simreduce.study.accuracy.mesh`. Standard errors: products 2 %, memory 5 %, host 1 %.
+_AMPERE = {"products": 0.711, "memory": 0.818, "host": 62.4e-6}
+# products 2 %, products8 3 %, attention 15 %; the spread is that of 64 to 2,048 GPUs of one recipe.
+_HOPPER = {"products": 0.661, "products8": 0.506, "attention": 0.550, "spread": 0.0223}
+# No dense step of H100 waits for its host. Fitted to one step of experts (Qwen3 30B-A3B in FP8 with
+# ep=16); the others of that model, with other meshes, precisions and GPUs, took no part.
+_HOST = {"host": 50e-6}
+
+GPUS: Mapping[str, Gpu] = {
+    # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 as H100
+    "V100": _gpu("V100", 125, 125, 0.9, 80),
+    "A100": _gpu("A100", 312, 312, 2.039, 108, **_AMPERE),
+    "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, **_HOPPER, **_HOST),
+    "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, **_HOPPER, **_HOST),
+    "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, **_HOPPER, **_HOST),
+    "B200": _gpu("B200", 2250, 4500, 8.0, 148, **_HOST),
+    # AMD's data sheets: MI250X (2021; one of two dies, 16 and 8 bits alike), MI300X and MI325X
+    # (2023, 2024), MI350X and MI355X (2025)
+    "MI250X": _gpu("MI250X", 191.5, 191.5, 1.638, 110),
+    "MI300X": _gpu("MI300X", 1307.4, 2614.9, 5.3, 304),
+    "MI325X": _gpu("MI325X", 1307.4, 2614.9, 6.0, 304),
+    "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256),
+    "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256),
+}
+"""By the beginning of a model's name."""
+
+
+def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
+    """The GPU of a model such as `A100-SXM4-80GB`, with the machine's memory; None if unknown."""
+    for name, found in sorted(GPUS.items(), key=lambda pair: -len(pair[0])):
+        if name.lower() in model.lower():
+            given = memory_bandwidth or found.memory_bandwidth
+            return replace(found, memory_bandwidth=given)
+    return None
+
+
+def gpu_at(setup: Setup) -> Gpu | None:
+    """The GPU of a setup's ranks; None if it is not known, or if they differ."""
+    nodes = [setup.topology.nodes[name] for name in setup.layout.ranks]
+    if len({node.model for node in nodes}) != 1:
+        return None
+    rate = nodes[0].memory_bandwidth
+    return gpu_of(nodes[0].model, rate if isfinite(rate) else None)
+
+
+def load_gpu(text: str, own: Gpu | None) -> Gpu:
+    """The GPU of that name, or of the file `text`, which overrides figures of the machine's `own`.
+
+    InputError lists every fault.
+    """
+    if text in GPUS:
+        return GPUS[text]
+    if not exists(text):
+        near = did_you_mean(text, GPUS) or f"; known are {', '.join(GPUS)}"
+        raise InputError(f"no GPU {text!r}{near}; or a file as described under compute")
+    faults = Faults(text)
+    values = COMPUTE.read(parse_toml(text, read_text(Path(text), InputError), InputError), faults)
+    names = [field.name for field in fields(Gpu)]
+    given = {name: values[name] for name in names if values[name] is not None}
+    needed = ("flops", "memory_bandwidth", "units")
+    if own is None:
+        for key in needed:
+            if key not in given:
+                faults.add(key, "the machine's GPU is not known, so it must be stated")
+    faults.raise_any()
+    base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
+    return replace(base, **{"title": Path(text).name, **given})
