@@ -51,10 +51,11 @@ from simreduce.study.scenario import (
 )
 from simreduce.topology import load_topology
 from simreduce.topology.switch_groups import label
+from simreduce.training.calls import channels_of
 from simreduce.training.executions import ExecutionNode
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.jobs import Job, JobOutcome, RecordedJob, simulate_jobs
-from simreduce.training.mesh.costs import Costs, channels_of
+from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import NCCL
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule

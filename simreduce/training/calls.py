@@ -2,7 +2,7 @@
 
 A call that nothing else is in flight beside takes what it takes alone (`Alone`). Calls that may be
 in flight together share links, lanes and memories (`OnFabric`). Steps move their reductions by one
-or the other.
+or the other. While a kernel of NCCL moves data, it has SMs of its own, one a channel.
 """
 
 from __future__ import annotations
@@ -46,15 +46,19 @@ class Alone:
     launch = 0.0
     queued = False
 
-    def __init__(self, cost: Callable[[Reduction], float]) -> None:
+    def __init__(self, cost: Callable[[Reduction], CallCost]) -> None:
         self.env = simpy.Environment()
         self._cost = cost
+
+    def channels(self, what: Reduction) -> int:
+        """The channels of its kernel."""
+        return self._cost(what).channels
 
     def move(self, what: Reduction, held: Ints | None = None) -> simpy.Event:
         """Start a reduction; the event is its end."""
         if held is not None:
             raise InternalError("a call that takes turns begins when all ranks are there")
-        return self.env.timeout(self._cost(what))
+        return self.env.timeout(self._cost(what).seconds)
 
     def waited(self, what: Reduction, done: simpy.Event) -> float | None:  # noqa: ARG002 - as others
         """Nothing holds up a call that has its turn."""
@@ -78,6 +82,14 @@ class OnFabric:
         own = plans[: len(method.reductions)]
         self.queued = self.lowering.queues_behind(ranks, own)
         self.launch = step_cost(method.whole, fabric.unfolded(), fabric.runtime, fabric.calibration)
+        self._channels: dict[int, tuple[Plan, int]] = {}
+
+    def channels(self, what: Reduction) -> int:
+        """The channels of its kernel."""
+        plan = what.moves
+        if id(plan) not in self._channels:
+            self._channels[id(plan)] = plan, channels_of(plan)
+        return self._channels[id(plan)][1]
 
     def move(self, what: Reduction, held: Ints | None = None) -> simpy.Event:
         """Start a reduction without the inputs at the places that are `held`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from statistics import NormalDist
@@ -155,6 +156,7 @@ def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
     return None
 
 
+@lru_cache(maxsize=256)
 def gpu_at(setup: Setup) -> Gpu | None:
     """The GPU of a setup's ranks; None if it is not known, or if they differ."""
     nodes = [setup.topology.nodes[name] for name in setup.layout.ranks]

@@ -8,15 +8,16 @@ Summaries of simulated steps.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from statistics import fmean
 
 from simreduce.engine import Disturbance
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
-from simreduce.training.gpus import slowest_of
+from simreduce.training.gpus import gpu_at, slowest_of
 from simreduce.training.reductions import Method, Reduction
 from simreduce.training.step import Bucket, Ledger, StepJob, StepPrediction, device_label
 
@@ -66,6 +67,14 @@ def mean_wait(job: StepJob, factors: Sequence[float]) -> float:
 def slowest(job: StepJob, setup: Setup) -> float:
     """How many times as long as the profile says the slowest rank takes."""
     return max(slowdowns(job, setup.disturbance, setup.layout.ranks))
+
+
+def loses_of(job: StepJob, setup: Setup) -> Callable[[int], float]:
+    """By what part of their speed a job's kernels slow down beside so many channels of NCCL's;
+    nothing on GPUs that are not known.
+    """
+    gpu = gpu_at(setup)
+    return partial(gpu.loses, interference=job.interference) if gpu else lambda _: 0.0
 
 
 def merged_reads(job: StepJob, method: Method) -> list[Reduction]:

@@ -7,7 +7,7 @@ its backward pass ends. Compute is on no lane, as each layer comes after the one
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,7 +35,8 @@ Nodes = Sequence[int]
 class Passes:
     """What moves reductions and reads gets them one by one.
 
-    Who looks `closely` learns until when reductions were held up.
+    What computes `loses` that part of its speed beside so many channels of NCCL's kernels. Who
+    looks `closely` learns until when reductions were held up.
     """
 
     mover: Alone | OnFabric
@@ -44,6 +45,7 @@ class Passes:
     method: Method
     reads: Sequence[Reduction]
     groups: Sequence[DeviceGroup]
+    loses: Callable[[int], float]
     closely: bool
     buffers: Buffers = field(default_factory=dict)
     began: dict[int, float] = field(default_factory=dict)
@@ -211,6 +213,7 @@ class Passes:
         ]
         held = np.concatenate([places for places, _ in late]) if late else None
         done = self.mover.move(what, held)
+        self.run.slow_beside(done, self.loses(self.mover.channels(what)))
         for places, nodes in late:
             assert isinstance(self.mover, OnFabric)  # noqa: S101 - else all begin together
             release = partial(self.mover.fabric.release, done, places)

@@ -17,8 +17,9 @@ Steps with a barrier are equal, so one is simulated. Without one, with Horovod's
 faults, steps are simulated until some in a row take equal times (`steady`) after the last fault, up
 to `MOST_STEPS`; the last is the result. Long before a fault, equal steps are skipped.
 
-Not modelled: NCCL's kernels do not slow down others, and copies do not wait for kernels queued on
-their two ends.
+While a kernel of NCCL moves data, passes beside it lose a part of their speed (`Gpu.loses`), except
+where kernels share a queue with TensorFlow's copies. Not modelled: copies do not wait for kernels
+queued on their two ends.
 
 Link faults while steps run, on a clock that skips equal steps.
 """
@@ -38,10 +39,17 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, InternalError
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy
-from simreduce.training.calls import Alone, OnFabric
+from simreduce.training.calls import Alone, CallCost, OnFabric, channels_of
 from simreduce.training.executions import COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import Run
-from simreduce.training.groups import group_ranks, merged_reads, slowdowns, steady, summarize
+from simreduce.training.groups import (
+    group_ranks,
+    loses_of,
+    merged_reads,
+    slowdowns,
+    steady,
+    summarize,
+)
 from simreduce.training.passes import STREAM, Passes
 from simreduce.training.reductions import Fused, Method, Reduction
 from simreduce.training.step import Ledger, MovedBucket, StepJob, StepPrediction, StepRecording
@@ -124,15 +132,15 @@ def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> S
 
 
 def compose_step(
-    job: StepJob, method: Method, setup: Setup, seconds: Callable[[tuple[int, ...]], float],
+    job: StepJob, method: Method, setup: Setup, cost: Callable[[tuple[int, ...]], CallCost],
     most: int = MOST_STEPS,
 ) -> StepPrediction:  # fmt: skip
     """The step of a method whose reductions take turns on one stream.
 
-    A reduction takes so many `seconds` alone, by the gradients that it has; no plan is made of it.
+    A reduction has its `cost` alone, by the gradients that it has; no plan is made of it.
     Of `most` steps that do not become equal, it is the mean of the later half.
     """
-    mover = Alone(lambda what: seconds(what.gradients))
+    mover = Alone(lambda what: cost(what.gradients))
     return replace(Steps(mover, job, method, setup, most=most).finish(), composed=True)
 
 
@@ -154,19 +162,20 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
     """
     if not takes_turns(job, method, setup):
         return simulate_step(job, method, setup).seconds
-    fused, known = method.fusion, dict[tuple[int, ...], float]()
+    fused = method.fusion
     assert fused is not None  # noqa: S101 - it takes turns
     # Whatever the threshold: what a buffer takes depends on what is in it.
     own, gradients = Fusion(_ENDLESS, fused.fusion.fp16), fused.workload.gradients
+    known = dict[tuple[int, ...], CallCost]()
     strategy = replace(fused.strategy, text=fused.strategy.spec, packing="fusion", packer=own)
 
-    def seconds(buffer: tuple[int, ...]) -> float:
+    def cost(buffer: tuple[int, ...]) -> CallCost:
         if buffer not in known:
             held = tuple((gradients[i].elements, gradients[i].dtype) for i in buffer[::-1])
-            known[buffer] = _buffer_seconds(setup, strategy, held, faithful=fused.faithful)
+            known[buffer] = _buffer_cost(setup, strategy, held, faithful=fused.faithful)
         return known[buffer]
 
-    return compose_step(job, replace(method, fusion=fused.unplanned), setup, seconds, most).seconds
+    return compose_step(job, replace(method, fusion=fused.unplanned), setup, cost, most).seconds
 
 
 _ENDLESS = 1 << 62
@@ -174,10 +183,10 @@ _ENDLESS = 1 << 62
 
 
 @lru_cache(maxsize=1 << 14)
-def _buffer_seconds(
+def _buffer_cost(
     setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...], *, faithful: bool
-) -> float:
-    """Seconds of a buffer with gradients of these elements and dtypes, in this order.
+) -> CallCost:
+    """The cost of a buffer with gradients of these elements and dtypes, in this order.
 
     Layers that are alike have buffers that are alike.
     """
@@ -186,7 +195,8 @@ def _buffer_seconds(
     workload = Workload("buffer", gradients)
     fused = Fused(strategy.packer, strategy, workload, setup.layout, faithful=faithful)
     parts = fused.reductions(tuple(range(len(gradients))))
-    return sum(setup.simulate(part.moves).seconds for part in parts)
+    seconds = sum(setup.find_seconds(part.moves) for part in parts)
+    return CallCost(seconds, max(channels_of(part.moves) for part in parts))
 
 
 def _move_nothing(node: ExecutionNode, _: object) -> simpy.Event:
@@ -212,7 +222,8 @@ class Steps:
         self.update = job.update * max(factors(method.servers or ranks))
         whole, streams = Execution(method.name, {0: ()}, 1), {STREAM: method.streams}
         self.run = Run(whole, self.env, _move_nothing, streams=streams)
-        self.passes = Passes(mover, self.run, job, method, reads, self.groups, closely)
+        loses = loses_of(job, setup)
+        self.passes = Passes(mover, self.run, job, method, reads, self.groups, loses, closely)
         self.one = job.barrier and method.fusion is None and not self.faulty
         self.done: list[Ledger] = []
         self.times: list[float] = []  # of steps since the last fault

@@ -20,7 +20,6 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.small import cable, machine, node
 from simreduce.topology import Topology
 from simreduce.training import Profile, StepJob, StepPrediction
-from simreduce.training.groups import slowest
 from simreduce.training.memory import least_memory
 from simreduce.training.sharded import (
     METHODS,
@@ -34,7 +33,7 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
     wrap,
 )
-from simreduce.training.sharded.costs import key_seconds, measure_costs
+from simreduce.training.sharded.costs import key_cost, measure_costs
 from simreduce.training.sharded.simulation import _Run, compose
 from simreduce.workload import Gradient, Layer, Model, load_model
 from tests.thorough import examples
@@ -403,7 +402,7 @@ def test_the_recurrence_gives_the_bits_of_the_simulation(job, sharding, method, 
     costs = measure_costs(how, setup, keep=False)
     alone = _Run(job, how, setup)
     alone.alone(costs)
-    found = compose(job, how, slowest(job, setup), lambda key: key_seconds(how, key, setup))
+    found = compose(job, how, setup, lambda key: key_cost(how, key, setup))
 
     assert found == alone.prediction().seconds
     assert found <= simulate_sharded_step(job, how, setup).step.seconds * (1 + CLOSE)

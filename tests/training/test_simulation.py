@@ -12,6 +12,7 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import Plan
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import Profile, StepJob, method_for_strategy, simulate_step
+from simreduce.training.calls import CallCost
 from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import examples
@@ -50,17 +51,17 @@ def test_the_composed_step_is_the_simulated_one(job, cycle, threshold, slow):
     setup = setup.but(disturbance=Disturbance(slow={"gpu1": slow}))
     strategy = parse_strategy(f"nccl+fusion={threshold}")
     method = method_for_strategy(strategy, job.model.workload, setup.layout, cycle=cycle)
-    known: dict[tuple[int, ...], float] = {}
+    known: dict[tuple[int, ...], CallCost] = {}
 
-    def seconds(buffer: tuple[int, ...]) -> float:
+    def cost(buffer: tuple[int, ...]) -> CallCost:
         if buffer not in known:
             (plan,) = [r.plan for r in method.fusion.reductions(buffer)]
             assert isinstance(plan, Plan)
-            known[buffer] = setup.simulate(plan).seconds
+            known[buffer] = CallCost(setup.simulate(plan).seconds, 0)
         return known[buffer]
 
     composed = replace(method, fusion=method.fusion.unplanned)
-    found = compose_step(job, composed, setup, seconds).seconds
+    found = compose_step(job, composed, setup, cost).seconds
 
     assert job.reduces_once
     assert found == pytest.approx(simulate_step(job, method, setup).seconds, rel=1e-6)

@@ -19,7 +19,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.layouts import Decision
-from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking
+from simreduce.planners.packing import Fusion, NoPacking
 from simreduce.planners.strategy import Strategy, proved_on_few
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.best_first import Tried
@@ -33,12 +33,14 @@ from simreduce.study.tune.search.packings import (
     copying_of,
     folded_of,
     machines,
+    method_of,
     packing_of,
     simulate_call_on,
 )
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
-from simreduce.training.reductions import FIXED, FusedCalls, Method, Reduction
+from simreduce.training.calls import CallCost
+from simreduce.training.reductions import FIXED, FusedCalls, Method
 from simreduce.training.simulation import compose_step, is_calm
 from simreduce.workload import Gradient, Workload
 
@@ -93,14 +95,11 @@ class ComposedStep:
         if isinstance(packer, Fusion) and self.cycle != FIXED:
             fused = FusedCalls(packer, strategy, workload, layout, False, self.cycle)
             method = Method(strategy.text, None, (), streams=1, fusion=fused)
-            return compose_step(job, method, self.setup, self._buffer_seconds)
-        packing, ranks = self.packing, tuple(range(layout.n))
-        took = zip(packing.groups, self._seconds(packing), strict=True)
-        seconds = {tuple(sorted(group)): each for group, each in took}
-        calls = tuple(Reduction(None, tuple(sorted(group)), ranks) for group in packing.groups)
-        in_order = isinstance(packer, DdpBuckets)
-        method = Method(strategy.text, None, calls, streams=1, in_order=in_order)
-        return compose_step(job, method, self.setup, seconds.__getitem__)
+            return compose_step(job, method, self.setup, self._buffer_cost)
+        groups = (tuple(sorted(group)) for group in self.packing.groups)
+        costs = dict(zip(groups, self._costs(self.packing), strict=True))
+        method = method_of(self.packing, packer, layout.n, strategy.text)
+        return compose_step(job, method, self.setup, costs.__getitem__)
 
     @property
     def alone(self) -> float:
@@ -166,18 +165,23 @@ class ComposedStep:
     def _call(self, size: CallSize) -> Tried:
         return _simulate(self.setup, self._decide(size), size.rounded)
 
-    def _seconds(self, packing: GradientPacking) -> list[float]:
-        """Seconds of each group of a packing, with its copies."""
+    def _costs(self, packing: GradientPacking) -> list[CallCost]:
+        """The cost of each group of a packing, with its copies."""
         return [
-            sum(self._call(size).seconds for size in sizes) + self._copying * copied
+            CallCost(
+                sum(self._call(size).seconds for size in sizes) + self._copying * copied,
+                max(self._decide(size).channels for size in sizes),
+            )
             for sizes, copied in zip(packing.sizes, packing.copied, strict=True)
         ]
 
-    def _buffer_seconds(self, buffer: tuple[int, ...]) -> float:
+    def _buffer_cost(self, buffer: tuple[int, ...]) -> CallCost:
         gradients = self.job.model.workload.gradients
         assert isinstance(self.strategy.packer, Fusion)  # noqa: S101 - the caller has looked
         endless = replace(_ENDLESS, fp16=self.strategy.packer.fp16)
-        return sum(self._seconds(packing_of(endless, [gradients[i] for i in buffer])))
+        costs = self._costs(packing_of(endless, [gradients[i] for i in buffer]))
+        seconds = sum(each.seconds for each in costs)
+        return CallCost(seconds, max(each.channels for each in costs))
 
 
 @lru_cache(maxsize=1 << 12)

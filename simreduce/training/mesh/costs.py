@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
-from simreduce.plan import Kind, Plan, side_by_side
-from simreduce.plan.channels import ENGINE, count_blocks
+from simreduce.plan import Plan, side_by_side
 from simreduce.planners.strategy import parse_strategy
+from simreduce.training.calls import NOTHING, CallCost, channels_of
 from simreduce.training.group_plans import GroupPlans
 from simreduce.training.mesh.job import NCCL
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, reached
@@ -31,16 +30,6 @@ _BITS = 9
 
 
 Group = tuple[int, ...]
-
-
-class CallCost(NamedTuple):
-    """Seconds of a call by itself, and the channels of its kernel, each a block on an SM."""
-
-    seconds: float
-    channels: int
-
-
-NOTHING = CallCost(0.0, 0)
 
 
 def _leading(nbytes: int) -> int:
@@ -219,10 +208,3 @@ class Costs:
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
         return CallCost(setup.simulate(whole).seconds, channels_of(plans[0]))
-
-
-def channels_of(plan: Plan) -> int:
-    """How many channels a kernel of NCCL has, at most; 0 of copy engines, and of others."""
-    launches = (plan.kind == Kind.INPUT) & (plan.executor > 0) & (plan.stream >= 0)
-    channels = plan.stream[launches] // len(plan.devices)
-    return int(count_blocks(channels[channels & ENGINE == 0]).max(initial=0))

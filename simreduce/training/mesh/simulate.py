@@ -11,9 +11,10 @@ import simpy
 
 from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
+from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Ran, run_nodes
-from simreduce.training.mesh.costs import ENDS, CallCost, Costs
+from simreduce.training.mesh.costs import ENDS, Costs
 from simreduce.training.mesh.held import HeldBytes, held_by
 from simreduce.training.mesh.job import NCCL, MeshJob
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 
 import simpy
 
 from simreduce.engine import CALM, Fabric
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable, TopologyError
-from simreduce.plan import verify, wrong_elements
+from simreduce.plan import Plan, verify, wrong_elements
 from simreduce.planners.strategy import compile_collective, proved_on_few
 from simreduce.topology import fold
+from simreduce.training.calls import CallCost, channels_of
 from simreduce.training.sharded.collectives import PlanKey, ShardedMethod
 
 FOLDED_FROM = 64
@@ -23,12 +26,12 @@ FOLDED_FROM = 64
 class PlanCost:
     """The cost of one plan.
 
-    It has the plan's time alone on the machine, wrong elements, digest, and the links and queues
-    that it uses, by number, unless it is alone anyway. `busiest` is the link or memory that it
-    needs for the longest, with the seconds.
+    It has the plan's time alone on the machine with its channels, wrong elements, digest, and the
+    links and queues that it uses, by number, unless it is alone anyway. `busiest` is the link or
+    memory that it needs for the longest, with the seconds.
     """
 
-    seconds: float
+    call: CallCost
     wrong: int
     digest: str
     links: frozenset[int]
@@ -48,28 +51,14 @@ def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Pl
     """
     numbers: dict[str, int] = {}
     one = None if keep else fold_setup(method, setup)
-    costs = {}
-    for key in method.distinct:
-        found = _folded_cost(method, key, one) if one is not None else None
-        costs[key] = found or _cost(method, key, setup, numbers, keep=keep)
-    return costs
+    return {key: _cost(method, key, one, setup, numbers, keep=keep) for key in method.distinct}
 
 
-def key_seconds(method: ShardedMethod, key: PlanKey, setup: Setup) -> float:
-    """Seconds of one collective of a step alone on the machine, without its proof."""
-    env, one = simpy.Environment(), fold_setup(method, setup)
-    if one is not None:
-        strategy, workload = method.strategies[key.collective], method.workload(key)
-        try:
-            plan = compile_collective(key.collective, strategy, workload, one.layout)
-        except NotFoldable:
-            one = None
-    if one is None:
-        plan = method.plan(key)
-    at = one or setup
-    fabric = Fabric(env, at.machine, at.constants_of(plan), at.runtime, at.disturbance, fixed=True)
-    env.run(until=fabric.submit(plan))
-    return float(env.now)
+def key_cost(method: ShardedMethod, key: PlanKey, setup: Setup) -> CallCost:
+    """One collective of a step alone on the machine, without its proof."""
+    found = _folded(method, key, fold_setup(method, setup)) or (setup, method.plan(key))
+    cost, _, _ = _run_alone(*found)
+    return cost
 
 
 def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
@@ -87,42 +76,46 @@ def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
         return None
 
 
-def _folded_cost(method: ShardedMethod, key: PlanKey, one: Setup) -> PlanCost | None:
-    """Return the cost of a plan of equal machines, proved on few of them.
-
-    None if its algorithm does not do the same on each.
-    """
-    strategy, workload = method.strategies[key.collective], method.workload(key)
-    try:
-        plan = compile_collective(key.collective, strategy, workload, one.layout)
-    except NotFoldable:
+def _folded(method: ShardedMethod, key: PlanKey, one: Setup | None) -> tuple[Setup, Plan] | None:
+    """The plan of equal machines on one of them; None if its algorithm does not do alike on all."""
+    if one is None:
         return None
-    env = simpy.Environment()
-    fabric = Fabric(env, one.machine, one.constants_of(plan), one.runtime)
+    strategy, workload = method.strategies[key.collective], method.workload(key)
+    with suppress(NotFoldable):
+        return one, compile_collective(key.collective, strategy, workload, one.layout)
+    return None
+
+
+def _run_alone(
+    setup: Setup, plan: Plan, numbers: dict[str, int] | None = None
+) -> tuple[CallCost, Lowered, tuple[str, float]]:
+    """The cost of a plan alone, with its lanes by `numbers`, and what it needs for the longest."""
+    constants, env = setup.constants_of(plan), simpy.Environment()
+    fabric = Fabric(
+        env, setup.machine, constants, setup.runtime, setup.disturbance, numbers, fixed=True
+    )
     lowered = fabric.lower(plan)
     busiest = fabric.busiest(lowered)
     env.run(until=fabric.submit(plan, lowered=lowered))
-    _, wrong = proved_on_few(strategy, workload, one.layout)
-    return PlanCost(float(env.now), wrong, plan.digest, frozenset(), frozenset(), busiest)
+    return CallCost(float(env.now), channels_of(plan)), lowered, busiest
 
 
 def _cost(
-    method: ShardedMethod, key: PlanKey, setup: Setup, numbers: dict[str, int], *, keep: bool
-) -> PlanCost:
+    method: ShardedMethod, key: PlanKey, one: Setup | None, setup: Setup,
+    numbers: dict[str, int], *, keep: bool,
+) -> PlanCost:  # fmt: skip
+    """The cost of a collective, on one of equal machines if it may be (proved on few of them)."""
+    nothing = frozenset[int]()
+    if folded := _folded(method, key, one):
+        at, plan = folded
+        cost, _, busiest = _run_alone(at, plan)
+        strategy, workload = method.strategies[key.collective], method.workload(key)
+        _, wrong = proved_on_few(strategy, workload, at.layout)
+        return PlanCost(cost, wrong, plan.digest, nothing, nothing, busiest)
     plan = method.plan(key, keep=keep)
-    env = simpy.Environment()
-    constants = setup.constants_of(plan)
-    fabric = Fabric(
-        env, setup.topology, constants, setup.runtime, setup.disturbance, numbers, fixed=True
-    )
-    lowered = fabric.lower(plan)
-    links, queues = (
-        frozenset(set(each.tolist())) for each in (lowered.calls.uses, lowered.calls.lanes)
-    )
-    busiest = fabric.busiest(lowered)
-    env.run(until=fabric.submit(plan, lowered=lowered))
-    wrong = wrong_elements(verify(plan))
-    return PlanCost(float(env.now), wrong, plan.digest, links, queues, busiest)
+    cost, lowered, busiest = _run_alone(setup, plan, numbers)
+    links, queues = (frozenset(each.tolist()) for each in (lowered.calls.uses, lowered.calls.lanes))
+    return PlanCost(cost, wrong_elements(verify(plan)), plan.digest, links, queues, busiest)
 
 
 def digest_of(costs: dict[PlanKey, PlanCost]) -> str:

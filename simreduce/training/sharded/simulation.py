@@ -19,8 +19,8 @@ beside another, each plan is simulated once. Otherwise the step is first put tog
 two that overlap then share a link or a queue, or if something disturbs the fabric, all collectives
 are simulated together.
 
-Not modelled: copies into and out of flat parameters, the time of the CPU, and NCCL's kernels do
-not slow down others. Shard groups keep step with each other.
+Passes lose a part of their speed beside NCCL's kernels (`Gpu.loses`). Not modelled: copies into and
+out of flat parameters, and the time of the CPU. Shard groups keep step with each other.
 
 Which collective is in flight while a device has nothing to compute.
 """
@@ -36,9 +36,18 @@ from simreduce import dtypes
 from simreduce.engine import NCCL, Fabric
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
+from simreduce.training.calls import CallCost, channels_of
 from simreduce.training.executions import BACKWARD, Execution
 from simreduce.training.executor import run_nodes
-from simreduce.training.groups import DeviceGroup, group_ranks, mean_wait, slowdowns, time_in_flight
+from simreduce.training.groups import (
+    DeviceGroup,
+    group_ranks,
+    loses_of,
+    mean_wait,
+    slowdowns,
+    slowest,
+    time_in_flight,
+)
 from simreduce.training.sharded.collectives import COLLECTIVES, PlanKey, ShardedMethod
 from simreduce.training.sharded.costs import PlanCost, digest_of, measure_costs
 from simreduce.training.sharded.execution import (
@@ -179,7 +188,7 @@ def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> 
     count = [key for each in method.instructions for key in method.keys(each)]
     return ShardedStep(
         run.prediction(),
-        sum(costs[key].seconds for key in count),
+        sum(costs[key].call.seconds for key in count),
         sum(cost.wrong for cost in costs.values()),
         digest_of(costs),
         _busiest([costs[key] for key in count]),
@@ -206,22 +215,28 @@ def _meet(moved: Sequence[tuple[PlanKey, float, float]], costs: dict[PlanKey, Pl
 
 
 def _run(
-    written: ShardedExecution, env: simpy.Environment, move: Callable[[PlanKey], simpy.Event]
-) -> tuple[list[float], list[float]]:
-    """When each node begins and ends, with what moves a collective."""
+    written: ShardedExecution, env: simpy.Environment, move: Callable[[PlanKey], simpy.Event],
+    slows: Callable[[PlanKey], float],
+) -> tuple[list[float], list[float]]:  # fmt: skip
+    """When each node begins and ends, with what moves a collective, and slows kernels beside it."""
     nodes = written.nodes
     keys = {id(nodes[i]): key for i, (key, _) in written.moved.items()}
     whole = Execution("a sharded step", {0: tuple(nodes)}, 1)
-    ran = run_nodes(whole, env, lambda node, _: move(keys[id(node)]))
+    ran = run_nodes(
+        whole, env, lambda node, _: move(keys[id(node)]), lambda node, _: slows(keys[id(node)])
+    )
     found = {id(each.node): each for each in ran}
     return [found[id(node)].begin for node in nodes], [found[id(node)].end for node in nodes]
 
 
 def _run_alone(
-    written: ShardedExecution, seconds: Callable[[PlanKey], float]
+    written: ShardedExecution, cost: Callable[[PlanKey], CallCost], loses: Callable[[int], float]
 ) -> tuple[list[float], list[float]]:
     env = simpy.Environment()
-    return _run(written, env, lambda key: env.timeout(seconds(key)))
+    return _run(
+        written, env, lambda key: env.timeout(cost(key).seconds),
+        lambda key: loses(cost(key).channels),
+    )  # fmt: skip
 
 
 class _Run:
@@ -234,6 +249,7 @@ class _Run:
         self.groups: list[DeviceGroup] = group_ranks(ranks, factors, apart=False)
         self.update = job.update * max(factors) / method.group
         self.written = write_sharded(job, method, self.groups, self.update)
+        self.loses = loses_of(job, setup)
         self.begins: list[float] = []
         self.ends: list[float] = []
 
@@ -244,7 +260,7 @@ class _Run:
 
     def alone(self, costs: Mapping[PlanKey, PlanCost]) -> None:
         """Run with the time that each collective takes alone."""
-        self.begins, self.ends = _run_alone(self.written, lambda key: costs[key].seconds)
+        self.begins, self.ends = _run_alone(self.written, lambda key: costs[key].call, self.loses)
 
     def together(self) -> None:
         """Run with all collectives on one fabric."""
@@ -260,8 +276,9 @@ class _Run:
         )
         lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
         self.begins, self.ends = _run(
-            self.written, env, lambda key: fabric.submit(plans[key], lowered=lowered[key])
-        )
+            self.written, env, lambda key: fabric.submit(plans[key], lowered=lowered[key]),
+            lambda key: self.loses(channels_of(plans[key])),
+        )  # fmt: skip
 
     def _latest(self, nodes: Sequence[int], times: Sequence[float]) -> float:
         return max((times[i] for i in nodes), default=0.0)
@@ -332,14 +349,15 @@ class _Run:
 
 
 def compose(
-    job: StepJob, method: ShardedMethod, factor: float, seconds: Callable[[PlanKey], float]
+    job: StepJob, method: ShardedMethod, setup: Setup, cost: Callable[[PlanKey], CallCost]
 ) -> float:
-    """Return the seconds of a step whose collectives take `seconds`.
+    """The seconds of a step whose collectives have their `cost`.
 
-    Its slowest rank takes `factor` times as long as the profile says. It gives the bits of the
-    simulation where no two collectives share a link while both are in flight. Elsewhere it is a
-    lower bound, as sharing only delays, and so it is with lower bounds of the collectives' times.
+    It gives the bits of the simulation where no two collectives share a link while both are in
+    flight. Elsewhere it is a lower bound, as sharing only delays; so it is with lower bounds of the
+    collectives' times, and without channels.
     """
+    factor = slowest(job, setup)
     group = DeviceGroup(frozenset((0,)), "kernels", "kernels", factor)
     written = write_sharded(job, method, (group,), job.update * factor / method.group)
-    return max(_run_alone(written, seconds)[1], default=0.0)
+    return max(_run_alone(written, cost, loses_of(job, setup))[1], default=0.0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from simreduce.training.calls import NOTHING, CallCost
 from simreduce.training.gpus import Gpu
-from simreduce.training.mesh.costs import NOTHING, CallCost, Costs
+from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import MeshJob, split_evenly
 from simreduce.training.mesh.passes import MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, Action

@@ -17,7 +17,8 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import Plan
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.placement.orders import bytes_between
-from simreduce.training.mesh.costs import CallCost, Costs, Group
+from simreduce.training.calls import CallCost
+from simreduce.training.mesh.costs import Costs, Group
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.simulate import simulate_mesh
 

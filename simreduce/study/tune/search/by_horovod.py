@@ -27,6 +27,7 @@ from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import needed_channels
 from simreduce.study.tune.search.tuned import Tuned
+from simreduce.training.calls import CallCost
 from simreduce.training.reductions import FusedCalls, Method
 from simreduce.training.simulation import compose_step
 
@@ -138,13 +139,15 @@ class HorovodSearch(Search[StepScenario]):
         channels = needed_channels(self.scenario.setup, rules)
 
         @cache
-        def price(buffer: tuple[int, ...], *, ruled: bool) -> float:
+        def price(buffer: tuple[int, ...], *, ruled: bool) -> CallCost:
             some = [workload.gradients[i] for i in buffer]
             dtype = some[0].dtype if some[0].dtype in wire else min(wire)
             copied = sum(g.nbytes for g in some) * (len(some) > 1 or dtype != some[0].dtype)
-            nbytes = sum(g.elements for g in some) * dtypes.SIZES[dtype]
+            size = CallSize(sum(g.elements for g in some), dtype)
+            how = self.calls.chosen(rules if ruled else (), size)
             copying = self.aim.overlap.copying * copied
-            return self._price(nbytes, dtype, ruled=ruled) + copying
+            seconds = self._price(size.nbytes, dtype, ruled=ruled) + copying
+            return CallCost(seconds, how.channels)
 
         def seconds(cycle: float, *, ruled: bool) -> float:
             method = Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle))

@@ -41,6 +41,7 @@ from simreduce.study.tune.search.setting import Setting, Working, least_fit, sha
 from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
+from simreduce.training.calls import CallCost
 from simreduce.training.groups import slowest
 from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import (
@@ -53,7 +54,7 @@ from simreduce.training.sharded import (
     wrap,
 )
 from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey
-from simreduce.training.sharded.costs import key_seconds
+from simreduce.training.sharded.costs import key_cost
 from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
 from simreduce.training.sharded.simulation import compose
 
@@ -63,6 +64,8 @@ _RATE = 0.97
 """The factor of bounds of collectives, for rates that are rounded."""
 
 _SAME = 1e-9
+
+_REFUSED = CallCost(inf, 0)
 
 _WORTH = 1.002
 """Times the floor of a step from which NCCL's choices are looked at."""
@@ -115,7 +118,7 @@ class ShardedSearch(Search[StepScenario]):
         self.limit = before.best.seconds if before and not before.best.misfit else inf
         self.ruled = 0
         self.simulated: dict[Setting, Simulated] = {}
-        self.collectives: dict[tuple[str, int, PlanKey], float] = {}
+        self.collectives: dict[tuple[str, int, PlanKey], CallCost] = {}
         self._method = cache(partial(_method, self.scenario))
         self._coarse = cache(self._find_coarse)
         self._wrapped = cache(self._wrap)
@@ -295,9 +298,10 @@ class ShardedSearch(Search[StepScenario]):
         """Seconds that a point takes at least with collectives as fast as a GPU's links allow."""
         each = self._per_byte(shared_by(setting, self._setup))
 
-        def price(key: PlanKey) -> float:
+        def price(key: PlanKey) -> CallCost:
             # A GPU lacks the sum of the others.
-            return _nbytes(key) * (self._rate if key.collective == ALL_REDUCE else each)
+            rate = self._rate if key.collective == ALL_REDUCE else each
+            return CallCost(_nbytes(key) * rate, 0)
 
         return self._compose(setting, price)
 
@@ -311,11 +315,14 @@ class ShardedSearch(Search[StepScenario]):
         if self.spent:
             return found
         if found < enough:
-            found = self._exact(ahead, do)
+            found = self._exact(ahead, do, slowed=False)
         return found if found >= enough else self._exact(setting, do)
 
-    def _exact(self, setting: Setting, do: Do) -> float:
-        """Return the seconds of a point by its collectives, and simulate each of these once."""
+    def _exact(self, setting: Setting, do: Do, *, slowed: bool = True) -> float:
+        """Return the seconds of a point by its collectives, and simulate each of these once.
+
+        If its kernels are not `slowed` by what moves beside them, it takes at least that.
+        """
         method, known = self._method(setting), self.collectives
         if method is None:
             return inf
@@ -323,11 +330,16 @@ class ShardedSearch(Search[StepScenario]):
         asked = [key for key in method.distinct if (text, group, key) not in known]
         found = do(_simulate_collective, [(setting, key) for key in asked])
         known |= zip([(text, group, key) for key in asked], found, strict=True)
-        return self._compose(setting, lambda key: known[text, group, key])
 
-    def _compose(self, setting: Setting, seconds: Callable[[PlanKey], float]) -> float:
-        method, job = self._method(setting), self.scenario.step.job
-        return compose(job, method, slowest(job, self._setup), seconds) if method else inf
+        def cost(key: PlanKey) -> CallCost:
+            found = known[text, group, key]
+            return found if slowed else found._replace(channels=0)
+
+        return self._compose(setting, cost)
+
+    def _compose(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
+        method = self._method(setting)
+        return compose(self.scenario.step.job, method, self._setup, cost) if method else inf
 
 
 def _points(aim: Aim[StepScenario]) -> list[Setting]:
@@ -349,8 +361,8 @@ def choose_per_collective(
     texts = [replace(setting, strategy=text_of(how)) for _, how in asked]
     items = [(each, key) for each, (key, _) in zip(texts, asked, strict=True)]
     best = dict[PlanKey, tuple[float, Decision]]()
-    for (key, how), seconds in zip(asked, do(_simulate_collective, items), strict=True):
-        best[key] = min(best.get(key, (seconds, how)), (seconds, how))
+    for (key, how), cost in zip(asked, do(_simulate_collective, items), strict=True):
+        best[key] = min(best.get(key, (cost.seconds, how)), (cost.seconds, how))
     rules = list[Rule]()
     ordered = sorted(best, key=lambda key: (key.collective, _nbytes(key)))
     for collective, some in groupby(ordered, key=lambda key: key.collective):
@@ -400,15 +412,15 @@ def _method(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:
         return None
 
 
-def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, PlanKey]) -> float:
-    """Seconds of one collective of a step alone; infinite if the machine refuses it."""
+def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, PlanKey]) -> CallCost:
+    """One collective of a step alone; of infinite time if the machine refuses it."""
     setting, key = asked
     method = _method(scenario, setting)
     setup = running_sharded(setting.setup(scenario.setup), setting.label)
     try:
-        return inf if method is None else key_seconds(method, key, setup)
+        return _REFUSED if method is None else key_cost(method, key, setup)
     except (Deadlock, InputError):
-        return inf
+        return _REFUSED
 
 
 def simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:

@@ -31,6 +31,7 @@ from simreduce.study.tune.search.step_calls import (
 )
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tuned import BucketTime, Tuned
+from simreduce.training.calls import CallCost
 
 _GAP = 0.005
 """The part of its time by which another setting may be faster where plans are huge."""
@@ -212,7 +213,8 @@ class NcclSearch(Search[Scenario]):
         for sizes in ([first], chosen):
             calls.ask([CallSetting(chosen[size], size) for size in sizes], do)
             took = self.aim.overlap.compose(
-                point.packing, lambda size: calls.bound(chosen[size], size)
+                point.packing,
+                lambda size: CallCost(calls.bound(chosen[size], size), chosen[size].channels),
             )
             if took > self.outcome.best and len(sizes) < len(chosen):
                 return Tried(took, exact=False)
@@ -268,13 +270,13 @@ class NcclSearch(Search[Scenario]):
         chosen = {size: self._chosen(setting, size) for p in packings for size in p.calls}
         calls.surround([(how, size) for size, how in chosen.items()], do, _CURVE_EFFORT)
 
-        def price(size: CallSize) -> float:
+        def cost(size: CallSize) -> CallCost:
             found = calls.between(chosen[size], size)
-            return inf if found is None else found
+            return CallCost(inf if found is None else found, chosen[size].channels)
 
         return [
             Tried(
-                self.aim.overlap.compose(packing, price),
+                self.aim.overlap.compose(packing, cost),
                 exact=all(calls.known(chosen[s], s) is not None for s in packing.calls),
             )
             for packing in packings

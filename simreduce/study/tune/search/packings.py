@@ -33,9 +33,11 @@ from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import NOTHING, Busy, Tried
 from simreduce.topology import Folded, fold
+from simreduce.training.calls import CallCost
 from simreduce.training.groups import slowest
-from simreduce.training.reductions import FIXED
-from simreduce.training.step import STRONG
+from simreduce.training.reductions import FIXED, Method, Reduction
+from simreduce.training.simulation import compose_step
+from simreduce.training.step import STRONG, StepJob
 from simreduce.workload import Gradient, Workload
 
 _BITS = 11
@@ -300,6 +302,13 @@ def packing_of(
     )
 
 
+def method_of(packing: GradientPacking, packer: Packer, ranks: int, name: str = "") -> Method:
+    """The reductions of a packing's groups, which take turns on one stream."""
+    whole = tuple(range(ranks))
+    calls = tuple(Reduction(None, tuple(sorted(group)), whole) for group in packing.groups)
+    return Method(name, None, calls, streams=1, in_order=isinstance(packer, DdpBuckets))
+
+
 def distinct(
     texts: Iterable[tuple[str, int]], gradients: Sequence[Gradient]
 ) -> list[GradientPacking]:
@@ -323,10 +332,9 @@ class OverlapEstimate:
     """Bounds of one scenario.
 
     `copying` is the seconds for each byte that is packed and unpacked, as measured for one size;
-    `ready` the seconds from the
-    start of a step until every rank has a gradient, by gradient; `compute` and `update` the seconds
-    of its passes and its end. `in_turns`: groups wait for each other; `fixed`: a fusion settles its
-    buffers before the step.
+    `ready` the seconds from the start of a `step` until every rank has a gradient, by gradient;
+    `compute` and `update` the seconds of its passes and its end. `in_turns`: groups wait for each
+    other; `fixed`: a fusion settles its buffers before the step.
     """
 
     copying: float
@@ -335,6 +343,7 @@ class OverlapEstimate:
     update: float = 0.0
     in_turns: bool = True
     fixed: bool = False
+    step: tuple[StepJob, Setup] | None = None
 
     @property
     def alone(self) -> float:
@@ -345,9 +354,20 @@ class OverlapEstimate:
         """Seconds that the packing takes at least where calls take `price`."""
         return self._seconds(packing, price, _COPYING * self.copying)
 
-    def compose(self, packing: GradientPacking, price: Price) -> float:
-        """Seconds of the packing where calls take `price`."""
-        return self._seconds(packing, price, self.copying)
+    def compose(self, packing: GradientPacking, cost: Callable[[CallSize], CallCost]) -> float:
+        """Seconds of the packing where calls have their `cost`."""
+        packer = parse_strategy(f"nccl{packing.text}").packer
+        dynamic = isinstance(packer, Fusion) and not self.fixed
+        if self.step is None or not self.in_turns or dynamic:
+            return self._seconds(packing, lambda size: cost(size).seconds, self.copying)
+        job, setup = self.step
+        costs = dict[tuple[int, ...], CallCost]()
+        for group, sizes, copied in zip(packing.groups, packing.sizes, packing.copied, strict=True):
+            found = [cost(size) for size in sizes]
+            seconds = sum(each.seconds for each in found) + self.copying * copied
+            costs[tuple(sorted(group))] = CallCost(seconds, max(each.channels for each in found))
+        method = method_of(packing, packer, setup.layout.n)
+        return compose_step(job, method, setup, costs.__getitem__).seconds
 
     def _seconds(self, packing: GradientPacking, price: Price, copying: float) -> float:
         seconds = [sum(map(price, sizes)) for sizes in packing.sizes]
@@ -419,8 +439,9 @@ def estimate_overlap(scenario: Scenario) -> OverlapEstimate:
         ready = [0.0] * len(ready)
     in_turns = question.streams in (None, 1)
     return OverlapEstimate(
-        copying, tuple(ready), now, job.update, in_turns, question.cycle == FIXED
-    )
+        copying, tuple(ready), now, job.update, in_turns, question.cycle == FIXED,
+        (job, scenario.setup),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=64)
