@@ -139,7 +139,7 @@ def test_deepspeed_is_told_its_stage():
     found = tune(scenario, "deepspeed")
     document = json.loads(files_of(found)["ds_config.json"])
 
-    assert document["zero_optimization"]["stage"] == int(found.best.setting.method[-1])
+    assert document["zero_optimization"]["stage"] == int(found.advised.setting.method[-1])
     assert {"zero1", "zero2", "zero3"} == set(found.by_method)
 
 
