@@ -214,6 +214,8 @@ def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
         f", launch {_ms(s.launch)}" if s.launch else ""
     )
     exposed = f"communication {_ms(s.communication)}, exposed {_ms(s.exposed)}"
+    if s.interference:
+        exposed += f", kernels slowed down beside it {_ms(s.interference)}"
     lines = [
         (
             f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
@@ -395,6 +397,10 @@ _FIGURES = (
     Key(
         "exposed_us", MICROSECONDS, "Communication that no compute hides.", "step.exposed",
         column=Column("exposed", "(ms)"),
+    ),
+    Key(
+        "interference_us", MICROSECONDS,
+        "What the slowest device's passes take longer beside collectives.", "step.interference",
     ),
     Key(
         "waiting_us", MICROSECONDS,

@@ -7,7 +7,7 @@ H800 and H200 have the chip of H100. A user's file overrides any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import isfinite
@@ -19,6 +19,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, did_you_mean
 from simreduce.files.formats import DURATION, LINE, Faults, Field, Format, number, quantity, whole
 from simreduce.files.textfiles import exists, parse_toml, read_text
+from simreduce.topology import Node
 from simreduce.training.executor import LEAST_SPEED
 
 INTERFERENCE = 2.0
@@ -156,14 +157,18 @@ def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def gpu_at(setup: Setup) -> Gpu | None:
-    """The GPU of a setup's ranks; None if it is not known, or if they differ."""
-    nodes = [setup.topology.nodes[name] for name in setup.layout.ranks]
+def gpu_among(nodes: Sequence[Node]) -> Gpu | None:
+    """The GPU that these nodes are; None if it is not known, or if they differ."""
     if len({node.model for node in nodes}) != 1:
         return None
     rate = nodes[0].memory_bandwidth
     return gpu_of(nodes[0].model, rate if isfinite(rate) else None)
+
+
+@lru_cache(maxsize=256)
+def gpu_at(setup: Setup) -> Gpu | None:
+    """The GPU of a setup's ranks, as `gpu_among` has it."""
+    return gpu_among([setup.topology.nodes[name] for name in setup.layout.ranks])
 
 
 def load_gpu(text: str, own: Gpu | None) -> Gpu:
@@ -188,3 +193,8 @@ def load_gpu(text: str, own: Gpu | None) -> Gpu:
     faults.raise_any()
     base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
     return replace(base, **{"title": Path(text).name, **given})
+
+
+def load_gpu_beside(text: str, own: Gpu | None, beside: Callable[[str], str]) -> Gpu:
+    """As `load_gpu`, where `beside` finds files of a scenario."""
+    return load_gpu(beside(text) if text.endswith(".toml") else text, own)

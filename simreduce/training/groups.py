@@ -8,7 +8,7 @@ Summaries of simulated steps.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -19,7 +19,7 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
 from simreduce.training.gpus import gpu_at, slowest_of
 from simreduce.training.reductions import Method, Reduction
-from simreduce.training.step import Bucket, Ledger, StepJob, StepPrediction, device_label
+from simreduce.training.step import Bucket, Ledger, Span, StepJob, StepPrediction, device_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,7 @@ def summarize(
             settled=settled,
             waiting=mean_wait(job, factors),
             accumulate=job.accumulate,
+            interference=lost_beside(job, groups, ledger.spans),
         )
 
     last = step(done[-1], times[-1])
@@ -153,6 +154,14 @@ def summarize(
     if faulty and longest > last.seconds * (1.0 + _SAME):
         last = replace(last, slowest=step(done[times.index(longest)], longest))
     return last
+
+
+def lost_beside(job: StepJob, groups: Sequence[DeviceGroup], spans: Iterable[Span]) -> float:
+    """Seconds that the slowest devices' passes take longer than alone, beside collectives."""
+    slowest = max(groups, key=lambda group: group.factor)
+    busy = sum(span.end - span.begin for span in spans if span.device == slowest.name)
+    lost = busy - job.compute * slowest.factor
+    return lost if lost > _SAME * busy else 0.0
 
 
 def time_in_flight(buckets: Sequence[Bucket]) -> float:

@@ -28,7 +28,9 @@ from simreduce.files.formats import (
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
-from simreduce.training.gpus import SPREAD
+from simreduce.training.executions import is_record
+from simreduce.training.gpus import INTERFERENCE, SPREAD, gpu_among, load_gpu_beside
+from simreduce.training.mesh.passes import kernels_profile
 from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
     ATTENTIONS,
@@ -64,7 +66,7 @@ SHORTEST, LONGEST = 1e-9, 3.6e6
 
 _EXAMPLES = ("2 ms", "100 us")
 _AT_MOST = quantity(units.duration, "a time", _EXAMPLES, (0.0, LONGEST, "at most 1000 h"))
-_TIMES = ("time", "rate", "profile")
+_TIMES = ("time", "rate", "profile", "compute")
 
 
 def _cycle(value: object) -> float:
@@ -153,16 +155,22 @@ STEP = Format(
     Field("batch", whole(1, MOST_SAMPLES), "Samples per GPU. With `--batch`, a time or a profile of"
           " this batch changes in proportion.", required=True),
     Field("time", _AT_MOST, "Time of the forward and backward pass of one batch on one GPU, spread"
-          " over the layers by FLOPs. Give one of time, rate and profile."),
+          " over the layers by FLOPs. Give one of time, rate, profile and compute."),
     Field("rate", _Rates(), "FLOP/s that a GPU achieves; or a table by GPU or model."),
     Field("profile", LINE, "A file with measured times by layer, or a recorded job as `simreduce"
           " replay` reads it; beside the scenario or not."),
     Field("speed", number(1e-6, 1e6), "Times as fast as time, rate or profile say.", 1.0),
     Field("spread", SPREAD, "The standard deviation of these times, from GPU to GPU or from step to"
           " step, as a part, such as 0.02: all wait for the slowest, the more of them the longer.",
-          0.0),
+          0.0, default_words="0, or that of the GPUs of `compute`"),
+    Field("compute", LINE, "A GPU's name, or a file (`compute`): a decoder's passes take what their"
+          " kernels do on it, as with a `mesh`, and the update what its bytes do."),
+    Field("interference", number(0.0, 10.0), "How much more kernels slow down beside a collective"
+          " of NCCL than by the SMs that it holds, one a channel; 0: not at all.",
+          default_words=f"{INTERFERENCE:g} on GPUs that are known; 0 with a recorded job, which has"
+          " it in its times"),
     Field("update", _AT_MOST, "Time to update the variables, once a step.",
-          default_words="`0 s`, or what a recorded job took"),
+          default_words="`0 s`, or what a recorded job took, or the bytes of `compute`"),
     Field("cycle", quantity(_cycle, "a time", _EXAMPLES), "Time between two runs of Horovod's"
           " background thread (`+fusion`).", default_words="`1 ms`"),
     Field("streams", whole(0, MOST_STREAMS), "Reductions in flight at once; 0 for no limit.",
@@ -263,8 +271,8 @@ def parse_step(
         return None
     measured = values["batch"] or 1
     batch = measured if batch is None else batch
-    profile, slow = _compute(values, model, batch, topology, beside, faults)
-    if profile and batch != measured and "rate" not in values.given:
+    profile, slow, spread = _compute(values, model, batch, topology, beside, faults)
+    if profile and batch != measured and not {"rate", "compute"} & values.given:
         profile = profile.rescale(measured, batch)
     if profile and values["speed"] not in (None, 1.0):
         profile = profile.faster(values["speed"])
@@ -273,7 +281,7 @@ def parse_step(
     policy = values["recompute"] or NONE
     if policy != NONE and model is not None:
         shares = faults.attempt("step.recompute", repeated, model, policy)
-        if profile and shares:
+        if profile and shares and values["compute"] is None:
             profile = profile.repeat(shares, f"{policy} recomputation on top")
     flags = {key: values[key] for key in _FLAG_KEYS if values[key] is not None}
     mode = values["variable_update"] or ""
@@ -296,13 +304,22 @@ def parse_step(
         update = profile.update if values["barrier"] else 0.0
     job = StepJob(
         model, profile, batch, update, values["consistency"], values["barrier"], slow,
-        values["accumulate"], values["no_sync"], values["spread"],
+        values["accumulate"], values["no_sync"], spread,
+        interference=_interference(values, beside),
     )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]
     activations = _activations(values, model, batch, measured)
     return StepQuestion(
         job, mode, Flags(**flags), values["streams"], cycle, methods, sharding, activations
     )
+
+
+def _interference(values: FieldValues, beside: Callable[[str], str]) -> float:
+    """That which is given; a recorded job has it in its times already."""
+    if values["interference"] is not None:
+        return float(values["interference"])
+    profile = values["profile"]
+    return 0.0 if profile is not None and is_record(beside(profile)) else INTERFERENCE
 
 
 def _activations(values: FieldValues, model: Model, batch: int, measured: int) -> Activations:
@@ -350,9 +367,9 @@ def _compute(
     topology: Topology | None,
     beside: Callable[[str], str],
     faults: Faults,
-) -> tuple[Profile | None, Mapping[str, float]]:
-    """The profile, and how many times as long each device takes."""
-    profile, slow = None, {}
+) -> tuple[Profile | None, Mapping[str, float], float]:
+    """The profile, how many times as long each device takes, and by what part they spread."""
+    profile, slow, spread = None, {}, values["spread"]
     if values["profile"] is not None:
         profile = faults.attempt("step.profile", load_profile, beside(values["profile"]), model)
     if values["rate"] is not None:
@@ -363,7 +380,14 @@ def _compute(
             slow = {name: best / rate for name, rate in rates.items()}
     if values["time"] is not None and model is not None:
         profile = profile_from_seconds(model, values["time"])
-    return profile, slow
+    if values["compute"] is not None:
+        own = gpu_among([topology.nodes[name] for name in topology.devices]) if topology else None
+        gpu = faults.attempt("step.compute", load_gpu_beside, values["compute"], own, beside)
+        if gpu and model:
+            kept = values["attention"] or FUSED, values["recompute"] or NONE
+            profile = faults.attempt("step.compute", kernels_profile, model, gpu, batch, *kept)
+            spread = spread if "spread" in values.given else gpu.spread
+    return profile, slow, spread
 
 
 def _rates(

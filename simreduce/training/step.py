@@ -179,7 +179,8 @@ class StepPrediction:
     """The prediction for one step; times in seconds.
 
     `launch` is the cost of starting it, `compute` that of the slowest device, which the others
-    await for `waiting` on average. During `communication` at least one transfer was in flight.
+    await for `waiting` on average; it takes `interference` longer beside collectives. During
+    `communication` at least one transfer was in flight.
 
     Where steps differ, this is the last. If they never become equal (`settled`), `seconds` is the
     mean of the later half. With faults, `slowest` is the longest step, if it took longer.
@@ -207,11 +208,13 @@ class StepPrediction:
     exposed_by: tuple[tuple[str, float], ...] = ()
     memory: Memory | None = None
     composed: bool = False
+    interference: float = 0.0
 
     @property
     def exposed(self) -> float:
         """Seconds of communication that back-propagation does not hide."""
-        return max(self.seconds - self.launch - self.compute - self.update, 0.0)
+        own = self.launch + self.compute + self.update + self.interference
+        return max(self.seconds - own, 0.0)
 
     @property
     def images_per_second(self) -> float:

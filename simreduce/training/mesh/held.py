@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import NamedTuple
 
+from simreduce.training.gpus import Gpu
 from simreduce.training.mesh.job import DISTRIBUTED, FSDP, MeshJob
 from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
@@ -23,6 +24,16 @@ from simreduce.workload.architectures.decoder import Activated
 
 STATES = 12
 """Bytes of a parameter's float32 master and two moments of Adam."""
+
+
+MOVED = 2.0
+"""Times that an optimizer moves all bytes of states, gradient and parameter: in and out."""
+
+
+def update_seconds(gpu: Gpu, parameters: float, reduced: int = 4) -> float:
+    """Seconds of the update of so many parameters with gradients of `reduced` bytes."""
+    nbytes = parameters * MOVED * (STATES + reduced + WIDTH)
+    return gpu.step + nbytes / (gpu.memory_bandwidth * gpu.memory)
 
 
 class Parameters(NamedTuple):

@@ -7,12 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from simreduce.engine.setup import Setup
+from simreduce.training.gpus import Gpu
 from simreduce.training.mesh.compute import Times
 from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.parts import BlockPart, MeshCall, Parts
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
-from simreduce.training.mesh.ways import EP
+from simreduce.training.mesh.ways import EP, Mesh
+from simreduce.training.profile import Profile
+from simreduce.training.recompute import FUSED, NONE
+from simreduce.workload import Model, load_decoder
 
 COMPUTE, HOST = "compute", "host"
 
@@ -147,3 +153,27 @@ def add_up(passes: Iterable[Pass]) -> Pass:
         for axis, seconds in each.by.items():
             by[axis] += seconds
     return Pass(sum(by.values()), dict(by))
+
+
+def kernels_profile(
+    model: Model, gpu: Gpu, batch: int, attention: str = FUSED, policy: str = NONE
+) -> Profile:
+    """The times of a decoder's layers for a batch on one GPU, and of the update of all parameters.
+
+    Its layers are the parts of a mesh: the embedding, which may be of words and positions, two for
+    each block, and the output. WorkloadError if it is no decoder.
+    """
+    decoder = load_decoder(model.name)
+    shape = decoder.shape
+    job = MeshJob(
+        shape, Mesh(), gpu, batch, 1, decoder.tokens, "1f1b", 1, (shape.blocks,),
+        recompute=policy, attention=attention,
+    )  # fmt: skip
+    passes = MeshPasses(job, Costs(Setup("switch:1"), job.mesh))
+    more = (0.0,) * (len(model.layers) - 2 * shape.blocks - 2)
+    forward = tuple(each.seconds for each in passes.layers(0, FORWARD))
+    backward = tuple(each.seconds for each in reversed(passes.layers(0, BACKWARD)))
+    return Profile(
+        (*forward[:1], *more, *forward[1:]), (*backward[:1], *more, *backward[1:]),
+        f"kernels of {gpu.title}", update_seconds(gpu, shape.parameters),
+    )  # fmt: skip

@@ -27,7 +27,7 @@ from simreduce.files.formats import (
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.training.gpus import INTERFERENCE, Gpu, gpu_at, load_gpu
+from simreduce.training.gpus import INTERFERENCE, Gpu, gpu_at, load_gpu_beside
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
@@ -221,7 +221,7 @@ def _gpu(
         return None
     own = gpu_at(setup)
     if text is not None:
-        found: Gpu | None = faults.attempt("step.compute", load_gpu, _at(text, beside), own)
+        found: Gpu | None = faults.attempt("step.compute", load_gpu_beside, text, own, beside)
         return found
     if own is None:
         models = {setup.topology.nodes[name].model for name in setup.layout.ranks}
@@ -240,10 +240,6 @@ def _faster(gpu: Gpu, factor: float) -> Gpu:
 
 _PARTS = ("products", "products8", "attention", "memory")
 _TIMES = ("kernel", "host", "handover", "step")
-
-
-def _at(text: str, beside: Callable[[str], str]) -> str:
-    return beside(text) if text.endswith(".toml") else text
 
 
 def _jobs(

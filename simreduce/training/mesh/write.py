@@ -32,11 +32,11 @@ from simreduce.training.executions import (
 )
 from simreduce.training.mesh.costs import ENDS, EXPERT_REPLICAS, REPLICAS, Costs
 from simreduce.training.mesh.held import (
-    STATES,
     Parameters,
     block_parameters,
     rank_parameters,
     stage_parameters,
+    update_seconds,
 )
 from simreduce.training.mesh.job import (
     DISTRIBUTED,
@@ -64,8 +64,6 @@ from simreduce.training.mesh.ways import PP
 LANE = "compute"
 Spent = dict[int, Mapping[str, float]]
 """What nodes do and wait for by axis, by their identity."""
-MOVED = 2.0
-"""Times that an optimizer moves all bytes of states, gradient and parameter: in and out."""
 BUCKET, EACH = 40_000_000, 1_000_000
 """Parameters of a bucket: as many, or `EACH` for every replica if that is more, as in Megatron-LM's
 `distributed_data_parallel.py`, so that rings of many ranks keep large chunks.
@@ -463,13 +461,11 @@ class _Writer:
             self._gather(rank, mine, place, "all")
 
     def _update(self, place: int, mine: Parameters) -> float:
-        gpu, job = self.job.gpu, self.job
-        ways = (1, 1)
+        job, ways = self.job, (1, 1)
         if job.optimizer in (DISTRIBUTED, FSDP):
             ways = (
                 len(self._group(REPLICAS, self.row[place])),
                 len(self._group(EXPERT_REPLICAS, self.row[place])),
             )
         count = mine.plain / ways[0] + mine.experts / ways[1]
-        nbytes = count * MOVED * (STATES + job.reduced + WIDTH)
-        return gpu.step + nbytes / (gpu.memory_bandwidth * gpu.memory)
+        return update_seconds(job.gpu, count, job.reduced)

@@ -43,6 +43,7 @@ from simreduce.training.groups import (
     DeviceGroup,
     group_ranks,
     loses_of,
+    lost_beside,
     mean_wait,
     slowdowns,
     slowest,
@@ -325,7 +326,7 @@ class _Run:
         """The step, once it is over."""
         seconds, factors, job = max(self.ends, default=0.0), self.factors, self.job
         place = {group.name: i for i, group in enumerate(self.groups)}
-        buckets, written = self._buckets(), self.written
+        buckets, written, spans = self._buckets(), self.written, self._spans()
         return StepPrediction(
             method=self.method.name,
             devices=len(factors),
@@ -336,11 +337,12 @@ class _Run:
             communication=time_in_flight(buckets),
             buckets=tuple(buckets),
             reads=(),
-            spans=tuple(sorted(self._spans(), key=lambda s: (place[s.device], s.begin))),
+            spans=tuple(sorted(spans, key=lambda s: (place[s.device], s.begin))),
             simulated=(seconds,),
             settled=True,
             waiting=mean_wait(job, factors),
             accumulate=job.accumulate,
+            interference=lost_beside(job, self.groups, spans),
             exposed_by=exposed_by(self._busy(), buckets, seconds),
             memory=measure_memory(
                 self.method, self._changes(written.gathered), self._changes(written.unreduced)
