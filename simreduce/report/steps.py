@@ -220,6 +220,7 @@ def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
         (
             f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
             f"{best.efficiency:.1%} of what {_gpus(s)} do if nothing moves"
+            + (f"; MFU {best.mfu:.1%}" if best.mfu is not None else "")
         ),
         f"  compute {_ms(s.compute)}{update}, {exposed}",
         *sharing_lines(s, best.fit),
@@ -411,6 +412,10 @@ _FIGURES = (
         "Samples of all devices; null for a step that takes no time.",
         lambda c: c.step.images_per_second if c.step.seconds else None,
         column=Column("samples/s", spare=3, cell=_samples),
+    ),
+    Key(
+        "mfu", or_null(RATIO), "Model FLOPs over those of the GPUs' data sheet, of products in 16"
+        " bits; null where nobody knows the GPUs or the FLOPs.",
     ),
     Key(
         "scaling_efficiency", RATIO,

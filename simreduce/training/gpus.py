@@ -165,6 +165,15 @@ def gpu_among(nodes: Sequence[Node]) -> Gpu | None:
     return gpu_of(nodes[0].model, rate if isfinite(rate) else None)
 
 
+def utilization(gpu: Gpu, flops: float, seconds: float, ranks: int, bits: int = 16) -> float:
+    """MFU: a model's FLOPs of a step over those that all GPUs could do in its time.
+
+    FLOPs that are computed again do not count (Chowdhery et al. 2022, arXiv 2204.02311,
+    appendix B).
+    """
+    return flops / (seconds * ranks * (gpu.flops if bits == 16 else gpu.flops8))
+
+
 @lru_cache(maxsize=256)
 def gpu_at(setup: Setup) -> Gpu | None:
     """The GPU of a setup's ranks, as `gpu_among` has it."""

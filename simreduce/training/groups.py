@@ -17,6 +17,7 @@ from statistics import fmean
 from simreduce.engine import Disturbance
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
+from simreduce.training.executions import COMPUTE, ExecutionNode
 from simreduce.training.gpus import gpu_at, slowest_of
 from simreduce.training.reductions import Method, Reduction
 from simreduce.training.step import Bucket, Ledger, Span, StepJob, StepPrediction, device_label
@@ -48,6 +49,28 @@ def group_ranks(
         )
         for (factor, _), members in equal.items()
     ]
+
+
+def nodes_of(
+    nodes: Sequence[ExecutionNode], groups: Sequence[DeviceGroup]
+) -> dict[int, tuple[ExecutionNode, ...]]:
+    """The nodes of each rank, without what other groups compute on the lanes of their names.
+
+    What only joins others takes no time and no lane: who comes after it comes after these.
+    """
+    found: dict[int, tuple[ExecutionNode, ...]] = {}
+    for group in groups:
+        others = {each.name for each in groups} - {group.name}
+        own, stands_for = list[ExecutionNode](), list[tuple[int, ...]]()
+        for node in nodes:
+            after = tuple(dict.fromkeys(i for j in node.after for i in stands_for[j]))
+            joins = node.kind == COMPUTE and node.seconds is None
+            if not joins and node.lane not in others:
+                own.append(node._replace(after=after))
+                after = (len(own) - 1,)
+            stands_for.append(after if node.lane not in others else ())
+        found |= dict.fromkeys(group.ranks, tuple(own))
+    return dict(sorted(found.items()))
 
 
 def slowdowns(job: StepJob, disturbance: Disturbance, names: Sequence[str]) -> list[float]:

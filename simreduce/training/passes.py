@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import Kind, Plan
 from simreduce.training.calls import Alone, OnFabric
@@ -133,7 +134,7 @@ class Passes:
                 self.began.pop(id(node), begin) - since, end - since,
             )
             for _, node, begin, end in ran
-            if node.phase
+            if node.phase in (FORWARD, BACKWARD)
         ]  # fmt: skip
 
     def _reduce(self, ledger: Ledger, after: Nodes, computed: Sequence[Sequence[Nodes]]) -> None:
@@ -177,9 +178,7 @@ class Passes:
                     known[early, there] = [self.run.add(node)]
                 ready = known[early, there]
             act = partial(self._move, each, ledger, ledger.buckets, given=given if early else ())
-            done = self.run.add(
-                ExecutionNode("reduction", COLLECTIVE, tuple(ready), self.lane), act
-            )
+            done = self.run.add(self._node(each, tuple(ready)), act)
             ledger.transfers.append(done)
             for layer in layers:
                 ledger.updated[layer].append(done)
@@ -187,9 +186,20 @@ class Passes:
     def _reduce_buffer(self, ledger: Ledger, what: Reduction, since: float) -> int:
         """Write the reduction of a buffer of gradients that are there `since` then."""
         act = partial(self._move, what, ledger, ledger.buckets)
-        node = ExecutionNode("reduction", COLLECTIVE, lane=self.lane)
+        node = self._node(what, ())
         ledger.transfers.append(self.run.add(node, lambda _: act(since)))
         return ledger.transfers[-1]
+
+    def _node(self, what: Reduction, after: tuple[int, ...]) -> ExecutionNode:
+        """A reduction as programs that read executions know it."""
+        gradients = self.job.model.workload.gradients
+        first = gradients[what.gradients[0]] if what.gradients else None
+        whole = len(what.ranks) == sum(len(group.ranks) for group in self.groups)
+        return ExecutionNode(
+            f"all-reduce of {first.name}" if first else "all-reduce", COLLECTIVE, after, self.lane,
+            collective="all_reduce", nbytes=sum(self.nbytes[i] for i in what.gradients),
+            group=() if whole else what.ranks, dtype=dtypes.NAMES[first.dtype] if first else "",
+        )  # fmt: skip
 
     @property
     def lane(self) -> str:

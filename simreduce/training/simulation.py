@@ -39,13 +39,14 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, InternalError
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy
-from simreduce.training.calls import Alone, CallCost, OnFabric, channels_of
-from simreduce.training.executions import COMPUTE, Execution, ExecutionNode
+from simreduce.training.calls import NOTHING, Alone, CallCost, OnFabric, channels_of
+from simreduce.training.executions import COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Run
 from simreduce.training.groups import (
     group_ranks,
     loses_of,
     merged_reads,
+    nodes_of,
     slowdowns,
     steady,
     summarize,
@@ -142,6 +143,21 @@ def compose_step(
     """
     mover = Alone(lambda what: cost(what.gradients))
     return replace(Steps(mover, job, method, setup, most=most).finish(), composed=True)
+
+
+def write_execution(job: StepJob, method: Method, setup: Setup) -> Execution:
+    """What every rank does in a step; InputError where one step does not stand for all.
+
+    That is where steps do not end before the next, read variables, or reduce what happens to be
+    ready.
+    """
+    steps = Steps(Alone(lambda _: NOTHING), job, method, setup)
+    if not steps.one or method.reads:
+        words = "only steps that are alike, and read no variables, are written as an execution"
+        raise InputError(f"{method.name}: {words}")
+    steps.begin()
+    nodes = nodes_of(steps.run.ranks[0].written[: steps.last + 1], steps.groups)
+    return Execution(method.name, nodes, setup.layout.n)
 
 
 def takes_turns(job: StepJob, method: Method, setup: Setup) -> bool:
@@ -259,7 +275,8 @@ class Steps:
             after = [run.add(ExecutionNode("pass", COMPUTE, (*ends, *ledger.transfers)))]
         ends = self.passes.write(ledger, after, before) + ledger.transfers * job.barrier
         act = partial(run.then, partial(self._end, ledger), seconds=self.update)
-        run.add(ExecutionNode("update", COMPUTE, tuple(ends)), act)
+        node = ExecutionNode("update", COMPUTE, tuple(ends), seconds=self.update, phase=UPDATE)
+        self.last = run.add(node, act)
         run.start()
 
     def _end(self, ledger: Ledger) -> None:

@@ -57,6 +57,7 @@ from simreduce.study.scenario import (
 )
 from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
 from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import Execution, is_record, write_chakra
 from simreduce.training.executions.chakra import attribute_type
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
@@ -98,8 +99,8 @@ _ONLY_STEP = {
     "--chakra",
     default=None,
     metavar="DIR",
-    help="Also write the best mesh's step to this folder as Chakra execution traces, one for each "
-    "rank, with all it computes and moves (needs simreduce[chakra]).",
+    help="Also write the best step to this folder as Chakra execution traces, one for each rank, "
+    "with all it computes and moves (needs simreduce[chakra]).",
 )
 @click.option(
     "--backups",
@@ -138,8 +139,8 @@ def step(
     if chakra is not None:
         faults.attempt("--chakra", check_folder, chakra)
         faults.attempt("--chakra", attribute_type)
-        if not meshed:
-            faults.add("--chakra", "only the step of a scenario with step.mesh is written so")
+        if "replicas" in keys:
+            faults.add("--chakra", "updates of [replicas] are no step of every rank")
     if "replicas" in keys:
         replicas = read_replicas(faults, scenario, options, algo, batch)
         with within(seconds):
@@ -172,6 +173,7 @@ def step(
     question = with_step(faults.require(read_scenario(faults, scenario, options, texts, batch)))
     with within(seconds), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
+    lines = () if chakra is None else _write_traces(chakra, execution_of_step(ranking))
     document = cache(partial(step_document, ranking))
     names = [gradient.name for gradient in question.workload.gradients]
     return Reply(
@@ -180,6 +182,7 @@ def step(
         files={
             "trace": lambda: step_trace_text(ranking.recommended.step, names, _about(document()))
         },
+        paste="".join(f"{line}\n" for line in lines),
         failed=any(c.wrong for c in ranking.candidates),
         complete=not ranking.untried or ranking.hurried,
     )

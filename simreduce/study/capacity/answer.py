@@ -405,7 +405,10 @@ def parts(chosen: CapacityCandidate) -> list[TimePart]:
         WAITS["interference"]: row.interference,
     }
     if row.method != MESH:
-        waits = {"exposed communication": chosen.exposed}
+        waits = {
+            "exposed communication": chosen.exposed,
+            WAITS["interference"]: row.interference,
+        }
     seconds = {
         "compute": chosen.compute,
         **waits,

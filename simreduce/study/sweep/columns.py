@@ -138,7 +138,7 @@ COLUMNS = Record(
             shown=2),
     _figure("data", SECONDS, "Of a mesh: gradients and parameters of replicas that compute waits"
             " for."),
-    _figure("interference", SECONDS, "Of a mesh: what kernels lose beside collectives."),
+    _figure("interference", SECONDS, "What kernels lose beside collectives."),
     _figure("bubble", RATIO, "Of a mesh: the bubble of its schedule, if all passes took as long and"
             " sends no time."),
     _figure("update", SECONDS, "The update of the variables.", "best.step.update"),
@@ -147,7 +147,7 @@ COLUMNS = Record(
             "best.efficiency", shown=0),
     _figure("samples_per_second", PER_SECOND, "Samples of all GPUs.", shown=3),
     _figure("tokens_per_second", PER_SECOND, "Of a mesh: tokens of all replicas.", shown=2),
-    _figure("mfu", RATIO, "Of a mesh: model FLOPs over those of the GPUs' data sheet.", shown=2),
+    _figure("mfu", RATIO, "Model FLOPs over those of the GPUs' data sheet.", shown=2),
     _figure("gradients_per_second", PER_SECOND,
             "Of synchronous replicas: gradients that enter updates.", shown=0),
     _figure("dropped", RATIO,

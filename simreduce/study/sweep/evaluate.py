@@ -360,6 +360,7 @@ def _step(cell: Cell) -> Figures:
     parts = {
         "compute": step.compute,
         "exposed communication": step.exposed,
+        "interference": step.interference,
         "update": step.update,
         "launch": step.launch,
     }
@@ -378,6 +379,8 @@ def _step(cell: Cell) -> Figures:
         bound=bound,
         bound_share=parts[bound] / step.seconds if step.seconds else 0.0,
         link=best.bottleneck or None,
+        interference=step.interference,
+        mfu=best.mfu,
         samples_per_second=step.images_per_second if step.seconds else None,
         machines=1,
     )

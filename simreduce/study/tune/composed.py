@@ -88,18 +88,23 @@ class ComposedStep:
         return packing_of(self.strategy.packer, self.job.model.workload.gradients)
 
     @cached_property
+    def method(self) -> Method:
+        """Its calls, which take turns; Horovod's as its cycles have them."""
+        strategy, packer, layout = self.strategy, self.strategy.packer, self.setup.layout
+        if isinstance(packer, Fusion) and self.cycle != FIXED:
+            workload = self.job.model.workload
+            fused = FusedCalls(packer, strategy, workload, layout, False, self.cycle)
+            return Method(strategy.text, None, (), streams=1, fusion=fused)
+        return method_of(self.packing, packer, layout.n, strategy.text)
+
+    @cached_property
     def step(self) -> StepPrediction:
         """The step, with its buckets."""
-        job, strategy, packer = self.job, self.strategy, self.strategy.packer
-        workload, layout = job.model.workload, self.setup.layout
-        if isinstance(packer, Fusion) and self.cycle != FIXED:
-            fused = FusedCalls(packer, strategy, workload, layout, False, self.cycle)
-            method = Method(strategy.text, None, (), streams=1, fusion=fused)
-            return compose_step(job, method, self.setup, self._buffer_cost)
+        if self.method.fusion:
+            return compose_step(self.job, self.method, self.setup, self._buffer_cost)
         groups = (tuple(sorted(group)) for group in self.packing.groups)
         costs = dict(zip(groups, self._costs(self.packing), strict=True))
-        method = method_of(self.packing, packer, layout.n, strategy.text)
-        return compose_step(job, method, self.setup, costs.__getitem__)
+        return compose_step(self.job, self.method, self.setup, costs.__getitem__)
 
     @property
     def alone(self) -> float:

@@ -20,7 +20,7 @@ from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import percentiles
+from simreduce.training.gpus import percentiles, utilization
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
@@ -223,9 +223,8 @@ def _split(job: MeshJob) -> str:
 def mfu(step: MeshStep) -> float:
     """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
     job = step.job
-    forward = _forward(job.shape, job.sequence)
-    rate = job.gpu.flops if job.bits == 16 else job.gpu.flops8
-    return 3.0 * forward * job.global_batch / (step.seconds * job.mesh.ranks * rate)
+    flops = 3.0 * _forward(job.shape, job.sequence) * job.global_batch
+    return utilization(job.gpu, flops, step.seconds, job.mesh.ranks, job.bits)
 
 
 @lru_cache(maxsize=8)

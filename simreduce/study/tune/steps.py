@@ -33,6 +33,7 @@ from simreduce.study.tune.candidates import (
 from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.training import Memory, StepJob, StepPrediction, StepQuestion, simulate_step
+from simreduce.training.gpus import gpu_at, utilization
 from simreduce.training.groups import slowdowns, slowest
 from simreduce.training.memory import MemoryFit, device_memory, least_memory
 from simreduce.training.sharded import (
@@ -52,7 +53,8 @@ class StepCandidate:
     `unmoved` samples a second of all devices if nothing moved. `also` are the other methods with
     the same step and the same plan, which `digest` names. `fit` compares what a GPU holds with its
     memory, None for modes whose servers hold variables. `bottleneck` is the link or memory that the
-    transfers need for the longest, "" if nothing moves.
+    transfers need for the longest, "" if nothing moves. `mfu` is None where nobody knows the GPUs
+    or the model's FLOPs.
     """
 
     step: StepPrediction
@@ -64,6 +66,7 @@ class StepCandidate:
     also: tuple[str, ...] = ()
     fit: MemoryFit | None = None
     bottleneck: str = ""
+    mfu: float | None = None
 
     @property
     def names(self) -> list[str]:
@@ -300,7 +303,16 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         digest=digest,
         fit=None if question.mode else _fit(memory, setup),
         bottleneck=bottleneck,
+        mfu=_mfu(step, question.job, setup),
     )
+
+
+def _mfu(step: StepPrediction, job: StepJob, setup: Setup) -> float | None:
+    """MFU of the step, of products in 16 bits; None where that is not known."""
+    gpu, flops = gpu_at(setup), job.model.flops * job.batch * job.accumulate * step.devices
+    if gpu is None or not flops or not step.seconds:
+        return None
+    return utilization(gpu, flops, step.seconds, step.devices)
 
 
 def _fit(memory: Memory, setup: Setup) -> MemoryFit:
@@ -327,6 +339,7 @@ def _predict_sharded(
         digest=found.digest,
         fit=_fit(memory, setup),
         bottleneck=found.bottleneck,
+        mfu=_mfu(found.step, question.job, setup),
     )
 
 

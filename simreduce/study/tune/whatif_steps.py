@@ -40,6 +40,7 @@ from simreduce.training import (
     StepRecording,
     record_step,
 )
+from simreduce.training.executions import Execution
 from simreduce.training.gpus import percentiles
 from simreduce.training.path import PathPiece, step_path
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
@@ -51,8 +52,9 @@ from simreduce.training.sharded import (
     running_sharded,
     sharded_method,
     simulate_sharded_step,
+    write_sharded_execution,
 )
-from simreduce.training.simulation import step_seconds
+from simreduce.training.simulation import step_seconds, write_execution
 from simreduce.training.stragglers import ConfidenceInterval, Repetitions, interval, repeat
 
 MOST_RANKS = 256
@@ -93,13 +95,14 @@ class StepLook:
 class _Case:
     """One method's step, to simulate in any setup and at any speed of compute.
 
-    `record` is None if its plans are too large.
+    `record` is None if its plans are too large. `write` gives what every rank does.
     """
 
     job: StepJob
     setup: Setup
     seconds: Callable[[StepJob, Setup], float]
     record: Callable[[], StepRecording] | None
+    write: Callable[[], Execution]
 
 
 def look_at_step(
@@ -167,14 +170,17 @@ def _case(scenario: StepScenario, step: StepPrediction) -> _Case:
             setup,
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
             None if large else lambda: record_sharded_step(step, sharded, setup),
+            lambda: write_sharded_execution(question.job, sharded, setup),
         )
     question, setup = question.replicated, scenario.setup.running(strategy)
     if step.composed and strategy is not None:
+        composed = ComposedStep(strategy, question.job, setup, question.cycle)
         return _Case(
             question.job,
             setup,
-            lambda job, at: ComposedStep(strategy, job, at, question.cycle).step.seconds,
+            lambda job, at: replace(composed, job=job, setup=at).step.seconds,
             None,
+            lambda: write_execution(question.job, composed.method, setup),
         )
     method = question.method(strategy, setup.layout, faithful=scenario.faithful)
     return _Case(
@@ -182,7 +188,13 @@ def _case(scenario: StepScenario, step: StepPrediction) -> _Case:
         setup,
         partial(step_seconds, method, most=_TICKED),
         lambda: record_step(question.job, method, setup),
+        lambda: write_execution(question.job, method, setup),
     )
+
+
+def execution_of_step(ranking: MethodRanking) -> Execution:
+    """What every rank does in the recommended step; InputError where no execution says it."""
+    return _case(ranking.scenario, ranking.recommended.step).write()
 
 
 def _faster(job: StepJob, setup: Setup) -> StepJob:

@@ -8,6 +8,7 @@ from simreduce.training.sharded.simulation import (
     record_sharded_step,
     running_sharded,
     simulate_sharded_step,
+    write_sharded_execution,
 )
 from simreduce.training.sharded.units import Segment, Unit, largest_unit, segments, wrap
 
@@ -33,4 +34,5 @@ __all__ = [
     "sharded_method",
     "simulate_sharded_step",
     "wrap",
+    "write_sharded_execution",
 ]

@@ -37,7 +37,7 @@ from simreduce.engine import NCCL, Fabric
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.training.calls import CallCost, channels_of
-from simreduce.training.executions import BACKWARD, Execution
+from simreduce.training.executions import BACKWARD, Execution, ExecutionNode
 from simreduce.training.executor import run_nodes
 from simreduce.training.groups import (
     DeviceGroup,
@@ -45,11 +45,18 @@ from simreduce.training.groups import (
     loses_of,
     lost_beside,
     mean_wait,
+    nodes_of,
     slowdowns,
     slowest,
     time_in_flight,
 )
-from simreduce.training.sharded.collectives import COLLECTIVES, PlanKey, ShardedMethod
+from simreduce.training.sharded.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    COLLECTIVES,
+    PlanKey,
+    ShardedMethod,
+)
 from simreduce.training.sharded.costs import PlanCost, digest_of, measure_costs
 from simreduce.training.sharded.execution import (
     MemoryChange,
@@ -194,6 +201,28 @@ def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> 
         digest_of(costs),
         _busiest([costs[key] for key in count]),
     )
+
+
+def write_sharded_execution(job: StepJob, method: ShardedMethod, setup: Setup) -> Execution:
+    """What every rank does in a sharded step, of the collectives in its own groups."""
+    run, n, size = _Run(job, method, setup), method.layout.n, method.group
+
+    def members(node: ExecutionNode, rank: int) -> tuple[int, ...]:
+        if size == n or not node.collective:
+            return ()
+        first = rank // size * size
+        replicas = node.collective == ALL_REDUCE
+        return tuple(range(rank % size, n, size) if replicas else range(first, first + size))
+
+    def given(node: ExecutionNode) -> int:
+        """Bytes that a rank gives: of an all-gather its shard."""
+        return node.nbytes // size if node.collective == ALL_GATHER else node.nbytes
+
+    found = {
+        rank: tuple(each._replace(group=members(each, rank), nbytes=given(each)) for each in nodes)
+        for rank, nodes in nodes_of(run.written.nodes, run.groups).items()
+    }
+    return Execution(method.name, found, n)
 
 
 def _busiest(costs: Sequence[PlanCost]) -> str:
