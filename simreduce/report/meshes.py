@@ -40,8 +40,10 @@ from simreduce.report.headings import (
 )
 from simreduce.study.tune.meshes import (
     MeshRanking,
+    changes_of_best,
     limit_of,
     mfu,
+    path_of_best,
     percentiles_of_best,
     programs_for,
 )
@@ -136,6 +138,8 @@ _RANKED = (
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last.",
         "steps"),
     Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_best),
+    Key("path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
+        " passes, transfers by their lane, waits.", path_of_best),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
         lambda ranking: _reasons(ranking.refused)),
     Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
@@ -188,6 +192,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
     if details or len(ranking.steps) == 1:
         lines += ["", *_spent_lines(document["candidates"][0]), *(["", *late] if late else [])]
         lines += ["", *held_table(document).lines()]
+    if details:
+        lines += ["", *_path_lines(document), "", *_change_lines(ranking)]
     if details and job.mesh.pp > 1:
         lines += ["", *_grid_lines(best)]
     misfits = sum(ranking.fits(step) is False for step in ranking.steps)
@@ -286,6 +292,32 @@ def _spent_lines(row: Mapping[str, Any]) -> list[str]:
         f"{WAITS.get(key, key):{width}}  {us / 1e3:10.1f} ms  {us / row['time_us']:6.1%}"
         for key, us in spent
     ]
+
+
+def _path_lines(document: Mapping[str, Any]) -> list[str]:
+    """The critical path by kind, the longest first."""
+    whole = document["candidates"][0]["time_us"]
+    rows = [
+        (kind, f"{us / 1e3:.1f}", f"{us / whole:.1%}") for kind, us in document["path_us"].items()
+    ]
+    columns = tables.columns("critical path|time|of the step", units="|(ms)|", left="critical path")
+    return Table(columns, tuple(rows)).lines()
+
+
+def _change_lines(ranking: MeshRanking) -> list[str]:
+    """What would help the best step."""
+    rows = [
+        (
+            f"{saving.change.resource} {saving.change.figure} {saving.change.amount}",
+            f"{saving.saved * 1e3:.2f}",
+            f"{saving.saved / ranking.best.seconds:.1%}",
+        )
+        for saving in changes_of_best(ranking)
+    ]
+    columns = tables.columns(
+        "what would help|saves|of the step", units="|(ms)|", left="what would help"
+    )
+    return Table(columns, tuple(rows)).lines()
 
 
 def _grid_lines(step: MeshStep) -> list[str]:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution
+from simreduce.training.executor import Ran
 from simreduce.training.step import Bucket, Span, StepJob, StepPrediction, lane
 
 FORWARD, BACKWARD, UPDATE, LAUNCH, READ, TRANSFER, TURN, WAIT = (
@@ -189,6 +191,48 @@ def _distance(item: _Item, before: _Item | None) -> tuple[bool, float]:
         return (not (passes and item.device == before.device), took)
     queued = before.ready < before.begin
     return (passes == queued, took)
+
+
+def run_path(execution: Execution, ran: Sequence[Ran]) -> tuple[PathPiece, ...]:
+    """The critical path of a run by the edges of its nodes, in order of time.
+
+    What moves begins when the last rank of it is there, and then that rank's nodes count. What a
+    node waits for besides is a `wait`.
+    """
+    places = {id(node): i for nodes in execution.nodes.values() for i, node in enumerate(nodes)}
+    done = {(each.rank, places[id(each.node)]): each for each in ran}
+    met: dict[object, list[Ran]] = {}
+    for each in ran:
+        if each.node.kind != COMPUTE:
+            met.setdefault(_meeting(execution, each), []).append(each)
+    pieces, now = list[PathPiece](), max(ran, key=lambda each: each.end)
+    while True:
+        node = now.node
+        if node.kind == COMPUTE:
+            kind, name = node.phase or FORWARD, node.name
+        else:
+            kind, name = TRANSFER, node.lane
+            end = now.end
+            now = max(met[_meeting(execution, now)], key=lambda each: each.begin)
+            pieces.append(PathPiece(kind, name, now.begin, end))
+        if node.kind == COMPUTE:
+            pieces.append(PathPiece(kind, name, now.begin, now.end))
+        before = [done[now.rank, i] for i in now.node.after]
+        if not before:
+            break
+        last = max(before, key=lambda each: each.end)
+        if last.end < now.begin:
+            pieces.append(PathPiece(WAIT, "", last.end, now.begin))
+        now = last
+    return tuple(each for each in reversed(pieces) if each.seconds > 0.0)
+
+
+def _meeting(execution: Execution, each: Ran) -> tuple[float, frozenset[int]]:
+    """What tells a collective or a send from others: its end and its ranks."""
+    node = each.node
+    pair = (each.rank, node.peer)
+    members = execution.members(node) if node.kind == COLLECTIVE else pair
+    return each.end, frozenset(members)
 
 
 def seconds_by_kind(pieces: Sequence[PathPiece]) -> list[tuple[str, str, float, int]]:

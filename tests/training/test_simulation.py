@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import simpy
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import IDEAL, Disturbance
 from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import Profile, StepJob, method_for_strategy, simulate_step
 from simreduce.training.calls import CallCost
-from simreduce.training.simulation import compose_step
+from simreduce.training.executor import run_nodes
+from simreduce.training.sharded import Sharding, sharded_method, write_sharded_execution
+from simreduce.training.simulation import compose_step, write_execution
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import examples
 
@@ -73,3 +77,55 @@ def test_what_it_does_not_say():
     assert job.reduces_once
     assert not replace(job, barrier=False).reduces_once
     assert not replace(job, accumulate=2, no_sync=False).reduces_once
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(jobs(), st.sampled_from([1.0, 1.3]), st.sampled_from(["nccl", "nccl+ddp=1"]))
+def test_what_every_rank_does_takes_as_long_as_the_step(job, slow, text):
+    """The execution that programs read, with calls that take what they take alone."""
+    setup = Setup("switch:3,bandwidth=50MB/s,latency=10us", IDEAL)
+    setup = setup.but(disturbance=Disturbance(slow={"gpu1": slow}))
+    method = method_for_strategy(parse_strategy(text), job.model.workload, setup.layout)
+    execution, env = write_execution(job, method, setup), simpy.Environment()
+    took = {
+        sum(job.model.workload.gradients[i].nbytes for i in each.gradients): setup.find_seconds(
+            each.moves
+        )
+        for each in method.reductions
+    }
+    ran = run_nodes(execution, env, lambda node, _: env.timeout(took[node.nbytes]))
+
+    assert [0, 1, 2] == [*execution.nodes]
+    assert max(each.end for each in ran) == pytest.approx(
+        simulate_step(job, method, setup).seconds, rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("method", ["zero1", "fsdp", "hsdp"])
+def test_what_every_rank_of_a_sharded_step_does(method):
+    """Collectives in groups of its own, with the bytes that it gives."""
+    layers = tuple(Layer(f"h.{i}.mlp", (Gradient(f"g{i}", 4096),)) for i in range(3))
+    job = StepJob(Model("m", layers), Profile((1e-3,) * 3, (2e-3,) * 3, "given"), 1)
+    setup = Setup("dgx-a100", "nccl")
+    sharding = Sharding(group=4) if method == "hsdp" else Sharding()
+    how = sharded_method(method, parse_strategy("nccl"), job, setup.layout, sharding)
+    execution = write_sharded_execution(job, how, setup)
+    moved = [node for node in execution.nodes[5] if node.collective]
+
+    assert [*range(8)] == [*execution.nodes]
+    assert {4096 * 4 // how.group} == {n.nbytes for n in moved if n.collective == "all_gather"}
+    groups = {node.collective: execution.members(node) for node in moved}
+    if method == "hsdp":
+        assert {"all_gather": (4, 5, 6, 7), "reduce_scatter": (4, 5, 6, 7),
+                "all_reduce": (1, 5)} == groups  # fmt: skip
+    else:
+        assert {(*range(8),)} == {*groups.values()}
+
+
+def test_steps_that_are_not_alike_are_no_execution():
+    job = StepJob(Model("m", (Layer("l", (Gradient("g", 9),)),)), Profile((1.0,), (1.0,), "x"), 1)
+    setup = Setup("switch:2", IDEAL)
+    method = method_for_strategy(parse_strategy("nccl"), job.model.workload, setup.layout)
+
+    with pytest.raises(InputError, match="only steps that are alike"):
+        write_execution(replace(job, barrier=False), method, setup)

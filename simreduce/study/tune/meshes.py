@@ -19,8 +19,9 @@ from simreduce.export.meshes import TARGETS, MeshChoice, mesh_files, why_no_mesh
 from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
+from simreduce.study.tune.whatif import COMPUTE, MORE, Change, Saving, compare, network_changes
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import percentiles, utilization
+from simreduce.training.gpus import faster_gpu, percentiles, utilization
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
@@ -30,6 +31,7 @@ from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
 from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_ranks
+from simreduce.training.path import seconds_by_kind
 from simreduce.training.recompute import FUSED
 from simreduce.workload.architectures.decoder import Decoder
 
@@ -270,6 +272,25 @@ def simulate_best(ranking: MeshRanking) -> MeshStep:
     """The best step, with when every node of it ran."""
     job, setup = ranking.best.job, ranking.scenario.setup
     return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
+
+
+def path_of_best(ranking: MeshRanking) -> Mapping[str, float]:
+    """Seconds of each kind of piece on the critical path of the best step; transfers by lane."""
+    found = seconds_by_kind(simulate_best(ranking).path)
+    return {f"{kind} {lane}".strip(): seconds for kind, lane, seconds, _ in found}
+
+
+def changes_of_best(ranking: MeshRanking, watch: Watch = unwatched) -> tuple[Saving, ...]:
+    """What more of the network, or faster GPUs, would save of the best step, the most first."""
+    best, setup = ranking.best, ranking.scenario.setup
+    faster = faster_gpu(best.job.gpu, MORE)
+
+    def simulate(change: Change) -> float:
+        job = replace(best.job, gpu=faster) if change is COMPUTE else best.job
+        return simulate_mesh(job, change.apply(setup)).seconds
+
+    tried = [COMPUTE, *network_changes(setup.topology)]
+    return compare(tried, best.seconds, simulate, watch)
 
 
 def percentiles_of_best(ranking: MeshRanking) -> Mapping[str, float]:

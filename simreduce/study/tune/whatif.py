@@ -55,6 +55,10 @@ class Change:
     apply: Callable[[Setup], Setup]
 
 
+COMPUTE = Change("compute", "compute", "speed", "+10%", lambda setup: setup)
+"""Faster devices or workers. What computes belongs to the job, not to the machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Saving:
     """A change and the seconds of the plan with it."""

@@ -25,6 +25,7 @@ from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep
 from simreduce.study.tune.steps import MethodRanking, StepCandidate
 from simreduce.study.tune.whatif import (
+    COMPUTE as FASTER,
     MORE,
     Change,
     Saving,
@@ -59,9 +60,6 @@ from simreduce.training.stragglers import ConfidenceInterval, Repetitions, inter
 
 MOST_RANKS = 256
 """Sharded steps of more ranks are not examined link by link: plans would be too large."""
-
-_COMPUTE = Change("compute", "compute", "speed", "+10%", lambda setup: setup)
-"""Faster devices or workers. What computes belongs to the job, not to the machine."""
 
 WAIT, READ, COMPUTE, SEND = "wait", "read", "compute", "send"
 """Parts of a worker's time."""
@@ -119,7 +117,7 @@ def look_at_step(
     tried = _changes(case.setup, recording)
 
     def simulate(change: Change) -> float:
-        job = _faster(case.job, case.setup) if change is _COMPUTE else case.job
+        job = _faster(case.job, case.setup) if change is FASTER else case.job
         return case.seconds(job, change.apply(case.setup))
 
     return StepLook(
@@ -206,13 +204,13 @@ def _faster(job: StepJob, setup: Setup) -> StepJob:
 def _changes(setup: Setup, recording: StepRecording | None) -> list[Change]:
     """The changes to try; more lanes of the network even if nothing crosses it."""
     if recording is None:
-        return [_COMPUTE, *network_changes(setup.topology)]
+        return [FASTER, *network_changes(setup.topology)]
     moved = {id(each.lowered): (each.plan, each.lowered) for each in recording.moved}
     found = changes(find_used(recording.resources, moved.values()), setup)
     if len(recording.step.simulated) > 1:
         # Without a barrier it takes many steps until they are alike: only what can be bought.
         found = (change for change in found if change.figure in _BOUGHT)
-    return [_COMPUTE, *_with_network(found, setup)]
+    return [FASTER, *_with_network(found, setup)]
 
 
 def _with_network(found: Iterable[Change], setup: Setup) -> list[Change]:
@@ -328,7 +326,7 @@ def _effect(change: Change, before: Repetitions, after: Repetitions, skip: int) 
 def _changes_of_replicas(job: ReplicasJob) -> Iterator[tuple[Change, ReplicasJob]]:
     """Each change, and the job with it."""
     slow = {worker: job.slow.get(worker, 1.0) / MORE for worker in range(job.workers)}
-    yield _COMPUTE, replace(job, slow=slow)
+    yield FASTER, replace(job, slow=slow)
     flows = job.network
     if not isinstance(flows, LinkNetwork):
         return

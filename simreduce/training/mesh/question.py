@@ -27,7 +27,7 @@ from simreduce.files.formats import (
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.training.gpus import INTERFERENCE, Gpu, gpu_at, load_gpu_beside
+from simreduce.training.gpus import INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu_beside
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
@@ -190,7 +190,7 @@ def parse_mesh(
         for text in (values["pipeline"] or {}).get("schedule") or ():
             faults.attempt("step.pipeline.schedule", check_schedule, text, beside(text))
         if gpu:
-            gpu = _faster(gpu, values["speed"])
+            gpu = faster_gpu(gpu, values["speed"])
         for text in values["mesh"] or () if setup is None else ():
             if text != AUTO:
                 faults.attempt("step", read_mesh, text)
@@ -230,16 +230,6 @@ def _gpu(
             "step.compute", f"the machine's GPUs ({which}) are not known; name one or a file"
         )
     return own
-
-
-def _faster(gpu: Gpu, factor: float) -> Gpu:
-    """The GPU with all that it and its host do `factor` times as fast."""
-    parts = {name: getattr(gpu, name) * factor for name in _PARTS}
-    return replace(gpu, **parts, **{name: getattr(gpu, name) / factor for name in _TIMES})
-
-
-_PARTS = ("products", "products8", "attention", "memory")
-_TIMES = ("kernel", "host", "handover", "step")
 
 
 def _jobs(

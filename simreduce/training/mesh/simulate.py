@@ -30,6 +30,7 @@ from simreduce.training.mesh.pipeline import (
 )
 from simreduce.training.mesh.ways import EP, TP
 from simreduce.training.mesh.write import LANE, Spent, write_step
+from simreduce.training.path import PathPiece, run_path
 
 INTERFERENCE = "interference"
 WAITS: Mapping[str, str] = {
@@ -52,8 +53,9 @@ _ROUNDING = 1e-12
 class MeshStep:
     """A step of `seconds`. `by` says what the rank that ends last did, or waited for, how long.
 
-    `held` has what each pipeline rank holds; `ran` all nodes with their times. `calls` are those of
-    NCCL that were simulated for it, or for meshes before it.
+    `held` has what each pipeline rank holds; `ran` all nodes with their times, and `path` the
+    critical path, for those who look closely. `calls` are those of NCCL that were simulated for it,
+    or for meshes before it.
     """
 
     job: MeshJob
@@ -63,6 +65,7 @@ class MeshStep:
     held: tuple[HeldBytes, ...]
     ran: tuple[Ran, ...]
     calls: frozenset[NcclCall] = frozenset()
+    path: tuple[PathPiece, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
@@ -87,8 +90,10 @@ def simulate_mesh(
     ran = _run(execution, known, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
-    shown = ran if closely else ()
-    return MeshStep(job, schedule, seconds, _by(ran, spent), held, shown, known.calls)
+    by, calls = _by(ran, spent), known.calls
+    if not closely:
+        return MeshStep(job, schedule, seconds, by, held, (), calls)
+    return MeshStep(job, schedule, seconds, by, held, ran, calls, run_path(execution, ran))
 
 
 def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:

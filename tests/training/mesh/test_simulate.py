@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 
@@ -120,6 +120,25 @@ def test_a_file_may_place_stages_on_any_rank(tmp_path, places):
     assert {0, 2, 4, 6} == {each.rank for each in step.ran}
     ends = {each.node.group for each in step.ran if each.node.name == "embedding"}
     assert {(2 * home[0], 2 * home[3])} == ends
+
+
+@pytest.mark.parametrize(
+    ("mesh", "more"),
+    [
+        (Mesh(dp=8), {}),
+        (Mesh(tp=2, pp=4), {}),
+        (Mesh(tp=2, dp=4), {"optimizer": "fsdp"}),
+        (Mesh(pp=2, dp=4), {"schedule": "interleaved", "virtual": 3}),
+    ],
+)
+def test_the_critical_path_is_all_of_the_step(mesh, more):
+    """Its pieces follow each other without a gap, from the start to the end."""
+    step = _step(mesh, overlap=BOTH, **more)[2]
+
+    assert sum(piece.seconds for piece in step.path) == pytest.approx(step.seconds)
+    assert all(one.end == other.begin for one, other in pairwise(step.path))
+    assert {"forward", "backward", "update"} <= {piece.kind for piece in step.path}
+    assert ("transfer" in {piece.kind for piece in step.path}) == (mesh.pp > 1 or "data" in step.by)
 
 
 def test_what_is_left_for_later_hides_nothing():
