@@ -214,15 +214,15 @@ def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
         f", launch {_ms(s.launch)}" if s.launch else ""
     )
     exposed = f"communication {_ms(s.communication)}, exposed {_ms(s.exposed)}"
-    if s.interference:
-        exposed += f", kernels slowed down beside it {_ms(s.interference)}"
+    more = [f"kernels take {_ms(s.interference)} longer beside it"] * bool(s.interference)
+    more += [f"MFU {best.mfu:.1%}"] if best.mfu is not None else []
     lines = [
         (
             f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
             f"{best.efficiency:.1%} of what {_gpus(s)} do if nothing moves"
-            + (f"; MFU {best.mfu:.1%}" if best.mfu is not None else "")
         ),
         f"  compute {_ms(s.compute)}{update}, {exposed}",
+        *[f"  {', '.join(more)}"] * bool(more),
         *sharing_lines(s, best.fit),
     ]
     if s.waiting:

@@ -23,6 +23,9 @@ FORWARD, BACKWARD, UPDATE, LAUNCH, READ, TRANSFER, TURN, WAIT = (
 )  # fmt: skip
 """Kinds of pieces. In a `turn`, ready gradients wait to be sent, as for Horovod's cycle."""
 
+STAGES = "between stages"
+"""The name of sends from one pipeline stage to another."""
+
 _PASSES = (FORWARD, BACKWARD)
 
 _SAME = 1e-9
@@ -211,7 +214,7 @@ def run_path(execution: Execution, ran: Sequence[Ran]) -> tuple[PathPiece, ...]:
         if node.kind == COMPUTE:
             kind, name = node.phase or FORWARD, node.name
         else:
-            kind, name = TRANSFER, node.lane
+            kind, name = TRANSFER, node.lane if node.kind == COLLECTIVE else STAGES
             end = now.end
             now = max(met[_meeting(execution, now)], key=lambda each: each.begin)
             pieces.append(PathPiece(kind, name, now.begin, end))

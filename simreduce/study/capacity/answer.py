@@ -394,7 +394,6 @@ def _candidate(
 
 def parts(chosen: CapacityCandidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
-    rest = chosen.simulated - chosen.compute - chosen.exposed
     row = chosen.row
     waits = {
         WAITS["tp"]: row.tensor,
@@ -407,8 +406,9 @@ def parts(chosen: CapacityCandidate) -> list[TimePart]:
     if row.method != MESH:
         waits = {
             "exposed communication": chosen.exposed,
-            WAITS["interference"]: row.interference,
+            WAITS["interference"]: row.interference or 0.0,
         }
+    rest = chosen.simulated - chosen.compute - sum(each or 0.0 for each in waits.values())
     seconds = {
         "compute": chosen.compute,
         **waits,
