@@ -107,8 +107,12 @@ def machine_kinds(topology: Topology) -> Mapping[str, int]:
 
 
 def label(machine: str) -> str:
-    """The name of a machine for people: `n3` of the fourth of `MACHINExN`."""
-    return f"n{machine}" if machine.isdecimal() else machine
+    """The name of a machine for people: `n3` of the fourth of `MACHINExN`.
+
+    Hosts have a `Name`, which stays as their file has it, a number too.
+    """
+    numbered = machine.isdecimal() and not isinstance(machine, Name)
+    return f"n{machine}" if numbered else machine
 
 
 def read_machines(faults: Faults, path: str, topology: Topology, text: str) -> tuple[str, ...]:

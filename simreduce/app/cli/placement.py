@@ -83,7 +83,7 @@ def read_placed_hosts(
     hosts = faults.attempt("", _read_hosts, file)
     if hosts is None:
         return None
-    known, lacks = {str(name): str(name) for name in hosts}, f"{file} names no host"
+    known, lacks = dict[str, str](zip(hosts, hosts, strict=True)), f"{file} names no host"
     names = tuple(known) if job is None else read_names(faults, "--hosts", job, known, lacks)
     spare = () if free is None else read_names(faults, "--free", free, known, lacks)
     if scenario is None:

@@ -93,6 +93,31 @@ def test_real_hosts(run):
     assert found["orders"][-1]["nodes"] == ["h1", "h4", "h2", "h5"]
 
 
+def test_hosts_that_are_named_by_numbers(run, folder):
+    text = "SwitchName=a Nodes=12,n12,1\nSwitchName=b Nodes=n1,007,7\nSwitchName=t Switches=a,b\n"
+    (folder / "t.conf").write_text(text, "utf-8")
+    place = "topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "12,n1,n12,007,1"
+    run(*place, "--free", "7", "--out", "files")
+    hosts = (folder / "files" / "hosts").read_text("utf-8").split()
+    assert sorted(hosts) == ["007", "1", "12", "n1", "n12"]
+    written = {path.name: path.read_text("utf-8") for path in (folder / "files").iterdir()}
+    assert written["slurm-hostfile"].split() == hosts
+    assert f"--master-addr={hosts[0]} " in written["torchrun.sh"]
+    for line in ("12 slots=1", "n1 slots=1"):
+        assert line in written["hostfile"].splitlines()
+    assert [row.split()[1] for row in written["rankfile"].splitlines()[1:]] == [
+        f"{i}={host}" for i, host in enumerate(hosts)
+    ]
+    values = written["pod.yaml"].partition("values:\n")[2].replace("- ", "").split()
+    assert [value.strip('"') for value in values] == hosts
+    found = json.loads(run(*place, "--json"))
+    assert found["advised"] == found["orders"][1]["nodes"]
+    assert found["orders"][-1]["nodes"] == ["12", "n1", "n12", "007", "1"]
+    assert {*map(frozenset, found["switches"])} == {
+        frozenset(["12", "n12", "1"]), frozenset(["n1", "007"])
+    }  # fmt: skip
+
+
 AWS = '{"Instances": [{"InstanceId": "$(true)", "NetworkNodes": ["n"]}]}'
 GOOGLE = """[{"name": "a\\nb", "resourceStatus":
   {"physicalHostTopology": {"cluster": "c", "block": "b", "subblock": "s"}}}]"""
