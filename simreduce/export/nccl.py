@@ -90,6 +90,8 @@ def environment(choice: Choice) -> str:
     given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
     pinned = {line[0] for line in lines if not isinstance(line, str)}
     lines += [(name, value) for name, value in given.items() if name not in pinned]
+    lists = any(";" in str(line[1]) for line in lines if not isinstance(line, str))
+    lines += ["The quotes are the shell's: NCCL reads none in an nccl.conf."] * lists
     called = [call for name, call in _CALLS.items() if getattr(settings, name)]
     lines += [f"As predicted where applications call {' and '.join(called)}."] * bool(called)
     at = plan(choice.facts, settings)

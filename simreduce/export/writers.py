@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from simreduce.errors import escape
+from simreduce.errors import InputError, escape, quote
 from simreduce.files.names import Name
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
@@ -19,10 +19,10 @@ _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 _UNQUOTED = re.compile(r"(?!#)[A-Za-z0-9_@%+=:,./^#-]+")
 """What a shell takes as it is."""
-_VALUE = re.compile(r"[A-Za-z0-9_@%+=:,./^#;-]+")
-"""What stands as it is behind `NAME=`: NCCL's nccl.conf has lists with `;`, and no quotes."""
 _MEANT = re.compile(r'([\\"$`])')
 """What a shell does not take as it is between double quotes."""
+_LINE_END = re.compile(r"[\n\r\0]")
+"""What no word has: it ends a line, or the text."""
 
 Line = str | tuple[str, object]
 """A comment, or a variable and its value."""
@@ -50,9 +50,9 @@ def script(comments: Iterable[str], *commands: Sequence[str]) -> str:
 
 
 def environment(lines: Iterable[Line]) -> str:
-    """Lines `NAME=value`, and comments."""
+    """Lines `NAME=value` for a shell to source, and comments."""
     return "".join(
-        comment(line) if isinstance(line, str) else f"{line[0]}={_quoted(line[1], _VALUE)}\n"
+        comment(line) if isinstance(line, str) else f"{line[0]}={_quoted(line[1])}\n"
         for line in lines
     )
 
@@ -90,14 +90,20 @@ def host_lines(rows: Iterable[tuple[str, Name, str]], comments: Sequence[str] = 
 
 
 def _shell_word(word: str) -> str:
-    return word if isinstance(word, Raw) else shlex.quote(word)
+    return word if isinstance(word, Raw) else shlex.quote(_one_line(word))
 
 
-def _quoted(value: object, unquoted: re.Pattern[str] = _UNQUOTED) -> str:
-    """A word as a shell reads it, between double quotes unless it matches `unquoted`."""
-    text = str(value)
+def _quoted(value: object) -> str:
+    """A word as a shell reads it, between double quotes unless it matches `_UNQUOTED`."""
+    text = _one_line(str(value))
     meant = _MEANT.sub(r"\\\1", text)
-    return text if unquoted.fullmatch(text) else f'"{meant}"'
+    return text if _UNQUOTED.fullmatch(text) else f'"{meant}"'
+
+
+def _one_line(text: str) -> str:
+    if _LINE_END.search(text):
+        raise InputError(f"{quote(text)} has a line break, which no word of a file may have")
+    return text
 
 
 def _scalar(value: object) -> str:

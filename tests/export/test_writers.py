@@ -15,9 +15,12 @@ import yaml as yaml_reader
 from hypothesis import example, given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
 from simreduce.export import LAUNCHERS, Choice, export, writers
 from simreduce.export.writers import arguments, comment, environment, mapping, script, yaml
+from simreduce.files.formats import Faults
 from simreduce.files.names import Name
+from simreduce.planners.nccl import read_settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question, choice_of
 from simreduce.workload import load_workload
@@ -68,10 +71,29 @@ def test_a_shell_reads_every_word_as_it_was_given() -> None:
     assert run(script([], ["printf", r"%s\n", *WORDS])).split("\n")[:-1] == WORDS
     rows = arguments([[word] for word in WORDS], " \\")
     assert run(rf"printf '%s\n' {rows}").split("\n")[:-1] == WORDS
-    values = [word for word in WORDS if ";" not in word]
-    text = environment((f"X{i}", value) for i, value in enumerate(values))
-    shown = " ".join(f'"$X{i}"' for i in range(len(values)))
-    assert run(f"{text}printf '%s\\n' {shown}").split("\n")[:-1] == values
+    text = environment((f"X{i}", value) for i, value in enumerate(WORDS))
+    shown = " ".join(f'"$X{i}"' for i in range(len(WORDS)))
+    assert run(f"{text}printf '%s\\n' {shown}").split("\n")[:-1] == WORDS
+
+
+def test_a_shell_reads_lists_by_collective(choice: Choice) -> None:
+    given = read_settings({"NCCL_ALGO": "ring;allreduce:tree"}, Faults(), "")
+    made = replace(choice, setup=Setup("gh200x2,fabric=switch", "nccl", nccl=given))
+    text = export("nccl", made)["nccl.env"]
+    assert run(f'{text}printf %s "$NCCL_ALGO"') == "ring;allreduce:tree"
+    assert "# The quotes are the shell's: NCCL reads none in an nccl.conf." in text
+    assert "quotes" not in export("nccl", choice)["nccl.env"]
+
+
+@pytest.mark.parametrize("word", ["a\nb", "a\r", "\0", "a b\n"])
+def test_no_word_has_a_line_break(word: str) -> None:
+    for write in (
+        lambda: script([], ["echo", word]),
+        lambda: environment([("X", word)]),
+        lambda: arguments([[word]]),
+    ):
+        with pytest.raises(InputError, match="has a line break"):
+            write()
 
 
 def test_a_comment_stays_one_line() -> None:
