@@ -107,7 +107,13 @@ def _one_line(text: str) -> str:
 
 
 def _scalar(value: object) -> str:
-    """Plain words as they are, other text in quotes; numbers, true, false and null as in JSON."""
+    """Plain words as they are, other text in quotes; true, false, null and integers as in JSON.
+
+    Floats are those of YAML 1.1, which has a point in each: `1.0e-05`, `.inf`, `.nan`.
+    """
+    if isinstance(value, float):
+        text = float.__repr__(value).replace("inf", ".inf").replace("nan", ".nan")
+        return text if "." in text else text.replace("e", ".0e")
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     return escape(json.dumps(value, ensure_ascii=False))

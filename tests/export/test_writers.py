@@ -17,7 +17,15 @@ from hypothesis import example, given, settings, strategies as st
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export import LAUNCHERS, Choice, export, writers
-from simreduce.export.writers import arguments, comment, environment, mapping, script, yaml
+from simreduce.export.writers import (
+    arguments,
+    comment,
+    environment,
+    mapping,
+    script,
+    sequence,
+    yaml,
+)
 from simreduce.files.formats import Faults
 from simreduce.files.names import Name
 from simreduce.planners.nccl import read_settings
@@ -108,6 +116,41 @@ def test_a_comment_stays_one_line() -> None:
 def test_yaml_keeps_text_and_types(table: dict[str, object]) -> None:
     document = {"top": {"inner": table, "last": None}} if table else {"top": 1}
     assert yaml_reader.safe_load(yaml([], mapping(document))) == document
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(allow_nan=False))
+@example(1e-05)
+@example(-1e16)
+@example(1e22)
+@example(-0.0)
+@example(float("-inf"))
+@example(5e-324)
+def test_yaml_keeps_floats(value: float) -> None:
+    read = yaml_reader.safe_load(yaml([], mapping({"x": value})))["x"]
+    assert (type(read), repr(read)) == (float, repr(value))
+
+
+def test_yaml_keeps_what_is_no_number() -> None:
+    assert repr(yaml_reader.safe_load(yaml([], mapping({"x": float("nan")})))) == "{'x': nan}"
+
+
+TEXTS = ["1e-05", "1.0e-05", ".inf", "-.INF", ".nan", "inf", "nan", "1_000", "0o17", "017", "0x1f",
+         "12:30", "1:2:3.5", "yes", "No", "ON", "off", "y", "N", "~", "null", "", "=", "<<", "-",
+         "true", "2024-01-01", "2001-12-14t21:59:43.10-05:00", "a: b", "a #b", "!x", "&x", "*x",
+         "\x85", "\u2028", "\ufeff", "\x7f", "\uffff", "\U0001f600"]  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(TEXTS) | st.text("0123456789eE._:+-oxnf", max_size=8) | st.text(max_size=8))
+def test_yaml_keeps_texts(text: str) -> None:
+    assert yaml_reader.safe_load(yaml([], mapping({text: text}))) == {text: text}
+    assert yaml_reader.safe_load(sequence([text], 0)) == [text]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_yaml_keeps_texts_that_look_like_values(text: str) -> None:
+    assert yaml_reader.safe_load(yaml([], mapping({"x": text}))) == {"x": text}
 
 
 WRITERS = {"script", "environment", "arguments", "yaml", "host_lines"}
