@@ -1,0 +1,49 @@
+"""What tests cost: the limit of CPU time."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from tests import conftest
+
+
+def _take(monkeypatch, uses: Iterator[float], *loops: float) -> None:
+    """Run a test that uses CPU seconds, `uses` before and after it, where loops take so long."""
+    left = iter(loops)
+    with monkeypatch.context() as patch:  # this very test is timed too
+        patch.setattr(conftest, "_loop", lambda: next(left) * conftest.FAST)
+        patch.setattr(conftest, "_cpu_seconds", lambda: next(uses))
+        patch.setattr(conftest, "THOROUGH", False)
+        patch.delenv("SIMREDUCE_FUZZ", raising=False)
+        config = SimpleNamespace(stash={})
+        conftest.pytest_configure(config)
+        item = SimpleNamespace(config=config, iter_markers=lambda _: iter(()))
+        call = conftest.pytest_runtest_call(item)
+        next(call)
+        next(call, None)
+
+
+def test_a_test_that_takes_long_fails(monkeypatch):
+    with pytest.raises(pytest.fail.Exception, match=r"took 6\.0 CPU seconds where 4\.5 are"):
+        _take(monkeypatch, iter([1.0, 7.0]), *[1.0] * 14)
+
+
+def test_a_machine_that_others_slow_down_allows_more(monkeypatch):
+    _take(monkeypatch, iter([1.0, 7.0]), *[1.0] * 7, *[2.0] * 7)
+    _take(monkeypatch, iter([1.0, 7.0]), *[2.0] * 7)
+
+
+def test_time_of_processes_that_an_earlier_test_left_is_not_counted(monkeypatch):
+    reaped = []
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: reaped.append(True) or [])
+
+    def uses() -> Iterator[float]:
+        assert reaped
+        yield 1.0
+        yield 2.0
+
+    _take(monkeypatch, uses(), *[1.0] * 7)
