@@ -1,4 +1,4 @@
-"""What tests cost: the limit of CPU time."""
+"""What tests cost: the limit of CPU time, and the lists of tests/thorough.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests import conftest
+from tests.thorough import corners, slow
 
 
 def _take(monkeypatch, uses: Iterator[float], *loops: float) -> None:
@@ -47,3 +48,13 @@ def test_time_of_processes_that_an_earlier_test_left_is_not_counted(monkeypatch)
         yield 2.0
 
     _take(monkeypatch, uses(), *[1.0] * 7)
+
+
+def test_params_with_names_and_marks_may_be_slow():
+    skip = pytest.mark.skip
+    items = [1, pytest.param(2, 3, id="two", marks=skip), (4, 5), 6]
+    assert slow(items[1:3]) == [
+        pytest.param(2, 3, id="two", marks=[skip, pytest.mark.slow]),
+        pytest.param(4, 5, marks=[pytest.mark.slow]),
+    ]
+    assert corners(items, 2) == [1, *slow(items[1:3]), 6]

@@ -29,12 +29,19 @@ def some(items: Iterable[T], count: int) -> list[T]:
     return [listed[i * len(listed) // count] for i in range(count)]
 
 
+_PARAM = type(pytest.param())
+
+
 def slow(items: Iterable[Any]) -> list[Any]:
-    """The items as parameters of tests that are slow."""
-    return [
-        pytest.param(*(item if isinstance(item, tuple) else (item,)), marks=pytest.mark.slow)
-        for item in items
-    ]
+    """The items, which may be a `pytest.param` each, as parameters of tests that are slow."""
+    found = []
+    for item in items:
+        if isinstance(item, _PARAM):
+            values, marks, name = item.values, item.marks, item.id
+        else:
+            values, marks, name = item if isinstance(item, tuple) else (item,), (), None
+        found.append(pytest.param(*values, marks=[*marks, pytest.mark.slow], id=name))
+    return found
 
 
 def corners(items: Iterable[Any], count: int) -> list[Any]:
