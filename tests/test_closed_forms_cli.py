@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.app.cli import main
 from simreduce.planners.algorithms.shuffle import gather_groups
+from tests.thorough import examples
 
 
 @pytest.fixture
@@ -44,7 +45,9 @@ def times(monkeypatch, capsys):
 
 rates = st.integers(1, 400_000)  # MB/s
 delays = st.integers(0, 10_000_000)  # ns
-quick = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=examples(80, usual=8), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.parametrize("n", range(2, 65))

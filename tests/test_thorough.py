@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -58,3 +60,10 @@ def test_params_with_names_and_marks_may_be_slow():
         pytest.param(4, 5, marks=[pytest.mark.slow]),
     ]
     assert corners(items, 2) == [1, *slow(items[1:3]), 6]
+
+
+def test_every_property_has_more_examples_where_tests_are_thorough():
+    folder = Path(__file__).parent
+    fixed = re.compile(r"max_examples=\d")
+    files = [path for path in folder.rglob("*.py") if fixed.search(path.read_text("utf-8"))]
+    assert [str(path.relative_to(folder)) for path in files if path != Path(__file__)] == []

@@ -13,6 +13,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 TREES = (
     "fat_tree:18,radix=4,oversubscription={over}",
@@ -30,7 +31,7 @@ def simulate(machine: Topology, spec: str, runtime, nbytes: int, *, fixed: bool)
     return simulator.simulate(plan)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(120, usual=12), deadline=None)
 @given(
     st.sampled_from(TREES),
     st.sampled_from([1, 2]),

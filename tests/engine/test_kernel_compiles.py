@@ -171,7 +171,7 @@ def checked(table: NamedTuple) -> NamedTuple:
 
 
 @given(scene=scenes(ROUND))
-@settings(max_examples=25)
+@settings(max_examples=examples(250))
 def test_every_index_is_in_its_column(scene):
     """The compiled kernel has only the addresses of columns: a negative index would not count from
     the end, as in a list, and one beyond the end would not be noticed.

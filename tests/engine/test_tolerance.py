@@ -110,7 +110,7 @@ def test_parts_that_differ_by_an_element_take_less_work_and_nearly_the_same_time
     assert near.seconds != exact.seconds
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(250))
 @given(
     st.sampled_from(["torus:5x4", "torus:3x3x3", "switch:9", "fat_tree:16,radix=4", "dgx1vx3",
                      "dgx-h100x2,fabric=rail_optimised"]),

@@ -32,6 +32,7 @@ from simreduce.planners.nccl import read_settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question, choice_of
 from simreduce.workload import load_workload
+from tests.thorough import examples
 
 FOLDER = Path(writers.__file__).parent
 WORDS = ["a b", "$(true)", "`true`", 'say "x"', "it's", "a\\b", "#1", "~", "*", "a;b", "", "é"]
@@ -51,7 +52,7 @@ def run(text: str) -> str:
     return found.stdout
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.tuples(NAMES, NAMES).filter(lambda pair: pair[0] != pair[1]))
 @example(("true", "no"))
 @example(("1e3", "0x1f"))
@@ -111,14 +112,14 @@ def test_a_comment_stays_one_line() -> None:
     assert yaml_reader.safe_load(yaml(["a\nb: c"], mapping({"x": 1}))) == {"x": 1}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=6) | st.integers() | st.booleans()))
 def test_yaml_keeps_text_and_types(table: dict[str, object]) -> None:
     document = {"top": {"inner": table, "last": None}} if table else {"top": 1}
     assert yaml_reader.safe_load(yaml([], mapping(document))) == document
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.floats(allow_nan=False))
 @example(1e-05)
 @example(-1e16)
@@ -141,7 +142,7 @@ TEXTS = ["1e-05", "1.0e-05", ".inf", "-.INF", ".nan", "inf", "nan", "1_000", "0o
          "\x85", "\u2028", "\ufeff", "\x7f", "\uffff", "\U0001f600"]  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.sampled_from(TEXTS) | st.text("0123456789eE._:+-oxnf", max_size=8) | st.text(max_size=8))
 def test_yaml_keeps_texts(text: str) -> None:
     assert yaml_reader.safe_load(yaml([], mapping({text: text}))) == {text: text}

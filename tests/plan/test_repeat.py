@@ -11,6 +11,7 @@ from simreduce.engine import IDEAL, TENSORFLOW
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, repeat, verify
 from simreduce.testing.small import NO_CONTRACT, cable, machine
 from tests.simulating import simulate
+from tests.thorough import examples
 
 SPECS = (
     "ring",
@@ -193,7 +194,7 @@ def test_a_device_begins_again_only_with_all_its_results():
 
 
 @given(st.sampled_from(SPECS), st.integers(1, 4))
-@settings(max_examples=25)
+@settings(max_examples=examples(250))
 def test_no_more_iterations_are_never_quicker(spec, times):
     """And at most so many times as long as one."""
     plan = compiled(spec)

@@ -431,7 +431,7 @@ def test_inside_the_machines_routes_are_those_that_a_search_finds(fabric):
 # Rails.
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 3))
 def test_leaf_i_of_a_unit_has_the_ith_nics(machines, unit, over):
     cluster = load_topology(

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, load_topology, route
-from tests.thorough import slow
+from tests.thorough import examples, slow
 
 
 def test_a_fat_tree_has_the_ports_it_promises():
@@ -185,7 +185,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(200, usual=20), deadline=None)
 @given(data=st.data())
 def test_many_routes_at_once_are_the_single_ones(text, data):
     """From and to any nodes that have a route."""

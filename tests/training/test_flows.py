@@ -30,6 +30,7 @@ from simreduce.training.replicas import (
     port_delays,
     simulate_replicas,
 )
+from tests.thorough import examples
 
 MB = 1_000_000
 RATE = 1e9  # bytes/s of `STAR` and `FULL`
@@ -58,7 +59,7 @@ def but(network, **changes):
     st.sampled_from([IDEAL, TENSORFLOW]),
     st.integers(0, 50),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(250))
 def test_flows_and_delays_agree_where_nothing_contends(workers, variables, spare, runtime, seed):
     """Every pair has links of its own: the same gradients enter the same updates, at the same
     times.
@@ -104,7 +105,7 @@ def test_transfers_have_the_cache_of_a_step(cache, seconds):
     st.lists(st.sampled_from([0, MB, 3 * MB]), min_size=1, max_size=6),
     st.data(),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(250))
 def test_a_worker_shares_its_links_with_itself(runtime, sizes, data):
     """Of one worker, flows are what delays say, though several variables take the same way: there
     is nobody else.

@@ -29,6 +29,7 @@ from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import published_tables
 from tests.engine.calibrate.covering import coverage, part_inside
+from tests.thorough import examples
 
 MIB = 1 << 20
 
@@ -88,7 +89,7 @@ def test_near_cells_count_more(near, far):
     assert ends(near, far)[1] < ends(far, near)[1]
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(100, usual=10))
 @given(st.integers(0, 2**32 - 1), st.floats(0.05, 0.5), st.floats(0.0, 0.2))
 def test_four_of_five_points_of_a_machine_never_seen_lie_inside(seed, between, within):
     """Machines err together: what counts is the spread between them."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.errors import InputError, TopologyError
 from simreduce.files.formats.json import read_json
 from simreduce.files.textfiles import MOST_DEPTH
+from tests.thorough import examples
 
 DEEP = "nested too deeply, more than 64 levels"
 
@@ -58,7 +59,7 @@ def test_keys_that_stand_twice_where_programs_write_them() -> None:
         read_json(nested(1000), "f", twice=True)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.text(max_size=5)

@@ -20,6 +20,7 @@ from tests.planners.algorithms.boxes import (
     two_rates,
 )
 from tests.planners.algorithms.transfers import transfers
+from tests.thorough import examples
 
 SHAPES = [
     (tasks, each) for tasks in (1, 2, 3, 4, 6, 8) for each in range(1, 9) if tasks * each <= 32
@@ -43,7 +44,7 @@ def test_it_verifies_where_there_is_next_to_nothing_to_move(tasks, each, element
 
 @pytest.mark.parametrize("each", [1, 2, 3, 8])
 @pytest.mark.parametrize("tasks", LEVELS)
-@settings(max_examples=2)
+@settings(max_examples=examples(20, usual=2))
 @given(
     inside=st.tuples(st.floats(0, 1e-3), st.floats(1e6, 1e12)),
     across=st.tuples(st.floats(0, 1e-3), st.floats(1e6, 1e12)),

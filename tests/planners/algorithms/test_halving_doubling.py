@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.plan import verify
 from tests.planners.algorithms.boxes import RANKS, added, compiled, seconds, switch, tasks_of
 from tests.planners.algorithms.transfers import transfers
+from tests.thorough import examples
 
 NAME = "halving_doubling"
 delays, rates = st.integers(0, 10**7), st.integers(1, 400_000)
@@ -15,7 +16,7 @@ delays, rates = st.integers(0, 10**7), st.integers(1, 400_000)
 
 @pytest.mark.parametrize("n", [n for n in RANKS if n & (n - 1)])
 @pytest.mark.parametrize("collective", ["reduce_scatter", "all_gather"])
-@settings(max_examples=5)
+@settings(max_examples=examples(50, usual=5))
 @given(delay=delays, rate=rates, part=st.integers(1, 10**5))
 def test_bound_of_its_halves_over_any_n(collective, n, delay, rate, part):
     """(k + 2) a + (1 + 1/n + 2 (2^k - 1)/n) M/B, and no less than fold, halve and hand over take of

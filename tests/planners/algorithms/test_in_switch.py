@@ -12,6 +12,7 @@ from simreduce.errors import StrategyError
 from simreduce.planners.layouts import Layout, Reducer
 from simreduce.study.tune.bench import tensor
 from simreduce.workload import Gradient, Workload
+from tests.thorough import examples
 
 
 def _planned(machine: str, elements: int, chunk: str = ""):
@@ -30,7 +31,7 @@ def test_the_sum_is_right_for_any_number_of_ranks_and_any_size(n, chunk):
         assert [] == sr.verify(sr.compile(f"in_switch{chunk}", workload, shape))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(200, usual=20))
 @given(
     st.integers(2, 9),
     st.integers(1, 40),

@@ -26,7 +26,7 @@ from simreduce.workload import Gradient, Workload
 from tests.covering import covering
 from tests.planners.synthesis.networks import DOUBLE, SINGLE, subsets, unlike_subsets
 from tests.simulating import simulate
-from tests.thorough import slow, some
+from tests.thorough import examples, slow, some
 
 GIB = 1 << 30
 
@@ -189,7 +189,7 @@ def dgx1v_seconds(collective: str) -> float:
 @pytest.mark.parametrize(
     "collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]
 )
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(40, usual=4), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_time_depends_on_no_names_and_no_order(collective, seed):
     renamed, new = rename(DGX1V, seed)

@@ -18,6 +18,7 @@ from simreduce.planners.strategy import parse_strategy
 from tests.covering import covering
 from tests.planners.algorithms.boxes import added, compiled, seconds, sent, tasks_of, two_rates
 from tests.planners.algorithms.transfers import transfers
+from tests.thorough import examples
 
 PAIRS = ALGORITHMS.pairs()
 INNER = sorted({pair.partition("/")[0] for pair in PAIRS})
@@ -80,7 +81,7 @@ FORMS = {"ring": ring, "halving_doubling": halving_doubling, "bidirectional_ring
 @pytest.mark.parametrize(("tasks", "each"), [(2, 4), (4, 2), (4, 8), (2, 1)])
 @pytest.mark.parametrize("outer", FORMS)
 @pytest.mark.parametrize("inner", FORMS)
-@settings(max_examples=3)
+@settings(max_examples=examples(30, usual=3))
 @given(inside=rates, across=rates, part=st.integers(1, 10**4))
 def test_every_rank_crosses_with_its_part(inner, outer, tasks, each, inside, across, part):
     """T_inner(S) + T_outer(S/p), all groups at once."""
@@ -95,7 +96,7 @@ def test_every_rank_crosses_with_its_part(inner, outer, tasks, each, inside, acr
 
 
 @pytest.mark.parametrize(("tasks", "each"), [(2, 2), (3, 5), (4, 8)])
-@settings(max_examples=5)
+@settings(max_examples=examples(50, usual=5))
 @given(inside=rates, across=rates, part=st.integers(1, 10**4))
 def test_leaders(tasks, each, inside, across, part):
     """A binomial tree has no parts: ceil(log2 p)(a + S/B) to the first rank, a ring of leaders with

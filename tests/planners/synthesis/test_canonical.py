@@ -14,6 +14,7 @@ from simreduce.planners.synthesis.network import Network, direct_network, switch
 from simreduce.planners.synthesis.trees import PACKINGS
 from simreduce.topology import load_topology
 from tests.planners.synthesis.networks import dgx1, digraphs, graphs
+from tests.thorough import examples
 
 
 def relabel(network: Network, seed: int) -> Network:
@@ -92,7 +93,7 @@ def test_other_rates_have_another_form():
 
 
 @pytest.mark.parametrize("collective", PACKINGS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(50, usual=5), deadline=None)
 @given(network=digraphs(5), seed=st.integers(0, 99))
 def test_packings_are_alike_in_any_order(collective, network, seed):
     other = relabel(network, seed)

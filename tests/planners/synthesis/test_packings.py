@@ -76,7 +76,7 @@ def test_trees_come_up_to_the_cuts_on_any_digraph(network):
     check_trees(network, "reduce_scatter", 0, optimum.reduce_scatter(network).rate)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(250))
 @given(graphs())
 def test_trees_come_up_to_the_strength_on_any_graph(network):
     check_trees(network, "all_reduce", 0, optimum.strength(network).rate)

@@ -111,7 +111,7 @@ def test_links_and_lanes_show_what_used_them(scene):
 
 
 @given(either_scenes)
-@settings(max_examples=25)
+@settings(max_examples=examples(250))
 def test_a_lane_has_one_thread(scene):
     """It serves one op at a time, while ops without it may overlap with those in the row of their
     device, which has the same name.

@@ -16,6 +16,7 @@ from simreduce.study.capacity.question import load_question
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import CellRunner, evaluate, running
 from simreduce.study.tune.steps import rank_steps
+from tests.thorough import examples
 
 MACHINE = """
 [nodes.gpu]
@@ -171,7 +172,7 @@ def _simulated(question, option, name, factor):
     return candidate_of(question, changed, evaluate(cell_of(changed, question.folder)))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(80, usual=8), deadline=None)
 @given(st.integers(1, 7), st.sampled_from([0.3, 0.8, 1.2, 3.0]))
 def test_faster_links_and_chips_never_make_a_step_longer(question, place, factor):
     """On machines with one kind of port and algorithms that do not look at rates; and steps stay

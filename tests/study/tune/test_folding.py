@@ -66,7 +66,7 @@ ASKED = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(150, usual=15))
 @example("dgx-h100x4", "ring", "tensorflow", 1 << 22, 1)  # its switches sum
 @given(
     st.sampled_from(MACHINES), st.sampled_from(ASKED), st.sampled_from([*RUNTIMES]),
