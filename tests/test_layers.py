@@ -316,7 +316,7 @@ def test_one_reader_takes_the_json_of_others():
     that it made a moment before.
     """
     own = {
-        "app.cli.described", "app.serve.worker", "app.serve.workers", "engine.results.result",
+        "app.cli.described", "app.serve.worker", "app.serve.workers",
         "study.sweep.evaluate", "study.sweep.question",
     }  # fmt: skip
     found = _offenders(

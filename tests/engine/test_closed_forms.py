@@ -27,6 +27,7 @@ from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.hardware import narrowest_cut
 from simreduce.engine.results.result import Floors
+from simreduce.errors import InputError
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
 from simreduce.plan.channels import count_blocks
 from simreduce.plan.plan import NO_STREAM
@@ -751,3 +752,5 @@ def test_a_result_survives_json_unchanged(kind):
 
     assert result.to_json() == again.to_json()
     assert _same(replace(result, digested=result.plan_digest), again)
+    with pytest.raises(InputError, match="result: the key 'kind' stands twice in an object"):
+        Result.from_json(result.to_json()[:-1] + ',"kind":[]}')

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from simreduce import units
 from simreduce.engine.results.path import CriticalPath, PathOp, parts
 from simreduce.engine.submission import Timeline
+from simreduce.files.formats.json import read_json
 from simreduce.plan import Kind, Plan
 
 Array = npt.NDArray[Any]
@@ -165,7 +166,7 @@ class Result:
     @staticmethod
     def from_json(text: str) -> Result:
         """The inverse of `to_json`."""
-        document = json.loads(text)
+        document = read_json(text, "result", most=len(text), finite=False)
         document["digested"] = document.pop("plan_digest")
         for name, dtype in _COLUMNS.items():
             document[name] = np.array(document[name], dtype=dtype)

@@ -22,17 +22,20 @@ def read_json(
     *,
     most: int = MOST_BYTES,
     twice: bool = False,
+    finite: bool = True,
 ) -> Any:
     """The value of a JSON document; raises `refuse` with `where` and the reason if it is none.
 
-    A document has `most` characters and `MOST_DEPTH` levels at most, no number that is not finite,
-    and no key twice in an object, unless `twice`: then the last one counts.
+    A document has `most` characters and `MOST_DEPTH` levels at most, no number that is not finite
+    where all must be `finite`, and no key twice in an object, unless `twice`: then the last one
+    counts.
     """
     if len(text) > most:
         raise refuse(f"{where}: more than {most >> 20} MiB of JSON")
     try:
         found = json.loads(
-            text, parse_constant=_number, parse_float=_number, parse_int=_integer,
+            text, parse_constant=_number if finite else None,
+            parse_float=_number if finite else None, parse_int=_integer,
             object_pairs_hook=None if twice else _once,
         )  # fmt: skip
         too_deep = _is_too_deep(found)

@@ -21,6 +21,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, NamedTuple, TypeGuard
 
 from simreduce.errors import quote
@@ -127,7 +128,7 @@ def read(path: str, document: Mapping[str, Any]) -> Execution:
     if not any(kernel.by_nccl for kernel in kernels):
         faults.add("", "no kernel of NCCL is in this timeline (profile with activity CUDA)")
     job_of = _Job(rank, world, _groups(job.get("pg_config"), world, faults))
-    nodes = _nodes(kernels, job_of, _marks(document["traceEvents"]), faults)
+    nodes = _nodes(kernels, job_of, _marks(document["traceEvents"], faults), faults)
     faults.raise_any(ExecutionError)
     sizes = [len(node.group) for node in nodes] + [node.peer + 1 for node in nodes]
     named = [k.args.get("Group size") for k in kernels if k.by_nccl]
@@ -168,17 +169,23 @@ def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
     for event in events:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
-        args, begin, took = event.get("args"), event.get("ts"), event.get("dur", 0)
-        if not isinstance(args, dict) or not _is_number(begin) or not _is_number(took):
+        args = event.get("args")
+        if not isinstance(args, dict):
             continue
-        if not (0 <= begin <= _LONGEST and 0 <= took <= _LONGEST):
-            name = quote(event.get("name", ""))
-            faults.add("traceEvents", f"{name} begins at {begin} us and takes {took} us")
+        launch = event.get("cat") in _LAUNCHES and "correlation" in args
+        if not launch and str(event.get("cat")).lower() not in _DEVICE:
             continue
-        if event.get("cat") in _LAUNCHES and "correlation" in args:
+        if (span := _span(event, faults)) is None:
+            continue
+        begin, took = span
+        name = str(event.get("name", ""))
+        for key in ("correlation", "stream"):
+            if isinstance(args.get(key), float) and not isfinite(args[key]):
+                faults.add("traceEvents", f"{quote(name)} has {key} {args[key]}")
+        if launch:
             launched[args["correlation"]] = begin
-        elif str(event.get("cat")).lower() in _DEVICE:
-            rows.append((str(event.get("name", "")), args, float(begin), float(took)))
+        else:
+            rows.append((name, args, begin, took))
     kernels = [
         _Kernel(
             name,
@@ -193,16 +200,31 @@ def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
     return sorted(kernels, key=lambda kernel: (kernel.begin, kernel.end))
 
 
-def _marks(events: Any) -> _Marks:
+def _span(event: Mapping[str, Any], faults: Faults) -> tuple[float, float] | None:
+    """When an event begins and how long it takes, in microseconds; None without such numbers.
+
+    Notes times that no clock shows.
+    """
+    begin, took = event.get("ts"), event.get("dur", 0)
+    if not _is_number(begin) or not _is_number(took):
+        return None
+    if 0 <= begin <= _LONGEST and 0 <= took <= _LONGEST:
+        return float(begin), float(took)
+    name = quote(event.get("name", ""))
+    faults.add("traceEvents", f"{name} begins at {begin} us and takes {took} us")
+    return None
+
+
+def _marks(events: Any, faults: Faults) -> _Marks:
     """The marks that PyTorch puts on the timeline of the CPU."""
     found: dict[str, list[tuple[float, float]]] = {_STEP: [], _OPTIMIZER: [], _AUTOGRAD: []}
     for event in events if isinstance(events, list) else ():
         if not isinstance(event, dict) or event.get("cat") not in _ON_CPU:
             continue
-        name, begin, took = event.get("name"), event.get("ts"), event.get("dur", 0)
-        if isinstance(name, str) and _is_number(begin) and _is_number(took):
-            for mark in (mark for mark in found if name.startswith(mark)):
-                found[mark].append((begin, begin + took))
+        name = event.get("name")
+        for mark in (mark for mark in found if isinstance(name, str) and name.startswith(mark)):
+            if (span := _span(event, faults)) is not None:
+                found[mark].append((span[0], sum(span)))
     begins, ends = (
         sorted(begin for begin, _ in found[_STEP]),
         sorted(e for _, e in found[_OPTIMIZER]),

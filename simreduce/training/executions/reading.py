@@ -111,9 +111,9 @@ def _unpacked(content: bytes) -> Iterator[bytes]:
 
 
 def _read_json(path: str, content: bytes) -> Execution:
-    # Tracers write some arguments of an event twice.
+    # Tracers write some arguments of an event twice, and NaN where they measured nothing.
     document = read_json(
-        content, f"{path}: is no JSON", ExecutionError, most=MOST_BYTES, twice=True
+        content, f"{path}: is no JSON", ExecutionError, most=MOST_BYTES, twice=True, finite=False
     )
     if isinstance(document, dict) and "traceEvents" in document:
         return profiler.read(path, document)

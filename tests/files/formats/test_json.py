@@ -59,6 +59,13 @@ def test_keys_that_stand_twice_where_programs_write_them() -> None:
         read_json(nested(1000), "f", twice=True)
 
 
+def test_numbers_that_are_not_finite_where_programs_write_them() -> None:
+    found = read_json("[NaN, -Infinity, 1e999, 1]", "f", finite=False)
+    assert repr(found) == "[nan, -inf, inf, 1]"
+    with pytest.raises(InputError, match=r"f: 9+ is no number of JSON"):
+        read_json("9" * 9000, "f", finite=False)
+
+
 @settings(max_examples=examples(500), deadline=None)
 @given(
     st.recursive(

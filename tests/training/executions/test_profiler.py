@@ -121,6 +121,39 @@ def test_the_ranks_of_a_large_group_are_those_that_the_job_configures(tmp_path):
         _read(tmp_path, kernel("nccl", 20, 0, 5, **silent), distributedInfo=job)
 
 
+NAN = float("nan")
+CALL = kernel("nccl", 20, 0, 5, 0, **SUM)
+
+
+def test_numbers_that_are_not_finite_where_nobody_reads_them(tmp_path):
+    """The profiler writes NaN, Infinity and -Infinity for figures that it did not take."""
+    figures = {"est. achieved occupancy %": NAN, "blocks per SM": float("inf"), "x": -float("inf")}
+    other = {"ph": "X", "cat": "python_function", "name": "f", "ts": NAN, "dur": 1, "args": {}}
+    events = [*kernel("nccl", 20, 0, 5, 0, **SUM, **figures), other]
+    assert _read(tmp_path, events, more=NAN).nodes == _read(tmp_path, CALL).nodes
+
+
+@pytest.mark.parametrize(
+    ("events", "fault"),
+    [
+        (kernel("nccl", 20, NAN, 5, **SUM), "'nccl' begins at nan us and takes 5 us"),
+        (kernel("nccl", 20, 0, float("inf"), **SUM), "'nccl' begins at 0 us and takes inf us"),
+        (kernel("nccl", NAN, 0, 5, **SUM), "'nccl' has stream nan"),
+        (kernel("nccl", 20, 0, 5, 0, NAN, **SUM), "'nccl' has correlation nan"),
+        (kernel("nccl", 20, 0, 5, NAN, **SUM), "'cudaLaunchKernel' begins at nan us"),
+        (
+            [*CALL, {"cat": "cpu_op", "name": "Optimizer.step#SGD", "ts": NAN}],
+            "'Optimizer.step#SGD' begins at nan us",
+        ),
+        (kernel("nccl", 20, 0, 5, **SUM | {"In msg nelems": NAN}), "'In msg nelems'.*, got nan"),
+    ],
+    ids=["begin", "time", "stream", "correlation", "launch", "mark", "elements"],
+)
+def test_numbers_that_are_not_finite_where_they_are_read(tmp_path, events, fault):
+    with pytest.raises(ExecutionError, match=fault):
+        _read(tmp_path, events)
+
+
 def test_a_timeline_without_nccl_is_refused(tmp_path):
     """Such as one of the CPU alone."""
     with pytest.raises(ExecutionError, match="no kernel of NCCL"):
