@@ -105,3 +105,25 @@ def test_both_ways_to_ask_about_one_job_agree(tmp_path):
     assert one.step.update == pytest.approx(other.by["update"], rel=0.04)
     assert one.step.exposed == pytest.approx(other.by["data"], abs=0.2e-3)
     assert one.step.interference == pytest.approx(other.by["interference"], abs=0.2e-3)
+
+
+def test_both_ways_count_one_memory(tmp_path):
+    """Of mixed precision with the optimizer's states shared: ZeRO-1, Megatron-LM's distributed
+    optimizer. A step pads what it shards, unit by unit.
+    """
+    step, mesh = tmp_path / "step.toml", tmp_path / "mesh.toml"
+    step.write_text(
+        f'{SCENARIO}strategies = ["nccl"]\n[step]\nbatch = 16\ncompute = "H100"\n'
+        'method = "zero1"\nsharding = {param_dtype = "bfloat16", reduce_dtype = "float32"}\n',
+        "utf-8",
+    )
+    mesh.write_text(
+        f'{SCENARIO}[step]\nmesh = "dp=8"\nglobal_batch = 128\nmicro_batch = 16\n', "utf-8"
+    )
+    memory = rank_steps(with_step(load_scenario(str(step)))).recommended.step.memory
+    held = rank_meshes(load_meshes(str(mesh))).steps[0].held[0]
+
+    assert (memory.parameters, memory.gradients) == (held.parameters, held.gradients)
+    assert memory.optimizer == pytest.approx(held.optimizer, rel=1e-4)
+    assert memory.activations.nbytes == held.activations
+    assert memory.peak == pytest.approx(held.peak, rel=1e-4)
