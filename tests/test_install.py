@@ -173,7 +173,6 @@ def test_the_wheel_alone_answers_every_shipped_scenario(installed, elsewhere, sc
     [
         ("report", "report dgx1v-resnet50 -o a.html"),
         ("png", "topo show full:2 --png a.png"),
-        ("plot", "plot a.db --svg a.svg"),
         ("parquet", "table a.db --parquet a.parquet"),
         ("cluster", "sweep full:2 --over size=1M --db a.db --cluster slurm"),
         ("chakra", "replay job.0.et --topology full:2"),

@@ -37,7 +37,7 @@ ROOMS = (
 
 PARTS = {
     "app": (("cli",), ("api",), ("answers", "serve"), ("look",)),
-    "report": (("pages", "schemas"), ("", "trace"), ("pictures", "plots")),
+    "report": (("pages", "schemas"), ("", "trace"), ("pictures", "plots"), ("drawing",)),
     "study": (
         ("accuracy", "capacity"),
         ("sweep",),

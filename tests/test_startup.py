@@ -65,7 +65,7 @@ def test_a_small_bench_loads_only_what_it_uses():
     """No graph is searched, nothing is compiled, trained or read from a scenario."""
     loaded = _modules_after(_command("bench", "switch:8", "--algo", "ring", "-b", "1M"))
 
-    unused = {"networkx", "numba", "multiprocessing", "matplotlib"}
+    unused = {"networkx", "numba", "multiprocessing"}
     assert set() == loaded & (unused | {"simreduce.training", "simreduce.study.scenario"})
 
 

@@ -10,15 +10,14 @@ from typing import Any, ClassVar, TypeVar
 
 from simreduce import engine, units
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError
 from simreduce.files.tables import Table, columns
 from simreduce.plan import Kind
-from simreduce.report import plots
 from simreduce.report.bench import BENCH, SizeTimes, bench_rows
 from simreduce.report.headings import runtimes_text
 from simreduce.report.pages.notebook import Picture, cell_html, load_pictures
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, bar_plot
 from simreduce.report.ranking import ranking_document, ranking_rows
-from simreduce.report.step_timeline import step_tracks
+from simreduce.report.step_timeline import step_plot
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
 from simreduce.study.sweep import Sweep, objective
@@ -63,8 +62,8 @@ class Answer(ABC):
         """The result as JSON types, with the keys of `--json` documents."""
 
     @abstractmethod
-    def plot(self) -> plots.Plot:
-        """The result as a matplotlib figure."""
+    def plot(self) -> Plot:
+        """The result as a chart."""
 
     def records(self) -> list[dict[str, Any]]:
         """The rows of `to_frame`."""
@@ -84,14 +83,10 @@ class Answer(ABC):
         return f"<{type(self).__name__}: {self.headline}>"
 
     def pictures(self) -> list[Picture]:
-        """Pictures that a notebook draws above the table; none without matplotlib."""
-        try:
-            plots.check_plot()
-        except InputError:
-            return []
+        """Pictures that a notebook draws above the table."""
         return [(self.headline, self._drawn().svg())]
 
-    def _drawn(self) -> plots.Plot:
+    def _drawn(self) -> Plot:
         """The plot of a notebook."""
         return self.plot()
 
@@ -159,10 +154,10 @@ class Prediction(Answer, engine.Result):
             )
         ]
 
-    def plot(self) -> plots.Plot:
+    def plot(self) -> Plot:
         """Seconds that each link, memory and lane is busy, as bars."""
         uses = [(use.name, use.share * self.seconds) for use in (*self.links, *self.lanes)]
-        return plots.draw_bars(uses, self.headline, self.subtitle)
+        return bar_plot(uses, self.headline, self.subtitle)
 
 
 class _Ranked(Answer):
@@ -202,13 +197,13 @@ class Ranking(_Ranked, rank.StrategyRanking):
         """The document of `simreduce run --json`."""
         return ranking_document(self)
 
-    def plot(self) -> plots.Plot:
+    def plot(self) -> Plot:
         """The time of each plan as a bar."""
-        return plots.draw_bars(
+        return bar_plot(
             [(c.strategy.text, c.seconds) for c in self.candidates], self.headline, self.subtitle
         )
 
-    def _drawn(self) -> plots.Plot:
+    def _drawn(self) -> Plot:
         return replace(self, candidates=self.candidates[:_DRAWN]).plot()
 
 
@@ -232,20 +227,19 @@ class StepRanking(_Ranked, steps.MethodRanking):
         """The document of `simreduce step --json`."""
         return step_document(self)
 
-    def plot(self) -> plots.Plot:
+    def plot(self) -> Plot:
         """The time of each step as a bar."""
-        return plots.draw_bars(
+        return bar_plot(
             [(c.step.method, c.step.seconds) for c in self.candidates], self.headline, self.subtitle
         )
 
-    def timeline(self) -> plots.Plot:
+    def timeline(self) -> Plot:
         """Compute and transfers during the fastest step."""
-        return plots.draw_timeline(step_tracks(self.recommended.step), self.headline, self.subtitle)
+        return step_plot(self.recommended.step, self.headline, self.subtitle)
 
     def pictures(self) -> list[Picture]:
         """The methods as bars, and the timeline of the fastest step."""
-        found = super().pictures()
-        return [*found, (f"Timeline: {self.headline}", self.timeline().svg())] if found else []
+        return [*super().pictures(), (f"Timeline: {self.headline}", self.timeline().svg())]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -282,15 +276,18 @@ class Bench(Answer):
     def _times(self) -> SizeTimes:
         return SizeTimes(self.setup, self.rows, self.collective, calls=self.calls)
 
-    def plot(self) -> plots.Plot:
+    def plot(self) -> Plot:
         """Bus bandwidth over sizes, a curve for each strategy."""
-        curves: dict[str, list[tuple[int, float]]] = {}
+        curves: dict[str, list[PlotPoint]] = {}
         for row in self.rows:
             if row.unfinished is None:
                 rate = busbw(row.nbytes, row.seconds, self.setup.layout.n, row.collective)
-                name = row.strategy
-                curves.setdefault(name, []).append((row.nbytes, rate))
-        return plots.draw_curves(curves, self.headline, self.subtitle)
+                curves.setdefault(row.strategy, []).append(PlotPoint(row.nbytes, rate))
+        series = [
+            PlotSeries(name, sorted(points, key=lambda p: p.x)) for name, points in curves.items()
+        ]
+        facet = Facet(Axis("size", "bytes"), Axis("busbw", "bytes/s", log=False), series)
+        return Plot(self.headline, self.subtitle, [facet])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -339,14 +336,14 @@ class SweepRows(Answer):
                 found[group] = row
         return [*found.values()]
 
-    def plot(self) -> plots.Plot:
+    def plot(self) -> Plot:
         """A bar for each of the fastest cells, or of those whose jobs lose least."""
         name = objective(self.sweep.kind)
         rows = sorted((r for r in self.rows if r[name]), key=lambda r: float(r[name]))
         names = [", ".join(f"{key} {row[key]}" for key in self.sweep.keys) for row in rows]
         bars = [(words, row[name]) for words, row in zip(names, rows, strict=True)]
         factor = name if name in FACTORS else ""
-        return plots.draw_bars(bars, self.headline, self.subtitle, factor)
+        return bar_plot(bars, self.headline, self.subtitle, factor)
 
 
 def _name_models(runtimes: Iterable[str], setup: Setup) -> str:

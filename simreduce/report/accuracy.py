@@ -14,6 +14,7 @@ from simreduce.engine.calibrate.files import unit_of
 from simreduce.engine.calibrate.fit import VAGUE
 from simreduce.engine.calibrate.nccl import nccl_names
 from simreduce.engine.calibrate.sure import MACHINE, SIZES, spread
+from simreduce.errors import InputError
 from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
@@ -42,7 +43,7 @@ from simreduce.files.tables import (
     percent,
     signed_percent,
 )
-from simreduce.report.plots import ComparedBandwidth, Plot, draw_multiples
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
     DIVERSE,
@@ -353,29 +354,43 @@ ACCURACY = Document(
 
 
 def draw_points(points: Sequence[Point], calibration: str) -> Plot:
-    """Busbw over size: a panel for each machine, and a colour for each table; `calibration` names
-    the constants of the predictions.
+    """Busbw over size: a facet for each machine, and a colour for each table. Marks are published,
+    lines predicted by the constants that `calibration` names, and bands their intervals.
     """
-    panels: defaultdict[str, defaultdict[str, list[ComparedBandwidth]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    if not points:
+        raise InputError("nothing was compared: there is nothing to draw")
+    facets: defaultdict[str, defaultdict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for point in points:
-        scale = point.nbytes * point.busbw_factor
         series = f"{point.table.collective}, {units.plural(point.ranks, 'GPU')}"
-        panels[point.machine][series].append(
-            ComparedBandwidth(
-                point.nbytes,
-                scale / point.seconds,
-                None if point.predicted is None else scale / point.predicted,
-                scale / point.high if point.high else None,
-                scale / point.low if point.low else None,
-            )
-        )
-    return draw_multiples(
-        panels,
+        facets[point.machine][series].append(point)
+    return Plot(
         "Busbw of NCCL: published (marks), predicted (lines), 80 % intervals (bands)",
         f"calibration {calibration}",
-    )
+        [
+            Facet(
+                Axis("size", "bytes"), Axis("busbw", "bytes/s", log=True),
+                [each for found in series.items() for each in _two_series(*found)], name, 190.0,
+            )
+            for name, series in facets.items()
+        ],
+        4,
+        1240.0,
+    )  # fmt: skip
+
+
+def _two_series(name: str, points: Sequence[Point]) -> Iterator[PlotSeries]:
+    """Published and predicted bandwidths in the order of sizes."""
+    ordered = sorted(points, key=lambda point: point.nbytes)
+    rates = [(point.nbytes, point.nbytes * point.busbw_factor, point) for point in ordered]
+    yield PlotSeries(name, [PlotPoint(x, rate / p.seconds) for x, rate, p in rates], "")
+    predicted = [
+        PlotPoint(x, rate / p.predicted, rate / p.high, rate / p.low)
+        if p.low and p.high
+        else PlotPoint(x, rate / p.predicted)
+        for x, rate, p in rates
+        if p.predicted is not None
+    ]
+    yield PlotSeries(name, predicted, mark="")
 
 
 def _error_key(name: str, about: str, heading: str) -> Key:

@@ -11,7 +11,7 @@ from simreduce.files.tables import Table
 if TYPE_CHECKING:
     from simreduce.engine import Calibration
     from simreduce.export.targets import Exported
-    from simreduce.report.pictures import Drawing
+    from simreduce.report.drawing import Drawing
     from simreduce.topology import Topology
 
 Written: TypeAlias = Mapping[str, Any]

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from simreduce import units
+from simreduce.errors import InputError
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     BYTES,
@@ -32,7 +34,7 @@ from simreduce.files.formats.documents import (
     positive,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.plots import Plot, PlotPoint, draw_frontier
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 from simreduce.study.capacity.answer import (
     MOST,
     AtRate,
@@ -494,24 +496,50 @@ def copies_table(rows: Iterable[Written], document: Written, *, on: str) -> Tabl
 
 
 def copies_plot(answer: RankedOptions[CopiesOffer]) -> Plot:
-    """The price of an hour and copy against that of an hour, a line for what differs in the number
-    of nodes only.
+    """The price of an hour and copy against that of an hour."""
+    chosen, per_hour = answer.chosen, f"({answer.question.prices.currency}/h)"
+    points = [
+        (
+            o.candidate.key,
+            PlotPoint(o.hourly, o.per_copy, label=o.candidate.key.nodes, meets=o.meets),
+        )
+        for o in answer.offers
+        if o.candidate.copies
+    ]
+    choice = None if chosen is None else PlotPoint(chosen.hourly, chosen.per_copy)
+    axes = Axis(f"price {per_hour}"), Axis(f"price of a copy {per_hour}", zero=False)
+    return _option_plot(answer, points, [], choice, axes)
+
+
+def _option_plot(
+    answer: RankedOptions[Any],
+    points: Iterable[tuple[Configuration, PlotPoint]],
+    frontier: Sequence[PlotPoint],
+    choice: PlotPoint | None,
+    axes: tuple[Axis, Axis],
+    note: str = "",
+) -> Plot:
+    """A line for options that differ in the number of nodes only, filled marks where they meet the
+    target, and a ring around the choice.
     """
-    names, chosen, q = _Names(answer), answer.chosen, answer.question
-    series: dict[str, list[PlotPoint]] = {}
-    for each in answer.offers:
-        key = each.candidate.key
-        point = PlotPoint(each.hourly, each.per_copy, None, None, key.nodes, each.meets)
-        if each.candidate.copies:
+    names, series = _Names(answer), dict[str, list[PlotPoint]]()
+    for key, point in points:
+        if 0.0 < point.x < math.inf and point.y >= 0.0:
             series.setdefault(names.series(key) or key.machine, []).append(point)
-    return draw_frontier(
-        series,
-        [],
-        None if chosen is None else (chosen.hourly, chosen.per_copy),
-        (f"price ({q.prices.currency}/h)", f"price of a copy ({q.prices.currency}/h)"),
-        q.title,
-        f"{q.workload}; numbers: nodes; filled: meets the target",
-    )
+    if not series:
+        raise InputError("no configuration was evaluated: there is nothing to draw")
+    drawn = [
+        PlotSeries(n, sorted(p, key=lambda q: q.x), interval="across") for n, p in series.items()
+    ]
+    if len(frontier) > 1:
+        corners = [PlotPoint(b.x, a.y) for a, b in pairwise(frontier)]
+        steps = sorted([*frontier, *corners], key=lambda p: (p.x, -p.y))
+        drawn.append(PlotSeries("frontier", steps, "dotted", "", "#222222"))
+    if choice is not None:
+        drawn.append(PlotSeries("choice", [choice], "", "ring", "#222222"))
+    about = f"{answer.question.workload}; numbers: nodes; filled: meets the target"
+    facet = Facet(*axes, drawn, height=380.0)
+    return Plot(answer.question.title, about, [facet], notes=[note])
 
 
 def capacity_text(answer: CapacityAnswer) -> str:
@@ -855,29 +883,26 @@ def _flip_lines(answer: CapacityAnswer, names: _Names) -> list[str]:
 
 
 def capacity_plot(answer: CapacityAnswer) -> Plot:
-    """Cost against time of every option, a line for what differs in the number of nodes only."""
-    q = answer.question
-    names = _Names(answer)
-    series: dict[str, list[PlotPoint]] = {}
+    """Cost against time of every option."""
     scale, word = _time_unit([o.time for o in answer.offers if math.isfinite(o.time)])
+    points = []
     for each in answer.offers:
-        c = each.candidate
+        c, time = each.candidate, each.time / scale
         low, high = (
-            None if end is None else each.time * end / c.simulated / scale
-            for end in (c.row.low, c.row.high)
+            None if end is None else time * end / c.simulated for end in (c.row.low, c.row.high)
         )
-        point = PlotPoint(each.time / scale, each.cost, low, high, str(c.nodes), each.meets)
-        series.setdefault(names.series(c.key) or c.key.machine, []).append(point)
-    chosen = answer.chosen
-    currency = q.prices.currency
-    run = f"{format_amount(q.target.run)} samples"
-    return draw_frontier(
-        series,
-        [(o.time / scale, o.cost) for o in answer.frontier],
-        None if chosen is None else (chosen.time / scale, chosen.cost),
-        (f"time of {run} ({word})", f"cost of {run} ({currency})"),
-        q.title,
-        f"{q.workload}; numbers: nodes; filled: meets the target",
+        point = PlotPoint(time, each.cost, low, high, str(c.nodes), each.meets)
+        points.append((c.key, point))
+    run, chosen = f"{format_amount(answer.question.target.run)} samples", answer.chosen
+    return _option_plot(
+        answer,
+        points,
+        [PlotPoint(o.time / scale, o.cost) for o in answer.frontier],
+        None if chosen is None else PlotPoint(chosen.time / scale, chosen.cost),
+        (
+            Axis(f"time of {run} ({word})", log=True),
+            Axis(f"cost of {run} ({answer.question.prices.currency})", zero=False),
+        ),
         "bars: 80 % interval of the predicted step"
         if any(o.candidate.row.low is not None for o in answer.offers)
         else "",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from itertools import pairwise
 from math import isfinite
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.report.characters import IDLE, WIDTH, letters, shares, timeline_rows
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY
 from simreduce.study.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
@@ -210,16 +212,8 @@ def best_choice(choices: Sequence[BackupChoice]) -> BackupChoice | None:
     return next((each for each in choices if each.best), None)
 
 
-WIDTH = 64
-"""Characters of a timeline, less on a page without room for them."""
-_FRAME = "   ||"
-"""What stands in a row of a timeline besides its name and its characters."""
-
 UPDATES = 4
 """That are shown, the last ones of the run."""
-
-_PARTS = "rCs"
-_IDLE, _UPDATE = ".", "|"
 
 
 def replicas_timeline(run: ReplicasRun, names: Sequence[str], most: int = WIDTH) -> list[str]:
@@ -232,40 +226,37 @@ def replicas_timeline(run: ReplicasRun, names: Sequence[str], most: int = WIDTH)
     first = max(len(run.updates) - UPDATES, 0)
     begin, end = run.updates[first - 1].time if first else 0.0, run.seconds
     shown = range(len(names)) if len(names) <= _MOST else (*range(_MOST - 1), len(names) - 1)
-    left = max(len("updates"), *(len(names[w]) for w in shown))
-    width = tables.page_width(left + len(_FRAME) + most) - left - len(_FRAME)
-    scale = width / (end - begin) if end > begin else 0.0
-    rows = [(names[w], _bar(run, w, begin, scale, width)) for w in shown]
-    marks = [_IDLE] * width
-    for update in run.updates[first:]:
-        marks[min(int((update.time - begin) * scale), width - 1)] = _UPDATE
-    rows.append(("updates", "".join(marks)))
-    since, until = units.format_duration(begin), units.format_duration(end)
+    rows: list[tuple[str, Callable[[int], str]]] = [
+        (names[w], partial(_bar, run, w, begin, end)) for w in shown
+    ]
+    times = [update.time for update in run.updates[first:]]
+    rows.append(("updates", partial(_marks, times, begin, end)))
     numbers = f"updates {first + 1} to {len(run.updates)}"
     more = [f"  ({units.plural(len(names) - _MOST, 'worker')} more)"] if len(names) > _MOST else []
     return [
-        f"the first repetition, {numbers}: r reads, C computes, s sends, {_IDLE} waits or is gone",
-        f"  {'':{left}}  {since}{until:>{width - len(since)}}",
-        *(f"  {name:{left}} |{bar}|" for name, bar in rows),
+        f"the first repetition, {numbers}: r reads, C computes, s sends, {IDLE} waits or is gone",
+        *timeline_rows(rows, units.format_duration(begin), units.format_duration(end), most),
         *more,
     ]
 
 
-def _bar(run: ReplicasRun, worker: int, begin: float, scale: float, width: int) -> str:
-    share = [[0.0] * len(_PARTS) for _ in range(width)]
-    for step in (*run.steps, *run.unfinished):
-        if step.worker == worker:
-            times = [
-                min(max((time - begin) * scale, 0.0), float(width))
-                for time in (step.begun, step.read, step.computed, step.asked)
-            ]
-            for part, (since, until) in enumerate(pairwise(times)):
-                for cell in range(int(since), min(int(until) + 1, width)):
-                    share[cell][part] += max(min(until, cell + 1.0) - max(since, float(cell)), 0.0)
-    return "".join(
-        _IDLE if sum(cell) < 0.5 else _PARTS[max(range(len(_PARTS)), key=cell.__getitem__)]
-        for cell in share
+def _bar(run: ReplicasRun, worker: int, begin: float, end: float, width: int) -> str:
+    spans = (
+        (since, until, kind)
+        for step in (*run.steps, *run.unfinished)
+        if step.worker == worker
+        for kind, (since, until) in zip(
+            "rCs", pairwise((step.begun, step.read, step.computed, step.asked)), strict=True
+        )
     )
+    return letters(shares(spans, begin, end, "rCs", width))
+
+
+def _marks(times: Iterable[float], begin: float, end: float, width: int) -> str:
+    """A mark at each of these times."""
+    scale = width / (end - begin) if end > begin else 0.0
+    cells = {min(int((time - begin) * scale), width - 1) for time in times}
+    return "".join("|" if cell in cells else IDLE for cell in range(width))
 
 
 def _finite(value: float | None) -> float | None:

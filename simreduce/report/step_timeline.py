@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from simreduce import units
-from simreduce.files import tables
-from simreduce.report import plots
+from simreduce.report.characters import IDLE, WIDTH, letters, shares, timeline_rows
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 from simreduce.training import Bucket, Span, StepPrediction, lanes
-
-WIDTH = 64
-"""Characters of a timeline, less on a page without room for them."""
-_FRAME = "   ||"
-"""What stands in a row of a timeline besides its name and its characters."""
 
 _MOST = 8
 """Devices that have a row each; of more, three are shown."""
-
-_FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
 
 LEGEND = (
     "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, "
@@ -25,15 +19,21 @@ LEGEND = (
 )
 
 
-def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.TimelineBar]]]:
-    """The compute of each device and all transfers, as `plots.draw_timeline` takes them."""
-    tracks: dict[str, list[plots.TimelineBar]] = {}
+def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
+    """The compute of each device and all transfers: a row of bars for each."""
+    moving = lanes(step)
+    rows = list(dict.fromkeys([*(span.device for span in step.spans), *(n for n, _ in moving)]))
+    bars: dict[str, list[PlotPoint]] = {}
     for span in step.spans:
         kind = "backward" if span.backward else "forward"
-        tracks.setdefault(span.device, []).append(plots.TimelineBar(span.begin, span.end, kind))
-    for name, buckets in lanes(step):
-        tracks[name] = [plots.TimelineBar(b.start, b.finish, name) for b in buckets]
-    return list(tracks.items())
+        point = PlotPoint(span.end, rows.index(span.device), span.begin)
+        bars.setdefault(kind, []).append(point)
+    for name, buckets in moving:
+        bars[name] = [PlotPoint(b.finish, rows.index(name), b.start) for b in buckets]
+    series = [PlotSeries(kind, some, "", "bar", interval="across") for kind, some in bars.items()]
+    axis = Axis("time", "seconds", log=False)
+    facet = Facet(axis, Axis(names=rows), series, height=22.0 * len(rows) + 10)
+    return Plot(title, subtitle, [facet], width=860.0)
 
 
 def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
@@ -46,48 +46,26 @@ def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
         tracks.setdefault(span.device, []).append(span)
     names = list(tracks)
     shown = names if len(names) <= _MOST else [*names[:2], names[-1]]
-    moving = lanes(step)
-    left = max((len(name) for name in (*shown, *(what for what, _ in moving))), default=0)
-    width = tables.page_width(left + len(_FRAME) + most) - left - len(_FRAME)
-    rows = [(name, _compute_bar(tracks[name], step.seconds, width)) for name in shown]
-    rows += [(what, _moving_bar(buckets, step.seconds, width)) for what, buckets in moving]
-    length = f"{step.seconds * 1e3:.3f} ms"
-    scale = f"0{length:>{width - 1}}"
+    rows: list[tuple[str, Callable[[int], str]]] = [
+        (name, partial(_compute_bar, tracks[name], step.seconds)) for name in shown
+    ]
+    rows += [(name, partial(_moving_bar, some, step.seconds)) for name, some in lanes(step)]
     more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
-    return [f"  {'':{left}}  {scale}", *(f"  {name:{left}} |{bar}|" for name, bar in rows), *more]
-
-
-def _cells(begin: float, end: float, seconds: float, width: int) -> Iterable[tuple[int, float]]:
-    """The cells that an interval touches, and how much of each it covers."""
-    scale = width / seconds if seconds else 0.0
-    first, last = max(begin * scale, 0.0), min(end * scale, float(width))
-    for cell in range(int(first), min(int(last) + 1, width)):
-        covered = min(last, cell + 1.0) - max(first, float(cell))
-        if covered > 0.0:
-            yield cell, covered
+    return [*timeline_rows(rows, "0", f"{step.seconds * 1e3:.3f} ms", most), *more]
 
 
 def _compute_bar(spans: Sequence[Span], seconds: float, width: int) -> str:
-    share = [[0.0, 0.0] for _ in range(width)]
-    for span in spans:
-        for cell, covered in _cells(span.begin, span.end, seconds, width):
-            share[cell][span.backward] += covered
-    return "".join(
-        _IDLE if forward + backward < 0.5 else _BACKWARD if backward > forward else _FORWARD
-        for forward, backward in share
-    )
+    kinds = ((span.begin, span.end, "FB"[span.backward]) for span in spans)
+    return letters(shares(kinds, 0.0, seconds, "FB", width))
 
 
 def _moving_bar(buckets: Sequence[Bucket], seconds: float, width: int) -> str:
     """How many are under way at once, on average."""
-    busy = [0.0] * width
-    for bucket in buckets:
-        for cell, covered in _cells(bucket.start, bucket.finish, seconds, width):
-            busy[cell] += covered
-    return "".join(map(_load, busy))
+    moving = ((bucket.start, bucket.finish, "=") for bucket in buckets)
+    return "".join(_load(cell["="]) for cell in shares(moving, 0.0, seconds, "=", width))
 
 
 def _load(busy: float) -> str:
     if busy < 0.5:
-        return _RARE if busy > 0.0 else _IDLE
-    return _BUSY if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
+        return "-" if busy > 0.0 else IDLE
+    return "=" if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simreduce.errors import InputError
-from simreduce.report import plots
-from simreduce.report.plots import Axis, Plot, PlotPoint, PlotValue
-from simreduce.report.plots.sweeps import BYTES, PLAIN, RATE, SECONDS, SHARE
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, Quantity
 from simreduce.report.sweeps import check_columns
 from simreduce.study.sweep import BENCH, UNITS, Sweep, objective
 from simreduce.study.sweep.columns import FACTORS
 
 LINES, HEAT, PARETO = KINDS = ("lines", "heat", "pareto")
 """Kinds of plots."""
-_KINDS = {"s": SECONDS, "B": BYTES, "B/s": RATE, "1": SHARE}
+_QUANTITIES: Mapping[str, Quantity] = {
+    "s": "seconds", "B": "bytes", "B/s": "bytes/s", "1": "share",
+}  # fmt: skip
 _INVERSE = (
     *(name for name, unit in UNITS.items() if unit in ("B/s", "1/s")), "efficiency", "fairness",
     "fit",
@@ -93,8 +94,8 @@ def _about(sweep: Sweep, rows: Sequence[Row], varied: Sequence[str]) -> str:
 
 def axis(name: str) -> Axis:
     """The axis of a column."""
-    kind = PLAIN if name in FACTORS else _KINDS.get(UNITS.get(name, ""), PLAIN)
-    return Axis(_WORDS.get(name, name), BYTES if name in _SIZES else kind)
+    unit = "B" if name in _SIZES else "" if name in FACTORS else UNITS.get(name, "")
+    return Axis(_WORDS.get(name, name), _QUANTITIES.get(unit, "number"))
 
 
 _WORDS = {
@@ -132,22 +133,45 @@ def _name(row: Row, keys: Iterable[str]) -> str:
 def _lines(
     rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
 ) -> Plot:
+    """A line for each value of the other keys. Words on the x axis stand side by side in the order
+    in which they come.
+    """
     x, y = chosen
-    series: dict[str, list[PlotValue]] = {}
-    others = [key for key in varied if key != x]
+    rows = [r for r in rows if isinstance(r.get(y), int | float) and r.get(x) is not None]
+    across = replace(axis(x), zero=False)
+    values = list(dict.fromkeys(row[x] for row in rows))
+    if any(isinstance(each, str) for each in values):
+        across = replace(across, names=[str(each) for each in values])
+    elif across.quantity == "number":
+        across = replace(across, ticks=sorted(values))
+    series: dict[str, list[PlotPoint]] = {}
     for row in rows:
-        if isinstance(row.get(y), int | float) and row.get(x) is not None:
-            at = row[x] if isinstance(row[x], str) else float(row[x])
-            name = _name(row, others) or axis(y).name
-            series.setdefault(name, []).append(PlotValue(at, row[y], *_band(row, y)))
-    return plots.draw_lines(series, axis(x), axis(y), title, about)
+        at = values.index(row[x]) if across.names else float(row[x])
+        name = _name(row, (key for key in varied if key != x)) or axis(y).name
+        series.setdefault(name, []).append(PlotPoint(at, row[y], *_band(row, y)))
+    drawn = [PlotSeries(n, sorted(points, key=lambda p: p.x)) for n, points in series.items()]
+    banded = any(point.low is not None for points in series.values() for point in points)
+    notes = ["bands: 80 % interval of the calibration"] * banded
+    return _plot(title, about, Facet(across, axis(y), drawn, height=340.0), notes)
+
+
+def _plot(title: str, about: str, facet: Facet, notes: Sequence[str] = ()) -> Plot:
+    if not any(series.points for series in facet.series):
+        raise InputError("no cell of the sweep has these values: there is nothing to draw")
+    return Plot(title, about, [facet], notes=notes)
+
+
+_SCALE = ((0, 32, 77), (65, 77, 107), (124, 123, 120), (188, 174, 108), (255, 234, 70))
+"""The scale of colours cividis, which colour-blind readers see alike: red, green and blue."""
 
 
 def _heat(
     rows: Sequence[Row], chosen: tuple[str, str], value: str, varied: Sequence[str], title: str,
     about: str,
 ) -> Plot:  # fmt: skip
-    """Of several cells at one place, the best."""
+    """A cell for each pair of values, with its value as colour and as text, and a cross where there
+    is none. Of several cells at one place, the best.
+    """
     x, y = chosen
     cells: dict[tuple[str, str], float | None] = {}
     for row in rows:
@@ -161,7 +185,34 @@ def _heat(
     others = [key for key in varied if key not in chosen]
     if others:
         about = f"best over {', '.join(others)}; {about}"
-    return plots.draw_heat(cells, axis(x), axis(y), axis(value), title, about)
+    columns, lines = (list(dict.fromkeys(at[k] for at in cells)) for k in (0, 1))
+    known = [each for each in cells.values() if each is not None]
+    scale = replace(axis(value), zero=False).scale(known)
+    drawn: dict[str, list[PlotPoint]] = {}
+    for (column, line), found in cells.items():
+        text, colour = (
+            ("x", "#ffffff")
+            if found is None
+            else (axis(value).show(found), _colour(scale.at(found)))
+        )
+        place = PlotPoint(columns.index(column), lines.index(line), label=text)
+        drawn.setdefault(colour, []).append(place)
+    series = [PlotSeries("", points, "", "cell", colour) for colour, points in drawn.items()]
+    series += [
+        PlotSeries(
+            f"{axis(value).label}: {text}" if k == 0 else text, (), "", "cell", _colour(part)
+        )
+        for k, (part, text) in enumerate(scale.ticks(6))
+    ]
+    across, up = replace(axis(x), names=columns), replace(axis(y), names=lines)
+    return _plot(title, about, Facet(across, up, series, height=30.0 * len(lines)))
+
+
+def _colour(part: float) -> str:
+    """The colour of a part of the scale from 0 to 1."""
+    k = min(int(part * 4), 3)
+    mixed = (a + (b - a) * (part * 4 - k) for a, b in zip(*_SCALE[k : k + 2], strict=True))
+    return "#" + "".join(f"{round(each):02x}" for each in mixed)
 
 
 def _tick(row: Row, name: str) -> str:
@@ -172,14 +223,42 @@ def _tick(row: Row, name: str) -> str:
 def _pareto(
     rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
 ) -> Plot:
+    """Points by two values, and those that no other beats in both, with labels."""
     x, y = chosen
     series: dict[str, list[PlotPoint]] = {}
     words = [k for k in varied if any(isinstance(row.get(k), str) for row in rows)]
     for row in rows:
         if isinstance(row.get(x), int | float) and isinstance(row.get(y), int | float):
-            choice = PlotPoint(row[x], row[y], *_band(row, x), _name(row, varied))
-            series.setdefault(_name(row, words[:1]) or title, []).append(choice)
+            point = PlotPoint(row[x], row[y], *_band(row, x), _name(row, varied))
+            series.setdefault(_name(row, words[:1]) or title, []).append(point)
+    points = [point for each in series.values() for point in each]
+    values = [(point.x, point.y) for point in points]
+    front = [values[i] for i in pareto(values, (x in _INVERSE, y in _INVERSE))]
+    drawn = [
+        PlotSeries(
+            name,
+            [p._replace(label=p.label * (p[:2] in front)) for p in each],
+            "",
+            interval="across",
+        )
+        for name, each in series.items()
+    ]
+    drawn.append(PlotSeries("frontier", [PlotPoint(*p) for p in front], "dotted", "", "#222222"))
     wanted = [f"{'high' if name in _INVERSE else 'low'} {axis(name).name}" for name in chosen]
     about = f"best: {' and '.join(wanted)}; {about}"
-    best = x in _INVERSE, y in _INVERSE
-    return plots.draw_pareto(series, axis(x), axis(y), best, title, about)
+    return _plot(title, about, Facet(replace(axis(x), zero=False), axis(y), drawn, height=380.0))
+
+
+def pareto(points: Sequence[tuple[float, ...]], best: tuple[bool, bool]) -> list[int]:
+    """The places of the points that no other beats in both values, by the first value. Of equal
+    points the first counts; `best` says of both values whether more is better.
+    """
+    signs = [-1.0 if more else 1.0 for more in best]
+    order = sorted(
+        range(len(points)), key=lambda i: (signs[0] * points[i][0], signs[1] * points[i][1], i)
+    )
+    found: list[int] = []
+    for i in order:
+        if not found or signs[1] * points[i][1] < signs[1] * points[found[-1]][1]:
+            found.append(i)
+    return found

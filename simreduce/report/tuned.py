@@ -55,7 +55,7 @@ from simreduce.report.headings import (
     header,
     page_title,
 )
-from simreduce.report.plots import Plot, draw_sensitivity
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -529,13 +529,17 @@ def tuned_document(found: Tuned, files: Written) -> dict[str, Any]:
 
 def sensitivity_plot(found: Tuned) -> Plot:
     """The time over the size of buckets, near the best and with its bound."""
-    points = [(place.nbytes, place.seconds) for place in found.curve if place.known]
+    points = [PlotPoint(place.nbytes, place.seconds) for place in found.curve if place.known]
     scenario, best = found.scenario, short(found, found.best.setting)
-    return draw_sensitivity(
-        points,
-        [("bound", found.bound), ("default", found.default.seconds)],
+    series = [PlotSeries("simulated", points)]
+    for name, seconds in (("bound", found.bound), ("default", found.default.seconds)):
+        level = [PlotPoint(point.x, seconds) for point in points]
+        series.append(PlotSeries(name, level, "dashed", ""))
+    x, y = Axis("bytes of a bucket", "bytes"), Axis("time", "seconds", log=False)
+    return Plot(
         f"{scenario.workload.name} on {scenario.setup.machine.name}: {best}",
         f"{_WHAT[found.objective]}, calibration {scenario.setup.calibration.name}",
+        [Facet(x, y, series)],
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
-from simreduce.report.step_timeline import step_tracks, timeline
+from simreduce.report.step_timeline import step_plot, timeline
 from simreduce.report.steps import _times_of_steps, step_document, step_rows, step_table
 from simreduce.study.scenario import load_scenario
 from simreduce.study.tune.steps import rank_steps
@@ -41,11 +41,19 @@ def test_a_timeline_has_a_character_for_every_part_of_the_step():
 
 def test_tracks_of_a_plot_have_the_spans_of_devices_and_of_buckets():
     spans = (Span("gpu0", "a", False, 0.0, 4.0), Span("gpu0", "a", True, 4.0, 9.4))
+    plot = step_plot(step(spans=spans, buckets=(bucket(8.0, 12.0),)), "title", "subtitle")
+    (facet,) = plot.facets
 
-    assert [
-        ("gpu0", [(0.0, 4.0, "forward"), (4.0, 9.4, "backward")]),
-        ("reductions", [(8.0, 12.0, "reductions")]),
-    ] == step_tracks(step(spans=spans, buckets=(bucket(8.0, 12.0),)))
+    assert ["gpu0", "reductions"] == facet.y.names
+    assert {
+        "forward": [(0.0, 4.0, "gpu0")],
+        "backward": [(4.0, 9.4, "gpu0")],
+        "reductions": [(8.0, 12.0, "reductions")],
+    } == {
+        series.name: [(point.low, point.x, facet.y.names[point.y]) for point in series.points]
+        for series in facet.series
+    }
+    assert all(f">{name}<" in plot.svg() for name in ("gpu0", "forward", "backward", "time"))
 
 
 def test_many_devices_are_the_first_two_and_the_last():

@@ -28,9 +28,9 @@ from simreduce.app.cli.options import (
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
 from simreduce.files.outputs import check_place
 from simreduce.files.textfiles import exists
-from simreduce.report.plots import AccuracyPoint, draw_accuracy
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
+from simreduce_validate.report.accuracy_plot import AccuracyPoint, accuracy_plot
 from simreduce_validate.report.documents import document
 from simreduce_validate.report.validation import calibration, title, validation_lines
 from simreduce_validate.running import BUILTINS
@@ -94,7 +94,7 @@ from simreduce_validate.validation import Validation, measure, read_campaign
     metavar="FILE",
     help="Keep predictions, then every sample, in a new file.",
 )
-@picture_options("Measured against predicted", plot=True)
+@picture_options("Measured against predicted")
 @calibration_option(None)
 @details_option("Print all statistics after the five lines that sum them up.")
 @report_options
@@ -120,7 +120,7 @@ def validate(out: str | None, details: bool, **options: Any) -> Reply:
     return Reply(
         partial(validation_lines, found, out, details=details),
         partial(document, found),
-        picture=partial(draw_accuracy, marks, *heads, accuracy_lines(found.accuracy))
+        picture=partial(accuracy_plot, marks, *heads, accuracy_lines(found.accuracy))
         if marks
         else None,
         failed=any(timing.faults for timing in found.timings),

@@ -152,7 +152,7 @@ def accuracy() -> None:
 )
 @calibration_option(None, "that of each machine's generation")
 @workers_option
-@picture_options("Predicted beside measured busbw over size", plot=True)
+@picture_options("Predicted beside measured busbw over size")
 @report_options
 def nccl(
     tables: str,

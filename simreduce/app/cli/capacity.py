@@ -60,7 +60,7 @@ R = TypeVar("R", bound=RankedOptions[Any])
     help="Also say at which prices, rates and errors the choice changes; default: do.",
 )
 @workers_option
-@picture_options("Also draw cost against time, or prices of copies of jobs", plot=True)
+@picture_options("Also draw cost against time, or prices of copies of jobs")
 @report_options
 def capacity(
     file: str,

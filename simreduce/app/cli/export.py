@@ -28,7 +28,8 @@ from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.advised import ADVICE, sentence
-from simreduce.report.pictures import RANKS_WORDS, ranks_picture, to_svg
+from simreduce.report.drawing import to_svg
+from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import (
     FRAMEWORKS,

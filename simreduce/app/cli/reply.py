@@ -15,7 +15,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.outputs import STDOUT, check_place, write_file
 
 if TYPE_CHECKING:
-    from simreduce.report.pictures import Drawing
+    from simreduce.report.drawing import Drawing
     from simreduce.report.plots import Plot
 
 Decorator = Callable[[Any], Any]
@@ -30,11 +30,7 @@ class OutputOption(click.Option):
 
 
 class PictureOption(OutputOption):
-    """`--svg` or `--png`. A plot needs matplotlib for both, a drawing needs resvg for its PNG."""
-
-    def __init__(self, *args: Any, plot: bool, **attrs: Any) -> None:
-        super().__init__(*args, **attrs)
-        self.plot = plot
+    """`--svg` or `--png`."""
 
 
 def output_option(*names: str, about: str, default: str | None = None) -> Callable[[Any], Any]:
@@ -42,17 +38,16 @@ def output_option(*names: str, about: str, default: str | None = None) -> Callab
     return click.option(*names, cls=OutputOption, default=default, metavar="FILE", help=about)
 
 
-def picture_options(what: str, *, plot: bool = False) -> Decorator:
+def picture_options(what: str) -> Decorator:
     """`--svg` and `--png`; `what` says what they draw."""
-    extras = ("plot", "plot") if plot else ("", "png")
+    needs = {"png": " (needs simreduce[png])"}
     return options(
         *(
             click.option(
-                f"--{form}", cls=PictureOption, plot=plot, default=None, metavar="FILE",
-                help=f"{what}, as {form.upper()}{f' (needs simreduce[{extra}])' * bool(extra)}; "
-                "-: stdout.",
+                f"--{form}", cls=PictureOption, default=None, metavar="FILE",
+                help=f"{what}, as {form.upper()}{needs.get(form, '')}; -: stdout.",
             )
-            for form, extra in zip(_FORMATS, extras, strict=True)
+            for form in _FORMATS
         )
     )  # fmt: skip
 
@@ -160,21 +155,11 @@ def option_faults() -> Faults:
             faults.add(f"{option} {path}", why)
     if len(pictures) == 2 and len(places := {*pictures.values()}) == 1 and STDOUT not in places:
         faults.add(" and ".join(map(" ".join, pictures.items())), "one file cannot be both")
-    for option, path in pictures.items():
-        faults.attempt(f"{option} {path}", _check_library, option)
+    if "--png" in pictures:
+        from simreduce.report.drawing import check_png  # noqa: PLC0415 - takes time
+
+        faults.attempt(f"--png {pictures['--png']}", check_png)
     return faults
-
-
-def _check_library(option: str) -> None:
-    """InputError unless the library that writes this picture is installed."""
-    from simreduce.report.pictures import check_png  # noqa: PLC0415 - takes time
-    from simreduce.report.plots import check_plot  # noqa: PLC0415
-
-    params = click.get_current_context().command.params
-    if any(isinstance(each, PictureOption) and each.plot for each in params):
-        check_plot()
-    elif option == "--png":
-        check_png()
 
 
 def write_pictures(make: Callable[[], Plot | Drawing]) -> None:
@@ -186,14 +171,10 @@ def write_pictures(make: Callable[[], Plot | Drawing]) -> None:
 
 
 def _render(picture: Any, png: bool) -> str | bytes:
-    from simreduce.report.pictures import Drawing, to_png, to_svg  # noqa: PLC0415 - takes time
+    from simreduce.report.drawing import Drawing, to_png, to_svg  # noqa: PLC0415 - takes time
 
-    drawn: str | bytes
-    if isinstance(picture, Drawing):
-        drawn = to_png(picture) if png else to_svg(picture)
-    else:
-        drawn = picture.png() if png else picture.svg()
-    return drawn
+    drawing = picture if isinstance(picture, Drawing) else picture.drawing()
+    return to_png(drawing) if png else to_svg(drawing)
 
 
 def echo_json(document: Mapping[str, Any]) -> None:

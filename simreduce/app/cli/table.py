@@ -206,7 +206,7 @@ def _read_sweep(
     "--value", default=None, metavar="COLUMN", help="What a heat map shows; default as -y of lines."
 )
 @_where_option
-@picture_options("Write the plot", plot=True)
+@picture_options("Write the plot")
 def plot(
     db: str,
     number: int | None,

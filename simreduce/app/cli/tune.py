@@ -110,7 +110,7 @@ _DRAWN = ("svg", "png")
 @budget_options()
 @workers_option
 @measure_options
-@picture_options("Also draw the time over the size of buckets", plot=True)
+@picture_options("Also draw the time over the size of buckets")
 @report_options
 def tune(
     scenario: str,

@@ -16,10 +16,11 @@ from simreduce.computing.watching import Work, within
 from simreduce.errors import InputError
 from simreduce.files.formats import toml_text
 from simreduce.report.blocks import Picture
+from simreduce.report.drawing import Mark, to_svg
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.meshes import MESHES
 from simreduce.report.pages import Attachments, make_page, page_parts
-from simreduce.report.pictures import Mark, heat_picture, to_svg
+from simreduce.report.pictures import heat_picture
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.report.timeline import timeline_of_events
 from simreduce.report.trace.chrome import pipeline_events

@@ -19,7 +19,7 @@ from typing import Any
 
 from simreduce.errors import InputError
 from simreduce.report.blocks import Chart, Code, Page, Paragraph, Picture, Rows
-from simreduce.report.pictures import to_svg
+from simreduce.report.drawing import to_svg
 from simreduce.version import __version__
 
 _STATIC = Path(__file__).parent / "static"

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from simreduce.errors import InputError
 from simreduce.files.tables import Table
 from simreduce.files.textfiles import exists
-from simreduce.report.pictures import heat_picture, to_svg
+from simreduce.report.drawing import to_svg
+from simreduce.report.pictures import heat_picture
 from simreduce.topology import Topology, load_topology
 
 Picture = tuple[str, str]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from simreduce.report.drawing.shapes import Drawing, Rect
 from simreduce.report.pictures.blocks import Block, BoxTree, Detail, box_tree
-from simreduce.report.pictures.scene import Drawing, Item, LinkPair, Rect, Scene, make_scene
+from simreduce.report.pictures.scene import Item, LinkPair, Scene, make_scene
 from simreduce.report.pictures.style import box_size, draw_scene
 from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
 

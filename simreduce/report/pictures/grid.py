@@ -10,17 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from simreduce.report.drawing.shapes import Drawing, Point
 from simreduce.report.pictures.blocks import components, host_item, wire_graph
-from simreduce.report.pictures.scene import (
-    Bundle,
-    Drawing,
-    Item,
-    LinkPair,
-    Point,
-    Scene,
-    kinds_text,
-    make_scene,
-)
+from simreduce.report.pictures.scene import Bundle, Item, LinkPair, Scene, kinds_text, make_scene
 from simreduce.report.pictures.style import HEIGHT, box_size, draw_scene
 from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
 from simreduce.topology import Node, Topology, natural

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.report.pictures.scene import Drawing, Item, LinkPair, Scene, count_text, make_scene
+from simreduce.report.drawing.shapes import Drawing
+from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
 from simreduce.report.pictures.style import box_size, draw_scene
 from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
 from simreduce.topology import Node, natural

@@ -12,6 +12,18 @@ from functools import lru_cache
 
 import networkx as nx
 
+from simreduce.report.drawing.shapes import (
+    FAINT,
+    Drawing,
+    Line,
+    Mark,
+    Rect,
+    Shape,
+    Text,
+    shift,
+    stack,
+    text_width,
+)
 from simreduce.report.pictures.blocks import (
     Block,
     common_prefix,
@@ -22,20 +34,7 @@ from simreduce.report.pictures.blocks import (
 from simreduce.report.pictures.fabric import draw_network
 from simreduce.report.pictures.grid import draw_torus, torus_grid
 from simreduce.report.pictures.machine import MOST, draw_machine
-from simreduce.report.pictures.scene import (
-    FAINT,
-    Drawing,
-    Line,
-    LinkPair,
-    Mark,
-    Rect,
-    Shape,
-    Text,
-    link_pairs,
-    shift,
-    stack,
-    text_width,
-)
+from simreduce.report.pictures.scene import LinkPair, link_pairs
 from simreduce.report.pictures.style import draw_key
 from simreduce.topology import Node, Topology
 

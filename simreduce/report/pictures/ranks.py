@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from simreduce.planners.synthesis.network import Edge
-from simreduce.report.pictures.blocks import common_prefix
-from simreduce.report.pictures.scene import (
+from simreduce.report.drawing.shapes import (
     FAINT,
     Circle,
     Drawing,
@@ -27,6 +26,7 @@ from simreduce.report.pictures.scene import (
     shift,
     text_width,
 )
+from simreduce.report.pictures.blocks import common_prefix
 
 _PANEL, _COLUMNS, _HEAD, _FOOT, _LINE = 240, 4, 48, 24, 16
 _APART = 0.8

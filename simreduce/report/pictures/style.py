@@ -12,27 +12,31 @@ import math
 from collections.abc import Sequence
 
 from simreduce import units
-from simreduce.report.pictures.scene import (
+from simreduce.report.drawing.shapes import (
     FAINT,
     WHITE,
-    WORDS,
-    Bundle,
+    Area,
     Drawing,
-    Item,
     Line,
-    LinkPair,
     Mark,
     Point,
     Rect,
-    Scene,
     Shape,
     Text,
     along,
-    count_text,
-    figures_text,
+    overlap,
     polyline,
     shift,
     text_width,
+)
+from simreduce.report.pictures.scene import (
+    WORDS,
+    Bundle,
+    Item,
+    LinkPair,
+    Scene,
+    count_text,
+    figures_text,
 )
 from simreduce.report.pictures.wires import BoxPlace
 from simreduce.topology import Node, Topology
@@ -157,7 +161,7 @@ def _counts(
         for rank, part in enumerate((0.5, 0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.85, 0.15, 0.9, 0.1)):
             x, y = along(path, part)
             area = (x - half, y - 8, x + half, y + 8)
-            if not any(_overlap(area, other) for other in taken):
+            if not any(overlap(area, other) for other in taken):
                 others = (each for k, each in enumerate(marks) if k != i)
                 crossed = sum(any(_inside(area, at) for at in each) for each in others)
                 free.append((crossed, rank, (x, y)))
@@ -169,14 +173,7 @@ def _counts(
     return found
 
 
-_Area = tuple[float, float, float, float]
-
-
-def _overlap(one: _Area, other: _Area) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _inside(area: _Area, at: Point) -> bool:
+def _inside(area: Area, at: Point) -> bool:
     return area[0] < at[0] < area[2] and area[1] < at[1] < area[3]
 
 

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simreduce.report.pictures.scene import Bundle, Point
+from simreduce.report.drawing.shapes import Point
+from simreduce.report.pictures.scene import Bundle
 
 _USED = 0.72
 """The fraction of a box's edge on which lines may end."""

@@ -6,9 +6,10 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from simreduce.report.pictures import heat_picture, machine_picture, to_svg
+from simreduce.report.drawing.shapes import Line, Mark, text_width
+from simreduce.report.drawing.svg import to_svg
+from simreduce.report.pictures import heat_picture, machine_picture
 from simreduce.report.pictures.picture import LEVELS, UNUSED, draw_scale, heat
-from simreduce.report.pictures.scene import Line, Mark, text_width
 from simreduce.topology import load_topology
 
 

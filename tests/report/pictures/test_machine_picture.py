@@ -15,16 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.pictures import machine_picture, to_svg
-from simreduce.report.pictures.scene import (
-    Drawing,
-    Mark,
-    Rect,
-    Text,
-    link_pairs,
-    polyline,
-    text_width,
-)
+from simreduce.report.drawing.shapes import Drawing, Mark, Rect, Text, polyline, text_width
+from simreduce.report.drawing.svg import to_svg
+from simreduce.report.pictures import machine_picture
+from simreduce.report.pictures.scene import link_pairs
 from simreduce.report.pictures.style import stroke
 from simreduce.topology import Cable, Node, Topology, build, load_topology, shipped
 from simreduce.topology.graph import assemble
@@ -398,6 +392,7 @@ def test_equal_machines_give_equal_bytes_in_any_process():
     """No order of a set shows, whatever the hash seed."""
     code = (
         "from simreduce.topology import load_topology as load\n"
+        "from simreduce.report.drawing import to_svg\n"
         "from simreduce.report.pictures import *\n"
         "import hashlib\n"
         "names = ['dgx1v', 'dgx1vx6,fabric=fat_tree,radix=6', 'torus:3x3', 'gb200-nvl72']\n"

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from simreduce.report.drawing.shapes import Circle, Line, Mark, Text, along, polyline, text_width
 from simreduce.report.pictures import Panel, machine_picture, patterns_picture, ranks_picture
-from simreduce.report.pictures.scene import Circle, Line, Mark, Text, along, polyline, text_width
 from simreduce.topology import load_topology
 from tests.report.pictures.drawings import flat
 

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from simreduce.errors import InputError
-from simreduce.report.pictures import Drawing, machine_picture, to_png
-from simreduce.report.pictures.scene import Circle, Line, Polygon, Rect, Text
+from simreduce.report.drawing.shapes import Circle, Drawing, Line, Polygon, Rect, Text
+from simreduce.report.drawing.svg import to_png
+from simreduce.report.pictures import machine_picture
 from simreduce.topology import load_topology
 
 
@@ -74,7 +75,7 @@ def test_huge_drawings_are_painted_smaller_instead_of_filling_the_memory():
     assert 2 == pytest.approx(image.height / image.width, rel=0.01)
 
 
-@pytest.mark.parametrize("missing", ["resvg_py", "matplotlib"])
+@pytest.mark.parametrize("missing", ["resvg_py", "font_source_sans_pro"])
 def test_without_its_extra_it_says_what_to_install(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
 

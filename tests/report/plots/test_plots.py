@@ -1,4 +1,4 @@
-"""Plots, read as data: their axes, lines, texts and bars."""
+"""Plots: what is declared, and what of that is drawn where."""
 
 from __future__ import annotations
 
@@ -10,196 +10,211 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.errors import InputError
-from simreduce.report.plots import (
-    AccuracyPoint,
-    TimelineBar,
-    check_plot,
-    draw_accuracy,
-    draw_bars,
-    draw_curves,
-    draw_timeline,
-)
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, bar_plot
 from tests.thorough import examples
 
-pytest.importorskip("matplotlib")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def row(algorithm="ring", size=2**20, measured=1e-3, predicted=1.1e-3) -> AccuracyPoint:
-    return AccuracyPoint(algorithm, size, measured, 0.9 * measured, 1.2 * measured, predicted)
-
-
-def words(plot) -> str:
-    """All texts of a plot, as its SVG has them."""
-    return "\n".join("".join(e.itertext()) for e in ET.fromstring(plot.svg()).iter())  # noqa: S314
-
-
-def labels(axis) -> list[str]:
-    return [label.get_text() for label in axis.get_ticklabels() if label.get_text()]
-
-
-def errorbars(axes) -> list[tuple[float, float]]:
-    """The marks of an axes, without the error bars."""
-    return [tuple(float(v[0]) for v in c.lines[0].get_data()) for c in axes.containers]
-
-
-@settings(deadline=None, max_examples=examples(15, usual=5))
-@given(
-    st.lists(
-        st.builds(
-            row,
-            st.sampled_from(["ring", "nccl", "pscpu:32k:xring", "a $_{x} \x07\u202e" * 9]),
-            st.sampled_from([1, 4, 2**20, 2**40]),
-            st.floats(1e-9, 1e5),
-            st.one_of(st.none(), st.floats(1e-9, 1e5)),
-        ),
-        min_size=1,
-        max_size=30,
-    )
-)
-def test_every_row_is_inside_both_panels_at_its_measured_time(rows):
-    plot = draw_accuracy(rows, "title", "subtitle", ["note"])
-    left, right = plot.figure.axes[:2]
-
-    assert len(rows) == len(right.containers)
-    assert sum(r.predicted is not None for r in rows) == len(left.containers)
-    assert sorted(y for _, y in errorbars(right)) == sorted(r.measured for r in rows)
-    for axes in (left, right):
-        if axes.containers:
-            (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
-            assert all(x0 <= x <= x1 and y0 <= y <= y1 for x, y in errorbars(axes))
-    plot.svg()
-
-
-def test_axes_are_logarithmic_and_their_labels_have_units():
-    rows = [row(size=1 << k, measured=1e-6 * 2**k, predicted=1e-6 * 2**k) for k in (2, 10, 20)]
-    plot = draw_accuracy(rows, "t")
-    plot.png(50)
-    left, right = plot.figure.axes[:2]
-
-    assert ["log"] * 3 == [left.get_xscale(), left.get_yscale(), right.get_yscale()]
-    assert left.get_xlim() == left.get_ylim()
-    assert "1 ms" in labels(left.xaxis)
-    assert ["4 B", "32 B", "256 B", "2 KiB"] == labels(right.xaxis)[:4]
-
-
-def test_the_line_of_no_error_and_the_legend():
-    text = words(draw_accuracy([row(), row("nccl")], "t", "of nominal", ["a note", "another"]))
-
-    for word in (
-        "no error",
-        "20 % error or less",
-        "95 % interval",
-        "ring",
-        "nccl",
-        "a note",
-        "of nominal",
-    ):
-        assert word in text
-
-
-def test_intervals_are_bars_from_low_to_high():
-    plot = draw_accuracy([row(measured=1e-3)], "t")
-    ((bar,), (upright,)) = (axes.containers[0].lines[2] for axes in plot.figure.axes[:2])
-
-    assert [(0.9e-3, 1.1e-3), (1.2e-3, 1.1e-3)] == [
-        pytest.approx(end) for end in bar.get_segments()[0].tolist()
+def marks(plot: Plot, name: str, shape: str = "circle") -> list[dict[str, str]]:
+    """The shapes of a series."""
+    groups = ET.fromstring(plot.svg()).iter(f"{SVG}g")  # noqa: S314
+    return [
+        found.attrib
+        for group in groups
+        if group.findtext(f"{SVG}title", "") == name
+        for found in group.iter(f"{SVG}{shape}")
     ]
-    assert [0.9e-3, 1.2e-3] == pytest.approx(upright.get_segments()[0][:, 1].tolist())
 
 
-def test_a_dozen_algorithms_all_look_different_and_the_others_are_grey_and_counted():
-    plot = draw_accuracy([row(f"a{i}") for i in range(15)], "t")
-    lines = [c.lines[0] for c in plot.figure.axes[1].containers]
-    looks = [(line.get_color(), line.get_marker()) for line in lines]
-
-    assert 12 == len(set(looks[:12]))
-    assert 1 == len(set(looks[12:]))
-    assert "3 more, in grey" in words(plot)
+def texts(plot: Plot) -> list[str]:
+    return [each.text or "" for each in ET.fromstring(plot.svg()).iter(f"{SVG}text")]  # noqa: S314
 
 
-def test_rows_without_prediction_are_on_the_right_only():
-    plot = draw_accuracy([row(predicted=None)], "t")
+def curve(points, x: Axis | None = None, y: Axis | None = None, **looks) -> Plot:
+    series = PlotSeries("it", [PlotPoint(*each) for each in points], **looks)
+    facet = Facet(x or Axis("nodes", log=False), y or Axis("time", "seconds"), [series])
+    return Plot("title", "subtitle", [facet])
 
-    assert [0, 1] == [len(axes.containers) for axes in plot.figure.axes[:2]]
-    assert "nothing is predicted" in words(plot)
+
+@settings(deadline=None, max_examples=examples(60, usual=15))
+@given(
+    st.lists(st.tuples(st.floats(1e-9, 1e9), st.floats(-1e9, 1e9)), min_size=1, max_size=20),
+    st.sampled_from(["number", "seconds", "bytes", "bytes/s", "share"]),
+    st.sampled_from([None, False, True]),
+)
+def test_every_mark_is_inside_the_axes_and_larger_values_are_right_and_up(points, quantity, log):
+    plot = curve(points, Axis("x", quantity, log=log), Axis("y", quantity))
+    drawn = [(float(mark["cx"]), float(mark["cy"])) for mark in marks(plot, "it")]
+
+    assert len(points) == len(drawn)
+    assert all(0 <= x <= plot.width and 0 <= y <= plot.drawing().height for x, y in drawn)
+    for axis, sign in ((0, 1), (1, -1)):
+        in_order = sorted(zip(points, drawn, strict=True), key=lambda pair: pair[0][axis])
+        pixels = [sign * at[axis] for _, at in in_order]
+        assert pixels == sorted(pixels)
 
 
 @pytest.mark.parametrize(
-    ("rows", "faults"),
+    ("axis", "values", "ticks"),
     [
-        ([], ["nothing was measured"]),
-        (
-            [row(size=0), row(measured=math.inf)],
-            ["ring, 0 B: the size", "ring, 1048576 B: measured: inf s"],
-        ),
-        (
-            [AccuracyPoint("x", 4, 2.0, 3.0, 1.0, -1.0)],
-            ["x, 4 B: predicted: -1.0 s", "x, 4 B: low: 3.0 s is more than high"],
-        ),
+        (Axis("t", "seconds"), [1e-6, 2e-3, 1.0], ["1 us", "10 us", "100 us", "1 ms", "10 ms"]),
+        (Axis("t", "seconds"), [1e-3, 2e-2], ["1 ms", "2 ms", "5 ms", "10 ms", "20 ms"]),
+        (Axis("t", "seconds"), [1e-3, 3e-3], ["1 ms", "1.5 ms", "2 ms", "2.5 ms", "3 ms"]),
+        (Axis("t", "seconds", log=False), [0.001, 0.004], ["0", "1 ms", "2 ms", "3 ms", "4 ms"]),
+        (Axis("s", "bytes"), [4, 256], ["4 B", "8 B", "16 B", "32 B", "64 B", "128 B"]),
+        (Axis("r", "bytes/s"), [1e9, 4e9], ["0", "1", "2", "3", "4"]),
+        (Axis("r", "bytes/s", log=True), [4e10, 12e11], ["50", "100", "200", "500", "1000"]),
+        (Axis("e", "share"), [0.5, 0.92], ["0%", "20%", "40%", "60%", "80%"]),
+        (Axis("n", ticks=(1, 2, 4, 12), zero=False), [1, 12], ["1", "2", "4", "12"]),
+        (Axis(names=["ring", "tree"]), [0, 1], ["ring", "tree"]),
+        (Axis("n"), [0.0], ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
     ],
 )
-def test_rows_without_a_place_on_the_axes_are_all_named(rows, faults):
-    with pytest.raises(InputError) as caught:
-        draw_accuracy(rows, "t")
+def test_values_beside_axes_are_round_and_have_units(axis, values, ticks):
+    found = axis.scale(values).ticks(8)
 
-    assert all(fault in str(caught.value) for fault in faults)
+    assert ticks == [text for _, text in found][: len(ticks)]
+    assert all(0 <= at <= 1 for at, _ in found)
 
 
-def test_curves_are_in_gigabytes_a_second_over_sizes_in_order():
-    plot = draw_curves({"ring": [(4096, 2e9), (1024, 1e9)]}, "title")
-    axes = plot.figure.axes[0]
-    (line,) = axes.lines
+@given(
+    st.floats(-1e12, 1e12), st.floats(1e-9, 1e12), st.integers(1, 20), st.sampled_from([None, True])
+)
+def test_ticks_are_in_order_and_not_more_than_there_is_room_for(low, far, most, log):
+    scale = Axis("x", log=log, zero=False).scale([low, low + far])
+    places = [at for at, _ in scale.ticks(most)]
 
-    assert ([1024, 4096], [1.0, 2.0]) == tuple(v.tolist() for v in line.get_data())
-    assert "busbw (GB/s)" == axes.get_ylabel()
-    assert 0 == axes.get_ylim()[0]
+    assert len(places) <= most
+    assert places == sorted(places)
+    assert all(0 <= at <= 1 for at in places)
+
+
+def test_names_below_an_axis_are_turned_where_they_need_room():
+    few, many = (
+        curve([(k, 1.0) for k in range(n)], Axis(names=[f"strategy number {k}" for k in range(n)]))
+        for n in (2, 12)
+    )
+
+    assert "rotate" not in few.svg()
+    assert 12 == many.svg().count("rotate(-30")
+
+
+def test_a_line_goes_through_its_points_in_their_order():
+    (line,) = marks(curve([(3, 1.0), (1, 2.0), (2, 1.5), (4, 1.0)]), "it", "path")
+
+    assert [1, 3] == [line["d"].count(letter) for letter in "ML"]
+    assert "C" not in line["d"]
+
+
+@pytest.mark.parametrize(("interval", "count"), [("band", 1), ("across", 3), ("up", 3)])
+def test_intervals_are_one_band_or_a_bar_for_each_point(interval, count):
+    points = [(k, float(k), 0.5 * k, 2.0 * k) for k in (1, 2, 3)]
+
+    assert count == len(marks(curve(points, interval=interval), "it", "polygon"))
+
+
+def test_marks_are_hollow_where_a_point_misses_its_target():
+    plot = curve([(1, 1.0), (2, 2.0, None, None, "", False)], line="")
+    full, hollow = marks(plot, "it")
+
+    assert ("#0072b2", "#ffffff") == (full["fill"], full["stroke"])
+    assert ("#ffffff", "#0072b2") == (hollow["fill"], hollow["stroke"])
+
+
+def test_a_dozen_series_all_look_different_and_the_others_are_grey_and_counted():
+    series = [PlotSeries(f"a{k}", [PlotPoint(1, k), PlotPoint(2, k)]) for k in range(15)]
+    plot = Plot("t", "", [Facet(Axis("x"), Axis("y"), series)])
+    looks = [
+        (marks(plot, f"a{k}", "path")[0]["stroke"], len(marks(plot, f"a{k}")),
+         len(marks(plot, f"a{k}", "polygon")[0]["points"].split())
+         if marks(plot, f"a{k}", "polygon") else marks(plot, f"a{k}")[0]["r"])
+        for k in range(15)
+    ]  # fmt: skip
+
+    assert len(set(looks[12:])) == 1
+    assert "#9a9a9a" == looks[12][0]
+    assert {"a0", "a11", "3 more, in grey"} <= set(texts(plot))
+    assert "a12" not in texts(plot)
+
+
+def test_labels_do_not_cover_each_other():
+    points = [(x, y, None, None, f"label {x} {y}") for x in range(5) for y in range(40)]
+    labels = [
+        (float(each.attrib["x"]), float(each.attrib["y"]))
+        for each in ET.fromstring(curve(points, line="").svg()).iter(f"{SVG}text")  # noqa: S314
+        if (each.text or "").startswith("label")
+    ]
+
+    assert 5 < len(labels) < 200
+    assert all(
+        abs(a[1] - b[1]) >= 11 or abs(a[0] - b[0]) > 30 for a in labels for b in labels if a != b
+    )
 
 
 def test_bars_stand_in_their_order_and_many_are_counted():
-    plot = draw_bars([(f"s{i}", 1e-3 * (i + 1)) for i in range(50)], "ranking")
-    axes = plot.figure.axes[0]
+    plot = bar_plot([(f"s{k}", 1e-3 * (k + 1)) for k in range(50)], "ranking", "of all")
+    bars = marks(plot, "", "rect")
+    widths = [float(bar["width"]) for bar in bars]
 
-    assert [1.0, 2.0] == [pytest.approx(bar.get_width()) for bar in axes.patches[:2]]
-    assert axes.get_ylim()[0] > axes.get_ylim()[1]
-    assert "the first 40 of 50" in words(plot)
-
-
-def test_a_timeline_has_a_row_for_each_track_and_a_colour_for_each_kind():
-    tracks = [
-        ("gpu0", [TimelineBar(0, 0.01, "forward"), TimelineBar(0.01, 0.03, "backward")]),
-        ("reductions", []),
-    ]
-    plot = draw_timeline(tracks, "step")
-
-    assert ["gpu0", "reductions"] == labels(plot.figure.axes[0].yaxis)
-    assert {"forward", "backward"} <= set(words(plot).split())
+    assert 40 == len(bars)
+    assert sorted(widths) == widths
+    assert [float(bar["y"]) for bar in bars] == sorted(float(bar["y"]) for bar in bars)
+    assert widths[39] / widths[0] == pytest.approx(40, rel=0.05)
+    words = {"ranking (the first 40 of 50)", "of all", "s0", "s39", "40 ms", "time"}
+    assert words <= set(texts(plot))
 
 
-@pytest.mark.parametrize(
-    "plot",
-    [lambda: draw_curves({}, "t"), lambda: draw_bars([], "t"), lambda: draw_timeline([], "t")],
-)
+def test_bars_of_factors_have_no_unit():
+    plot = bar_plot([("a", 1.36)], "t", factor="slowdown")
+
+    assert {"1.36x", "slowdown"} <= set(texts(plot))
+
+
+def test_facets_with_equal_names_share_a_legend_and_others_have_their_own():
+    def plot(*names):
+        facets = [
+            Facet(Axis("x"), Axis("y"), [PlotSeries(name, [PlotPoint(1, 1)])]) for name in names
+        ]
+        return texts(Plot("t", "", facets, columns=2))
+
+    assert [1, 1, 1] == [plot("a", "a").count("a"), *map(plot("a", "b").count, "ab")]
+
+
+@pytest.mark.parametrize("plot", [bar_plot([], "t"), curve([])])
 def test_nothing_to_draw_is_an_empty_plot(plot):
-    assert plot().png(50).startswith(b"\x89PNG")
+    assert "nothing to draw" in texts(plot)
+    assert "nan" not in plot.svg()
+
+
+def test_hostile_and_long_names_are_escaped_and_cut():
+    name = '<script>alert("x")</script> \x07\u202e $_{x} &amp; ' + "long " * 30
+    plot = bar_plot([(name, 1.0)], name, name)
+
+    assert {"\n"} == {each for each in plot.svg() if not each.isprintable()}
+    assert "<script" not in plot.svg()
+    assert '<script>alert("x")</script> \\x07\\u202e $_...' in texts(plot)
+    assert all(len(text) < 120 for text in texts(plot))
 
 
 def test_the_same_data_gives_the_same_svg():
-    first, second = (draw_accuracy([row()], "t").svg() for _ in range(2))
+    first, second = (curve([(1, 1.0), (2, math.pi)]).svg() for _ in range(2))
 
     assert first == second
 
 
-def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_notebooks_show_the_svg_and_png_is_what_resvg_makes_of_it():
+    pytest.importorskip("resvg_py")
+    plot = curve([(1, 1.0), (2, 2.0)])
 
-    with pytest.raises(InputError, match=r"^plots need matplotlib: .*'simreduce\[plot\]'$"):
-        check_plot()
-    with pytest.raises(InputError, match="plots need matplotlib"):
-        draw_bars([("a", 1.0)], "t")
+    assert plot.svg() == plot._repr_svg_()
+    assert plot.png().startswith(b"\x89PNG")
 
 
-def test_matplotlib_loads_only_when_a_plot_is_drawn():
-    code = "import sys, simreduce.report.plots; raise SystemExit('matplotlib' in sys.modules)"
+def test_no_library_of_plots_is_loaded():
+    code = (
+        "import sys; from simreduce.report.plots import bar_plot; bar_plot([('a', 1)], 't').svg();"
+        "raise SystemExit(any(name in sys.modules for name in ('matplotlib', 'resvg_py', 'PIL')))"
+    )
 
     assert 0 == subprocess.run([sys.executable, "-c", code], check=False).returncode

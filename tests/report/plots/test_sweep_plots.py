@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
-from simreduce.report.plots import PlotPoint, draw_frontier
-from simreduce.report.plots.sweeps import pareto
-from simreduce.report.sweep_plots import HEAT, LINES, PARETO, axis, sweep_plot
+from simreduce.report.sweep_plots import HEAT, LINES, PARETO, axis, pareto, sweep_plot
 from simreduce.study.sweep import BENCH, JOBS, STEP, Sweep
 
 KEYS = ("nodes", "strategy", "size")
@@ -33,53 +31,71 @@ ROWS = [
 ]
 
 
-def _axes(plot):
-    return plot.figure.axes[0]
+def _facet(plot):
+    (facet,) = plot.facets
+    return facet
+
+
+def _labels(facet):
+    return [point.label for series in facet.series for point in series.points if point.label]
 
 
 def test_lines_are_one_for_each_other_key_that_varies():
-    """Bandwidths in GB/s over the numbers that vary, with the band of those that have one."""
-    axes = _axes(sweep_plot(SWEEP, ROWS, LINES))
-    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+    """Bandwidths over the numbers that vary, with the band of those that have one."""
+    facet = _facet(sweep_plot(SWEEP, ROWS, LINES))
+    lines = {each.name: [(p.x, p.y / 1e9) for p in each.points] for each in facet.series}
+    bands = {each.name: [(p.low, p.high) for p in each.points] for each in facet.series}
 
-    assert ("nodes", "busbw (GB/s)") == (axes.get_xlabel(), axes.get_ylabel())
-    assert {"ring": [[1, 1], [2, 2], [4, 4]], "tree": [[1, 1], [2, 2]]} == lines
-    (band,) = axes.collections
-    heights = band.get_paths()[0].vertices[:, 1]
-    assert (0.5, 8.0) == (heights.min(), heights.max())
+    assert ("nodes", "busbw (GB/s)") == (facet.x.label, facet.y.label)
+    assert {"ring": [(1, 1), (2, 2), (4, 4)], "tree": [(1, 1), (2, 2)]} == lines
+    assert [(0.5e9, 2e9), (1e9, 4e9), (2e9, 8e9)] == bands["ring"]
+    assert [(None, None)] * 2 == bands["tree"]
+
+
+def test_words_stand_side_by_side():
+    facet = _facet(sweep_plot(SWEEP, ROWS, LINES, x="strategy"))
+
+    assert ["ring", "tree"] == facet.x.names
+    assert {"nodes 1", "nodes 2", "nodes 4"} == set(facet.names)
 
 
 def test_times_have_their_own_ticks():
     """Milliseconds beside a logarithmic axis."""
     plot = sweep_plot(SWEEP, ROWS, LINES, y="seconds")
 
-    assert "10 ms" in plot.svg()
+    assert ">10 ms<" in plot.svg()
     assert "80 % interval" in plot.svg()
     assert "64 MiB" in plot.svg()
 
 
-def test_a_heat_map_has_a_square_for_each_pair():
-    """With a cross where there is no answer."""
+def test_a_heat_map_has_a_cell_for_each_pair():
+    """With a cross where there is no answer, and in colours of a scale."""
     plot = sweep_plot(SWEEP, ROWS, HEAT, x="nodes", y="strategy", value="seconds")
-    texts = [text.get_text() for text in _axes(plot).texts]
+    facet = _facet(plot)
+    cells = {(p.x, p.y): (p.label, each.colour) for each in facet.series for p in each.points}
 
-    assert ["10 ms", "5 ms", "2.5 ms", "20 ms", "10 ms", "x"] == texts
+    assert (["1", "2", "4"], ["ring", "tree"]) == (facet.x.names, facet.y.names)
+    assert ["10 ms", "5 ms", "2.5 ms", "20 ms", "10 ms", "x"] == [
+        cells[x, y][0] for y in (0, 1) for x in (0, 1, 2)
+    ]
+    assert cells[0, 0] == cells[1, 1]
+    assert 5 == len({colour for _, colour in cells.values()})
+    assert all(f">{label}<" in plot.svg() for label, _ in cells.values())
 
 
 def test_a_pareto_plot_names_what_nothing_beats():
     """Of equal machines the fastest strategy."""
-    plot = sweep_plot(SWEEP, ROWS, PARETO)
+    facet = _facet(sweep_plot(SWEEP, ROWS, PARETO))
 
-    assert {"nodes 1, ring", "nodes 2, ring", "nodes 4, ring"} == {
-        text.get_text() for text in _axes(plot).texts
-    }
+    assert {"nodes 1, ring", "nodes 2, ring", "nodes 4, ring"} == set(_labels(facet))
+    assert [0.0025, 0.005, 0.01] == [point.x for point in facet.series[-1].points]
 
 
 def test_steps_show_seconds():
     """Collectives show bandwidth, steps time; shares are in percent."""
     steps = Sweep(1, "mine", STEP, KEYS, {}, "0.1", 4, "2026-01-01")
 
-    assert "time" == _axes(sweep_plot(steps, ROWS, LINES)).get_ylabel()
+    assert "time" == _facet(sweep_plot(steps, ROWS, LINES)).y.label
     assert "efficiency (%)" == axis("efficiency").label
 
 
@@ -87,12 +103,12 @@ def test_jobs_show_their_slowdown():
     """The less the better, in lines, heat maps and Pareto plots; it is no share."""
     jobs = Sweep(1, "mine", JOBS, KEYS, {}, "0.1", 4, "2026-01-01")
     rows = [{**row, "slowdown": 1.0 + row["nodes"] / 4, "seconds": 1.0} for row in ROWS]
-    lines, pareto = (_axes(sweep_plot(jobs, rows, kind)) for kind in (LINES, PARETO))
-    squares = _axes(sweep_plot(jobs, rows, HEAT, x="nodes", y="strategy"))
+    lines, pareto = (_facet(sweep_plot(jobs, rows, kind)) for kind in (LINES, PARETO))
+    squares = _facet(sweep_plot(jobs, rows, HEAT, x="nodes", y="strategy"))
 
-    assert ("slowdown", "slowdown") == (lines.get_ylabel(), pareto.get_xlabel())
-    assert [1.25, 1.5, 2.0] == lines.get_lines()[0].get_ydata().tolist()
-    assert {"1.25", "1.5", "2", "x"} == {text.get_text() for text in squares.texts}
+    assert ("slowdown", "slowdown") == (lines.y.label, pareto.x.label)
+    assert [1.25, 1.5, 2.0] == [point.y for point in lines.series[0].points]
+    assert {"1.25", "1.5", "2", "x"} == set(_labels(squares))
 
 
 @pytest.mark.parametrize(
@@ -127,22 +143,3 @@ def test_the_frontier_is_what_nothing_beats(values, best):
 
     assert unbeaten == {scaled[i] for i in pareto(values, best)}
     assert len(unbeaten) == len(pareto(values, best))
-
-
-def test_cost_against_time_marks_the_choice_and_what_meets_the_target():
-    """Filled marks meet it, and the axes have the units that they are given."""
-    series = {
-        "a": [
-            PlotPoint(1.0, 10.0, 0.9, 1.2, "1"),
-            PlotPoint(2.0, 8.0, None, None, "2", meets=False),
-        ],
-        "b": [PlotPoint(3.0, 9.0, None, None, "1")],
-    }
-    text = draw_frontier(
-        series, [(1.0, 10.0), (2.0, 8.0)], (1.0, 10.0), ("time (h)", "cost (USD)"), "mine"
-    ).svg()
-
-    for part in ("time (h)", "cost (USD)", "frontier", "choice"):
-        assert part in text
-    with pytest.raises(InputError, match="nothing to draw"):
-        draw_frontier({}, [], None, ("", ""), "mine")

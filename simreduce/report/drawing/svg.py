@@ -1,6 +1,6 @@
 """Writes drawings as standalone SVG, and as PNG (the extra `simreduce[png]`).
 
-resvg renders our SVG with matplotlib's fonts: a machine without fonts gets the same picture.
+resvg renders our SVG with the fonts of a package: a machine without fonts gets the same picture.
 """
 
 from __future__ import annotations
@@ -9,24 +9,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from pathlib import Path
+from importlib.resources import files
 from xml.sax.saxutils import escape, quoteattr
 
 from simreduce.errors import InputError
-from simreduce.report.pictures.scene import (
-    Circle,
-    Drawing,
-    Line,
-    Mark,
-    Point,
-    Polygon,
-    Rect,
-    Shape,
-    Text,
-)
+from simreduce.report.drawing.shapes import Circle, Drawing, Line, Mark, Polygon, Rect, Shape, Text
 
 _SCALE = 2.0
 """Pixels of the PNG per pixel of the drawing, for screens and print."""
+_FONTS, _FAMILY = "font_source_sans_pro", "Source Sans Pro"
 _MOST = 25_000_000
 """Most pixels of a PNG; larger drawings get a smaller scale."""
 
@@ -75,22 +66,26 @@ def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[
                     else ""
                 )
                 paint = _paint("", shape.stroke, shape.width)
-                yield f'<path d="{_path(shape.points)}" {paint}{dashes}/>'
+                yield f'<path d="{_path(shape)}" {paint}{dashes}/>'
             case Polygon():
                 corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in shape.points)
-                yield f'<polygon points="{corners}" fill="{shape.fill}"/>'
+                clear = f' fill-opacity="{shape.opacity:g}"' if shape.opacity < 1 else ""
+                paint = _paint(shape.fill, shape.stroke, 1)
+                yield f'<polygon points="{corners}" {paint}{clear}/>'
             case Text():
                 anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
                 bold = ' font-weight="bold"' if shape.bold else ""
                 place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
                 size = f' font-size="{_number(shape.size)}"'
                 fill = f' fill="{shape.fill}"'
-                yield f"<text {place}{size}{anchor}{bold}{fill}>{_text(shape.text)}</text>"
+                turns = f"rotate({_number(shape.turn)} {_number(shape.x)} {_number(shape.y)})"
+                turn = f' transform="{turns}"' if shape.turn else ""
+                yield f"<text {place}{size}{anchor}{bold}{fill}{turn}>{_text(shape.text)}</text>"
 
 
-def _path(points: tuple[Point, ...]) -> str:
-    places = [f"{_number(x)} {_number(y)}" for x, y in points]
-    if len(points) < 4:
+def _path(line: Line) -> str:
+    places = [f"{_number(x)} {_number(y)}" for x, y in line.points]
+    if line.corners or len(places) < 4:
         return "M" + "L".join(places)
     return f"M{places[0]}C{' '.join(places[1:])}"
 
@@ -114,7 +109,7 @@ def check_png() -> None:
     """Raises InputError with the install command if the renderer or its fonts are missing."""
     try:
         import_module("resvg_py")
-        import_module("matplotlib")
+        import_module(_FONTS)
     except ImportError:
         raise InputError(
             "PNG needs resvg: pip install 'simreduce[png]'; SVG needs nothing"
@@ -124,16 +119,17 @@ def check_png() -> None:
 def to_png(drawing: Drawing) -> bytes:
     """The drawing as PNG: the same bytes for the same drawing and versions of the extra."""
     check_png()
-    import matplotlib as mpl  # noqa: PLC0415 - loads when a PNG is written
-    import resvg_py  # noqa: PLC0415 - likewise
+    import resvg_py  # noqa: PLC0415 - loads when a PNG is written
 
-    fonts = Path(mpl.get_data_path(), "fonts", "ttf")
+    fonts = files(_FONTS) / "files"
     image: bytes = resvg_py.svg_to_bytes(
         svg_string=to_svg(drawing),
         zoom=min(_SCALE, math.sqrt(_MOST / (drawing.width * drawing.height))),
         skip_system_fonts=True,
-        font_files=[str(fonts / name) for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")],
-        font_family="DejaVu Sans",
-        sans_serif_family="DejaVu Sans",
+        font_files=[
+            str(fonts / name) for name in ("SourceSansPro-Regular.ttf", "SourceSansPro-Bold.ttf")
+        ],
+        font_family=_FAMILY,
+        sans_serif_family=_FAMILY,
     )
     return image
