@@ -12,6 +12,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from simreduce_validate.measuring import Interval
@@ -20,19 +21,18 @@ from simreduce_validate.remeasure import MeasuredCandidate, MeasuredRanking, doc
 from simreduce.app.cli.main import cli
 from simreduce.app.cli.progress import Progress
 from simreduce.files.formats import documents
-from simreduce.files.formats.documents import UNITS, Document, Lines, Output, Record
+from simreduce.files.formats.documents import UNITS, Lines, Output, Record
 from simreduce.files.published import published_tables
 from simreduce.files.published.steps import published_steps
-from simreduce.report import accuracy
-from simreduce.report.accuracy_steps import ACCURACY_MESH, ComparedSteps
+from simreduce.report import accuracy, chapters
 from simreduce.report.compare import COMPARED_ORDERS, compare_orders
 from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import ranking_document
 from simreduce.report.schemas import outputs
 from simreduce.report.tuned import tuned_document
 from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
-from simreduce.study.accuracy.mesh import StepPoint
-from simreduce.study.accuracy.sharded import ShardedPoint
+from simreduce.study.accuracy.points import AccuracyComparison, Point
+from simreduce.study.accuracy.sharded import SERIES, ShardedPoint
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import COLUMNS, NAMES, Figures
 from simreduce.study.tune.placement.search import place
@@ -335,9 +335,9 @@ def _made() -> dict[str, dict[str, Any]]:
     waiting = replace(found.rows[0], setting=replace(found.rows[0].setting, cycle=1e-3))
     tied = replace(waiting, moved=2e-3)
     tuned = tuned_document(replace(found, rows=(tied,)), {"a": "text"})
-    left_out = LeftOut("nccl-volta", "dgx1v", 9, 0.1, 0.2, 0.2, 0.4)
-    calibrated = Calibrated(published_tables()[0], "net", 8, 0.1, 0)
-    sharded = ShardedPoint("1b", 16, 100.0, 90.0, 1e-3, fitted=True)
+    left_out = LeftOut("nccl-volta", "dgx1v", np.array([0.1]), np.array([0.2]))
+    calibrated = Calibrated(published_tables()[0], 1.0, 1.0, "net", 8, 0.1)
+    sharded = ShardedPoint(SERIES[0], 100.0, 90.0, 16, 1e-3, fitted=True)
     placed = PLACEMENT.write(place(load_scenario("step.toml", topology="gh200x2")))
     orders = compare_orders(("a.json", "b.json"), (placed, placed))
     return {
@@ -345,21 +345,22 @@ def _made() -> dict[str, dict[str, Any]]:
         "compare": COMPARED_ORDERS.write(orders),
         "run": ranking_document(replace(ranking, candidates=(replace(first, moved=2e-3),))) | more,
         "tune": tuned | {"measured": more["measured"]},
-        "left out": accuracy.LEFT_OUT.write([left_out]),
-        "three sizes": _written(accuracy.THREE_SIZES, calibrated),
-        "sharded": _written(accuracy.SHARDED, sharded),
-        "mesh": ACCURACY_MESH.write(ComparedSteps(_steps(), complete=True)),
+        "left out": _written(accuracy.LEFT_OUT, [left_out]),
+        "three sizes": _written(accuracy.THREE_SIZES, [calibrated]),
+        "sharded": _written(chapters.SHARDED, [sharded]),
+        "mesh": _written(chapters.MESH, _steps(), dispatches=()),
     }
 
 
-def _steps() -> list[StepPoint]:
+def _steps() -> list[Point]:
     """Recipes on all of their numbers of GPUs, and meshes to choose from."""
     models = ("gpt-3-175b", "3.6b")
-    return [StepPoint(step, step.seconds) for step in published_steps() if step.model in models]
+    steps = (step for step in published_steps() if step.model in models)
+    return [Point(step, step.seconds, step.seconds) for step in steps]
 
 
-def _written(document: Document, point: object) -> dict[str, Any]:
-    return document.write({"points": [point], "complete": True})
+def _written(chapter: chapters.Chapter, points: list[Any], **about: object) -> dict[str, Any]:
+    return chapter.document.write(AccuracyComparison(points, about=about))
 
 
 @pytest.mark.slow

@@ -5,23 +5,24 @@ from __future__ import annotations
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import groupby
+from math import isfinite
+from operator import attrgetter, itemgetter
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from simreduce import units
 from simreduce.engine.calibrate.files import unit_of
 from simreduce.engine.calibrate.fit import VAGUE
 from simreduce.engine.calibrate.nccl import nccl_names
-from simreduce.engine.calibrate.sure import MACHINE, SIZES, spread
+from simreduce.engine.calibrate.sure import MACHINE, OTHER_NET, SIZES, spread
 from simreduce.errors import InputError
 from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     FLAG,
-    ITSELF,
-    MICROSECONDS,
-    PER_SECOND,
     RATIO,
     SECONDS,
     TEXT,
@@ -43,29 +44,48 @@ from simreduce.files.tables import (
     percent,
     signed_percent,
 )
+from simreduce.report.chapters import (
+    COMPUTE,
+    CONGESTION,
+    KERNELS,
+    MESH,
+    SHARDED,
+    Chapter,
+    complete_key,
+    nothing,
+)
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
     DIVERSE,
     FASTER,
     NODES,
-    Group,
-    MachineOrder,
     cells,
+    count_machines,
     cover,
+    find_typical_miss,
     impossible,
+    inside,
+    interval,
     machines,
-    median_and_p90,
-    order_machines,
     regrets,
-    summarize,
     too_fast,
     unseen,
 )
 from simreduce.study.accuracy.fit import FittedLogs
-from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
-from simreduce.study.accuracy.predict import Point
-from simreduce.study.accuracy.sharded import ShardedPoint
+from simreduce.study.accuracy.hold_out import (
+    Calibrated,
+    calibrate_on_three,
+    leave_machines_out,
+    predict_without,
+)
+from simreduce.study.accuracy.points import (
+    AccuracyComparison,
+    PointGroup,
+    group_by,
+    median_and_p90,
+)
+from simreduce.study.accuracy.predict import TablePoint, predict
 from simreduce.version import __version__
 
 _MOST_LISTED = 8
@@ -83,85 +103,81 @@ _LEGEND_OF_MACHINES = (
 )
 
 
-class AccuracyComparison(NamedTuple):
-    """Published points beside predictions with a calibration; not `complete` if the command was
-    stopped.
-    """
-
-    points: Sequence[Point]
-    calibration: str
-    tables: str
-    complete: bool = True
-
-    @property
-    def compared(self) -> list[Point]:
-        """The points of NCCL itself."""
-        return [point for point in self.points if point.table.compared]
+def compared_points(found: AccuracyComparison[TablePoint]) -> list[TablePoint]:
+    """The points of NCCL itself."""
+    return [point for point in found.points if point.of.compared]
 
 
-def accuracy_lines(found: AccuracyComparison) -> list[str]:
-    """The tables, then what contradicts physics, then what has no prediction."""
-    document, compared = ACCURACY.write(found), found.compared
-    count = units.plural(len({point.table.name for point in compared}), "table")
-    about = f"{count} ({found.tables}), {len(compared):,} points, calibration {found.calibration}"
-    title = f"simreduce {__version__}: published timings of NCCL beside predictions"
-    regrets = [point["regret"] for point in document["regrets"]]
-    fast, wrong = document["faster_than_wires"], document["published_faster_than_bound"]
-    refused = {p["table"]: p["refusal"] for p in document["points"] if p["refusal"]}
-    lines = [
-        *comments((title, about, "")),
-        *_CELL.table(document["groups"]).lines(),
-        _LEGEND,
-        *_coverage_lines(compared),
+def _nccl_head(found: AccuracyComparison[TablePoint]) -> list[str]:
+    """What is compared, by which constants."""
+    points, about = compared_points(found), found.about
+    count = units.plural(len({point.of.name for point in points}), "table")
+    return comments((
+        f"simreduce {__version__}: published timings of NCCL beside predictions",
+        f"{count} ({about['tables']}), {len(points):,} points, calibration {about['calibration']}",
         "",
-        *_MACHINE.table(document["machines"]).lines(),
-        _LEGEND_OF_MACHINES,
-        f"# regret over {units.plural(len(regrets), 'size')}: {np.median(regrets):.1%} in the"
-        f" median, {max(regrets):.1%} at worst"
-        if regrets
-        else "# regret: no size was published with several settings of NCCL",
-        f"# predictions faster than the wires: {len(fast)}",
-        *map(_physics_line, fast[:_MOST_LISTED]),
-        f"# published points more than {FASTER:.0%} faster than the machine's bound: {len(wrong)}",
-        *map(_physics_line, wrong[:_MOST_LISTED]),
-        *(["# without a prediction:"] if refused else []),
-    ]
-    return lines + [f"#   {name}: {why}" for name, why in refused.items()]
+    ))  # fmt: skip
 
 
-def _physics_line(point: Mapping[str, Any]) -> str:
-    predicted = point["predicted_s"]
+def _coverage_lines(found: AccuracyComparison[TablePoint]) -> Iterator[str]:
+    """What cells show, how often intervals cover the times, and where least."""
+    yield _LEGEND
+    if covered := cover(compared_points(found)):
+        yield _LEGEND_OF_INTERVALS
+        seen = covered.unseen
+        more = "" if seen is None else f", {seen:.0%} on machines of no fitted table"
+        yield f"# inside: {covered.inside:.0%} of the points{more}"
+        for worst in covered.cells[:1]:
+            number = "several" if worst.points[0].nodes > 1 else "one"
+            yield (
+                f"# inside, by rows of {DIVERSE} machines or more: 70 to 90 % in {covered.kept} of"
+                f" {len(covered.cells)}, least {inside(worst):.0%} in {worst.of.collective},"
+                f" {number}, {worst.band.name}"
+            )
+    yield ""
+
+
+def _physics_lines(found: AccuracyComparison[TablePoint]) -> Iterator[str]:
+    """What choices cost, what contradicts physics, and what has no prediction."""
+    yield _LEGEND_OF_MACHINES
+    costs = [point.regret for point in regrets(compared_points(found))]
+    yield (
+        f"# regret over {units.plural(len(costs), 'size')}: {np.median(costs):.1%} in the"
+        f" median, {max(costs):.1%} at worst"
+        if costs
+        else "# regret: no size was published with several settings of NCCL"
+    )
+    for about, points in (
+        ("predictions faster than the wires", impossible(found.points)),
+        (
+            f"published points more than {FASTER:.0%} faster than the machine's bound",
+            too_fast(found.points),
+        ),
+    ):
+        yield f"# {about}: {len(points)}"
+        yield from map(_physics_line, points[:_MOST_LISTED])
+    if refused := {point.of.name: point.refusal for point in found.points if point.refusal}:
+        yield "# without a prediction:"
+        yield from (f"#   {name}: {why}" for name, why in refused.items())
+    yield from found.about["notes"]
+
+
+def _physics_line(point: TablePoint) -> str:
+    predicted = units.format_duration(point.predicted) if isfinite(point.predicted) else "none"
     return (
-        f"#   {point['table']}, {units.format_size(point['size_bytes'])}: published"
-        f" {units.format_duration(point['measured_s'])}, predicted"
-        f" {'none' if predicted is None else units.format_duration(predicted)}, bound"
-        f" {units.format_duration(point['bound_s'])}"
+        f"#   {point.of.name}, {units.format_size(point.nbytes)}: published"
+        f" {units.format_duration(point.published)}, predicted {predicted}, bound"
+        f" {units.format_duration(point.bound)}"
     )
 
 
-def _coverage_lines(points: Sequence[Point]) -> list[str]:
-    """How often intervals cover the times, and where least."""
-    found = cover(points)
-    if found is None:
-        return []
-    lines = [
-        _LEGEND_OF_INTERVALS,
-        f"# inside: {found.inside:.0%} of the points"
-        + ("" if found.unseen is None else f", {found.unseen:.0%} on machines of no fitted table"),
-    ]
-    if (worst := found.worst) is not None:
-        number = "several" if worst.several else "one"
-        lines.append(
-            f"# inside, by rows of {DIVERSE} machines or more: 70 to 90 % in {found.kept} of"
-            f" {len(found.cells)}, least {worst.group.inside:.0%} in {worst.collective}, {number},"
-            f" {worst.band.name}"
-        )
-    return lines
+def machines_text(several: bool, bracketed: bool) -> str:
+    """One machine or several, and whether their network has software of its own."""
+    return ("several" if several else "one") + " (EFA, ...)" * bracketed
 
 
 def _machines_cell(row: Mapping[str, Any]) -> str:
-    number = "several" if row["several_machines"] else "one"
-    return f"{number} (EFA, ...)" if row["bracketed"] else number
+    return machines_text(row["several_machines"], row["bracketed"])
 
 
 def _interval_cell(row: Mapping[str, Any]) -> str:
@@ -187,45 +203,48 @@ def _why(point: Mapping[str, Any]) -> str:
 
 
 _GROUP = (
+    Key("tables", COUNT, "Published tables.",
+        lambda group: len({point.of.name for point in group.points}),
+        column=Column("tables", spare=9)),
+    Key("points", COUNT, "Published times.", "count", column=Column("points", spare=4)),
     Key(
-        "tables", COUNT, "Published tables.", "group.tables", column=Column("tables", spare=9)
-    ),
-    Key("points", COUNT, "Published times.", "group.points", column=Column("points", spare=4)),
-    Key(
-        "median_error", RATIO, "The median of |predicted / published - 1|.", "group.median",
+        "median_error", RATIO, "The median of |predicted / published - 1|.", "median",
         column=Column("median", show=percent(1)),
     ),
     Key(
-        "p90_error", RATIO, "The 90th percentile of that.", "group.p90",
+        "p90_error", RATIO, "The 90th percentile of that.", "p90",
         column=Column("90 %", show=percent(1)),
     ),
     Key(
-        "bias", RATIO, "The median of predicted / published - 1.", "group.bias",
+        "bias", RATIO, "The median of predicted / published - 1.", "bias",
         column=Column("bias", spare=2, show=signed_percent(1)),
     ),
-    Key("machines", COUNT, "Different machines.", "group.machines"),
+    Key("machines", COUNT, "Different machines.", count_machines),
     Key(
         "interval_low", or_null(RATIO), "The interval's lower end over the prediction, median.",
-        "group.low", column=Column("interval", spare=1, cell=_interval_cell),
+        lambda group: interval(group)[0], column=Column("interval", spare=1, cell=_interval_cell),
     ),
     Key(
         "interval_high", or_null(RATIO), "The interval's upper end over the prediction, median.",
-        "group.high",
+        lambda group: interval(group)[1],
     ),
     Key(
         "inside_interval", or_null(RATIO), "The part of the points within the 80 % interval.",
-        "group.inside", column=Column("inside", spare=8, show=percent(0)),
+        inside, column=Column("inside", spare=8, show=percent(0)),
     ),
 )  # fmt: skip
 _CELL = Record(
     "group",
     "A collective on one machine or on several, in one band of sizes.",
-    Key("collective", TEXT, "What is done.", column=Column("collective", left=True)),
+    Key("collective", TEXT, "What is done.", "of.collective",
+        column=Column("collective", left=True)),
     Key(
-        "several_machines", FLAG, "Whether several machines take part.", "several",
+        "several_machines", FLAG, "Whether several machines take part.",
+        lambda cell: cell.points[0].nodes > 1,
         column=Column("machines", left=True, cell=_machines_cell),
     ),
-    Key("bracketed", FLAG, "Whether the network has software of its own."),
+    Key("bracketed", FLAG, "Whether the network has software of its own.",
+        "points.0.bracketed"),
     Key("size", TEXT, "The band of sizes.", "band.name", column=Column("size", left=True)),
     *_GROUP,
     Key(
@@ -240,41 +259,50 @@ _CELL = Record(
 )  # fmt: skip
 
 
-def _rate(seconds: str) -> Callable[[Point], float | None]:
+def _known(name: str) -> Callable[[TablePoint], float | None]:
+    """The time of that name; None without a prediction or an interval."""
+
+    def known(point: TablePoint) -> float | None:
+        time = getattr(point, name)
+        return time if isfinite(time) and time else None
+
+    return known
+
+
+def _rate(name: str) -> Callable[[TablePoint], float | None]:
     """The busbw in GB/s of the time of that name."""
 
-    def rate(point: Point) -> float | None:
-        time = getattr(point, seconds)
-        return None if time is None else point.nbytes * point.busbw_factor * 1e-9 / time
+    def rate(point: TablePoint) -> float | None:
+        return (time := _known(name)(point)) and point.bus_bytes * 1e-9 / time
 
     return rate
 
 
 _BUSBW = number_in("GB/s")
 _POINT = (
-    Key("table", TEXT, "The published table.", "table.name"),
-    Key("source", TEXT, "Who published it.", "table.source"),
-    Key("held", FLAG, "Whether it took part in no fit.", "table.held"),
-    Key("topology", TEXT, "The machine.", "table.topology"),
+    Key("table", TEXT, "The published table.", "of.name"),
+    Key("source", TEXT, "Who published it.", "of.source"),
+    Key("held", FLAG, "Whether it took part in no fit.", "of.held"),
+    Key("topology", TEXT, "The machine.", "of.topology"),
     Key("gpus", COUNT, "GPUs that take part.", "ranks"),
-    Key("collective", TEXT, "What is done.", "table.collective"),
+    Key("collective", TEXT, "What is done.", "of.collective"),
     Key("size_bytes", BYTES, "The tensor.", "nbytes"),
     Key("strategy", TEXT, 'What NCCL chooses; "" without a prediction.'),
-    Key("measured_s", SECONDS, "The published time.", "seconds"),
+    Key("measured_s", SECONDS, "The published time.", "published"),
     Key(
         "predicted_s", or_null(SECONDS), "The predicted time; null where there is no plan.",
-        "predicted",
+        _known("predicted"),
     ),
     Key(
         "low_s", or_null(SECONDS), "The lower end of its 80 % interval, or null.",
-        lambda point: point.low or None,
+        _known("low"),
     ),
     Key(
         "high_s", or_null(SECONDS), "The upper end of that interval, or null.",
-        lambda point: point.high or None,
+        _known("high"),
     ),
     Key("bound_s", SECONDS, "What any algorithm takes on the machine.", "bound"),
-    Key("measured_busbw_gb_per_s", _BUSBW, "The published busbw.", _rate("seconds")),
+    Key("measured_busbw_gb_per_s", _BUSBW, "The published busbw.", _rate("published")),
     Key(
         "predicted_busbw_gb_per_s", or_null(_BUSBW), "The predicted busbw, or null.",
         _rate("predicted"),
@@ -297,10 +325,10 @@ _POINTS = Record("point", "A published time and its prediction.", *_POINT)
 _MACHINE = Record(
     "machine",
     "The errors on a machine.",
-    Key("machine", TEXT, "The machine.", "name", column=Column("machine", left=True)),
+    Key("machine", TEXT, "The machine.", "points.0.machine", column=Column("machine", left=True)),
     *_GROUP,
     Key(
-        "off_most", _POINTS, "The time with the greatest error.",
+        "off_most", _POINTS, "The time with the greatest error.", find_typical_miss,
         column=(
             _off_most(
                 "off most", 0, lambda p: f"{p['collective']}, {units.plural(p['gpus'], 'GPU')}"
@@ -312,60 +340,68 @@ _MACHINE = Record(
         ),
     ),
 )  # fmt: skip
-ACCURACY = Document(
-    "accuracy-nccl",
-    "`simreduce accuracy nccl --json`: predicted times of NCCL beside published ones.",
-    Key("calibration", TEXT, "The constants, or `by generation`."),
-    Key("tables", one_of("all", "held", "fit"), "Which published tables."),
-    Key(
-        "groups", list_of(_CELL), "Errors by collective, machines and size.",
-        lambda found: cells(found.compared),
-    ),
-    Key(
-        "machines", list_of(_MACHINE), "Errors by machine.",
-        lambda found: machines(found.compared),
-    ),
-    Key(
-        "regrets",
-        list_of(
-            Record(
-                "regret",
-                "A choice by prediction that is not the fastest published.",
-                *_POINT,
-                Key("regret", RATIO, "The part that it is slower."),
-            )
+NCCL = Chapter(
+    Document(
+        "accuracy-nccl",
+        "`simreduce accuracy nccl --json`: predicted times of NCCL beside published ones.",
+        Key("calibration", TEXT, "The constants, or `by generation`.", "about.calibration"),
+        Key("tables", one_of("all", "held", "fit"), "Which published tables.",
+            "about.tables"),
+        Key(
+            "groups", list_of(_CELL), "Errors by collective, machines and size.",
+            lambda found: cells(compared_points(found)),
         ),
-        "What choosing by prediction costs.",
-        lambda found: regrets(found.compared),
+        Key(
+            "machines", list_of(_MACHINE), "Errors by machine.",
+            lambda found: machines(compared_points(found)),
+        ),
+        Key(
+            "regrets",
+            list_of(
+                Record(
+                    "regret",
+                    "A choice by prediction that is not the fastest published.",
+                    *_POINT,
+                    Key("regret", RATIO, "The part that it is slower."),
+                )
+            ),
+            "What choosing by prediction costs.",
+            lambda found: regrets(compared_points(found)),
+        ),
+        Key(
+            "faster_than_wires", list_of(_POINTS), "Predictions that no wire allows.",
+            lambda found: impossible(found.points),
+        ),
+        Key(
+            "published_faster_than_bound", list_of(_POINTS), "Published times below their bound.",
+            lambda found: too_fast(found.points),
+        ),
+        Key("points", list_of(_POINTS), "Every published time."),
+        complete_key("tables"),
+        command="accuracy nccl",
     ),
-    Key(
-        "faster_than_wires", list_of(_POINTS), "Predictions that no wire allows.",
-        lambda found: impossible(found.points),
-    ),
-    Key(
-        "published_faster_than_bound", list_of(_POINTS), "Published times below their bound.",
-        lambda found: too_fast(found.points),
-    ),
-    Key("points", list_of(_POINTS), "Every published time."),
-    Key("complete", FLAG, "False if the command was stopped and tables are missing."),
-    command="accuracy nccl",
+    predict,
+    "predicted {} of {} tables",
+    {"groups": _nccl_head, "machines": _coverage_lines},
+    _physics_lines,
 )  # fmt: skip
-"""Of an `AccuracyComparison`."""
 
 
-def draw_points(points: Sequence[Point], calibration: str) -> Plot:
+def draw_points(found: AccuracyComparison[TablePoint]) -> Plot:
     """Busbw over size: a facet for each machine, and a colour for each table. Marks are published,
-    lines predicted by the constants that `calibration` names, and bands their intervals.
+    lines predicted by the constants that are named, and bands their intervals.
     """
-    if not points:
+    if not found.points:
         raise InputError("nothing was compared: there is nothing to draw")
-    facets: defaultdict[str, defaultdict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
-    for point in points:
-        series = f"{point.table.collective}, {units.plural(point.ranks, 'GPU')}"
+    facets: defaultdict[str, defaultdict[str, list[TablePoint]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for point in found.points:
+        series = f"{point.of.collective}, {units.plural(point.ranks, 'GPU')}"
         facets[point.machine][series].append(point)
     return Plot(
         "Busbw of NCCL: published (marks), predicted (lines), 80 % intervals (bands)",
-        f"calibration {calibration}",
+        f"calibration {found.about['calibration']}",
         [
             Facet(
                 Axis("size", "bytes"), Axis("busbw", "bytes/s", log=True),
@@ -378,23 +414,34 @@ def draw_points(points: Sequence[Point], calibration: str) -> Plot:
     )  # fmt: skip
 
 
-def _two_series(name: str, points: Sequence[Point]) -> Iterator[PlotSeries]:
+def _two_series(name: str, points: Sequence[TablePoint]) -> Iterator[PlotSeries]:
     """Published and predicted bandwidths in the order of sizes."""
+
+    def rate(point: TablePoint, which: str) -> float | None:
+        seconds = _known(which)(point)
+        return seconds and point.bus_bytes / seconds
+
     ordered = sorted(points, key=lambda point: point.nbytes)
-    rates = [(point.nbytes, point.nbytes * point.busbw_factor, point) for point in ordered]
-    yield PlotSeries(name, [PlotPoint(x, rate / p.seconds) for x, rate, p in rates], "")
-    predicted = [
-        PlotPoint(x, rate / p.predicted, rate / p.high, rate / p.low)
-        if p.low and p.high
-        else PlotPoint(x, rate / p.predicted)
-        for x, rate, p in rates
-        if p.predicted is not None
-    ]
+    published = [(point, rate(point, "published")) for point in ordered]
+    yield PlotSeries(name, [PlotPoint(p.nbytes, found) for p, found in published if found], "")
+    predicted = list[PlotPoint]()
+    for point in ordered:
+        found, low, high = (rate(point, which) for which in ("predicted", "high", "low"))
+        if found:
+            ends = (low, high) if low and high else ()
+            predicted.append(PlotPoint(point.nbytes, found, *ends))
     yield PlotSeries(name, predicted, mark="")
 
 
-def _error_key(name: str, about: str, heading: str) -> Key:
-    return Key(name, RATIO, about, column=Column(heading, show=percent(1)))
+def _error_key(
+    name: str, about: str, heading: str, get: str | Callable[[Any], Any] = "", spare: int = 0
+) -> Key:
+    return Key(name, RATIO, about, get, column=Column(heading, spare=spare, show=percent(1)))
+
+
+def _quantile(errors: Callable[[Any], npt.ArrayLike], place: int) -> Callable[[Any], float]:
+    """The median or the 90th percentile of some errors of a group."""
+    return lambda group: median_and_p90(errors(group))[place]
 
 
 _LEFT_OUT = Record(
@@ -405,122 +452,100 @@ _LEFT_OUT = Record(
         column=Column("calibration", left=True),
     ),
     Key("machine", TEXT, "The machine.", column=Column("machine", left=True)),
-    Key("cases", COUNT, "Published times.", column=Column("cases")),
-    _error_key("median_error", "The median of |predicted / published - 1|.", "median"),
-    _error_key("p90_error", "The 90th percentile of that.", "90 %"),
-    _error_key(
-        "median_error_without_it", "The median without it in the fit.", "median without it"
-    ),
-    _error_key(
-        "p90_error_without_it", "The 90th percentile without it in the fit.", "90 % without it"
-    ),
+    Key("cases", COUNT, "Published times.", lambda found: len(found.with_it),
+        column=Column("cases")),
+    _error_key("median_error", "The median of |predicted / published - 1|.", "median",
+        _quantile(attrgetter("with_it"), 0)),
+    _error_key("p90_error", "The 90th percentile of that.", "90 %",
+        _quantile(attrgetter("with_it"), 1)),
+    _error_key("median_error_without_it", "The median without it in the fit.",
+        "median without it", _quantile(attrgetter("without"), 0)),
+    _error_key("p90_error_without_it", "The 90th percentile without it in the fit.",
+        "90 % without it", _quantile(attrgetter("without"), 1)),
 )  # fmt: skip
-LEFT_OUT = Document(
-    "accuracy-leave-one-out",
-    "`simreduce accuracy nccl --leave-one-out --json`: errors on each machine by constants that "
-    "were fitted without it.",
-    Key(
-        "machines", list_of(_LEFT_OUT),
-        "Every machine of the tables that constants are fitted to.", ITSELF,
+LEFT_OUT = Chapter(
+    Document(
+        "accuracy-leave-one-out",
+        "`simreduce accuracy nccl --leave-one-out --json`: errors on each machine by constants that"
+        " were fitted without it.",
+        Key("machines", list_of(_LEFT_OUT),
+            "Every machine of the tables that constants are fitted to.", "points"),
+        command="accuracy nccl",
     ),
-    command="accuracy nccl",
+    leave_machines_out,
+    "fitting without each machine",
+    {"machines": nothing},
+    lambda _: ["# without it: one step of least squares away from the constants that are shipped"],
 )  # fmt: skip
-"""Of `LeftOut` values."""
-
-
-def left_out_lines(found: Iterable[LeftOut]) -> list[str]:
-    """The table."""
-    return [
-        *_LEFT_OUT.table(map(_LEFT_OUT.write, found)).lines(),
-        "# without it: one step of least squares away from the constants that are shipped",
-    ]
-
-
-class LeftOutPoints(NamedTuple):
-    """Predictions without the site, or the generation, of each table."""
-
-    what: str
-    points: Sequence[Point]
-    complete: bool
-
-    @property
-    def order(self) -> MachineOrder:
-        """How machines are ordered above 1 MiB."""
-        return order_machines(self.points)
-
-    @property
-    def inside(self) -> float | None:
-        """The part of the points within their intervals."""
-        whole = summarize(self.points)
-        return whole.inside if whole else None
 
 
 _UNSEEN = Record(
     "cell",
     "Errors in a band of sizes.",
-    Key("collective", one_of("all_reduce", "others"), "The collective."),
-    Key("machines", one_of(*NODES), "How many machines take part."),
-    Key("from_bytes", BYTES, "The size at which the band begins.", "size"),
-    Key("points", COUNT, "Published times.", "group.points"),
-    Key("median_error", RATIO, "The median of |predicted / published - 1|.", "group.median"),
-    Key("inside", or_null(RATIO), "The part within its 80 % interval.", "group.inside"),
-)
-
-
-UNSEEN = Document(
-    "accuracy-left-out",
-    "`simreduce accuracy nccl --left-out site --json`: errors on sites, or on generations, that "
-    "took no part in the constants nor in the intervals.",
-    Key("left_out", one_of("site", "generation"), "What took no part.", "what"),
-    Key("inside", or_null(RATIO), "The part of all times within their 80 % intervals."),
-    Key("cells", list_of(_UNSEEN), "By collective, machines and size.",
-        lambda found: unseen(found.points)),
-    Key("pairs", COUNT, "Pairs of machines with as many GPUs, at sizes above 1 MiB.",
-        "order.pairs"),
-    Key("pairs_in_order", COUNT, "Those whose order is predicted.",
-        "order.right"),
-    Key("regrets", list_of(RATIO), "How much slower the machine chosen by prediction is than the"
-        " fastest, for each collective, size and number of GPUs.",
-        "order.regrets"),
-    Key("complete", FLAG, "False if the command was stopped and tables are missing."),
-    command="accuracy nccl",
+    Key("collective", one_of("all_reduce", "others"), "The collective.", "0.0"),
+    Key("machines", one_of(*NODES), "How many machines take part.", "0.1"),
+    Key("from_bytes", BYTES, "The size at which the band begins.", "0.2"),
+    Key("points", COUNT, "Published times.", "1.count"),
+    Key("median_error", RATIO, "The median of |predicted / published - 1|.", "1.median"),
+    Key("inside", or_null(RATIO), "The part within its 80 % interval.",
+        lambda cell: inside(cell[1])),
 )  # fmt: skip
-"""Of `LeftOutPoints`."""
 
 
-def unseen_lines(found: LeftOutPoints) -> list[str]:
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _unseen_lines(found: AccuracyComparison[TablePoint]) -> Iterator[str]:
     """Median errors and covered parts by machines and size, then the order of machines."""
-    every = {(c.collective, c.machines, c.size): c.group for c in unseen(found.points)}
-    rows = []
-    for collective, nodes in dict.fromkeys((c, m) for c, m, _ in every):
-        mine = [every.get((collective, nodes, size)) for size in SIZES]
-        cases: tuple[tuple[str, Callable[[Group], float | None]], ...] = (
-            ("median |error|", lambda group: group.median),
-            ("inside", lambda group: group.inside),
-        )
-        for figure, get in cases:
-            shown = (None if group is None else get(group) for group in mine)
-            texts = ("-" if value is None else f"{value:.0%}" for value in shown)
-            rows.append((collective, nodes, figure, *texts))
+    what, order = found.about["what"], found.about["order"]
+    document = UNSEEN.document.write(found)
+    every = {(c["collective"], c["machines"], c["from_bytes"]): c for c in document["cells"]}
+    rows = tuple(
+        (*each, figure, *(_share(every.get((*each, size), {}).get(name)) for size in SIZES))
+        for each in dict.fromkeys(key[:2] for key in every)
+        for figure, name in (("median |error|", "median_error"), ("inside", "inside"))
+    )
     head = "collective|machines|figure|< 64 KiB|to 1 MiB|to 8 MiB|to 64 MiB|above"
-    lines = Table(columns(head, left="collective|machines|figure"), tuple(rows)).lines()
-    order = found.order
-    if found.inside is not None:
+    yield from Table(columns(head, left="collective|machines|figure"), rows).lines()
+    if document["inside"] is not None:
         count = units.plural(len(found.points), "point")
-        lines.append(f"# inside: {found.inside:.0%} of {count} within 80 % intervals")
-    without = "site" if found.what == "site" else "generation, by constants of those beside it"
-    lines.append(f"# each table by constants and intervals without its {without}")
+        yield f"# inside: {document['inside']:.0%} of {count} within 80 % intervals"
+    without = "site" if what == "site" else "generation, by constants of those beside it"
+    yield f"# each table by constants and intervals without its {without}"
     if order.pairs:
         low, high = np.quantile(order.regrets, (0.5, 0.9))
-        lines.append(
+        yield (
             f"# above 1 MiB: {order.right / order.pairs:.0%} of {order.pairs} pairs of machines"
             " with as many GPUs in order"
         )
-        lines.append(
+        yield (
             f"# the machine chosen is slower than the fastest by {low:.1%} in the median,"
             f" {high:.1%} at the 90th percentile of {len(order.regrets)} choices"
         )
-    return lines
+
+
+UNSEEN = Chapter(
+    Document(
+        "accuracy-left-out",
+        "`simreduce accuracy nccl --left-out site --json`: errors on sites, or on generations, that"
+        " took no part in the constants nor in the intervals.",
+        Key("left_out", one_of("site", "generation"), "What took no part.", "about.what"),
+        Key("inside", or_null(RATIO), "The part of all times within their 80 % intervals.", inside),
+        Key("cells", list_of(_UNSEEN), "By collective, machines and size.",
+            lambda found: unseen(found.points)),
+        Key("pairs", COUNT, "Pairs of machines with as many GPUs, at sizes above 1 MiB.",
+            "about.order.pairs"),
+        Key("pairs_in_order", COUNT, "Those whose order is predicted.", "about.order.right"),
+        Key("regrets", list_of(RATIO), "How much slower the machine chosen by prediction is than"
+            " the fastest, for each collective, size and number of GPUs.", "about.order.regrets"),
+        complete_key("tables"),
+        command="accuracy nccl",
+    ),
+    predict_without,
+    "predicted {} of {} tables",
+    closing=_unseen_lines,
+)  # fmt: skip
 
 
 _LARGE = 1 << 20
@@ -528,133 +553,122 @@ LIMITS = {False: 0.10, True: 0.05}
 """The greatest median error up to 1 MiB and above."""
 LIMIT_90 = 0.20
 _MOST_TABLES = 12
-_LEGEND_INSIDE = (
-    "# inside: within the 80 % interval of calibrated machines, by the errors on all other machines"
-)
 
 
-def three_sizes_lines(found: Sequence[Calibrated]) -> list[str]:
-    """The errors by number of machines and size, over all collectives."""
-    groups: defaultdict[tuple[bool, bool, bool], list[Calibrated]] = defaultdict(list)
-    for each in found:
-        groups[each.bracketed, each.several, each.nbytes > _LARGE].append(each)
-    rows = []
-    for (bracketed, several, large), mine in sorted(groups.items()):
-        before = median_and_p90([p.before for p in mine])
-        after = median_and_p90([p.after for p in mine])
-        limit = LIMITS[large]
-        missed = not bracketed and (after[0] > limit or after[1] > LIMIT_90)
-        rows.append(
-            (
-                ("several" if several else "one") + (" (EFA, ...)" if bracketed else ""),
-                f"{'>' if large else '<='} {units.format_size(_LARGE)}",
-                str(len({p.table.name for p in mine})),
-                str(len(mine)),
-                *(f"{error:.1%}" for error in (*before, *after)),
-                f"{np.mean([p.inside for p in mine]):.0%}",
-                "-" if bracketed else f"{limit:.0%}, {LIMIT_90:.0%}",
-                "*" if missed else "",
-            )
-        )
-    legend = (
-        "# calibrated: constants fitted to the smallest, the middle and the largest size of each"
-        " table; the other sizes are compared"
+_THREE_SIZES = Record(
+    "group",
+    "Sizes that were not fitted, by machines and size.",
+    Key("machines", TEXT, "One or several, and whether the network has software of its own.",
+        lambda group: machines_text(group.points[0].link in ("net", OTHER_NET), _apart(group)),
+        column=Column("machines", left=True)),
+    Key("size", TEXT, "Up to 1 MiB, or above.",
+        lambda group: f"{'>' if _large(group) else '<='} {units.format_size(_LARGE)}",
+        column=Column("size", left=True)),
+    Key("tables", COUNT, "Published tables.",
+        lambda group: len({point.of.name for point in group.points}),
+        column=Column("tables", spare=3)),
+    Key("points", COUNT, "Published times.", "count", column=Column("points", spare=2)),
+    *(
+        _error_key(heading, "By the constants of its generation.", heading,
+            _quantile(lambda group: [point.before for point in group.points], place))
+        for place, heading in enumerate(("median", "90 %"))
+    ),
+    _error_key("calibrated", "The median, calibrated.", "calibrated", "median"),
+    _error_key("p90", "The 90th percentile, calibrated.", "90 % then"),
+    Key("inside", RATIO, "The part within its 80 % interval.",
+        lambda group: np.mean([point.inside for point in group.points]),
+        column=Column("inside", show=percent(0))),
+    Key("limits", TEXT, "The greatest median and 90th percentile.",
+        lambda group: "-" if _apart(group) else f"{LIMITS[_large(group)]:.0%}, {LIMIT_90:.0%}",
+        column=Column("limits", spare=1)),
+    Key("missed", TEXT, "Whether an error is greater than its limit.",
+        lambda group: "*" * (not _apart(group) and _is_far(group)), column=Column("")),
+)  # fmt: skip
+
+
+def _apart(group: PointGroup[Calibrated]) -> bool:
+    """Whether the network has software of its own."""
+    return group.points[0].link == OTHER_NET
+
+
+def _large(group: PointGroup[Calibrated]) -> bool:
+    return group.points[0].nbytes > _LARGE
+
+
+def _is_far(group: PointGroup[Calibrated]) -> bool:
+    return group.median > LIMITS[_large(group)] or group.p90 > LIMIT_90
+
+
+def _by_machines(points: Iterable[Calibrated]) -> list[PointGroup[Calibrated]]:
+    """By the kind of network, the number of machines and the size, over all collectives."""
+    groups = group_by(
+        points, lambda p: (p.link == OTHER_NET, p.link in ("net", OTHER_NET), p.nbytes > _LARGE)
     )
-    head = "machines|size|tables|points|median|90 %|calibrated|90 % then|inside|limits|"
-    table = Table(
-        columns(head, left="machines|size", spare="tables|points|limits"), tuple(rows)
-    ).lines()
-    return [*table, legend, _LEGEND_INSIDE, *_worst_lines(found)]
+    return [groups[key] for key in sorted(groups)]
 
 
-THREE_SIZES = Document(
-    "accuracy-three-sizes",
-    "`simreduce accuracy nccl --three-sizes --json`: errors with constants fitted to three sizes "
-    "of each table. An error of 0.1 is 10 % too long.",
-    Key(
-        "points",
-        list_of(
-            Record(
-                "point",
-                "A size that was not fitted.",
-                Key("table", TEXT, "The published table.", "table.name"),
-                Key("topology", TEXT, "The machine.", "table.topology"),
-                Key("collective", TEXT, "What is done.", "table.collective"),
-                Key("link", TEXT, "The class of the links that matter."),
-                Key("size_bytes", BYTES, "The tensor.", "nbytes"),
-                Key(
-                    "error_before", RATIO, "The error with the constants of its generation.",
-                    "before",
-                ),
-                Key(
-                    "error_calibrated", RATIO, "The error with the fitted constants.", "after"
-                ),
-                Key(
-                    "interval_low", RATIO, "The interval's lower end over the prediction.", "low"
-                ),
-                Key(
-                    "interval_high", RATIO, "The interval's upper end over the prediction.", "high"
-                ),
-            )
-        ),
-        "Every size that was not fitted.",
+def _worst_lines(found: AccuracyComparison[Calibrated]) -> list[str]:
+    """What is compared, and the tables that are farthest off once they are calibrated."""
+    tables = group_by(found.points, lambda point: point.of.name)
+    far = {name: group.p90 for name, group in tables.items() if group.p90 > LIMIT_90}
+    lines = [f"90th percentile then more than {LIMIT_90:.0%}, of {len(tables)} tables:"] * bool(far)
+    for name in sorted(far, key=lambda name: -far[name])[:_MOST_TABLES]:
+        lines.append(f"  {name}: {far[name]:.0%}")
+    return comments([*_LEGEND_OF_THREE, *lines])
+
+
+_LEGEND_OF_THREE = (
+    (
+        "calibrated: constants fitted to the smallest, the middle and the largest size of each"
+        " table; the other sizes are compared"
     ),
-    Key("complete", FLAG, "False if the command was stopped and tables are missing."),
-    command="accuracy nccl",
-)  # fmt: skip
-"""Of `points`, which are `Calibrated`, and `complete`."""
-
-
-def _worst_lines(found: Sequence[Calibrated]) -> list[str]:
-    """The tables that are farthest off once they are calibrated."""
-    tables: defaultdict[str, list[float]] = defaultdict(list)
-    for each in found:
-        tables[each.table.name].append(each.after)
-    far = {name: median_and_p90(errors)[1] for name, errors in tables.items()}
-    worst = [name for name in sorted(far, key=lambda n: -far[n]) if far[name] > LIMIT_90]
-    if not worst:
-        return []
-    lines = [f"# 90th percentile then more than {LIMIT_90:.0%}, of {len(tables)} tables:"]
-    return lines + [f"#   {name}: {far[name]:.0%}" for name in worst[:_MOST_TABLES]]
-
-
-_SHARDED = Record(
-    "point",
-    "A model on a number of GPUs.",
-    Key("model", TEXT, "The model.", column=Column("model", left=True)),
-    Key("gpus", COUNT, "GPUs.", column=Column("GPUs")),
-    Key(
-        "published_tokens_per_second", PER_SECOND, "Tokens of a GPU, published.", "published",
-        column=Column("published", "tokens/s a GPU", show="{:,.0f}".format),
-    ),
-    Key(
-        "predicted_tokens_per_second", PER_SECOND, "Tokens of a GPU, predicted.", "predicted",
-        column=Column("predicted", "tokens/s a GPU", show="{:,.0f}".format),
-    ),
-    Key(
-        "error", RATIO, "The part that the prediction is too high.",
-        lambda point: None if point.fitted else point.error,
-        column=Column("", show="({:+.1%})".format, missing="(fitted)"), written=False,
-    ),
-    Key(
-        "exposed_us", MICROSECONDS, "Communication that no compute hides.", "exposed",
-        column=Column("exposed", "(ms)", show=lambda us: f"{us / 1e3:.1f}"),
-    ),
-    Key("fitted", FLAG, "Whether the compute was fitted to it."),
-)  # fmt: skip
-SHARDED = Document(
-    "accuracy-sharded",
-    "`simreduce accuracy sharded --json`: published throughputs of FSDP beside predictions.",
-    Key("points", list_of(_SHARDED), "Every published throughput."),
-    Key("complete", FLAG, "False if the command was stopped and rows are missing."),
-    command="accuracy sharded",
+    "inside: within the 80 % interval of calibrated machines, by the errors on all other machines",
 )
-"""Of `points`, which are `ShardedPoint` values, and `complete`."""
+THREE_SIZES = Chapter(
+    Document(
+        "accuracy-three-sizes",
+        "`simreduce accuracy nccl --three-sizes --json`: errors with constants fitted to three"
+        " sizes of each table. An error of 0.1 is 10 % too long.",
+        Key(
+            "points",
+            list_of(
+                Record(
+                    "point",
+                    "A size that was not fitted.",
+                    Key("table", TEXT, "The published table.", "of.name"),
+                    Key("topology", TEXT, "The machine.", "of.topology"),
+                    Key("collective", TEXT, "What is done.", "of.collective"),
+                    Key("link", TEXT, "The class of the links that matter."),
+                    Key("size_bytes", BYTES, "The tensor.", "nbytes"),
+                    Key(
+                        "error_before", RATIO, "The error with the constants of its generation.",
+                        "before",
+                    ),
+                    Key(
+                        "error_calibrated", RATIO, "The error with the fitted constants.", "error"
+                    ),
+                    Key("interval_low", RATIO,
+                        "The interval's lower end over the prediction.", "low"),
+                    Key("interval_high", RATIO,
+                        "The interval's upper end over the prediction.", "high"),
+                )
+            ),
+            "Every size that was not fitted.",
+        ),
+        Key("groups", list_of(_THREE_SIZES), "By machines and size.",
+            lambda found: _by_machines(found.points), written=False),
+        complete_key("tables"),
+        command="accuracy nccl",
+    ),
+    calibrate_on_three,
+    "calibrated on {} of {} tables",
+    {"groups": nothing},
+    _worst_lines,
+)  # fmt: skip
 
 
-def sharded_lines(points: Iterable[ShardedPoint]) -> list[str]:
-    """A row for each number of GPUs."""
-    return _SHARDED.table(map(_SHARDED.row, points)).lines()
+CHAPTERS = (NCCL, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, MESH, KERNELS, COMPUTE, CONGESTION)
+"""Those of this package; the harness has more."""
 
 
 def _error_column(key: str) -> Column:
@@ -779,20 +793,21 @@ def fitted_lines(found: FittedLogs) -> list[str]:
             "# Together they give the times above; alone, none of them says much of the machine."
         )
     lines.append(f"# misfit before: {found.calibration.nccl.misfit:.0%}; intervals widen with it")
-    bands: defaultdict[str, list[str]] = defaultdict(list)
-    for each in document["intervals"]:
-        size = units.format_size(each["from_bytes"])
-        bands[each["collective"]].append(f"{each['low']:.2f}-{each['high']:.2f} from {size}")
     lines.append("# with 80 % a time at another size is so many times the prediction:")
-    lines += [f"#   {name}: {', '.join(texts)}" for name, texts in bands.items()]
+    for name, mine in groupby(document["intervals"], itemgetter("collective")):
+        lines.append(f"#   {name}: {', '.join(map(_interval_text, mine))}")
     reasons: defaultdict[str, list[str]] = defaultdict(list)
     for name, why in document["not_determined"].items():
         reasons[why].append(name)
     lines += ["# not determined by these logs:"] * bool(reasons)
-    for why, mine in reasons.items():
-        text = textwrap.wrap(f"{why}: {', '.join(mine)}", page_width(100) - 4)
+    for why, names in reasons.items():
+        text = textwrap.wrap(f"{why}: {', '.join(names)}", page_width(100) - 4)
         lines += [f"#   {line}" for line in text]
     return [*lines, f"# kept in {document['calibration']}"]
+
+
+def _interval_text(row: Mapping[str, Any]) -> str:
+    return f"{row['low']:.2f}-{row['high']:.2f} from {units.format_size(row['from_bytes'])}"
 
 
 def _show(name: str, value: float) -> str:

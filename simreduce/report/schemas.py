@@ -18,14 +18,7 @@ from simreduce.files.formats import Format, json_schema, reference
 from simreduce.files.formats.documents import Output, output_reference, output_schema
 from simreduce.files.published import PUBLISHED
 from simreduce.planners.nccl import SETTINGS
-from simreduce.report import capacity, sweeps, topo, verified
-from simreduce.report.accuracy import ACCURACY, FITTED, LEFT_OUT, SHARDED, THREE_SIZES, UNSEEN
-from simreduce.report.accuracy_steps import (
-    ACCURACY_COMPUTE,
-    ACCURACY_CONGESTION,
-    ACCURACY_KERNELS,
-    ACCURACY_MESH,
-)
+from simreduce.report import accuracy, capacity, sweeps, topo, verified
 from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.compare import COMPARE, COMPARED_ORDERS
 from simreduce.report.explain import EXPLAIN
@@ -86,9 +79,7 @@ def outputs() -> dict[str, Output]:
         COMPARED_ORDERS, REPLAY, NCCL, verified.VERIFY, verified.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
-        ACCURACY, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, ACCURACY_MESH, ACCURACY_COMPUTE,
-        ACCURACY_CONGESTION,
-        ACCURACY_KERNELS, BESIDE, FITTED,
+        BESIDE, accuracy.FITTED, *(chapter.document for chapter in accuracy.CHAPTERS),
     ]  # fmt: skip
     for place in _OF_DEVICES:
         module, _, name = place.partition(":")

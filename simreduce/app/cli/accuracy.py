@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import click
 
@@ -18,50 +21,14 @@ from simreduce.files.published.compute import SOURCE, timed_compute
 from simreduce.files.published.congestion import SOURCE as CRAB, congested_calls
 from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
 from simreduce.files.published.steps import SOURCES, published_steps
-from simreduce.report.accuracy import (
-    ACCURACY,
-    LEFT_OUT,
-    SHARDED,
-    THREE_SIZES,
-    UNSEEN,
-    AccuracyComparison,
-    LeftOutPoints,
-    accuracy_lines,
-    draw_points,
-    left_out_lines,
-    sharded_lines,
-    three_sizes_lines,
-    unseen_lines,
-)
-from simreduce.report.accuracy_steps import (
-    ACCURACY_COMPUTE,
-    ACCURACY_CONGESTION,
-    ACCURACY_KERNELS,
-    ACCURACY_MESH,
-    ComparedCongestion,
-    ComparedKernels,
-    ComparedSteps,
-    compute_lines,
-    congestion_lines,
-    kernel_lines,
-    mesh_lines,
-)
-from simreduce.study.accuracy.congestion import (
-    SYSTEMS,
-    System,
-    congestible,
-    predict_congestion,
-)
-from simreduce.study.accuracy.hold_out import (
-    calibrate_on_three,
-    leave_machines_out,
-    predict_without_generations,
-    predict_without_sites,
-)
-from simreduce.study.accuracy.kernels import predict_compute, predict_dispatches, predict_kernels
-from simreduce.study.accuracy.mesh import predict_steps
-from simreduce.study.accuracy.predict import predict
-from simreduce.study.accuracy.sharded import SERIES, predict_sharded
+from simreduce.report.accuracy import LEFT_OUT, NCCL, THREE_SIZES, UNSEEN, draw_points
+from simreduce.report.chapters import COMPUTE, CONGESTION, KERNELS, MESH, SHARDED, Chapter
+from simreduce.report.plots import Plot
+from simreduce.study.accuracy.assess import order_machines
+from simreduce.study.accuracy.congestion import SYSTEMS, System, congestible
+from simreduce.study.accuracy.kernels import predict_dispatches
+from simreduce.study.accuracy.points import AccuracyComparison
+from simreduce.study.accuracy.sharded import SERIES
 from simreduce.topology import copies_of, load_topology
 from simreduce.topology.generators import is_shape
 
@@ -176,52 +143,52 @@ def nccl(
         faults.add("", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any()
     if leave_one_out:
-        with Progress("fitting without each machine"):
-            errors = list(leave_machines_out())
-        return Reply(partial(left_out_lines, errors), partial(LEFT_OUT.write, errors))
+        with Progress(LEFT_OUT.progress):
+            return _reply(LEFT_OUT, [*LEFT_OUT.predict()])
     if left_out:
-        return _left_out(left_out, chosen, workers)
+        chosen = [table for table in chosen if table.compared]
+        points, complete = _predicted(UNSEEN, chosen, left_out, workers)
+        return _reply(UNSEEN, points, complete, what=left_out, order=order_machines(points))
     if three_sizes:
-        return _on_three_sizes(chosen, workers)
-    coming = predict(chosen, constants, workers)
-    found, complete = show_until_stopped(coming, len(chosen), "predicted {} of {} tables")
-    points = [point for of_one in found for point in of_one]
-    name = "by generation" if constants is None else constants.name
-    notes = [] if complete else [f"# stopped after {len(found)} of {len(chosen)} tables"]
+        return _reply(THREE_SIZES, *_predicted(THREE_SIZES, chosen, workers))
+    points, complete = _predicted(NCCL, chosen, constants, workers)
+    done = len({point.of.name for point in points})
+    notes = [] if complete else [f"# stopped after {done} of {len(chosen)} tables"]
     if larger := len(_chosen(tables, library, only, sys.maxsize)) - len(chosen):
         notes.append(
             f"# left out: {units.plural(larger, 'table')} of more than {most_machines} machines,"
             " which take minutes each (--most-machines)"
         )
-    compared = AccuracyComparison(points, name, tables, complete)
+    name = "by generation" if constants is None else constants.name
+    about = {"calibration": name, "tables": tables, "notes": notes}
+    return _reply(NCCL, points, complete, draw_points, **about)
+
+
+def _predicted(
+    chapter: Chapter, rows: Sequence[Any], *given: Any, count: int = 0
+) -> tuple[list[Any], bool]:
+    """The points of some of a chapter's rows, and whether it was not stopped."""
+    coming = chapter.predict(rows, *given)
+    found, complete = show_until_stopped(coming, count or len(rows), chapter.progress)
+    several = (each if isinstance(each, list) else [each] for each in found)
+    return [*chain(*several)], complete
+
+
+def _reply(
+    chapter: Chapter,
+    points: Sequence[Any],
+    complete: bool = True,
+    draw: Callable[[AccuracyComparison[Any]], Plot] | None = None,
+    **about: Any,
+) -> Reply:
+    """The text and the document of a chapter, and what `draw` makes of it."""
+    found = AccuracyComparison(points, complete, about)
     return Reply(
-        lambda: [*accuracy_lines(compared), *notes],
-        partial(ACCURACY.write, compared),
-        picture=partial(draw_points, points, name),
+        partial(chapter.lines, found),
+        partial(chapter.document.write, found),
+        picture=draw and partial(draw, found),
         complete=complete,
     )
-
-
-def _on_three_sizes(chosen: list[PublishedTable], workers: int) -> Reply:
-    """Errors on each table with constants that are fitted to three of its sizes."""
-    coming = calibrate_on_three(chosen, workers)
-    fitted, complete = show_until_stopped(coming, len(chosen), "calibrated on {} of {} tables")
-    sizes = [each for one in fitted for each in one]
-    return Reply(
-        partial(three_sizes_lines, sizes),
-        partial(THREE_SIZES.write, {"points": sizes, "complete": complete}),
-        complete=complete,
-    )
-
-
-def _left_out(what: str, chosen: list[PublishedTable], workers: int) -> Reply:
-    """Errors without the sites of the tables, or their generations."""
-    chosen = [table for table in chosen if table.compared]
-    predict_without = predict_without_sites if what == "site" else predict_without_generations
-    coming = predict_without(chosen, workers)
-    found, complete = show_until_stopped(coming, len(chosen), "predicted {} of {} tables")
-    points = LeftOutPoints(what, [point for of_one in found for point in of_one], complete)
-    return Reply(partial(unseen_lines, points), partial(UNSEEN.write, points), complete=complete)
 
 
 def _chosen(
@@ -259,13 +226,7 @@ def sharded(models: tuple[str, ...]) -> Reply:
     option_faults().raise_any()
     chosen = [series for series in SERIES if not models or series.name in models]
     count = sum(len(series.tokens) for series in chosen)
-    coming = (point for series in chosen for point in predict_sharded(series))
-    points, complete = show_until_stopped(coming, count, "predicted {} of {} steps")
-    return Reply(
-        partial(sharded_lines, points),
-        partial(SHARDED.write, {"points": points, "complete": complete}),
-        complete=complete,
-    )
+    return _reply(SHARDED, *_predicted(SHARDED, chosen, count=count))
 
 
 @command(examples="simreduce accuracy mesh --set table-5")
@@ -303,12 +264,9 @@ def mesh(sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
     if not chosen and not calls:
         faults.add("", f"no step of {', '.join(models)} is in {', '.join(sets)}")
     faults.raise_any()
-    points, complete = show_until_stopped(
-        predict_steps(chosen), len(chosen), "predicted {} of {} steps"
-    )
+    points, complete = _predicted(MESH, chosen)
     dispatches = [*predict_dispatches()] if calls and complete else []
-    found = ComparedSteps(points, complete, dispatches)
-    return Reply(partial(mesh_lines, found), partial(ACCURACY_MESH.write, found), complete=complete)
+    return _reply(MESH, points, complete, dispatches=dispatches)
 
 
 @command(examples="simreduce accuracy kernels --set vllm-42324")
@@ -330,13 +288,7 @@ def kernels(sets: tuple[str, ...]) -> Reply:
     """
     option_faults().raise_any()
     chosen = [call for call in published_kernels() if not sets or call.set in sets]
-    points, complete = show_until_stopped(
-        predict_kernels(chosen), len(chosen), "predicted {} of {} calls"
-    )
-    found = ComparedKernels(points, complete)
-    return Reply(
-        partial(kernel_lines, found), partial(ACCURACY_KERNELS.write, found), complete=complete
-    )
+    return _reply(KERNELS, *_predicted(KERNELS, chosen))
 
 
 @command(examples="simreduce accuracy compute")
@@ -351,10 +303,7 @@ def compute(file: str) -> Reply:
     column has what a file for `gpu` in [step] would say of it.
     """
     option_faults().raise_any()
-    source, points = file or SOURCE, predict_compute(timed_compute(file))
-    return Reply(
-        partial(compute_lines, source, points), partial(ACCURACY_COMPUTE.write, (source, points))
-    )
+    return _reply(COMPUTE, [*COMPUTE.predict(timed_compute(file))], source=file or SOURCE)
 
 
 @command(examples="simreduce accuracy congestion")
@@ -393,12 +342,5 @@ def congestion(file: str, machines: tuple[str, ...]) -> Reply:
             faults.add(f"--machine {name}", f"{words}, not {network!r}")
     faults.raise_any()
     calls, left_out = congestible(congested_calls(file), systems)
-    points, complete = show_until_stopped(
-        predict_congestion(calls, systems), len(calls), "predicted {} of {} calls"
-    )
-    found = ComparedCongestion(file or CRAB, points, left_out, complete)
-    return Reply(
-        partial(congestion_lines, found),
-        partial(ACCURACY_CONGESTION.write, found),
-        complete=complete,
-    )
+    found = _predicted(CONGESTION, calls, systems)
+    return _reply(CONGESTION, *found, source=file or CRAB, left_out=left_out)

@@ -16,7 +16,7 @@ sends by one algorithm and protocol differ by a factor of 1.10 (80 % of all pair
 1.15 two, 1.24 four, and 1.42 from ten on, where they know as little of each other as errors of
 other machines. By another algorithm or protocol, it is 1.4 to 1.6 at any distance. So the
 variogram of errors over octaves is linear: `correlation` has it, and `difference_error` says how
-far off a difference is (`study.accuracy.assess` has the pairs).
+far off a difference is (`tests/study/accuracy/pairs.py` has the pairs).
 """
 
 from __future__ import annotations

@@ -225,6 +225,11 @@ class Record(KeyKind):
         found = ((name, key.read(value, around, place)) for name, key in self._all.items())
         return {name: written for name, written in found if written is not ABSENT}
 
+    def rows(self, name: str, value: Any) -> tuple[Record, list[dict[str, Any]]]:
+        """The record of the objects that a key lists, and these for its table."""
+        (record,), found = self._all[name].kind.records, self._all[name].find(value)
+        return record, [record.row(each, value, place) for place, each in enumerate(found, 1)]
+
     def columns(self, on: str = "text") -> list[tuple[str, Column]]:
         """The names of keys and their columns in a table; `on` is `text` or `html`."""
         return [each for each in self._columns if each[1].on in ("", on)]

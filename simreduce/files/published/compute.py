@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
-from pathlib import Path
 from typing import NamedTuple
 
 from simreduce.errors import InputError
 from simreduce.files.formats import LINE, Faults, Field, Format, choice, text_of
 from simreduce.files.formats.rows import read_csv
-from simreduce.files.textfiles import read_text
+from simreduce.files.published.reading import text_of_rows
 
 SOURCE = (
     "one H100 SXM and one H200 by themselves, driver 580.159.04, PyTorch 2.11 (CUDA 13.0),"
@@ -102,11 +100,8 @@ ROW = Format(
 
 def timed_compute(file: str = "") -> Sequence[TimedCompute]:
     """The times in a file, or those that are shipped. InputError lists every fault."""
-    if file:
-        content = read_text(Path(file), InputError)
-    else:
-        content = resources.files(__package__).joinpath("compute.csv").read_text("utf-8")
     faults = Faults(file)
+    content = text_of_rows(file, "compute.csv")
     lines = read_csv(content, ROW.keys, ",".join(ROW.keys), faults, InputError)
     rows = [(place, TimedCompute(*ROW.read(row, faults, place).values())) for place, row in lines]
     for place, row in rows:

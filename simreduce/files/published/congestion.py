@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib import resources
-from pathlib import Path
 from typing import NamedTuple
 
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import LINE, Faults, Field, Format, choice, text_of
 from simreduce.files.formats.rows import read_csv
-from simreduce.files.textfiles import read_text
+from simreduce.files.published.reading import text_of_rows
 
 SOURCE = "github.com/HLC-Lab/CRAB @ 128fea7e52, data/backup, December 2025"
 """Where the shipped times come from."""
@@ -86,11 +84,8 @@ def congested_calls(file: str = "") -> Sequence[CongestedCall]:
     """The calls in a file, or those that are shipped, that were timed both ways. InputError lists
     every fault.
     """
-    if file:
-        content = read_text(Path(file), InputError)
-    else:
-        content = resources.files(__package__).joinpath("congestion.csv").read_text("utf-8")
     faults = Faults(file)
+    content = text_of_rows(file, "congestion.csv")
     lines = read_csv(content, (*ROW.keys, *_MORE), ",".join(ROW.keys), faults, InputError)
     found: dict[tuple[str, str, int, int, int], dict[bool, float]] = {}
     for place, row in lines:

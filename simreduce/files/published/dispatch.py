@@ -6,10 +6,10 @@ token once for each rank (`nvlink`) or machine (`rdma`) that it goes to, its own
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
+
+from simreduce.files.published.reading import shipped_rows
 
 TITLE = "DeepEP, README of 2025-10-14 and 2026-07-14: H800 with 400 Gbit/s a GPU, and B200"
 URL = "https://github.com/deepseek-ai/DeepEP"
@@ -37,9 +37,8 @@ class PublishedDispatch(NamedTuple):
 @cache
 def published_dispatches() -> tuple[PublishedDispatch, ...]:
     """All of them, dispatch and combine of each kernel."""
-    text = resources.files(__package__).joinpath("dispatch.csv").read_text("utf-8")
     found = []
-    for row in csv.DictReader(text.splitlines()):
+    for row in shipped_rows("dispatch.csv"):
         for way in BYTES:
             us, gbps = row[f"{way}_us"], row[f"{way}_gbps"]
             found.append(

@@ -7,10 +7,10 @@ for one set.
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
+
+from simreduce.files.published.reading import shipped_rows
 
 
 class KernelSet(NamedTuple):
@@ -56,16 +56,20 @@ class PublishedKernel(NamedTuple):
     copies: int
     seconds: float
 
+    @property
+    def held(self) -> bool:
+        """Whether its set takes no part in any fit."""
+        return KERNEL_SETS[self.set].held
+
 
 @cache
 def published_kernels() -> tuple[PublishedKernel, ...]:
     """All of them."""
-    text = resources.files(__package__).joinpath("kernels.csv").read_text("utf-8")
     return tuple(
         PublishedKernel(
             row["set"], row["machine"], int(row["gpus"]), int(row["size_bytes"]),
             row["implementation"], row["strategy"], int(row["copies"]),
             float(row["time_us"]) * 1e-6,
         )
-        for row in csv.DictReader(text.splitlines())
+        for row in shipped_rows("kernels.csv")
     )  # fmt: skip

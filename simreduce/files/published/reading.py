@@ -1,4 +1,4 @@
-"""Reads tables of published timings from TOML.
+"""Reads tables of published timings from TOML, and shipped rows from CSV.
 
 The shipped files lie in `tables/`, one for each publication. Whole tables are held out: no constant
 that simreduce ships was fitted to a held table. docs/accuracy.md lists the few things of the model
@@ -7,9 +7,12 @@ that were chosen with a view to one.
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 
 from simreduce import dtypes
 from simreduce.errors import InputError
@@ -26,7 +29,7 @@ from simreduce.files.formats import (
     text_of,
     whole,
 )
-from simreduce.files.textfiles import parse_toml
+from simreduce.files.textfiles import parse_toml, read_text
 
 LAUNCHERS = ("gpu", "process")
 """One process for each GPU, or one process for all GPUs of a machine."""
@@ -166,3 +169,15 @@ def published_tables() -> tuple[PublishedTable, ...]:
     return tuple(
         table for file in files for table in read_published(file.name, file.read_text("utf-8"))
     )
+
+
+def shipped_rows(name: str) -> Iterator[dict[str, str]]:
+    """The rows of a shipped CSV."""
+    yield from csv.DictReader(text_of_rows("", name).splitlines())
+
+
+def text_of_rows(file: str, shipped: str) -> str:
+    """The text of a user's CSV; without one, of the one that is shipped."""
+    if file:
+        return read_text(Path(file), InputError)
+    return resources.files(__package__).joinpath(shipped).read_text("utf-8")

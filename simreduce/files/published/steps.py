@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+from simreduce.files.published.reading import shipped_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,5 +177,4 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
 @cache
 def published_steps() -> tuple[PublishedStep, ...]:
     """All of them, set by set."""
-    text = resources.files(__package__).joinpath("steps.csv").read_text("utf-8")
-    return tuple(map(_step, csv.DictReader(text.splitlines())))
+    return tuple(map(_step, shipped_rows("steps.csv")))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
-from statistics import mean, median
-from typing import NamedTuple
+from statistics import mean
 
 import numpy as np
 import simpy
@@ -19,6 +18,7 @@ from simreduce.engine.background import Stream, TrafficFlows
 from simreduce.errors import InputError
 from simreduce.files.published.congestion import ALL_TO_ALL, INCAST_BYTES, CongestedCall
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
+from simreduce.study.accuracy.points import Point, PointGroup, group_by
 from simreduce.topology import Topology, load_topology
 
 
@@ -80,8 +80,6 @@ off the shipped times; networks are from De Sensi et al. 2024, arXiv 2408.14090.
 
 LEAST = 64 << 10
 """Bytes from which slowdowns are judged."""
-SLOWED = 1.1
-"""A call that takes so many times as long as alone, or more, is slowed."""
 _SMALLEST = 32 << 10
 """Bytes from which calls are predicted: smaller messages hardly load a link."""
 _DEALS = 4
@@ -89,78 +87,16 @@ _DEALT_BY = 13
 """As the nodes of a run are seldom known, a slowdown is the mean of those on so many dealings."""
 
 
-class CongestionPoint(NamedTuple):
-    """A published call, the seconds that are predicted alone, and the slowdown by the incast."""
+@dataclass(frozen=True, slots=True)
+class CongestionPoint(Point[CongestedCall]):
+    """How many times as long a call takes beside the incast, and the seconds predicted alone."""
 
-    call: CongestedCall
     alone: float
-    slowdown: float
-
-    @property
-    def error(self) -> float:
-        """By what part the slowdown is too high."""
-        return self.slowdown / self.call.slowdown - 1.0
-
-    @property
-    def alone_error(self) -> float:
-        """By what part the time alone is too long."""
-        return self.alone / self.call.alone - 1.0
 
 
-class CongestionGroup(NamedTuple):
-    """The calls of a system."""
-
-    system: str
-    points: Sequence[CongestionPoint]
-
-    @property
-    def judged(self) -> Sequence[CongestionPoint]:
-        """Those from `LEAST` on."""
-        return [point for point in self.points if point.call.nbytes >= LEAST]
-
-    @property
-    def slowed(self) -> Sequence[CongestionPoint]:
-        """Those of them that an incast slows by a tenth or more."""
-        return [point for point in self.judged if point.call.slowdown >= SLOWED]
-
-    @property
-    def median(self) -> float:
-        """Half of the errors of slowdowns are below this."""
-        return median(abs(point.error) for point in self.judged)
-
-    @property
-    def median_slowed(self) -> float | None:
-        """The same of `slowed`; None if there are none."""
-        return median(abs(point.error) for point in self.slowed) if self.slowed else None
-
-    @property
-    def median_none(self) -> float:
-        """The same if all were predicted to be as fast as alone."""
-        return median(abs(1.0 / point.call.slowdown - 1.0) for point in self.judged)
-
-    @property
-    def worst(self) -> float:
-        """The largest error of a slowdown."""
-        return max(abs(point.error) for point in self.judged)
-
-    @property
-    def alone(self) -> float:
-        """Half of the errors of times alone are below this."""
-        return median(abs(point.alone_error) for point in self.judged)
-
-    @property
-    def most(self) -> float:
-        """The largest slowdown that was measured."""
-        return max(point.call.slowdown for point in self.judged)
-
-
-def group_congestion(points: Sequence[CongestionPoint]) -> list[CongestionGroup]:
-    """The systems, in order, that have calls to judge."""
-    found: dict[str, list[CongestionPoint]] = {}
-    for point in points:
-        found.setdefault(point.call.system, []).append(point)
-    groups = [CongestionGroup(system, some) for system, some in found.items()]
-    return [each for each in groups if each.judged]
+def group_congestion(points: Iterable[CongestionPoint]) -> dict[str, PointGroup[CongestionPoint]]:
+    """The calls of each system from `LEAST` bytes on, in order."""
+    return group_by((p for p in points if p.of.nbytes >= LEAST), lambda p: p.of.system)
 
 
 def congestible(
@@ -203,7 +139,7 @@ def predict_congestion(
             others = [node for node in nodes if node not in ranks]
             took.append([_run(machine, system, call, ranks, some) for some in ([], others)])
         slowdown = mean(beside / alone for alone, beside in took)
-        yield CongestionPoint(call, mean(alone for alone, _ in took), slowdown)
+        yield CongestionPoint(call, call.slowdown, slowdown, mean(alone for alone, _ in took))
 
 
 @lru_cache(maxsize=16)

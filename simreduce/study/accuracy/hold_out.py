@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from simreduce.computing.arrays import Floats
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import GENERATIONS, load_calibration, nccl_constants
@@ -41,10 +43,10 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.nccl.library import LIBRARIES
-from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.study.accuracy.fit import FitCase, fit_machine, left_out_residuals, sample
+from simreduce.study.accuracy.points import Point
 from simreduce.study.accuracy.predict import (
-    Point,
+    TablePoint,
     calls_of,
     own_names,
     predict,
@@ -93,13 +95,11 @@ def chosen_tables() -> dict[str, list[PublishedTable]]:
     """The tables that constants are fitted to, by the name of the generation's calibration."""
     found: defaultdict[str, list[PublishedTable]] = defaultdict(list)
     for table in published_tables():
-        if table.held or not table.compared:
-            continue
-        setup = setup_for(table)
-        if _is_old(table.version) and setup.generation != _OLD:
-            continue
-        if setup.link_class != OTHER_NET:
-            found[setup.generation].append(table)
+        if table.compared and not table.held:
+            setup = setup_for(table)
+            recent = (table.version or _OLDEST) >= _OLDEST
+            if (recent or setup.generation == _OLD) and setup.link_class != OTHER_NET:
+                found[setup.generation].append(table)
     return dict(found)
 
 
@@ -111,35 +111,22 @@ def beside(generation: str) -> list[str]:
     return [*names[max(place - 1, 0) : place], *names[place + 1 : place + 2]]
 
 
-def _is_old(version: tuple[int, int] | None) -> bool:
-    return version is not None and version < _OLDEST
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A machine and the errors of constants that were fitted with its site and without it.
-
-    It has its cases, and the median and 90th percentile of |predicted / published - 1|.
-    """
+class LeftOut(NamedTuple):
+    """A machine and its errors by constants that were fitted with its site and without it."""
 
     calibration: str
     machine: str
-    cases: int
-    median_error: float
-    p90_error: float
-    median_error_without_it: float
-    p90_error_without_it: float
+    with_it: Floats
+    without: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(NamedTuple):
     """A published time at a site of which constants were fitted to some.
 
     It has log(predicted / published) with its site and without it.
     """
 
-    table: str
-    machine: str
+    table: PublishedTable
     nbytes: int
     with_it: float
     without: float
@@ -164,8 +151,7 @@ def fitted_times(
     cases += more
     return [
         Fitted(
-            table.name,
-            machine_of(table.topology),
+            table,
             case.nbytes,
             math.log(case.predict(nccl) / case.seconds),
             float(off),
@@ -176,7 +162,7 @@ def fitted_times(
 
 def predict_without_sites(
     tables: Sequence[PublishedTable], workers: int = 1
-) -> Iterator[list[Point]]:
+) -> Iterator[list[TablePoint]]:
     """The points of each table by its generation's constants, fitted without its site.
 
     A table has nine sizes at most there: the others are moved by what leaving the site out moves
@@ -184,35 +170,38 @@ def predict_without_sites(
     """
     moved: defaultdict[str, list[Fitted]] = defaultdict(list)
     for name, mine in chosen_tables().items():
-        fitted, sites = {table.name for table in mine}, {site_of(table) for table in mine}
+        sites = {site_of(table) for table in mine}
         asked = [t for t in tables if setup_for(t).generation == name and site_of(t) in sites]
         if asked:
-            held = [table for table in asked if table.name not in fitted]
+            held = [table for table in asked if table not in mine]
             for time in fitted_times(mine, load_calibration(name), held):
-                moved[time.table].append(time)
+                moved[time.table.name].append(time)
     for points in predict(tables, None, workers):
-        yield [_times(p, math.exp(_move(p, moved[p.table.name]))) for p in points]
+        yield [_move(p, moved[p.of.name]) for p in points]
 
 
-def _move(point: Point, fitted: Sequence[Fitted]) -> float:
-    """Return what a point's error gains when its site is left out of the fit."""
+def _move(point: TablePoint, fitted: Sequence[Fitted]) -> TablePoint:
+    """Return the point as it is predicted when its site is left out of the fit."""
     if not fitted:
-        return 0.0
+        return point
     sizes = np.log([time.nbytes for time in fitted])
     moves = [time.without - time.with_it for time in fitted]
-    return float(np.interp(np.log(point.nbytes), sizes, moves))
+    factor = math.exp(float(np.interp(np.log(point.nbytes), sizes, moves)))
+    times = {name: getattr(point, name) * factor for name in ("predicted", "low", "high")}
+    return replace(point, **times)
 
 
-def _times(point: Point, factor: float) -> Point:
-    if point.predicted is None:
-        return point
-    low, high = point.low * factor, point.high * factor
-    return replace(point, predicted=point.predicted * factor, low=low, high=high)
+def predict_without(
+    tables: Sequence[PublishedTable], what: str, workers: int = 1
+) -> Iterator[list[TablePoint]]:
+    """The points of each table without its site or its generation, as `what` says."""
+    ways = {"site": predict_without_sites, "generation": predict_without_generations}
+    return ways[what](tables, workers)
 
 
 def predict_without_generations(
     tables: Sequence[PublishedTable], workers: int = 1
-) -> Iterator[list[Point]]:
+) -> Iterator[list[TablePoint]]:
     """The points of each table by constants of the generations before and after its own.
 
     Their intervals leave out the errors of its machine, its site and its generation.
@@ -220,7 +209,7 @@ def predict_without_generations(
     return in_processes(_elsewhere, tables, workers)
 
 
-def _elsewhere(table: PublishedTable) -> list[Point]:
+def _elsewhere(table: PublishedTable) -> list[TablePoint]:
     setup = setup_for(table)
     own = setup.generation
     without = own_names(table) | {own}
@@ -231,7 +220,7 @@ def _elsewhere(table: PublishedTable) -> list[Point]:
                 table.collective, setup.link_class, p.nbytes, without, ELSEWHERE,
                 library=(table.library or "nccl").lower(),
             )  # fmt: skip
-            low, high = ((p.predicted or 0.0) * end for end in ends)
+            low, high = (p.predicted * end for end in ends)
             found.append(replace(p, low=low, high=high))
     return found
 
@@ -239,46 +228,33 @@ def _elsewhere(table: PublishedTable) -> list[Point]:
 def leave_machines_out() -> Iterator[LeftOut]:
     """Every machine of the tables that constants are fitted to, by generation."""
     for name, tables in chosen_tables().items():
-        times = fitted_times(tables, load_calibration(name))
-        for machine in dict.fromkeys(time.machine for time in times):
-            mine = [time for time in times if time.machine == machine]
-            with_it = median_and_p90(np.expm1([time.with_it for time in mine]))
-            without = median_and_p90(np.expm1([time.without for time in mine]))
-            yield LeftOut(name, machine, len(mine), *with_it, *without)
+        by_machine = defaultdict[str, list[tuple[float, float]]](list)
+        for time in fitted_times(tables, load_calibration(name)):
+            by_machine[machine_of(time.table.topology)].append((time.with_it, time.without))
+        for machine, logs in by_machine.items():
+            yield LeftOut(name, machine, *np.expm1(logs).T)
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
-    """A size of a table that was not fitted, with its errors (0.1 is 10 % too long).
+class Calibrated(Point[PublishedTable]):
+    """A size of a table that was not fitted, predicted by constants fitted to three other sizes.
 
-    The errors are by the constants of the machine's generation, and by constants fitted to three
-    other sizes of the table. `low` and `high` are the ratios of the interval's ends to the latter,
-    by errors on other machines and sites; `misfit` is that of the three sizes before.
+    `before` is the error by the constants of the machine's generation. `low` and `high` are the
+    ratios of the interval's ends to the prediction, by errors on other machines and sites; `misfit`
+    is that of the three sizes before.
     """
 
-    table: PublishedTable
     link: str
     nbytes: int
     before: float
-    after: float
     low: float = 1.0
     high: float = 1.0
     misfit: float = 0.0
 
     @property
-    def bracketed(self) -> bool:
-        """Whether the network has software of its own."""
-        return self.link == OTHER_NET
-
-    @property
-    def several(self) -> bool:
-        """Whether there are several machines."""
-        return self.link in ("net", OTHER_NET)
-
-    @property
     def inside(self) -> bool:
         """Whether the interval covers the published time."""
-        return self.low <= 1 / (1 + self.after) <= self.high
+        return self.low <= 1 / (1 + self.error) <= self.high
 
 
 def calibrate_on_three(
@@ -302,27 +278,20 @@ def _calibrated(table: PublishedTable) -> list[Calibrated]:
     known = sorted({0, len(cases) // 2, len(cases) - 1})
     base, link = setup.constants.nccl, setup.link_class
     fitted, _ = fit_machine([cases[i] for i in known])
+    library = (table.library or "nccl").lower()
     return [
         Calibrated(
-            table,
-            link,
-            case.nbytes,
+            table, case.seconds, case.predict(fitted), link, case.nbytes,
             case.predict(base) / case.seconds - 1,
-            case.predict(fitted) / case.seconds - 1,
             *spread(
-                table.collective,
-                link,
-                case.nbytes,
-                own_names(table),
-                MACHINE,
-                fitted.misfit,
-                (table.library or "nccl").lower(),
+                table.collective, link, case.nbytes, own_names(table), MACHINE, fitted.misfit,
+                library,
             ),
             fitted.misfit,
         )
         for i, case in enumerate(cases)
         if i not in known
-    ]
+    ]  # fmt: skip
 
 
 FOLDER = Path(__file__).parents[2] / "files" / "calibrations"
@@ -332,8 +301,8 @@ _MOST_MACHINES = 64
 """Tables of more machines are left out: their plans take minutes."""
 
 
-def find_errors(library: str) -> Iterator[Errors]:
-    """The errors of every published table, by constants that were fitted without its site.
+def predict_published(tables: Sequence[PublishedTable]) -> Iterator[list[TablePoint]]:
+    """The points of each table by constants that were fitted without its site.
 
     Constants that one site has made and no other generation are as nothing without it: those of
     its held tables by the constants themselves.
@@ -344,32 +313,11 @@ def find_errors(library: str) -> Iterator[Errors]:
         for name, mine in chosen.items()
         if name not in AFTER and len({*map(site_of, mine)}) == 1
     }
-    tables, held = list[PublishedTable](), list[PublishedTable]()
-    for table in _tables(library):
-        generation = setup_for(table).generation
-        if generation not in alone:
-            tables.append(table)
-        elif table not in chosen[generation]:
-            held.append(table)
-    for points in chain(predict_without_sites(tables), predict(held)):
-        yield from _by_band(points[0].table, _logs(points))
-
-
-def find_errors_elsewhere(library: str) -> Iterator[Errors]:
-    """The errors of every published table, by constants of the generations beside its own."""
-    for points in predict_without_generations(_tables(library)):
-        yield from _by_band(points[0].table, _logs(points))
-
-
-def _logs(points: Iterable[Point]) -> Iterator[tuple[int, float]]:
-    return ((p.nbytes, math.log(p.predicted / p.seconds)) for p in points if p.predicted)
-
-
-def find_calibrated_errors(library: str) -> Iterator[Errors]:
-    """The errors at all sizes of each table besides three, to which constants are fitted."""
-    for found in filter(None, calibrate_on_three(_tables(library))):
-        errors = ((each.nbytes, math.log1p(each.after)) for each in found)
-        yield from _by_band(found[0].table, errors, found[0].misfit)
+    generations = [setup_for(table).generation for table in tables]
+    each = [*zip(tables, generations, strict=True)]
+    held = [table for table, name in each if name in alone and table not in chosen[name]]
+    others = [table for table, name in each if name not in alone]
+    return chain(predict_without_sites(others), predict(held))
 
 
 def _tables(library: str) -> list[PublishedTable]:
@@ -381,15 +329,13 @@ def _tables(library: str) -> list[PublishedTable]:
     ]
 
 
-def _by_band(
-    table: PublishedTable,
-    errors: Iterable[tuple[int, float]],
-    misfit: float | None = None,
-) -> Iterator[Errors]:
-    """The errors of a table by bands of sizes, from sizes and errors."""
+def _by_band(points: Sequence[TablePoint | Calibrated]) -> Iterator[Errors]:
+    """The errors of a table by bands of sizes."""
     bands: defaultdict[int, list[float]] = defaultdict(list)
-    for nbytes, error in errors:
-        bands[SIZES[band_of(nbytes)]].append(error)
+    for point in points:
+        if math.isfinite(point.predicted):
+            bands[SIZES[band_of(point.nbytes)]].append(math.log1p(point.error))
+    table, misfit = points[0].of, getattr(points[0], "misfit", None)
     setup, machine = setup_for(table), machine_of(table.topology)
     known = table.name, machine, table.collective, setup.link_class
     about = setup.node_kind, site_of(table), setup.generation, misfit
@@ -400,14 +346,14 @@ def _by_band(
 def write_shipped() -> None:
     """Write the errors by the shipped constants, and by constants fitted to each table."""
     nccl_constants.cache_clear()  # the files may just have been written
-    ways = {
-        GENERATION: find_errors,
-        ELSEWHERE: find_errors_elsewhere,
-        MACHINE: find_calibrated_errors,
+    ways: Mapping[str, Callable[[list[PublishedTable]], Iterator[Any]]] = {
+        GENERATION: predict_published,
+        ELSEWHERE: predict_without_generations,
+        MACHINE: calibrate_on_three,
     }
-    for library in LIBRARIES:
-        for file, find in ways.items():
-            (FOLDER / f"{library}-{file}").write_text(write_errors(find(library)), "utf-8")
+    for library, (file, way) in product(LIBRARIES, ways.items()):
+        found = chain.from_iterable(map(_by_band, filter(None, way(_tables(library)))))
+        (FOLDER / f"{library}-{file}").write_text(write_errors(found), "utf-8")
 
 
 if __name__ == "__main__":

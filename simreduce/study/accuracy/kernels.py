@@ -1,18 +1,17 @@
-"""Published times of kernels beside predictions, and the constants fitted to them.
+"""Predicts published times of kernels that reduce, measured times of what a GPU computes, and
+published times of DeepEP's dispatch and combine.
 
-Measured times of what a GPU computes beside predictions, and the constants they amount to.
-
-Published times of DeepEP's dispatch and combine beside predictions; no constant is fitted.
+Constants are fitted to the first; `find_constant` says which ones the second amount to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import log, prod
 from statistics import median
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.engine.calibrate.fit import FreeConstant, fit_constants
@@ -35,8 +34,9 @@ from simreduce.files.published.dispatch import (
     PublishedDispatch,
     published_dispatches,
 )
-from simreduce.files.published.kernels import KERNEL_SETS, PublishedKernel, published_kernels
+from simreduce.files.published.kernels import PublishedKernel, published_kernels
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.accuracy.points import Point, PointGroup
 from simreduce.study.tune.bench import tensor
 from simreduce.topology import load_topology
 from simreduce.training.gpus import GPUS, Gpu, gpu_of
@@ -71,84 +71,10 @@ SOURCE = (
 """What a calibration says of them."""
 
 
-class Judged(Protocol):
-    """A prediction beside what was measured or published."""
-
-    @property
-    def error(self) -> float:
-        """By what part the prediction is too long."""
-
-
-P = TypeVar("P", bound=Judged)
-
-
-@dataclass(frozen=True, slots=True)
-class PointGroup(Generic[P]):
-    """Predictions that are judged together, and their errors."""
-
-    points: Sequence[P]
-
-    @property
-    def median(self) -> float:
-        """Half of the errors are below this."""
-        return median(abs(point.error) for point in self.points)
-
-    @property
-    def worst(self) -> float:
-        """The largest error."""
-        return max(abs(point.error) for point in self.points)
-
-    @property
-    def bias(self) -> float:
-        """The median of signed errors: above 0, predictions are too long."""
-        return median(point.error for point in self.points)
-
-
-class KernelPoint(NamedTuple):
-    """A published call, and the seconds that are predicted, with its copies."""
-
-    call: PublishedKernel
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """By what part the prediction is too long."""
-        return self.predicted / self.call.seconds - 1.0
-
-    @property
-    def held(self) -> bool:
-        """Whether its set takes no part in any fit."""
-        return KERNEL_SETS[self.call.set].held
-
-
-def predict_kernels(calls: Sequence[PublishedKernel]) -> Iterator[KernelPoint]:
-    """Every call, as it is predicted."""
+def predict_kernels(calls: Iterable[PublishedKernel]) -> Iterator[Point[PublishedKernel]]:
+    """Every call, its copies too, as it is predicted."""
     for call in calls:
-        yield KernelPoint(call, _predict(_setup(call.machine, call.gpus), call))
-
-
-class KernelGroup(PointGroup[KernelPoint]):
-    """The calls of an implementation in a set, on so many GPUs of a machine."""
-
-    @property
-    def call(self) -> PublishedKernel:
-        """The smallest."""
-        return self.points[0].call
-
-    @property
-    def held(self) -> bool:
-        """Whether its set takes no part in any fit."""
-        return self.points[0].held
-
-
-def group_kernels(points: Sequence[KernelPoint]) -> list[KernelGroup]:
-    """The groups, in the order of the sets."""
-    found: dict[tuple[str, str, int, str], list[KernelPoint]] = {}
-    for point in points:
-        call = point.call
-        key = call.set, call.machine, call.gpus, call.implementation
-        found.setdefault(key, []).append(point)
-    return [KernelGroup(group) for group in found.values()]
+        yield Point(call, call.seconds, _predict(_setup(call.machine, call.gpus), call))
 
 
 def _predict(setup: Setup, call: PublishedKernel) -> float:
@@ -174,7 +100,7 @@ def fit_kernels(generation: str) -> KernelConstants:
     calls = [
         call
         for call in published_kernels()
-        if not (KERNEL_SETS[call.set].held or call.strategy == "nccl")
+        if not (call.held or call.strategy == "nccl")
         and _setup(call.machine, call.gpus).generation == generation
     ]
     pull = _NOISE * log(10) / _UNCERTAIN
@@ -220,56 +146,30 @@ _PARTS = {  # what large calls of a group determine, and the largest part of a r
 _TIMES = {EMPTY: "kernel", HOST: "host"}
 
 
-class ComputePoint(NamedTuple):
-    """What was timed, and the seconds that are predicted."""
-
-    timed: TimedCompute
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """By what part the prediction is too long."""
-        return self.predicted / self.timed.seconds - 1.0
-
-
-class ComputeGroup(PointGroup[ComputePoint]):
-    """What was timed of a GPU, of one group."""
-
-    @property
-    def timed(self) -> TimedCompute:
-        """The first."""
-        return self.points[0].timed
-
-    @property
-    def constant(self) -> str | None:
-        """The key of a `compute` file that the group determines."""
-        return (_PARTS | _TIMES).get(self.timed.group)
-
-    @property
-    def now(self) -> float | None:
-        """What it is: a part, or seconds."""
-        return getattr(_gpu(self.timed.gpu), self.constant) if self.constant else None
-
-    @property
-    def fits(self) -> float | None:
-        """What it would have to be, for half of the predictions to be too long."""
-        if self.now is None:
-            return None
-        scale = median(point.predicted / point.timed.seconds for point in self.points)
-        return self.now / scale if self.timed.group in _TIMES else self.now * scale
-
-
-def predict_compute(timed: Iterable[TimedCompute]) -> list[ComputePoint]:
+def predict_compute(timed: Iterable[TimedCompute]) -> list[Point[TimedCompute]]:
     """Each as it is predicted by the model of meshes; InputError if a GPU is not known."""
-    return [ComputePoint(each, _seconds(each)) for each in timed]
+    return [Point(each, each.seconds, _seconds(each)) for each in timed]
 
 
-def group_compute(points: Iterable[ComputePoint]) -> list[ComputeGroup]:
-    """The groups of each GPU, in order."""
-    found: dict[tuple[str, str], list[ComputePoint]] = {}
-    for point in points:
-        found.setdefault((point.timed.gpu, point.timed.group), []).append(point)
-    return [ComputeGroup(group) for group in found.values()]
+class ComputeConstant(NamedTuple):
+    """The key of a `compute` file that times of a group determine.
+
+    `now` is its value, a part or seconds. With `fits`, half of the predictions would be too long.
+    """
+
+    constant: str
+    now: float
+    fits: float
+
+
+def find_constant(group: PointGroup[Point[TimedCompute]]) -> ComputeConstant | None:
+    """The constant that a group determines, if it does."""
+    name = group.of.group
+    if (constant := (_PARTS | _TIMES).get(name)) is None:
+        return None
+    now: float = getattr(_gpu(group.of.gpu), constant)
+    scale = median(point.predicted / point.published for point in group.points)
+    return ComputeConstant(constant, now, now / scale if name in _TIMES else now * scale)
 
 
 @cache
@@ -283,10 +183,8 @@ def _gpu(model: str) -> Gpu:
 def _seconds(timed: TimedCompute) -> float:
     gpu, shape = _gpu(timed.gpu), timed.shape
     kernels = Kernels(gpu, timed.bits)
-    if timed.group == EMPTY:
-        return gpu.kernel
-    if timed.group == HOST:
-        return gpu.host
+    if constant := _TIMES.get(timed.group):
+        return float(getattr(gpu, constant))
     if timed.group == MOVES:
         return kernels.moves(float(prod(shape)), (_BYTES[timed.kind], 0.0)).forward
     if timed.group == ATTENTION:
@@ -311,23 +209,10 @@ def _layers(
     return count * (found.forward if forward else found.seconds)
 
 
-class DispatchPoint(NamedTuple):
-    """A published call, its seconds, and those that are predicted."""
-
-    call: PublishedDispatch
-    seconds: float
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """By what part the prediction is too long."""
-        return self.predicted / self.seconds - 1.0
-
-
-def predict_dispatches() -> Iterator[DispatchPoint]:
+def predict_dispatches() -> Iterator[Point[PublishedDispatch]]:
     """Every call, as it is predicted."""
     for call in published_dispatches():
-        yield DispatchPoint(call, _published(call), _predicted(call))
+        yield Point(call, _published(call), _predicted(call))
 
 
 def _published(call: PublishedDispatch) -> float:

@@ -8,22 +8,19 @@ a source tree (`steps-fitted.csv`), which `predict_steps` reads. Those of all fa
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple, TypeVar
 
 from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
+from simreduce.files.published.reading import shipped_rows
 from simreduce.files.published.steps import MODELS, SOURCES, PublishedStep, published_steps
-from simreduce.study.accuracy.assess import median_and_p90
+from simreduce.study.accuracy.points import Point, PointGroup, group_by, in_order
 from simreduce.training.gpus import GPUS, Gpu
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import (
@@ -44,6 +41,10 @@ from simreduce.training.mesh.ways import Mesh
 from simreduce.training.recompute import FUSED, UNFUSED
 from simreduce.workload import load_decoder
 
+T = TypeVar("T")
+StepPoint = Point[PublishedStep]
+"""A published step, and the seconds that are predicted without its family of models."""
+
 CONSTANTS: Mapping[str, tuple[str, ...]] = {
     "A100": ("products", "memory", "host"),
     "H100": ("products", "products8", "attention"),
@@ -53,18 +54,6 @@ _SPREAD = "spread"
 _FITTED = "steps-fitted.csv"
 _EVERY = 5
 """Of the rows of one machine, which come from few measurements, a fit takes one in so many."""
-
-
-class StepPoint(NamedTuple):
-    """A published step, and the seconds that are predicted without its family of models."""
-
-    step: PublishedStep
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """By what part the prediction is too long."""
-        return self.predicted / self.step.seconds - 1.0
 
 
 def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
@@ -91,57 +80,44 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     )  # fmt: skip
 
 
-@dataclass
-class MeshPredictor:
-    """Predicts published steps; what they move is simulated once."""
+def predict_seconds(step: PublishedStep, gpu: Gpu) -> float:
+    """The step of a GPU with these constants; what a mesh moves is simulated once.
 
-    _costs: dict[tuple[str, int, Mesh], Costs] = field(default_factory=dict)
-    _of_machine: dict[tuple[str, int], Costs] = field(default_factory=dict)
-
-    def seconds(self, step: PublishedStep, gpu: Gpu) -> float:
-        """The step of a GPU with these constants.
-
-        Once the pipeline is full, each micro batch of 1F1B adds as much as the one before.
-        """
-        job = job_of(step, gpu)
-        full = job.mesh.pp + 1
-        if job.schedule != "1f1b" or job.micros <= full + 2:
-            return self._simulate(step, job)
-        one, two = (self._simulate(step, replace(job, micros=full + i)) for i in (0, 1))
-        return two + (two - one) * (job.micros - full - 1)
-
-    def _simulate(self, step: PublishedStep, job: MeshJob) -> float:
-        costs = self.costs_of(step, job.mesh)
+    Once the pipeline is full, each micro batch of 1F1B adds as much as the one before.
+    """
+    job = job_of(step, gpu)
+    costs, full = costs_of(step.machine, step.gpus, job.mesh), job.mesh.pp + 1
+    if job.schedule != "1f1b" or job.micros <= full + 2:
         return simulate_mesh(job, costs.setup, costs).seconds
+    few = (replace(job, micros=full + i) for i in (0, 1))
+    one, two = (simulate_mesh(each, costs.setup, costs).seconds for each in few)
+    return two + (two - one) * (job.micros - full - 1)
 
-    def costs_of(self, step: PublishedStep, mesh: Mesh) -> Costs:
-        """What a mesh moves on the machine of a step."""
-        machine = step.machine, step.gpus
-        key = *machine, mesh
-        if key not in self._costs:
-            if machine not in self._of_machine:
-                setup = Setup(step.machine, "nccl")
-                if step.gpus < setup.layout.n:
-                    setup = setup.but(part=setup.layout.only(range(step.gpus)))
-                self._of_machine[machine] = Costs(setup, mesh)
-            self._costs[key] = self._of_machine[machine].of_mesh(mesh)
-        return self._costs[key]
+
+@cache
+def costs_of(machine: str, gpus: int, mesh: Mesh) -> Costs:
+    """What a mesh moves on the first GPUs of a machine."""
+    return _machine_costs(machine, gpus).of_mesh(mesh)
+
+
+@cache
+def _machine_costs(machine: str, gpus: int) -> Costs:
+    """What any mesh moves there: its calls that others have too are simulated once."""
+    setup = Setup(machine, "nccl")
+    part = setup.layout.only(range(min(gpus, setup.layout.n)))
+    return Costs(setup.but(part=part) if gpus < setup.layout.n else setup, Mesh())
 
 
 @cache
 def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
     """GPUs by name and by the family whose steps took no part in the fit ("" if all did)."""
-    text = resources.files("simreduce.files.published").joinpath(_FITTED).read_text("utf-8")
     found = {}
-    for row in csv.DictReader(text.splitlines()):
-        values = {name: float(row[name]) for name in (_SPREAD, *CONSTANTS[row["gpu"]])}
-        found[row["gpu"], row["family"]] = with_constants(GPUS[row["gpu"]], values)
+    for row in shipped_rows(_FITTED):
+        values: dict[str, Any] = {
+            name: float(row[name]) for name in (_SPREAD, *CONSTANTS[row["gpu"]])
+        }
+        found[row["gpu"], row["family"]] = replace(GPUS[row["gpu"]], **values)
     return found
-
-
-def with_constants(gpu: Gpu, values: Mapping[str, Any]) -> Gpu:
-    """The GPU with other constants, by name."""
-    return replace(gpu, **values)
 
 
 def gpu_for(step: PublishedStep) -> Gpu:
@@ -152,138 +128,85 @@ def gpu_for(step: PublishedStep) -> Gpu:
 
 def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:
     """Every step, as it is predicted."""
-    predictor = MeshPredictor()
     for step in steps:
-        yield StepPoint(step, predictor.seconds(step, gpu_for(step)))
-
-
-class StepGroup(NamedTuple):
-    """Errors of the steps of a model in a set.
-
-    `order` is the mean rank correlation of predicted and published times among meshes of equal
-    GPUs and batch, and `regrets` are how much longer the mesh that is predicted fastest took than
-    the fastest, by such `choices`; None without choices.
-    """
-
-    set: str
-    model: str
-    steps: int
-    median: float
-    p90: float
-    bias: float
-    choices: int
-    order: float | None
-    regret: float | None
-    worst_regret: float | None
+        yield Point(step, step.seconds, predict_seconds(step, gpu_for(step)))
 
 
 LEAST_CHOICES = 4
 """Meshes of equal model, GPUs and batch, below which nothing is chosen."""
 
 
-def summarize_steps(points: Sequence[StepPoint]) -> list[StepGroup]:
-    """By set, all models first, then model by model."""
-    found = []
-    for name in SOURCES:
-        mine = [point for point in points if point.step.set == name]
-        models = dict.fromkeys(point.step.model for point in mine)
-        if len(models) > 1:
-            found.append(_group(name, "all", mine))
-        found += [_group(name, each, [p for p in mine if p.step.model == each]) for each in models]
-    return found
+class StepGroup(NamedTuple):
+    """The steps of a model in a set, or of all its models.
 
+    `choices` are those of them among which meshes of equal GPUs and batch are chosen.
+    """
 
-def _group(name: str, model: str, points: Sequence[StepPoint]) -> StepGroup:
-    errors = np.array([point.error for point in points])
-    median, p90 = median_and_p90(errors)
-    choices = [mine for mine in _choices(points) if len(mine) >= LEAST_CHOICES]
-    orders, regrets = [_rank_correlation(c) for c in choices], [_regret(c) for c in choices]
-    return StepGroup(
-        name, model, len(points), median, p90, float(np.median(errors)), len(choices),
-        float(np.mean(orders)) if orders else None,
-        float(np.median(regrets)) if regrets else None, max(regrets, default=None),
-    )  # fmt: skip
-
-
-def _choices(points: Iterable[StepPoint]) -> Iterable[list[StepPoint]]:
-    groups: defaultdict[object, list[StepPoint]] = defaultdict(list)
-    for point in points:
-        s = point.step
-        groups[s.set, s.model, s.gpus, s.global_batch, s.precision].append(point)
-    return groups.values()
-
-
-def _rank_correlation(points: Sequence[StepPoint]) -> float:
-    """Kendall's: pairs in the published order less those that are not, over all pairs."""
-    pairs = [*combinations(points, 2)]
-    right = sum((a.predicted < b.predicted) == (a.step.seconds < b.step.seconds) for a, b in pairs)
-    return 2.0 * right / len(pairs) - 1.0
-
-
-def _regret(points: Sequence[StepPoint]) -> float:
-    chosen = min(points, key=lambda point: point.predicted)
-    return chosen.step.seconds / min(point.step.seconds for point in points) - 1.0
-
-
-class Scaling(NamedTuple):
-    """How much longer a step takes on `gpus` than on `least` with the same batch on each GPU."""
-
+    set: str
     model: str
-    precision: str
+    steps: PointGroup[StepPoint]
+    choices: Sequence[PointGroup[StepPoint]]
+
+
+def group_steps(points: Iterable[StepPoint]) -> Iterator[StepGroup]:
+    """By set, all models first, then model by model."""
+    sets = group_by(points, lambda p: p.of.set)
+    for name in filter(sets.get, SOURCES):
+        models = group_by(sets[name].points, lambda p: p.of.model)
+        every = {"all": sets[name]} if len(models) > 1 else {}
+        for model, mine in (every | models).items():
+            found = group_by(mine.points, _choice).values()
+            large = [each for each in found if len(each.points) >= LEAST_CHOICES]
+            yield StepGroup(name, model, mine, large)
+
+
+def _choice(point: StepPoint) -> tuple[object, ...]:
+    step = point.of
+    return step.model, step.gpus, step.global_batch, step.precision
+
+
+def correlate_ranks(group: PointGroup[StepPoint]) -> float:
+    """Kendall's: pairs in the published order less those that are not, over all pairs."""
+    right = in_order(combinations(group.points, 2))
+    return 2.0 * sum(right) / len(right) - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling(Point[PublishedStep]):
+    """How many times as long a step takes as on the `least` GPUs with the same batch on each."""
+
     least: int
-    gpus: int
-    published: float
-    predicted: float
 
 
 def scale_weakly(points: Iterable[StepPoint], least: int = 128) -> list[Scaling]:
     """The steps of each recipe on the most GPUs beside those on `least`."""
     found = []
-    recipes: defaultdict[tuple[str, str], dict[int, StepPoint]] = defaultdict(dict)
-    for point in points:
-        if point.step.set == "dgx-cloud":
-            recipes[point.step.model, point.step.precision][point.step.gpus] = point
-    for recipe, mine in recipes.items():
-        most = max(mine)
-        if least in mine and most > least:
+    for mine in _recipes({point.of: point for point in points}):
+        if least in mine and (most := max(mine)) > least:
             one, many = mine[least], mine[most]
-            published = many.step.seconds / one.step.seconds
-            found.append(Scaling(*recipe, least, most, published, many.predicted / one.predicted))
+            ratios = many.published / one.published, many.predicted / one.predicted
+            found.append(Scaling(many.of, *ratios, least))
     return found
 
 
-class Tail(NamedTuple):
-    """A recipe's step on `gpus`, from those on `few` and on `some` with the same batch on each GPU.
+@dataclass(frozen=True, slots=True)
+class Tail(Point[PublishedStep]):
+    """A recipe's step, from those on `few` and on `some` GPUs with the same batch on each GPU.
 
     `spread` is that of GPUs with which the slowest of them explains these two, 0 if it took no
-    longer on more; `predicted` is the step by it, and `unchanged` that on `some`, in seconds.
+    longer on more. `unchanged` is the step on `some`, in seconds.
     """
 
-    model: str
-    precision: str
     few: int
     some: int
-    gpus: int
     spread: float
-    published: float
-    predicted: float
     unchanged: float
-
-    @property
-    def error(self) -> float:
-        """By what part the prediction is too long."""
-        return self.predicted / self.published - 1.0
-
-    @property
-    def error_unchanged(self) -> float:
-        """By what part the step would be too long if it took as long as on `some`."""
-        return self.unchanged / self.published - 1.0
 
 
 def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
     """Each recipe's step on the most GPUs from those on the fewest and on the middle number."""
     found, one = [], replace(GPUS["H100"], spread=1.0)
-    for recipe, mine in _recipes(steps).items():
+    for mine in _recipes({step: step for step in steps}):
         if len(mine) < 3:
             continue
         order = sorted(mine)
@@ -292,22 +215,19 @@ def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
         # t = mean (1 + spread z), whose two unknowns the two steps determine
         slope = max(0.0, (mine[some].seconds - mine[few].seconds) / (high - low))
         mean = mine[some].seconds - slope * high
-        found.append(Tail(
-            *recipe, few, some, many, slope / mean, mine[many].seconds, mean + slope * most,
-            mine[some].seconds,
-        ))  # fmt: skip
+        predicted, took = mean + slope * most, mine[many].seconds
+        unchanged = mine[some].seconds
+        found.append(Tail(mine[many], took, predicted, few, some, slope / mean, unchanged))
     return found
 
 
-def _recipes(
-    steps: Iterable[PublishedStep],
-) -> Mapping[tuple[str, str], Mapping[int, PublishedStep]]:
-    """The steps of recipes that were published on several numbers of GPUs, by that number."""
-    found: defaultdict[tuple[str, str], dict[int, PublishedStep]] = defaultdict(dict)
-    for step in steps:
+def _recipes(found: Mapping[PublishedStep, T]) -> Iterable[Mapping[int, T]]:
+    """What was found of the steps of recipes, by their number of GPUs."""
+    recipes: defaultdict[tuple[str, str], dict[int, T]] = defaultdict(dict)
+    for step, each in found.items():
         if step.set == "dgx-cloud":
-            found[step.model, step.precision][step.gpus] = step
-    return found
+            recipes[step.model, step.precision][step.gpus] = each
+    return recipes.values()
 
 
 Predict = Callable[[PublishedStep, Gpu], float]
@@ -316,8 +236,8 @@ Predict = Callable[[PublishedStep, Gpu], float]
 def fit_gpu(steps: Sequence[PublishedStep], start: Gpu, name: str, predict: Predict) -> Fit:
     """The constants of a GPU that fit these steps, with their standard errors."""
 
-    def seconds(values: Mapping[str, float]) -> list[float]:
-        gpu = with_constants(start, values)
+    def seconds(values: Mapping[str, Any]) -> list[float]:
+        gpu = replace(start, **values)
         return [predict(step, gpu) for step in steps]
 
     constants = [
@@ -332,11 +252,8 @@ def fitted_steps(name: str) -> list[PublishedStep]:
     found = [s for s in published_steps() if s.source.gpu == name and s.set != "table-5"]
     one = [s for s in found if s.set == "vtrain-single"]
     several = [s for s in found if s.set == "vtrain-multi"]
-    smallest: dict[tuple[str, str], PublishedStep] = {}
-    for step in found:
-        if step.set == "dgx-cloud":
-            smallest.setdefault((step.model, step.precision), step)
-    return [*one[::_EVERY], *several, *smallest.values()]
+    smallest = [mine[min(mine)] for mine in _recipes({step: step for step in found})]
+    return [*one[::_EVERY], *several, *smallest]
 
 
 def fit_all(name: str, predict: Predict) -> Iterator[tuple[str, Fit]]:
@@ -347,7 +264,7 @@ def fit_all(name: str, predict: Predict) -> Iterator[tuple[str, Fit]]:
         start = replace(start, spread=round(find_spread(name, family), 4))
         fit = fit_gpu(others, start, name, predict)
         if not family:
-            start = with_constants(start, fit.values)
+            start = replace(start, **dict[str, Any](fit.values))
         yield family, replace(fit, values={_SPREAD: start.spread, **fit.values})
 
 
@@ -359,7 +276,7 @@ def find_spread(name: str, family: str) -> float:
     """
     others = (s for s in published_steps() if s.source.gpu == name and s.family != family)
     one, pairs = replace(GPUS[name], spread=1.0), list[tuple[float, float]]()
-    for mine in _recipes(others).values():
+    for mine in _recipes({step: step for step in others}):
         few, many = mine[min(mine)], mine[max(mine)]
         more = one.slowest(many.gpus) - one.slowest(few.gpus)
         pairs.append((more, many.seconds / few.seconds - 1.0))
@@ -379,8 +296,7 @@ def write_fits(fits: Iterable[tuple[str, str, Fit]]) -> str:
 
 def _fit_shipped() -> None:
     """Write the constants of each GPU, and those without each family of models."""
-    predictor = MeshPredictor()
-    fits = ((n, family, fit) for n in CONSTANTS for family, fit in fit_all(n, predictor.seconds))
+    fits = ((n, family, fit) for n in CONSTANTS for family, fit in fit_all(n, predict_seconds))
     folder = Path(__file__).parents[2] / "files" / "published"
     (folder / _FITTED).write_text(write_fits(fits), "utf-8")
 

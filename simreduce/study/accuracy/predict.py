@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from math import nan
 
 import networkx as nx
 
@@ -22,6 +23,7 @@ from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.nccl.settings import read_assignments
 from simreduce.planners.nccl.tables import CURRENT, OLDEST
 from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.study.accuracy.points import Point
 from simreduce.study.tune.bench import DIVIDED, BenchCalls, busbw_factor, tensor
 from simreduce.study.tune.folding import folded
 from simreduce.topology import Topology, load_topology, machine_of
@@ -32,24 +34,21 @@ _TERMS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A published time and its prediction, in seconds.
+class TablePoint(Point[PublishedTable]):
+    """A published time of a table and its prediction, in seconds.
 
-    `predicted` is None where there is no plan, and `refusal` says why.
+    `predicted` is NaN where there is no plan, and `refusal` says why.
 
     `low` and `high` are the ends of the 80 % interval, made of errors on other machines; `bound` is
     what any algorithm takes by the links. `terms` are the causes of the predicted time with their
     shares, largest first. `regret` is the part that a choice by prediction is slower than the best.
     """
 
-    table: PublishedTable
     nbytes: int
-    seconds: float
     nodes: int
     ranks: int
     bracketed: bool
     strategy: str = ""
-    predicted: float | None = None
     low: float = 0.0
     high: float = 0.0
     bound: float = 0.0
@@ -58,38 +57,33 @@ class Point:
     regret: float = 0.0
 
     @property
-    def error(self) -> float:
-        """How far off the prediction is: 0.1 is 10 % too long. NaN without a prediction."""
-        return float("nan") if self.predicted is None else self.predicted / self.seconds - 1
-
-    @property
     def machine(self) -> str:
         """The machine without the number of its copies and its network."""
-        return machine_of(self.table.topology)
+        return machine_of(self.of.topology)
 
     @property
-    def busbw_factor(self) -> float:
-        """The ratio of busbw to algbw, as nccl-tests counts it."""
-        collective = self.table.collective
-        return busbw_factor(collective, self.ranks)
+    def bus_bytes(self) -> float:
+        """The size times the ratio of busbw to algbw, as nccl-tests counts it."""
+        return self.nbytes * busbw_factor(self.of.collective, self.ranks)
 
 
 def predict(
     tables: Sequence[PublishedTable],
     calibration: Calibration | None = None,
     workers: int = 1,
-) -> Iterator[list[Point]]:
+) -> Iterator[list[TablePoint]]:
     """The points of each table, in order."""
     return in_processes(partial(_points, calibration=calibration), tables, workers)
 
 
-def _points(table: PublishedTable, calibration: Calibration | None) -> list[Point]:
+def _points(table: PublishedTable, calibration: Calibration | None) -> list[TablePoint]:
     setup = setup_for(table, calibration)
     nodes, bracketed = len(setup.layout.tasks), setup.link_class == OTHER_NET
-    found: list[Point] = []
+    facts = nodes, setup.layout.n, bracketed
+    found: list[TablePoint] = []
     too_large = ""
     for nbytes, seconds in table.times:
-        point = Point(table, nbytes, seconds, nodes, setup.layout.n, bracketed, refusal=too_large)
+        point = TablePoint(table, seconds, nan, nbytes, *facts, refusal=too_large)
         if not too_large:
             try:
                 point = _predict(point, setup)
@@ -167,9 +161,9 @@ def workload_of(collective: str, nbytes: int, dtype: int, ranks: int) -> Workloa
     return tensor(nbytes, dtype, ranks if collective in DIVIDED else 1)
 
 
-def _predict(point: Point, setup: Setup) -> Point:
+def _predict(point: TablePoint, setup: Setup) -> TablePoint:
     """The point with its prediction, of one of equal machines for all if a plan is too large."""
-    table, shape = point.table, setup.layout
+    table, shape = point.of, setup.layout
     collective, strategy = table.collective, strategy_for(table.collective)
     workload = workload_of(collective, point.nbytes, table.dtype, shape.n)
     if not workload.elements:

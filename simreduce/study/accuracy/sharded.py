@@ -12,17 +12,17 @@ cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.engine.setup import Setup
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.accuracy.points import Point
 from simreduce.training import StepJob, StepPrediction, profile_from_seconds
 from simreduce.training.sharded import Sharding, sharded_method, simulate_sharded_step
-from simreduce.workload import Layer, Model
-from simreduce.workload.architectures.shapes import attention, gradients, layer, linear, norm
+from simreduce.workload import Model
+from simreduce.workload.architectures.decoder import Decoder
 
 _TOKENS, _WORDS = 2048, 50368
 _ROUNDS = 3
@@ -48,18 +48,12 @@ class Series:
     @property
     def model(self) -> Model:
         """GPT-2 with another number of words and of positions."""
-        h, times = self.width, 3 if self.again else 2
-        words = [("wte", (_WORDS, h)), ("wpe", (_TOKENS, h))]
-        layers = [Layer("embeddings", gradients("in", words))]
-        for i in range(self.blocks):
-            heads = [*norm("norm_1", h), *linear("Wqkv", h, 3 * h), *linear("out_proj", h, h)]
-            mlp = [*norm("norm_2", h), *linear("up", h, 4 * h), *linear("down", 4 * h, h)]
-            layers += [
-                layer(f"blocks.{i}.attn", heads, _TOKENS, attention(_TOKENS, _TOKENS, h)),
-                layer(f"blocks.{i}.ffn", mlp, _TOKENS),
-            ]
-        head = layer("head", norm("norm_f", h), _TOKENS, 2.0 * _WORDS * h * _TOKENS)
-        layers = [replace(one, backward=times * one.forward) for one in (*layers, head)]
+        times = 3 if self.again else 2
+        shape = Decoder(
+            self.blocks, self.width, 1, 1, self.width, 4 * self.width, _WORDS, _TOKENS,
+            gated=False, bias=True, tied=True, positions=_TOKENS,
+        )  # fmt: skip
+        layers = (replace(each, backward=times * each.forward) for each in shape.layers(_TOKENS))
         return Model(f"MPT {self.name}", tuple(layers))
 
 
@@ -74,37 +68,31 @@ SERIES = (
 )
 
 
-class ShardedPoint(NamedTuple):
-    """A model on so many GPUs.
+@dataclass(frozen=True, slots=True)
+class ShardedPoint(Point[Series]):
+    """Published and predicted tokens a second and GPU of a model on so many GPUs.
 
-    It has the published and predicted tokens a second and GPU, and the seconds that are exposed.
-    The first of a model is fitted.
+    `exposed` are the seconds of communication that no compute hides. The compute of `fitted` ones
+    was fitted to them.
     """
 
-    model: str
     gpus: int
-    published: float
-    predicted: float
     exposed: float
     fitted: bool
 
-    @property
-    def error(self) -> float:
-        """By what part the prediction is too high."""
-        return self.predicted / self.published - 1.0
 
-
-def predict_sharded(series: Series) -> Iterator[ShardedPoint]:
-    """Every row of a model, as it is predicted."""
-    model, first = series.model, min(series.tokens)
-    whole = series.batch * _TOKENS / series.tokens[first]
-    compute = whole
-    for _ in range(_ROUNDS):
-        compute += whole - _step(series, model, first, compute).seconds
-    for gpus, tokens in series.tokens.items():
-        step = _step(series, model, gpus, compute)
-        predicted = series.batch * _TOKENS / step.seconds
-        yield ShardedPoint(series.name, gpus, tokens, predicted, step.exposed, gpus == first)
+def predict_sharded(chosen: Iterable[Series]) -> Iterator[ShardedPoint]:
+    """Every row of the models, as it is predicted."""
+    for series in chosen:
+        model, first = series.model, min(series.tokens)
+        whole = series.batch * _TOKENS / series.tokens[first]
+        compute = whole
+        for _ in range(_ROUNDS):
+            compute += whole - _step(series, model, first, compute).seconds
+        for gpus, tokens in series.tokens.items():
+            step = _step(series, model, gpus, compute)
+            predicted = series.batch * _TOKENS / step.seconds
+            yield ShardedPoint(series, tokens, predicted, gpus, step.exposed, gpus == first)
 
 
 def _step(series: Series, model: Model, gpus: int, compute: float) -> StepPrediction:

@@ -19,10 +19,10 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibrate import GENERATIONS, to_toml, unit_of
 from simreduce.engine.calibrate.nccl import nccl_names, with_values
 from simreduce.engine.calibration import NcclConstants
-from simreduce.study.accuracy.assess import median_and_p90
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
 from simreduce.study.accuracy.hold_out import AFTER, FOLDER, cases_of, chosen_tables, write_shipped
 from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels
+from simreduce.study.accuracy.points import median_and_p90
 
 _RCCL = {
     "nccl.channel_rate.simple": 5.5 / 24,

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import signal
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from simreduce.report.accuracy import NCCL
 from simreduce.study.accuracy.predict import predict
 
 LOG = """# Collective test starting: all_reduce_perf
@@ -77,7 +79,9 @@ def test_what_is_stopped_prints_the_tables_so_far(simreduce, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         yield from predict(tables[1:2])
 
-    monkeypatch.setattr(import_module("simreduce.app.cli.accuracy"), "predict", stopped)
+    monkeypatch.setattr(
+        import_module("simreduce.app.cli.accuracy"), "NCCL", replace(NCCL, predict=stopped)
+    )
     status, out, _ = simreduce("accuracy", "--only", "tartan_nccl-v2_all_reduce", "--tables", "all")
 
     assert status == 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nan
 
 import pytest
 from hypothesis import given, strategies as st
@@ -10,20 +11,23 @@ from hypothesis import given, strategies as st
 from simreduce.engine.calibrate.sure import ELSEWHERE, spread
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable, published_tables
-from simreduce.report.accuracy import ACCURACY, AccuracyComparison, accuracy_lines
+from simreduce.report.accuracy import NCCL
 from simreduce.study.accuracy.assess import (
     cells,
+    count_machines,
     cover,
+    find_typical_miss,
     impossible,
+    inside,
     machines,
     order_machines,
     regrets,
-    summarize,
     too_fast,
     unseen,
 )
 from simreduce.study.accuracy.hold_out import predict_without_generations
-from simreduce.study.accuracy.predict import Point, predict, site_of
+from simreduce.study.accuracy.points import AccuracyComparison, PointGroup, group_by
+from simreduce.study.accuracy.predict import TablePoint, predict, site_of
 from simreduce.topology import copies_of, machine_of
 
 TABLE = PublishedTable(
@@ -32,32 +36,33 @@ TABLE = PublishedTable(
 )  # fmt: skip
 
 
-def point(nbytes: int, seconds: float, predicted: float | None, **changes: object) -> Point:
-    return replace(Point(TABLE, nbytes, seconds, 1, 4, False), predicted=predicted, **changes)
+def point(nbytes: int, seconds: float, predicted: float, **changes: object) -> TablePoint:
+    return replace(TablePoint(TABLE, seconds, predicted, nbytes, 1, 4, False), **changes)
 
 
 def test_errors_of_a_group():
-    group = summarize(
-        [point(1, 1.0, 1.1), point(2, 1.0, 0.7), point(3, 1.0, 1.2), point(4, 1.0, None)]
-    )
+    points = [point(1, 1.0, 1.1), point(2, 1.0, 0.7), point(3, 1.0, 1.2), point(4, 1.0, nan)]
+    (group,) = group_by(points, lambda p: p.machine).values()
 
-    assert (group.points, group.tables) == (3, 1)
+    assert group.count == 3
     assert group.median == pytest.approx(0.2)
     assert group.bias == pytest.approx(0.1)
     assert group.p90 == pytest.approx(0.28)
-    assert group.inside is None
-    assert summarize([point(4, 1.0, None)]) is None
+    assert group.worst == pytest.approx(0.3)
+    assert inside(group) is None
+    assert not group_by([point(4, 1.0, nan)], lambda p: p.machine)
 
 
 def test_the_interval_covers_some_points():
     sure = {"low": 0.9, "high": 1.1}
-    assert 0.5 == summarize([point(1, 1.0, 1.0, **sure), point(1, 2.0, 1.0, **sure)]).inside
+    group = PointGroup([point(1, 1.0, 1.0, **sure), point(1, 2.0, 1.0, **sure)])
+    assert inside(group) == 0.5
 
 
 def test_coverage_is_by_cells_of_several_machines_and_by_machines_of_no_fit():
-    def on(machine: str, seconds: float, **changes: object) -> Point:
+    def on(machine: str, seconds: float, **changes: object) -> TablePoint:
         table = replace(TABLE, topology=machine, name=machine)
-        return replace(point(8, seconds, 1.0, low=0.9, high=1.1, **changes), table=table)
+        return replace(point(8, seconds, 1.0, low=0.9, high=1.1, **changes), of=table)
 
     points = [
         on("dgx2", 1.0),
@@ -69,8 +74,7 @@ def test_coverage_is_by_cells_of_several_machines_and_by_machines_of_no_fit():
     assert found is not None
     assert found.inside == pytest.approx(2 / 3)
     assert found.unseen == pytest.approx(1.0)  # constants were fitted to tables of alps and dgx2
-    assert [cell.group.machines for cell in found.cells] == [3]
-    assert found.worst == found.cells[0]
+    assert [*map(count_machines, found.cells)] == [3]
     assert found.kept == 0
     assert cover([point(8, 1.0, 1.0)]) is None
 
@@ -78,7 +82,10 @@ def test_coverage_is_by_cells_of_several_machines_and_by_machines_of_no_fit():
 def test_points_are_grouped_by_collective_machines_and_size():
     small, large = point(1 << 10, 1.0, 1.3), point(1 << 30, 1.0, 1.2)
     apart = replace(point(1 << 30, 1.0, 1.2), nodes=2, bracketed=True)
-    found = [(c.several, c.bracketed, c.band.name, c.missed) for c in cells([small, large, apart])]
+    found = [
+        (c.points[0].nodes > 1, c.points[0].bracketed, c.band.name, c.missed)
+        for c in cells([small, large, apart])
+    ]
 
     assert found == [
         (False, False, "< 64 KiB", True),
@@ -91,9 +98,10 @@ def test_points_are_grouped_by_collective_machines_and_size():
 
 def test_the_worst_machine_stands_first():
     other = replace(TABLE, topology="dgx2", name="other")
-    found = machines([point(1, 1.0, 1.1), replace(point(1, 1.0, 2.0), table=other)])
+    found = machines([point(1, 1.0, 1.1), replace(point(1, 1.0, 2.0), of=other)])
 
-    assert [name for name, _, _ in found] == ["dgx2", "v100-mesh-4"]
+    assert [group.points[0].machine for group in found] == ["dgx2", "v100-mesh-4"]
+    assert [find_typical_miss(group) for group in found] == [group.points[0] for group in found]
 
 
 def test_what_contradicts_physics_is_found():
@@ -108,9 +116,7 @@ def test_what_contradicts_physics_is_found():
 
 def test_regret_is_of_the_predicted_fastest_setting():
     ring, tree = (replace(TABLE, name=n, settings=(f"NCCL_ALGO={n}",)) for n in ("RING", "TREE"))
-    found = regrets(
-        [replace(point(8, 2.0, 1.0), table=ring), replace(point(8, 1.0, 3.0), table=tree)]
-    )
+    found = regrets([replace(point(8, 2.0, 1.0), of=ring), replace(point(8, 1.0, 3.0), of=tree)])
 
     assert [point.regret for point in found] == [pytest.approx(1.0)]
 
@@ -153,9 +159,10 @@ def test_a_published_table_is_predicted():
 def test_the_report_and_the_document_say_the_same():
     table = next(t for t in published_tables() if t.name == "abci_v_all_reduce_n1_g4")
     (points,) = predict([replace(table, times=table.times[::8])])
-    found = AccuracyComparison(points, "nominal", "fit")
-    text = "\n".join(accuracy_lines(found))
-    document = ACCURACY.write(found)
+    about = {"calibration": "nominal", "tables": "fit", "notes": []}
+    found = AccuracyComparison(points, about=about)
+    text = "\n".join(NCCL.lines(found))
+    document = NCCL.document.write(found)
 
     assert "abci-v" in text
     assert len(document["points"]) == len(points) == 3
@@ -167,17 +174,17 @@ SECONDS = st.lists(st.floats(1e-5, 1.0), min_size=2, max_size=6, unique=True)
 
 @given(SECONDS, st.floats(0.1, 10.0))
 def test_machines_are_in_order_however_far_off_all_times_are(seconds, factor):
-    def on(number: int, time: float, predicted: float) -> Point:
+    def on(number: int, time: float, predicted: float) -> TablePoint:
         table = replace(TABLE, topology=f"machine{number}")
-        return replace(point(1 << 24, time, predicted), table=table)
+        return replace(point(1 << 24, time, predicted), of=table)
 
     right = order_machines([on(i, s, factor * s) for i, s in enumerate(seconds)])
     wrong = order_machines([on(i, s, factor / s) for i, s in enumerate(seconds)])
 
     assert right.pairs == right.right == wrong.pairs == len(seconds) * (len(seconds) - 1) // 2
     assert wrong.right == 0
-    assert right.regrets == (0.0,)
-    assert wrong.regrets == (pytest.approx(max(seconds) / min(seconds) - 1),)
+    assert right.regrets == [0.0]
+    assert wrong.regrets == [pytest.approx(max(seconds) / min(seconds) - 1)]
     assert order_machines([point(1 << 10, 1.0, 1.0)]).pairs == 0
 
 
@@ -188,8 +195,8 @@ def test_what_is_left_out_has_no_part_in_its_prediction_or_interval():
 
     assert [p.nbytes for p in points] == [*(n for n, _ in table.times[:2])] * 2
     assert points[0].predicted != points[2].predicted
-    (cell,) = unseen(points)
-    assert (cell.collective, cell.machines, cell.size) == ("all_reduce", "one", 0)
+    ((cell, _),) = unseen(points)
+    assert cell == ("all_reduce", "one", 0)
     for p in points:
         low, high = spread("all_reduce", Setup(table.topology).link_class, p.nbytes, frozenset(
             ["v100-pcie-4", "nccl-volta", table.site]), ELSEWHERE)  # fmt: skip

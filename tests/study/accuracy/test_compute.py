@@ -10,8 +10,9 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.files.published.compute import LAYERS, MOVES, PRODUCT, timed_compute
-from simreduce.report.accuracy_steps import ACCURACY_COMPUTE, compute_lines
-from simreduce.study.accuracy.kernels import group_compute, predict_compute
+from simreduce.report.chapters import COMPUTE
+from simreduce.study.accuracy.kernels import find_constant, predict_compute
+from simreduce.study.accuracy.points import AccuracyComparison, group_by
 
 HEADER = "gpu,kind,shape,bits,time_us,low_us,high_us\n"
 
@@ -23,7 +24,7 @@ def points():
 
 @pytest.mark.parametrize("gpu", ["H100", "H200"])
 def test_layers_and_products_are_near_times_that_nothing_was_fitted_to(points, gpu):
-    groups = {each.timed.group: each for each in group_compute(points) if each.timed.gpu == gpu}
+    groups = group_by((p for p in points if p.of.gpu == gpu), lambda p: p.of.group)
     assert len(groups[LAYERS].points) == 9
     assert groups[LAYERS].median < 0.06
     assert groups[LAYERS].worst < 0.2
@@ -33,32 +34,34 @@ def test_layers_and_products_are_near_times_that_nothing_was_fitted_to(points, g
 
 def test_no_prediction_is_faster_than_the_data_sheet_allows(points):
     for point in points:
-        if point.timed.kind == "product" and point.timed.bits == 16:
-            rows, columns, inner = point.timed.shape
+        if point.of.kind == "product" and point.of.bits == 16:
+            rows, columns, inner = point.of.shape
             assert point.predicted > 2.0 * rows * columns * inner / 989.4e12
 
 
 def test_the_constant_that_fits_removes_the_bias(points):
-    for group in group_compute(points):
-        if group.timed.group == PRODUCT.format(16):
-            scale = group.now / group.fits
-            errors = [scale * p.predicted / p.timed.seconds - 1.0 for p in group.points]
-            assert median(errors) == pytest.approx(0.0, abs=1e-9)
+    groups = group_by(points, lambda p: (p.of.gpu, p.of.group))
+    for gpu in ("H100", "H200"):
+        found = find_constant(groups[gpu, PRODUCT.format(16)])
+        scale = found.now / found.fits
+        errors = scale * (1.0 + groups[gpu, PRODUCT.format(16)].errors) - 1.0
+        assert median(errors) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_times_are_ordered_and_of_known_kinds(points):
     for point in points:
-        assert point.timed.low <= point.timed.seconds <= point.timed.high
+        assert point.of.low <= point.of.seconds <= point.of.high
 
 
 def test_a_file_of_another_gpu_is_compared(tmp_path):
     file = tmp_path / "a100.csv"
     file.write_text(HEADER + "NVIDIA A100-SXM4-80GB,residual,8192x4096,16,120,119,121\n")
     (point,) = predict_compute(timed_compute(str(file)))
-    assert point.timed.group == MOVES
+    assert point.of.group == MOVES
     assert point.predicted == pytest.approx(6 * 8192 * 4096 / (2.039e12 * 0.818) + 2e-6)
-    assert any("memory" in line for line in compute_lines("here", [point]))
-    assert ACCURACY_COMPUTE.write(("here", [point]))["groups"][0]["constant"] == "memory"
+    found = AccuracyComparison([point], about={"source": "here"})
+    assert any("memory" in line for line in COMPUTE.lines(found))
+    assert COMPUTE.document.write(found)["groups"][0]["constant"] == "memory"
 
 
 def test_every_fault_of_a_file_is_said_at_once(tmp_path):

@@ -11,13 +11,9 @@ import pytest
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.accuracy_steps import ACCURACY_KERNELS, ComparedKernels, kernel_lines
-from simreduce.study.accuracy.kernels import (
-    BEFORE,
-    fit_kernels,
-    group_kernels,
-    predict_kernels,
-)
+from simreduce.report.chapters import KERNELS
+from simreduce.study.accuracy.kernels import BEFORE, fit_kernels, predict_kernels
+from simreduce.study.accuracy.points import AccuracyComparison
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +22,8 @@ def points():
 
 
 def _errors(points, *, held: bool) -> list[float]:
-    kernels = [point for point in points if point.call.strategy != "nccl"]
-    return [abs(point.error) for point in kernels if point.held == held]
+    kernels = [point for point in points if point.of.strategy != "nccl"]
+    return [abs(point.error) for point in kernels if point.of.held == held]
 
 
 def test_rows_name_sets_and_strategies_that_there_are():
@@ -40,8 +36,8 @@ def test_rows_name_sets_and_strategies_that_there_are():
 
 def test_kernels_that_took_part_in_no_fit_are_within_20_percent_in_the_median(points):
     """H100, H200 and B200, on 2 and 8 GPUs, none of which the fit has seen."""
-    held = {(p.call.machine, p.call.gpus) for p in points if p.held}
-    fitted = {(p.call.machine, p.call.gpus) for p in points if not p.held}
+    held = {(p.of.machine, p.of.gpus) for p in points if p.of.held}
+    fitted = {(p.of.machine, p.of.gpus) for p in points if not p.of.held}
     assert held == {("dgx-h100", 8), ("hgx-h200", 8), ("hgx-b200", 2)}
     assert not held & fitted
     errors = _errors(points, held=True)
@@ -64,9 +60,9 @@ def test_the_order_of_kernels_is_the_published_one_where_they_differ_by_more_tha
         (one, other)
         for one in points
         for other in points
-        if one.call[:4] == other.call[:4]
-        and one.call.seconds > 1.4 * other.call.seconds
-        and "nccl" not in (one.call.strategy, other.call.strategy)
+        if one.of[:4] == other.of[:4]
+        and one.of.seconds > 1.4 * other.of.seconds
+        and "nccl" not in (one.of.strategy, other.of.strategy)
     ]
     assert len(pairs) > 40
     right = sum(one.predicted > other.predicted for one, other in pairs)
@@ -92,10 +88,9 @@ def test_constants_of_kernels_are_written_and_read(tmp_path):
 
 
 def test_the_report_has_a_row_for_each_implementation(points):
-    groups = group_kernels(points)
-    lines = list(kernel_lines(ComparedKernels(points, complete=True)))
-    assert len(groups) == 25
-    assert sum(group.held for group in groups) == 8
-    assert any("held out: " in line for line in lines)
-    document = ACCURACY_KERNELS.write(ComparedKernels(points, complete=True))
+    found = AccuracyComparison(points)
+    document = KERNELS.document.write(found)
+    assert len(document["groups"]) == 25
+    assert sum(group["held"] for group in document["groups"]) == 8
+    assert any("held out: " in line for line in KERNELS.lines(found))
     assert len(document["points"]) == len(published_kernels())

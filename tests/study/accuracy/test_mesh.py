@@ -11,25 +11,24 @@ import numpy as np
 import pytest
 
 from simreduce.files.published.steps import SOURCES, published_steps
-from simreduce.report.accuracy_steps import ACCURACY_MESH, ComparedSteps, mesh_lines
-from simreduce.study.accuracy.assess import median_and_p90
+from simreduce.report.chapters import MESH
 from simreduce.study.accuracy.kernels import predict_dispatches
 from simreduce.study.accuracy.mesh import (
     CONSTANTS,
-    MeshPredictor,
-    StepPoint,
+    costs_of,
     find_spread,
     fit_all,
     fit_gpu,
     fitted_gpus,
     gpu_for,
     job_of,
+    predict_seconds,
     predict_steps,
     predict_tails,
     scale_weakly,
-    summarize_steps,
     write_fits,
 )
+from simreduce.study.accuracy.points import AccuracyComparison, Point, group_by
 from simreduce.training.gpus import GPUS
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import write_schedule
@@ -78,12 +77,12 @@ def test_micro_batches_beyond_a_full_pipeline_are_added_exactly():
     (step,) = _of(
         "vtrain-single", model="2048x12", gpus=8, tp=2, pp=4, micro_batch=1, global_batch=16
     )
-    predictor, gpu = MeshPredictor(), GPUS["A100"]
+    gpu = GPUS["A100"]
     job = job_of(step, gpu)
-    costs = predictor.costs_of(step, job.mesh)
+    costs = costs_of(step.machine, step.gpus, job.mesh)
 
     assert job.micros == 16
-    assert predictor.seconds(step, gpu) == pytest.approx(
+    assert predict_seconds(step, gpu) == pytest.approx(
         simulate_mesh(job, costs.setup, costs).seconds, rel=1e-12
     )
 
@@ -112,10 +111,10 @@ def test_gpus_have_the_fitted_constants():
 
 
 def test_a_fit_finds_the_constants_that_steps_were_made_with():
-    steps, predictor = _of("vtrain-single", gpus=2, global_batch=4, pp=1)[::2], MeshPredictor()
+    steps = _of("vtrain-single", gpus=2, global_batch=4, pp=1)[::2]
     made = replace(GPUS["A100"], products=0.6, memory=0.8, host=30e-6)
-    steps = [replace(step, seconds=predictor.seconds(step, made)) for step in steps]
-    fit = fit_gpu(steps, GPUS["A100"], "A100", predictor.seconds)
+    steps = [replace(step, seconds=predict_seconds(step, made)) for step in steps]
+    fit = fit_gpu(steps, GPUS["A100"], "A100", predict_seconds)
 
     assert fit.values == pytest.approx({"products": 0.6, "memory": 0.8, "host": 30e-6}, rel=0.02)
 
@@ -141,16 +140,22 @@ def test_the_spread_is_that_of_recipes_on_more_gpus():
     assert GPUS["H100"].slowest(2048) > GPUS["H100"].slowest(8) > 1.0
 
 
+def groups(points: list[Point]) -> list[dict]:
+    """The errors by set and model, as the document has them."""
+    found = AccuracyComparison(points, about={"dispatches": ()})
+    return MESH.document.write(found)["groups"]
+
+
 def test_regret_is_what_the_chosen_mesh_costs():
     few = _of("vtrain-single", model="1024x12", gpus=8, global_batch=8)[:4]
     by_time = sorted(few, key=lambda step: step.seconds)
-    right = [StepPoint(step, 2.0 * step.seconds) for step in few]
-    wrong = [StepPoint(step, 1.0 / step.seconds) for step in few]
-    (good,), (bad,) = summarize_steps(right), summarize_steps(wrong)
+    right = [Point(step, step.seconds, 2.0 * step.seconds) for step in few]
+    wrong = [Point(step, step.seconds, 1.0 / step.seconds) for step in few]
+    (good,), (bad,) = map(groups, (right, wrong))
 
-    assert (good.median, good.order, good.worst_regret) == (1.0, 1.0, 0.0)
-    assert bad.order == -1.0
-    assert bad.regret == pytest.approx(by_time[-1].seconds / by_time[0].seconds - 1)
+    assert (good["median"], good["order"], good["worst_regret"]) == (1.0, 1.0, 0.0)
+    assert bad["order"] == -1.0
+    assert bad["regret"] == pytest.approx(by_time[-1].seconds / by_time[0].seconds - 1)
 
 
 def test_a_few_steps_of_each_set_are_near():
@@ -161,12 +166,12 @@ def test_a_few_steps_of_each_set_are_near():
         *_of("dgx-cloud", model="llama-3-8b", gpus=8),
     ]
     points = [*predict_steps(chosen)]
-    found = ComparedSteps(points, complete=True)
+    found = AccuracyComparison(points, about={"dispatches": ()})
 
     assert all(abs(point.error) < 0.15 for point in points)
-    assert max(abs(p.error) for p in points if p.step.set != "vtrain-single") < 0.07
-    assert "table-5" in "\n".join(mesh_lines(found))
-    assert len(ACCURACY_MESH.write(found)["points"]) == len(points)
+    assert max(abs(p.error) for p in points if p.of.set != "vtrain-single") < 0.07
+    assert "table-5" in "\n".join(MESH.lines(found))
+    assert len(MESH.document.write(found)["points"]) == len(points)
 
 
 def test_steps_of_experts_are_near():
@@ -182,9 +187,9 @@ def test_steps_of_experts_are_near():
 def test_deepep_is_near_without_a_fit():
     """Dispatch and combine of normal and low-latency kernels, on one machine and on several."""
     points = [*predict_dispatches()]
-    lines = "\n".join(mesh_lines(ComparedSteps([], complete=True, dispatches=points)))
+    lines = "\n".join(MESH.lines(AccuracyComparison([], about={"dispatches": points})))
 
-    assert {"normal", "v2", "low latency"} == {point.call.kernel for point in points}
+    assert {"normal", "v2", "low latency"} == {point.of.kernel for point in points}
     assert all(abs(point.error) < 0.2 for point in points)
     assert np.median([abs(point.error) for point in points]) < 0.1
     assert "hgx-h800x4" in lines
@@ -197,11 +202,11 @@ def test_published_rates_count_every_token_that_a_link_is_meant_for():
     (one,) = (
         point
         for point in predict_dispatches()
-        if point.call[:5] == ("normal", "hgx-h800x4", 32, 4096, "combine")
+        if point.of[:5] == ("normal", "hgx-h800x4", 32, 4096, "combine")
     )
     reached = 4 * (1 - comb(192, 8) / comb(256, 8))
 
-    assert one.seconds == pytest.approx(4096 * 2 * 7168 * reached / 57e9)
+    assert one.published == pytest.approx(4096 * 2 * 7168 * reached / 57e9)
 
 
 @pytest.fixture(scope="module")
@@ -212,26 +217,23 @@ def points():
 @pytest.mark.thorough
 def test_models_left_out(points):
     """The errors of vTrain itself are 8.4 % on one machine and 14.7 % on several."""
-    by_set = {
-        name: median_and_p90(np.array([p.error for p in points if p.step.set == name]))
-        for name in SOURCES
-    }
+    by_set = group_by(points, lambda p: p.of.set)
 
     bounds = {
         "vtrain-single": 0.06, "vtrain-multi": 0.08, "table-5": 0.04, "dgx-cloud": 0.03,
         "nemo": 0.06, "bridge": 0.12, "bridge-b200": 0.2, "bridge-gb200": 0.2,
     }  # fmt: skip
-    assert all(median < bounds[name] for name, (median, _) in by_set.items())
-    assert all(p90 < 0.18 for name, (_, p90) in by_set.items() if SOURCES[name].gpu != "B200")
-    assert max(abs(p.error) for p in points if p.step.set == "table-5") < 0.06
-    regrets = [each.regret for each in summarize_steps(points) if each.model == "all"]
+    assert all(each.median < bounds[name] for name, each in by_set.items())
+    assert all(each.p90 < 0.18 for name, each in by_set.items() if SOURCES[name].gpu != "B200")
+    assert max(abs(p.error) for p in points if p.of.set == "table-5") < 0.06
+    regrets = [each["regret"] for each in groups(points) if each["model"] == "all"]
     assert regrets[:2] == [0.0, 0.0]
 
 
 @pytest.mark.slow
 def test_weak_scaling(points):
     """All but GPT-3 in 8 bits are within 3 %: it was published as 6 % longer on 2,048 GPUs."""
-    found = [each for each in scale_weakly(points) if each.gpus == 2048]
+    found = [each for each in scale_weakly(points) if each.of.gpus == 2048]
     off = sorted(abs(log(each.predicted / each.published)) for each in found)
 
     assert len(off) == 6
@@ -244,10 +246,10 @@ def test_the_slowest_of_many_is_predicted_from_two_smaller_numbers():
     found = predict_tails(STEPS)
 
     assert len(found) == 8
-    assert all(each.few < each.some < each.gpus for each in found)
+    assert all(each.few < each.some < each.of.gpus for each in found)
     assert median(abs(each.error) for each in found) < 0.005
     assert max(abs(each.error) for each in found) < 0.02
-    assert median(abs(each.error_unchanged) for each in found) > 0.01
+    assert median(abs(each.unchanged / each.published - 1) for each in found) > 0.01
 
 
 def test_a_tail_recovers_the_spread_that_made_it():
@@ -278,11 +280,11 @@ def test_1f1b_passes_every_micro_batch():
 def test_buckets_grow_with_replicas():
     """40 million parameters, or a million for each replica: Megatron-LM's rule."""
     (few,) = _of("dgx-cloud", model="nemotron-4-15b", gpus=16, precision="bf16")
-    predictor, counts = MeshPredictor(), {}
+    counts = {}
     for gpus in (16, 512):
         step = replace(few, gpus=gpus, global_batch=few.global_batch * gpus // 16)
         job = job_of(step, GPUS["H100"])
-        costs = predictor.costs_of(step, job.mesh)
+        costs = costs_of(step.machine, step.gpus, job.mesh)
         schedule = write_schedule("1f1b", 1, 1, job.micros)
         nodes = write_step(job, schedule, MeshPasses(job, costs)).nodes[0]
         counts[gpus] = sum(node.collective == "reduce_scatter" for node in nodes)

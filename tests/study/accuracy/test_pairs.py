@@ -7,7 +7,7 @@ import pytest
 from simreduce.engine.calibrate.sure import NcclCall, correlation, difference_error
 from simreduce.engine.setup import Setup
 from simreduce.files.published import published_tables
-from simreduce.study.accuracy.assess import pairs, part_inside
+from tests.study.accuracy.pairs import pairs, part_inside
 
 MIB = 1 << 20
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.report.accuracy import sharded_lines
+from simreduce.report.chapters import SHARDED
+from simreduce.study.accuracy.points import AccuracyComparison
 from simreduce.study.accuracy.sharded import SERIES, predict_sharded
 
 
@@ -23,10 +24,10 @@ def test_the_first_row_is_fitted_and_the_others_are_near():
     cost: up to 7 % on eight times as many.
     """
     series = next(series for series in SERIES if series.name == "350m")
-    first, *others = predict_sharded(series)
+    first, *others = predict_sharded([series])
 
     assert first.fitted
     assert first.error == pytest.approx(0.0, abs=1e-4)
     assert [p.gpus for p in others] == [32, 64, 128]
     assert all(0.0 < p.error < 0.07 for p in others)
-    assert "(fitted)" in "\n".join(sharded_lines([first, *others]))
+    assert "(fitted)" in "\n".join(SHARDED.lines(AccuracyComparison([first, *others])))

@@ -18,9 +18,10 @@ from simreduce.engine.calibrate.sure import (
 from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable
-from simreduce.report.accuracy import three_sizes_lines
+from simreduce.report.accuracy import THREE_SIZES
 from simreduce.study.accuracy.fit import FitCase, fit_machine
 from simreduce.study.accuracy.hold_out import Calibrated, calibrate_on_three
+from simreduce.study.accuracy.points import AccuracyComparison
 from simreduce.study.accuracy.predict import setup_for
 from simreduce.study.tune.bench import BY_DEFAULT, tensor
 from tests.engine.calibrate.covering import coverage
@@ -54,7 +55,7 @@ def other_machine() -> PublishedTable:
 def test_three_sizes_tell_how_a_machine_differs():
     (found,) = calibrate_on_three([other_machine()])
     assert len(SIZES) - 3 == len(found)
-    before, after = (np.median(np.abs([getattr(p, n) for p in found])) for n in ("before", "after"))
+    before, after = (np.median(np.abs([getattr(p, n) for p in found])) for n in ("before", "error"))
     assert before > 0.1
     assert after < 0.03
 
@@ -133,9 +134,10 @@ def test_a_short_table_is_left_out():
 
 
 def test_errors_stand_by_machines_and_size():
-    large = Calibrated(TABLE, "nvlink", 1 << 24, 0.3, -0.06)
+    large = Calibrated(TABLE, 1.0, 0.94, "nvlink", 1 << 24, 0.3)
     far = replace(large, link="other_net", nbytes=8)
-    lines = three_sizes_lines([large, replace(large, nbytes=8), far])
+    found = AccuracyComparison([large, replace(large, nbytes=8), far])
+    lines = [*THREE_SIZES.lines(found)]
     shown = [line.split() for line in lines[1:4]]
     assert ["one", "<=", "1"] == [*shown[0][:2], shown[0][2][:1]]
     assert ["5%,", "20%", "*"] == shown[1][-3:]
