@@ -1,25 +1,14 @@
 """Files that make other systems run a strategy, for each target, or why there are none."""
 
-from simreduce.export.choice import Choice, Shards
-from simreduce.export.settings import StrategySettings, as_typed, settings
-from simreduce.export.targets import (
-    LAUNCHERS,
-    TARGETS,
-    Target,
-    export,
-    find_target,
-    nearest,
-    why_not,
-)
-from simreduce.export.tensorflow import mode_files
+from simreduce.export.choice import Choice
+from simreduce.export.frameworks.tensorflow import as_typed
+from simreduce.export.frameworks.tf_cnn_benchmarks import mode_files
+from simreduce.export.settings import StrategySettings, settings
+from simreduce.export.targets import export, find_target, nearest, why_not
 
 __all__ = [
-    "LAUNCHERS",
-    "TARGETS",
     "Choice",
-    "Shards",
     "StrategySettings",
-    "Target",
     "as_typed",
     "export",
     "find_target",

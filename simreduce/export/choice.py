@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
@@ -22,44 +22,20 @@ from simreduce.planners.strategy import Strategy, resolve
 from simreduce.version import __version__
 from simreduce.workload import Workload
 
+if TYPE_CHECKING:
+    from simreduce.training.sharded.settings import Sharding
+
+Shards: TypeAlias = "Sharding"
+"""The settings of a sharded method; only type checkers load it, as a bench trains nothing."""
+
 REPLICATED = "ddp"
 """The method in which every GPU has all parameters."""
 
-
-class Shards(Protocol):
-    """The settings of a sharded method, by PyTorch's names; dtypes by code, None for the listed."""
-
-    @property
-    def group(self) -> int:
-        """Ranks that hold one copy of the shards; 0 for all ranks of a machine."""
-
-    @property
-    def units(self) -> str | int:
-        """The rule by which layers are put together, "" for blocks or else layers."""
-
-    @property
-    def forward_prefetch(self) -> int:
-        """Units that are gathered ahead besides the next."""
-
-    @property
-    def backward_prefetch(self) -> str:
-        """`pre`, `post` or `none`."""
-
-    @property
-    def limit_all_gathers(self) -> int:
-        """Freed units in use at most; 0 for no limit."""
-
-    @property
-    def reshard_after_forward(self) -> bool:
-        """Whether parameters are freed after the forward pass."""
-
-    @property
-    def param_dtype(self) -> int | None:
-        """Of all-gathers."""
-
-    @property
-    def reduce_dtype(self) -> int | None:
-        """Of reductions."""
+METHODS = {
+    "ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "fsdp": "FSDP",
+    "hsdp": "hybrid FSDP",
+}  # fmt: skip
+"""Methods of a step, as their makers write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +88,6 @@ class Choice:
     def width(self) -> int:
         """Bytes of an element of the first gradient."""
         return dtypes.SIZES[self.workload.gradients[0].dtype]
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all gradients have one dtype."""
-        return len({gradient.dtype for gradient in self.workload.gradients}) == 1
 
     def arrange(self, packer: Packer) -> Arrangement | None:
         """Return a packer's arrangement of the gradients; None if it refuses them."""
@@ -173,9 +144,9 @@ def not_gradients(choice: Choice, what: str) -> list[str]:
     return []
 
 
-def size_text(nbytes: int) -> str:
-    """A size as strategies spell it: `25MiB`."""
-    return f"{nbytes >> 20}MiB" if nbytes and not nbytes % (1 << 20) else str(nbytes)
+def not_reducing(choice: Choice) -> list[str]:
+    """That a target does nothing but a training step, if the choice is another collective."""
+    return not_gradients(replace(choice, method=REPLICATED), "a training step")
 
 
 _ENTRY = re.compile(r'"(\w+)": (.+?),?(?:  # (.+))?$')

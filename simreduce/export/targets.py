@@ -1,102 +1,39 @@
-"""The systems that settings are exported to: their files, and why one has no setting."""
+"""Settings of a system by its name: its files, and why it has no setting."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from simreduce.errors import StrategyError, did_you_mean
-from simreduce.export import frameworks, msccl, nccl, placement, pytorch, tensorflow
+from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export.choice import Choice
-from simreduce.export.serving import FLASHINFER, PYTORCH, TENSORRT_LLM, VLLM, Server
+from simreduce.export.framework import Framework
+from simreduce.export.frameworks import (
+    FRAMEWORKS,
+    LAUNCHERS,
+    MESH_PROGRAMS,
+    TARGETS,
+    TRAINED,
+    USUAL,
+    find_framework,
+)
 from simreduce.planners.strategy import Strategy, parse_strategy
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A system that takes settings.
-
-    It has its name in sentences, the reasons why it has no setting for a choice, the strategies
-    near to one that it may have settings for, and its files. Where nobody names a strategy, it gets
-    the fastest of those that are `tried`; without any, what `tune` finds. `default` is what it runs
-    unless it is told, of those. `switches` says by strategy what has small tensors go by it.
+def find_target(name: str) -> Framework:
+    """The system of this name that takes strategies or an order of nodes; StrategyError names the
+    nearest.
     """
-
-    title: str
-    refusals: Callable[[Choice], list[str]]
-    nearest: Callable[[Choice], list[str]]
-    files: Callable[[Choice], Mapping[str, str]]
-    tried: tuple[str, ...] = ()
-    default: Callable[[Choice], str] | None = None
-    switches: Mapping[str, str] = field(default_factory=dict)
+    known = (*TARGETS, *LAUNCHERS)
+    return find_framework(name, known, f"unknown target {name!r}", StrategyError)
 
 
-def _serving(server: Server) -> Target:
-    switches = {name: kernel.switch for name, kernel in server.kernels.items()}
-    return Target(
-        server.title, server.refusals, server.nearest, server.files, tuple(switches),
-        server.default, switches,
-    )  # fmt: skip
-
-
-TARGETS: Mapping[str, Target] = {
-    "nccl": Target("NCCL", nccl.refusals, nccl.nearest, nccl.files),
-    "pytorch": Target(
-        "PyTorch", pytorch.refusals, pytorch.nearest, pytorch.files, switches=PYTORCH
-    ),
-    "horovod": Target(
-        "Horovod", frameworks.horovod_refusals, frameworks.horovod_nearest, frameworks.horovod
-    ),
-    "deepspeed": Target(
-        "DeepSpeed",
-        frameworks.deepspeed_refusals,
-        frameworks.deepspeed_nearest,
-        frameworks.deepspeed,
-    ),
-    "jax": Target("JAX", frameworks.jax_refusals, frameworks.jax_nearest, frameworks.jax),
-    "tensorflow": Target(
-        "TensorFlow",
-        tensorflow.refusals_of("tensorflow"),
-        tensorflow.nearest,
-        tensorflow.files_of("tensorflow"),
-    ),
-    "tf_cnn_benchmarks": Target(
-        "tf_cnn_benchmarks",
-        tensorflow.refusals_of("tf_cnn_benchmarks"),
-        tensorflow.nearest,
-        tensorflow.files_of("tf_cnn_benchmarks"),
-    ),
-    "vllm": _serving(VLLM),
-    "tensorrt_llm": _serving(TENSORRT_LLM),
-    "flashinfer": _serving(FLASHINFER),
-    "msccl": Target("MSCCL", msccl.refusals, msccl.nearest, msccl.files),
-    "mscclpp": Target("MSCCL++", msccl.refusals, msccl.nearest, msccl.plus_plus_files),
-}
-
-
-def _launcher(title: str, files: Callable[[Choice], Mapping[str, str]]) -> Target:
-    def refusals(choice: Choice) -> list[str]:
-        return [] if choice.hosts else [f"{title} needs nodes with names, and the machine has none"]
-
-    return Target(title, refusals, lambda _: [], files)
-
-
-LAUNCHERS: Mapping[str, Target] = {
-    "mpi": _launcher("Open MPI", placement.mpi),
-    "slurm": _launcher("Slurm", placement.slurm),
-    "kubernetes": _launcher("Kubernetes", placement.kubernetes),
-    "torchrun": _launcher("torchrun", placement.torchrun),
-}
-"""What starts ranks: it takes an order of nodes, whatever strategy runs on them."""
-
-
-def find_target(name: str) -> Target:
-    """The target of this name; StrategyError names the nearest."""
-    known = {**TARGETS, **LAUNCHERS}
-    if name not in known:
-        near = did_you_mean(name, known) or f"; one of {', '.join(known)}"
-        raise StrategyError(f"unknown target {name!r}{near}")
-    return known[name]
+def check_mesh_target(name: str) -> str:
+    """The name of a program that trains on meshes; InputError names the nearest."""
+    if name not in MESH_PROGRAMS:
+        near = did_you_mean(name, MESH_PROGRAMS)
+        raise InputError(f"{name}: takes no mesh{near}; {', '.join(MESH_PROGRAMS)} do")
+    return name
 
 
 def why_not(name: str, choice: Choice) -> tuple[str, ...]:
@@ -151,19 +88,16 @@ class Exported:
     instead: str = ""
 
 
-PASTED = ("pytorch", "nccl", "horovod", "deepspeed", "jax", "tensorflow", "tf_cnn_benchmarks")
-"""Targets whose files are short enough to read and paste."""
-
-
 def export_choice(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Exported, ...]:
-    """Return the settings of each of `PASTED` for a choice.
+    """Return the settings of each framework that trains, which are short, for a choice.
 
     A target without a setting for the choice gets its setting for the first of `others` that it can
-    express. Targets with the choice itself come first, targets without any setting last.
+    express. Targets with the choice itself come first, targets without any setting last, and of
+    those alike the usual one.
     """
     found = []
-    for name in PASTED:
-        target, reasons = TARGETS[name], why_not(name, choice)
+    for name in TRAINED:
+        target, reasons = FRAMEWORKS[name], why_not(name, choice)
         choices = (replace(choice, strategy=each) for each in others) if reasons else ()
         if other := next((each for each in choices if not why_not(name, each)), None):
             files = target.files(other)
@@ -172,4 +106,4 @@ def export_choice(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Expo
         near = nearest(name, choice) if reasons else ""
         files = {} if reasons else target.files(choice)
         found.append(Exported(name, target.title, files, reasons, near))
-    return tuple(sorted(found, key=lambda each: (bool(each.reasons), bool(each.instead))))
+    return tuple(sorted(found, key=lambda e: (bool(e.reasons), bool(e.instead), e.name != USUAL)))

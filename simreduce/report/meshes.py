@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from simreduce import units
-from simreduce.export.meshes import TARGETS
+from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -184,7 +184,9 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         ("", _nominal(ranking)),
     ]  # fmt: skip
     if scenario.framework:
-        facts.insert(3, ("framework", f"{TARGETS[scenario.framework].title}, what it can run"))
+        facts.insert(
+            3, ("framework", f"{MESH_PROGRAMS[scenario.framework].title}, what it can run")
+        )
     document = MESHES.write(ranking)
     late = percentile_lines({n: us / 1e6 for n, us in document["percentiles_us"].items()})
     lines = tables.header(scenario.title, facts)
@@ -274,7 +276,7 @@ def _programs(best: Mapping[str, Any]) -> str:
     """Who can run the best mesh, as a sentence."""
     if "programs" not in best:  # as documents of versions before this key have it
         return ""
-    titles = [TARGETS[name].title for name in best["programs"] if name in TARGETS]
+    titles = [MESH_PROGRAMS[name].title for name in best["programs"] if name in MESH_PROGRAMS]
     if not titles:
         return " No program that simreduce exports to can run it; see simreduce tune --target."
     words = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))

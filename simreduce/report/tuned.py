@@ -8,6 +8,8 @@ from math import inf
 from typing import Any
 
 from simreduce import units
+from simreduce.export.choice import METHODS
+from simreduce.export.frameworks import FRAMEWORKS, TUNED
 from simreduce.files.formats.documents import (
     ABSENT,
     ANYTHING,
@@ -66,24 +68,15 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import runs_nccl
-from simreduce.study.framework_settings import MIB
-from simreduce.study.frameworks import METHODS, title_of
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.setting import Setting, rules_text
-from simreduce.study.tune.search.targets import OBJECTIVES, TARGETS, methods_of
+from simreduce.study.tune.search.targets import OBJECTIVES, methods_of
 from simreduce.study.tune.search.tuned import NEAR, SettingRow, Tuned
 from simreduce.training.sharded import DDP
 
 _SHOWN = 10
 """Rows of the table."""
 
-
-def _mib(nbytes: float) -> str:
-    return f"{nbytes / MIB:.3g}"
-
-
-_KNOBS = {"pytorch": ("bucket_cap_mb", _mib)}
-"""How a target names the size of buckets, and writes one."""
 
 _FEW = 2
 """Rules that are shown in a line."""
@@ -98,7 +91,8 @@ def tuned_text(found: Tuned, why: Iterable[str] = ()) -> str:
     lines += [f"  paste      nothing: {reason}" for reason in why]
     lines += ["", *_table(found).lines()]
     if found.sizes:
-        what = f"All-reduces of small tensors in {title_of(found.target)}, launched by CUDA graphs:"
+        title = FRAMEWORKS[found.target].title
+        what = f"All-reduces of small tensors in {title}, launched by CUDA graphs:"
         lines += ["", what, *_SIZE.table(map(_SIZE.row, found.sizes)).lines()]
     return "\n".join(lines)
 
@@ -262,7 +256,7 @@ def _proven(found: Tuned) -> str:
 def _sensitive(found: Tuned) -> str:
     if found.flat is None:
         return ""
-    name, size = _KNOBS.get(found.target, ("buckets of", units.format_size))
+    name, size = FRAMEWORKS[found.target].bucket
     ranges = []
     for low, high in found.near:
         first, last = size(low), size(high)
@@ -436,7 +430,7 @@ TUNE = Document(
     "`simreduce tune --json`: the best setting of a system, and those near it.",
     *HEAD_KEYS,
     DISTURBED,
-    Key("target", one_of(*TARGETS), "The system."),
+    Key("target", one_of(*TUNED), "The system."),
     Key("objective", one_of(*OBJECTIVES), "The time of one all-reduce, or of a training step."),
     Key("advice", ADVICE, "What to set, and what that is worth.", advice_of),
     Key("advised", _ROW, "The setting to use: the default unless a change is worth it."),

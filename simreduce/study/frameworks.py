@@ -1,4 +1,4 @@
-"""The frameworks that run reductions: what each does unless it is told, and what to tell it."""
+"""What frameworks do unless they are told, and what to tell them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import fields, replace
 from math import inf
 from typing import Any
 
-from simreduce import dtypes, units
+from simreduce import units
 from simreduce.engine.calibrate.sure import NcclCall
-from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.export import TARGETS, Choice, StrategySettings, export, settings, why_not
-from simreduce.export.choice import changes
+from simreduce.export import Choice, StrategySettings, export, settings, why_not
+from simreduce.export.choice import METHODS, changes
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.packing.options import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.planners.strategy.text import tensorflow_choice
 from simreduce.study.advice import (
     Advised,
     Calls,
@@ -27,27 +26,13 @@ from simreduce.study.advice import (
     lasting,
     strategy_of,
 )
-from simreduce.study.framework_settings import DEEPSPEED_ELEMENTS, JAX_BYTES, PACKINGS, WAYS
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
 
-_REPLICATED = "copy_to_gpus"
-"""What tf_cnn_benchmarks does with `--variable_update=replicated` and no other flag."""
-
-_PACKINGS = {"pytorch": "+ddp", "horovod": "+fusion", "jax": f"+fusion={JAX_BYTES}", "nccl": ""}
-_OLDER = ("tensorflow", "tf_cnn_benchmarks", "horovod", "pytorch")
-_NEWER = ("pytorch", "horovod", "tensorflow", "tf_cnn_benchmarks")
 _NEW = 80
 """The compute capability of the first GPUs of PyTorch's time, 8.0."""
 
-METHODS = {
-    "ddp": "DDP", "fsdp": "FSDP", "hsdp": "hybrid FSDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2",
-    "zero3": "ZeRO-3",
-}  # fmt: skip
-"""Methods of a step, as their makers write them."""
-
 ALL_REDUCE = "all_reduce"
-_WITH_METHODS = ("pytorch", "deepspeed")
 _COPIES = 3
 """Times that a sharded method copies all parameters or gradients in a step: into the flat gradient
 and out of two gathers. They are not simulated.
@@ -61,43 +46,41 @@ Files = Callable[[Option], Mapping[str, str] | None]
 
 
 def names_for(scenario: Scenario) -> tuple[str, ...]:
-    """The framework that a scenario names, or all that may run its job, those of the time of its
-    machine first.
+    """The framework that a scenario names, or all that may run its job, on older machines those
+    first that were published first.
     """
     if scenario.framework:
         return (scenario.framework,)
-    setup = scenario.setup
-    older = setup.runtime.name == "tensorflow" or setup.capability < _NEW
-    return _OLDER if older else _NEWER
+    found, setup = [each for each in FRAMEWORKS.values() if each.published], scenario.setup
+    if setup.runtime.name == "tensorflow" or setup.capability < _NEW:
+        found.sort(key=lambda each: each.published)
+    return tuple(each.name for each in found)
 
 
 def default_text(name: str, scenario: Scenario) -> str:
     """The strategy that a framework runs unless it is told; "" if it has none here."""
-    if name == "tensorflow":
-        return tensorflow_choice(scenario.setup.layout).get("mirrored_strategy", "")
-    if name == "tf_cnn_benchmarks":
-        return _REPLICATED
-    if name == "deepspeed":
-        width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
-        return f"nccl+bucket={DEEPSPEED_ELEMENTS * width}"
-    if name in TARGETS and (chosen := TARGETS[name].default):
-        return chosen(Choice(scenario.setup, scenario.workload, parse_strategy("nccl")))
-    return f"nccl{_PACKINGS[name]}" if name in _PACKINGS else ""
+    choice = Choice(scenario.setup, scenario.workload, parse_strategy("nccl"))
+    return FRAMEWORKS[name].default(choice)
 
 
-def title_of(name: str) -> str:
-    """The name of a framework in sentences."""
-    return TARGETS[name].title if name in TARGETS else ""
+def packings_of(name: str, scenario: Scenario) -> list[tuple[str, int]]:
+    """The packings of a framework with the bytes of a bucket, that of its default first."""
+    packings = FRAMEWORKS[name].packings
+    default = default_text(name, scenario).removeprefix("nccl")
+    return [(default, 0), *packings(scenario.workload)] if packings else []
 
 
 def today_words(name: str, method: str = "") -> str:
     """What a framework does unless it is told, in words."""
-    title = title_of(name)
-    if name == "nccl":
-        return "NCCL's own choice"
-    words = f"{title}'" if title.endswith("s") else f"{title}'s"
-    way = METHODS.get(method, "") if name in _WITH_METHODS else ""
-    return f"{words} defaults{f' ({way})' * bool(way)}"
+    framework, way = FRAMEWORKS[name], _method_words(name, method)
+    whose = f"{framework.title}'s".replace("s's", "s'")
+    return framework.default_words or f"{whose} defaults{f' ({way})' * bool(way)}"
+
+
+def _method_words(name: str, method: str) -> str:
+    """A method's title, in the words for a framework that has several; else ""."""
+    framework = FRAMEWORKS[name]
+    return METHODS.get(method, "") if framework.title and framework.methods[1:] else ""
 
 
 def files_of(
@@ -176,13 +159,13 @@ def untried_words(name: str, scenario: Scenario, tried: Iterable[str]) -> str:
     """What `tune` tries for a framework besides what was `tried`."""
     parts = [each.rpartition(", ") for each in tried]
     texts, ways = {text for *_, text in parts}, {way or "ddp" for way, *_ in parts}
-    if name not in PACKINGS:
+    packings = packings_of(name, scenario)
+    if not packings:
         return "more algorithms, packings and orders of the GPUs"
-    packings = [text for text, _ in PACKINGS[name](scenario.workload)]
-    left = sum(f"nccl{text}" not in texts for text in packings)
+    left = sum(f"nccl{text}" not in texts for text, _ in packings)
     found = [f"up to {units.plural(left, 'other packing')}"] * bool(left)
     if scenario.step and scenario.step.sharding is None:
-        found += [METHODS[way] for way in WAYS.get(name, ()) if way not in ways]
+        found += [METHODS[way] for way in FRAMEWORKS[name].methods if way not in ways]
     return ", ".join([*found, "NCCL's algorithms, protocols and channels"])
 
 
@@ -200,9 +183,12 @@ def phrase(
     def say(each: Option) -> str:
         return standing if each is today else words(each) or each.name
 
-    do = f"Keep {standing}" if option is today else change_words(say(option))
-    title, usual = title_of(name), standing if today else ""
-    return Advised(name, title, option, today, fastest, reason, do, usual, say(fastest))
+    what, title = say(option), FRAMEWORKS[name].title if name else ""
+    verb = "Keep" if option is today else "Set" if re.match(r"[-\w]+=", what) else "Use"
+    return Advised(
+        name, title, option, today, fastest, reason,
+        f"{verb} {what}", standing if today else "", say(fastest),
+    )  # fmt: skip
 
 
 def count_changes(strategy: Strategy | None, usual: Strategy | None) -> int:
@@ -246,7 +232,8 @@ def without_settings(scenario: Scenario, name: str) -> str:
     """What to do where no framework has a setting for what was tried, or not the named one."""
     if not scenario.framework:
         return f"Run {name}"
-    return f"Run {name}, as {title_of(scenario.framework)} has no setting for any of these"
+    title = FRAMEWORKS[scenario.framework].title
+    return f"Run {name}, as {title} has no setting for any of these"
 
 
 def call_words(strategy: Strategy | None) -> str:
@@ -254,22 +241,15 @@ def call_words(strategy: Strategy | None) -> str:
     torch...`; "" if none has.
     """
     spec = strategy.spec if strategy else ""
-    found = {t.title: t.switches.get(spec, "") for t in TARGETS.values() if not t.tried}
+    found = {each.title: each.switches.get(spec) for each in FRAMEWORKS.values() if each.trains}
     return " and ".join(f"{title} has it as {call}" for title, call in found.items() if call)
-
-
-def change_words(words: str) -> str:
-    """What to do to change to something."""
-    verb = "Set" if re.match(r"[-\w]+=", words) else "Use"
-    return f"{verb} {words}"
 
 
 def words_of(
     name: str, files: Mapping[str, str], before: Mapping[str, str], method: str = ""
 ) -> str:
     """The settings of files that those `before` lack, in words; "" if there are none."""
-    told = changes(files, before)
-    way = METHODS.get(method, "") if name in _WITH_METHODS else ""
+    told, way = changes(files, before), _method_words(name, method)
     return f"{told} ({way})" if told and way else told or way
 
 
@@ -296,7 +276,7 @@ def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
     text = default_text(name, scenario)
     if not text:
         return None
-    if name in ("tensorflow", "tf_cnn_benchmarks"):  # its files take a compiled plan
+    if FRAMEWORKS[name].has_typed:  # its files take a compiled plan
         return typed_files(name, settings(parse_strategy(text), scenario.setup.layout))
     return files_of(name, scenario, parse_strategy(text))
 
@@ -336,11 +316,13 @@ def starts_late(option: Sequence[NcclCall] | None, today: Sequence[NcclCall] | N
 def copies_of(scenario: Scenario, method: str) -> float:
     """Seconds of copies that a sharded method makes and no step simulates.
 
-    Those are `_COPIES` of all parameters, in and out of the memory of a GPU.
+    Those are `_COPIES` of all parameters, in and out of the memory of the slowest GPU.
     """
     if method == "ddp":
         return 0.0
-    return _COPIES * 2 * scenario.workload.nbytes / memory_rate(scenario.setup)
+    nodes, ranks = scenario.setup.topology.nodes, scenario.setup.layout.ranks
+    rate = min(nodes[rank].memory_bandwidth for rank in ranks)
+    return _COPIES * 2 * scenario.workload.nbytes / rate
 
 
 def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:
@@ -365,9 +347,3 @@ def calls_of(scenario: Scenario, strategy: Strategy | None) -> list[NcclCall] | 
     if strategy is None or not strategy.reduced_by_nccl:
         return None
     return scenario.setup.calls_of(strategy, scenario.workload) or None
-
-
-def memory_rate(setup: Setup) -> float:
-    """Bytes/s of the memory of a GPU of the setup, the slowest; infinite if that is not known."""
-    nodes = setup.topology.nodes
-    return min(nodes[rank].memory_bandwidth for rank in setup.layout.ranks)

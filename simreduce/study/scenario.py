@@ -21,7 +21,9 @@ from simreduce.engine import CALM, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY, Setup, read_runtime
 from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
-from simreduce.export.meshes import TARGETS as MESH_TARGETS, check_mesh_target
+from simreduce.export.frameworks import MESH_PROGRAMS, TRAINED
+from simreduce.export.frameworks.nccl import NCCL
+from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import (
     ANYTHING,
     FLAG,
@@ -72,11 +74,9 @@ A bucket of PyTorch 2.13's DDP takes 23 to 31 us on one core, with its call of a
 WORTH = 0.01
 """The part of a time that a change saves at least, unless the user says another."""
 
-FRAMEWORKS = (
-    "pytorch", "horovod", "deepspeed", "jax", "tensorflow", "tf_cnn_benchmarks", "nccl",
-)  # fmt: skip
-"""Frameworks, and NCCL by itself, whose settings are recommended."""
-_ALL_FRAMEWORKS = tuple(dict.fromkeys((*FRAMEWORKS, *MESH_TARGETS)))
+_FRAMEWORKS = tuple(sorted(TRAINED, key=NCCL.name.__eq__))
+"""Frameworks whose settings are recommended, and NCCL by itself last."""
+_ALL_FRAMEWORKS = tuple(dict.fromkeys((*_FRAMEWORKS, *MESH_PROGRAMS)))
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
 T = TypeVar("T")
@@ -143,7 +143,7 @@ SCENARIO = Format(
           CALL_COST, default_words="`25 us`"),
     Field("framework", choice(_ALL_FRAMEWORKS, "framework"),
           "Whose settings to recommend; with `step.mesh`, what it can run: "
-          f"{', '.join(MESH_TARGETS)}.", default_words="those of each that could run it"),
+          f"{', '.join(MESH_PROGRAMS)}.", default_words="those of each that could run it"),
     Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, read_worth),
           "What a change has to save, of the time; with `0 %` any gain counts that is not in"
           " doubt.", WORTH, default_words="`1 %`"),
@@ -492,9 +492,9 @@ def _build(
     _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
     strategies = _strategies(values, faults)
-    if values["framework"] and values["framework"] not in FRAMEWORKS:
+    if values["framework"] and values["framework"] not in TRAINED:
         words = f"{values['framework']} is for a step with a mesh; known are"
-        faults.add("framework", f"{words} {', '.join(FRAMEWORKS)}")
+        faults.add("framework", f"{words} {', '.join(_FRAMEWORKS)}")
     if values["workload"] and (finest := values["workload"].finest):
         strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
     fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)

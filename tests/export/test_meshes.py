@@ -5,37 +5,54 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.export.meshes import (
-    TARGETS,
-    MeshChoice,
-    check_mesh_target,
-    mesh_files,
-    why_no_mesh,
-)
+from simreduce.export.frameworks import MESH_PROGRAMS
+from simreduce.export.targets import check_mesh_target
+from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.ways import Mesh
+from simreduce.workload.architectures.decoder import Decoder
+from tests.training.mesh.jobs import GPU
 
-LLAMA = MeshChoice(
-    ways={"tp": 4, "cp": 2, "ep": 1, "dp": 2, "pp": 4}, expert_tensor=4, order="tp-cp-ep-dp-pp",
-    micro_batch=1, micros=64, global_batch=128, sequence=8192, schedule="interleaved", virtual=5,
-    split="even", recompute="none", fused=True, sequence_parallel=True, optimizer="distributed",
-    overlap=frozenset(("grad_reduce", "param_gather")), bits=16, half="bf16", reduced=4,
-    latent=None, head=128, dropout=False, shared=0, dense=0, learned=False, blocks=80, width=8192,
-    heads=64, groups=8, inner=28672, words=128256, gated=True, bias=False, tied=False, experts=0,
-    active=0, expert=0,
+LLAMA_SHAPE = Decoder(
+    blocks=80, width=8192, heads=64, groups=8, head=128, inner=28672, words=128256, sequence=8192
+)
+LLAMA = MeshJob(
+    shape=LLAMA_SHAPE, mesh=Mesh(tp=4, cp=2, dp=2, pp=4), gpu=GPU,
+    micro_batch=1, micros=64, sequence=8192, schedule="interleaved", virtual=5, split=(4,) * 20,
+    sequence_parallel=True, optimizer="distributed",
+    overlap=frozenset(("grad_reduce", "param_gather")),
 )  # fmt: skip
 MIXTRAL = replace(
-    LLAMA, ways={"tp": 2, "cp": 1, "ep": 4, "dp": 8, "pp": 1}, experts=8, active=2, expert=14336,
-    inner=0, virtual=1, schedule="1f1b", expert_tensor=1, blocks=32, width=4096, heads=32,
+    LLAMA,
+    shape=replace(
+        LLAMA_SHAPE, experts=8, active=2, expert=14336, inner=0, blocks=32, width=4096, heads=32
+    ),
+    mesh=Mesh(tp=2, ep=4, dp=8, etp=1), virtual=1, schedule="1f1b", split=(32,),
 )  # fmt: skip
 
 
-def flags(choice: MeshChoice, target: str = "megatron") -> dict[str, str]:
+ENDS = {"split": (19, 20, 20, 19), "blocks": 78, "virtual": 1, "schedule": "1f1b"}
+LAST = {"split": (20, 20, 20, 19), "blocks": 79, "virtual": 1, "schedule": "1f1b"}
+LISTED = {"split": (5, 3, *(4,) * 18)}
+
+
+def changed(job: MeshJob, **changes: Any) -> MeshJob:
+    """A job with changes of itself, of its mesh and of its model."""
+    for part in ("mesh", "shape"):
+        own = getattr(job, part)
+        names = {each.name for each in fields(own)} & changes.keys()
+        job = replace(job, **{part: replace(own, **{n: changes.pop(n) for n in names})})
+    return replace(job, **changes)
+
+
+def flags(choice: MeshJob, target: str = "megatron") -> dict[str, str]:
     """Arguments by name, "" for those without a value."""
-    text = mesh_files(target, choice)["megatron.args"].replace("\\\n", " ")
+    text = MESH_PROGRAMS[target].export(choice)["megatron.args"].replace("\\\n", " ")
     return {name: value for name, _, value in map(_pair, text.split("--")[1:])}
 
 
@@ -80,8 +97,8 @@ def test_megatron_gets_the_mesh_and_the_model():
         ({"reduced": 2}, "grad-reduce-in-bf16"),
         ({"recompute": "full"}, "recompute-num-layers"),
         ({"recompute": "selective"}, "recompute-activations"),
-        ({"split": "ends"}, "account-for-loss-in-pipeline-split"),
-        ({"split": "last", "last": 1}, "decoder-last-pipeline-num-layers"),
+        (ENDS, "account-for-loss-in-pipeline-split"),
+        (LAST, "decoder-last-pipeline-num-layers"),
         ({"order": "tp-cp-ep-pp-dp"}, "use-tp-pp-dp-mapping"),
         ({"overlap": frozenset(("tp",))}, "tp-comm-overlap"),
         ({"gated": False}, "squared-relu"),
@@ -89,7 +106,7 @@ def test_megatron_gets_the_mesh_and_the_model():
 )
 def test_a_choice_has_its_flag(changes, flag):
     assert flag not in flags(LLAMA)
-    assert flag in flags(replace(LLAMA, **changes))
+    assert flag in flags(changed(LLAMA, **changes))
 
 
 def test_experts_have_flags():
@@ -108,7 +125,7 @@ def test_experts_have_flags():
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"merged": True}, {"moe-token-dispatcher-type": "flex",
+        ({"dispatch": "deepep"}, {"moe-token-dispatcher-type": "flex",
                             "moe-flex-dispatcher-backend": "deepep"}),
         ({"capacity": 1.25, "pad": True}, {"moe-expert-capacity-factor": "1.25",
                                            "moe-pad-expert-input-to-capacity": ""}),
@@ -124,22 +141,24 @@ def test_experts_have_flags():
     ],
 )  # fmt: skip
 def test_experts_and_latent_attention_have_the_flags_of_their_settings(changes, expected):
-    plain, found = flags(MIXTRAL), flags(replace(MIXTRAL, **changes))
+    plain, found = flags(MIXTRAL), flags(changed(MIXTRAL, **changes))
 
     assert expected.items() <= found.items()
     assert not expected.items() & plain.items()
 
 
 def test_nemo_gets_what_moves_tokens():
-    text = mesh_files("nemo", replace(MIXTRAL, merged=True, capacity=1.5))["nemo.yaml"]
+    text = MESH_PROGRAMS["nemo"].export(replace(MIXTRAL, dispatch="deepep", capacity=1.5))[
+        "nemo.yaml"
+    ]
 
     assert "  moe_flex_dispatcher_backend: deepep\n" in text
     assert "  moe_expert_capacity_factor: 1.5\n" in text
-    assert "moe_" not in mesh_files("nemo", LLAMA)["nemo.yaml"]
+    assert "moe_" not in MESH_PROGRAMS["nemo"].export(LLAMA)["nemo.yaml"]
 
 
 def test_torchtitan_gets_a_table_that_parses():
-    found = tomllib.loads(mesh_files("torchtitan", LLAMA)["torchtitan.toml"])
+    found = tomllib.loads(MESH_PROGRAMS["torchtitan"].export(LLAMA)["torchtitan.toml"])
 
     assert (2, 1, 4, 4) == (
         found["parallelism"]["data_parallel_shard_degree"],
@@ -155,10 +174,8 @@ def test_torchtitan_gets_a_table_that_parses():
 
 
 def test_deepspeed_gets_its_file_and_the_arguments_of_its_fork():
-    choice = replace(
-        LLAMA, schedule="1f1b", virtual=1, ways={**LLAMA.ways, "cp": 1, "dp": 4}, micros=32
-    )
-    config = json.loads(mesh_files("deepspeed", choice)["ds_config.json"])
+    choice = changed(LLAMA, schedule="1f1b", virtual=1, cp=1, dp=4, micros=32)
+    config = json.loads(MESH_PROGRAMS["deepspeed"].export(choice)["ds_config.json"])
 
     assert (128, 1, 32) == (
         config["train_batch_size"],
@@ -172,7 +189,7 @@ def test_deepspeed_gets_its_file_and_the_arguments_of_its_fork():
 
 
 def test_nemo_gets_its_fields():
-    text = mesh_files("nemo", LLAMA)["nemo.yaml"]
+    text = MESH_PROGRAMS["nemo"].export(LLAMA)["nemo.yaml"]
 
     assert "  virtual_pipeline_model_parallel_size: 5\n" in text
     assert "  overlap_param_gather: true\n" in text
@@ -185,34 +202,34 @@ def test_nemo_gets_its_fields():
         ("megatron", {"optimizer": "fsdp"}, "FSDP"),
         ("megatron", {"overlap": frozenset(("param_gather",))}, "only where it overlaps"),
         ("megatron", {"micros": 6}, "multiple of pp"),
-        ("megatron", {"split": "listed"}, "evenly"),
+        ("megatron", LISTED, "evenly"),
         ("nemo", {"graphs": frozenset(("router",))}, "cuda_graphs"),
         ("torchtitan", {"capacity": 1.0}, "capacity_factor"),
-        ("torchtitan", {"merged": True}, "dispatch"),
+        ("torchtitan", {"dispatch": "deepep"}, "dispatch"),
         ("megatron", {"order": "dp-tp-cp-ep-pp"}, "does not lie"),
         ("megatron", {"schedule": "1f1b", "virtual": 1, "overlap": frozenset(("p2p",))}, "sends"),
         ("nemo", {"order": "tp-cp-ep-pp-dp"}, "does not lie"),
-        ("torchtitan", {"split": "ends"}, "evenly"),
-        ("deepspeed", {"split": "last"}, "evenly"),
+        ("torchtitan", ENDS, "evenly"),
+        ("deepspeed", LAST, "evenly"),
         ("deepspeed", {"schedule": "1f1b"}, "context parallel"),
     ],
 )
 def test_what_a_program_cannot_do_is_refused(target, changes, reason):
-    choice = replace(LLAMA, **changes)
-    found = why_no_mesh(target, choice)
+    choice = changed(LLAMA, **changes)
+    found = MESH_PROGRAMS[target].why_not(choice)
 
     assert [reason in each for each in found].count(True) == 1
     with pytest.raises(InputError, match=reason):
-        mesh_files(target, choice)
+        MESH_PROGRAMS[target].export(choice)
 
 
 def test_experts_with_tensor_parallel_ranks_need_sequence_parallelism():
-    assert why_no_mesh("megatron", replace(MIXTRAL, sequence_parallel=False))
-    assert not why_no_mesh("megatron", MIXTRAL)
+    assert MESH_PROGRAMS["megatron"].why_not(replace(MIXTRAL, sequence_parallel=False))
+    assert not MESH_PROGRAMS["megatron"].why_not(MIXTRAL)
 
 
 def test_an_unknown_target_gets_the_nearest():
     near = r"megatorn: takes no mesh \(did you mean 'megatron'\?\); megatron, nemo, torchtitan"
     with pytest.raises(InputError, match=near):
         check_mesh_target("megatorn")
-    assert {"megatron", "nemo", "torchtitan", "deepspeed"} == set(TARGETS)
+    assert {"megatron", "nemo", "torchtitan", "deepspeed"} == set(MESH_PROGRAMS)

@@ -15,7 +15,8 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.export import TARGETS, Choice, export, nearest, why_not
+from simreduce.export import Choice, export, nearest, why_not
+from simreduce.export.frameworks import TARGETS
 from simreduce.files.formats import Faults
 from simreduce.planners.msccl import problems_of, read_algorithm
 from simreduce.planners.nccl import DEFAULTS, Settings, choose, read_settings

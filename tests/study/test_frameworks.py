@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine.setup import Setup
+from simreduce.export.frameworks import FRAMEWORKS, TRAINED
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Option
-from simreduce.study.framework_settings import PACKINGS
-from simreduce.study.scenario import FRAMEWORKS, Scenario, load_scenario
+from simreduce.study.scenario import Scenario, load_scenario
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.workload import load_workload
@@ -40,13 +40,13 @@ def test_a_scenario_that_runs_on_tensorflow_gets_its_settings_first():
     assert "tensorflow" == frameworks.names_for(at.but(runtime="tensorflow"))[0]
 
 
-@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name in PACKINGS])
+@pytest.mark.parametrize("name", [name for name in TRAINED if FRAMEWORKS[name].packings])
 def test_the_default_is_the_one_that_tune_begins_with(name):
     at = scenario("dgx-a100")
     first = nccl_packings(name, at, half=False)[0]
 
     assert frameworks.default_text(name, at) == f"nccl{first.text}"
-    assert frameworks.title_of(name) in frameworks.today_words(name)
+    assert FRAMEWORKS[name].title in frameworks.today_words(name)
 
 
 def test_a_framework_that_is_named_is_the_only_one(tmp_path):

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 from simreduce import dtypes
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, ScenarioError
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.framework_settings import PACKINGS
 from simreduce.study.scenario import load_scenario
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
@@ -342,7 +342,7 @@ def test_settings_that_would_cut_recorded_buckets_are_not_tried():
 
     refused = [problem.split(": ")[1] for problem in error.value.problems]
     assert refused == ["nccl+ddp=10", "nccl+fusion=0", "nccl+ddp=25,4"]
-    for target in PACKINGS:
+    for target in [each.name for each in FRAMEWORKS.values() if each.packings]:
         found = nccl_packings(target, scenario, half=False)
         for packing in found:
             sizes = [sum(size.nbytes for size in group) for group in packing.sizes]

@@ -22,8 +22,9 @@ from simreduce.app.cli.setups import SetupOptions, read_meshes
 from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
-from simreduce.export import LAUNCHERS, TARGETS, Choice, export as files_for, find_target, why_not
-from simreduce.export.meshes import TARGETS as MESH_TARGETS, check_mesh_target
+from simreduce.export import Choice, export as files_for, find_target, why_not
+from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TRAINED, TUNED
+from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import Faults
 from simreduce.files.outputs import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
@@ -31,20 +32,13 @@ from simreduce.report.advised import ADVICE, sentence
 from simreduce.report.drawing import to_svg
 from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.study.question import ask, choice_of
-from simreduce.study.scenario import (
-    FRAMEWORKS,
-    Scenario,
-    asks_for_meshes,
-    is_scenario,
-    with_step,
-)
+from simreduce.study.scenario import Scenario, asks_for_meshes, is_scenario, with_step
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.by_size import times_of
 from simreduce.study.tune.search.export_choice import files_of, why_nothing
 from simreduce.study.tune.search.setting import Setting, least_fit
-from simreduce.study.tune.search.targets import TARGETS as TUNED
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
@@ -190,7 +184,7 @@ def _fastest_tried(target: str, choice: Choice) -> Choice | None:
         return None
     best = min(took, key=took.__getitem__)
     words = ", ".join(f"{text} {units.format_duration(took[text])}" for text in took)
-    click.echo(f"{best}: the fastest that {TARGETS[target].title} has here ({words})", err=True)
+    click.echo(f"{best}: the fastest that {FRAMEWORKS[target].title} has here ({words})", err=True)
     _say_nominal(choice, [parse_strategy(text) for text in took])
     return replace(choice, strategy=parse_strategy(best))
 
@@ -264,7 +258,7 @@ def _best_files(
     if method not in (None, found.advised.setting.method):
         rows = tuple(row for row in found.rows if row.setting.method == method)
         if not rows:
-            raise InputError(f"--method {method}: {TARGETS[target].title} has no setting for it")
+            raise InputError(f"--method {method}: {FRAMEWORKS[target].title} has no setting for it")
         advice = sentence(ADVICE.write(advice_of(found), None), "a step")
         words = f"the fastest by --method {method}; {advises}: {advice}"
         found = replace(found, rows=rows, chosen=None)
@@ -289,7 +283,7 @@ def _files_of_mesh(
     pass_on(ranking.untried)
     if why := why_no_files(ranking):
         raise InputError(why)
-    job, title = ranking.best.job, MESH_TARGETS[target].title
+    job, title = ranking.best.job, MESH_PROGRAMS[target].title
     click.echo(f"{job.text}: the fastest that {title} can run", err=True)
     return files_of_mesh(ranking)
 
@@ -314,7 +308,7 @@ def _check_fit(
     able = [used, *(each for each in sharded if _expresses(target, scenario, each))]
     near = nearest_fit(step, setup.topology, setup.layout.ranks, able)
     lines = [f"{each} {found.words}" for each, found in fits.items() if found.fits is False]
-    none = f"nothing that {TARGETS[target].title} has a setting for fits, whatever the batch"
+    none = f"nothing that {FRAMEWORKS[target].title} has a setting for fits, whatever the batch"
     lines.append(f"the nearest that fits: {near}" if near else none)
     if named is None:
         raise InputError([f"{scenario.name}: {line}" for line in lines])
@@ -348,7 +342,7 @@ def _fastest(
     For a target that has no advice, it is the fastest that it has a setting for. If a `method` is
     given, it is the fastest of that, and what is advised is said.
     """
-    title, reasons, step = TARGETS[target].title, [], scenario.step
+    title, reasons, step = FRAMEWORKS[target].title, [], scenario.step
     named, methods = scenario.strategies, step.methods if step else (DDP,)
     if named:
         wanted = (method,) if method else methods
@@ -356,7 +350,7 @@ def _fastest(
         reasons = [f"{each.text}: {why}" for each, whys in refused.items() for why in whys]
         able = any(not why for why in refused.values())
         named = tuple(s for s in named if able and not _refusals(target, scenario, methods, s))
-    asked = replace(scenario, strategies=named, framework=target if target in FRAMEWORKS else "")
+    asked = replace(scenario, strategies=named, framework=target if target in TRAINED else "")
     found = _recommend(target, asked, methods, method, workers)
     if found is None:
         fault = f"{scenario.name}: {title} has no setting for any of its strategies"

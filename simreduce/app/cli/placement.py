@@ -14,8 +14,9 @@ from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import Reply
 from simreduce.app.cli.setups import SetupOptions, read_meshes, read_scenario
 from simreduce.computing.watching import within
-from simreduce.errors import InputError, ScenarioError, did_you_mean
-from simreduce.export import LAUNCHERS, export
+from simreduce.errors import InputError, ScenarioError
+from simreduce.export import export
+from simreduce.export.frameworks import LAUNCHERS, find_framework
 from simreduce.files.formats import Faults
 from simreduce.files.names import Name
 from simreduce.files.textfiles import read_text
@@ -67,14 +68,6 @@ def _read(faults: Faults, text: str, options: SetupOptions) -> Asked | None:
     return None
 
 
-def _check_launcher(name: str) -> str:
-    """The name of what starts ranks; InputError names the nearest."""
-    if name not in LAUNCHERS:
-        near = did_you_mean(name, LAUNCHERS) or f"; one of {', '.join(LAUNCHERS)}"
-        raise InputError(f"--target {name}: starts no ranks{near}")
-    return name
-
-
 def read_placed_hosts(
     faults: Faults, text: str, options: SetupOptions, file: str, job: str | None, free: str | None
 ) -> Asked | None:
@@ -115,7 +108,8 @@ def tune_placement(
     in the folder `out`. InputError with all `faults`.
     """
     if target is not None:
-        faults.attempt("", _check_launcher, target)
+        words = f"--target {target}: starts no ranks"
+        faults.attempt("", find_framework, target, LAUNCHERS, words)
     if out is not None:
         faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)

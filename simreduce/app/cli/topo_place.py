@@ -12,7 +12,7 @@ from simreduce.app.cli.options import budget_options, calibration_option, worker
 from simreduce.app.cli.placement import read_placed_hosts, tune_placement
 from simreduce.app.cli.reply import option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, job_options, nccl_option
-from simreduce.export import LAUNCHERS
+from simreduce.export.frameworks import LAUNCHERS
 
 
 @command(

@@ -37,18 +37,18 @@ from simreduce.app.cli.setups import (
 )
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.watching import time_is_up, within
-from simreduce.export import LAUNCHERS
-from simreduce.export.meshes import TARGETS as MESH_TARGETS
+from simreduce.errors import quote
+from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, find_framework
+from simreduce.export.frameworks.megatron import MEGATRON
 from simreduce.report.meshes import TUNED_MESHES, meshes_text
 from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.scenario import Meshes, asks_for_meshes, read_worth
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import StrategyRanking
 from simreduce.study.tune.search.export_choice import files_of, ranking_of, why_nothing
-from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, check_target
+from simreduce.study.tune.search.targets import OBJECTIVES, STEP
 from simreduce.study.tune.search.tune import read_objective, tune as find_best
 
-_DEFAULT, _MESH_DEFAULT = "pytorch", "megatron"
 _DRAWN = ("svg", "png")
 
 
@@ -64,8 +64,8 @@ _DRAWN = ("svg", "png")
     "--target",
     default=None,
     metavar="NAME",
-    help=f"Try what this can be told: {', '.join(TARGETS)}; default: the scenario's framework, or "
-    f"{_DEFAULT}. Of a scenario with a mesh: {', '.join(MESH_TARGETS)}; or {_MESH_DEFAULT}. With "
+    help=f"Try what this can be told: {', '.join(TUNED)}; default: the scenario's framework, or "
+    f"{USUAL}. Of a scenario with a mesh: {', '.join(MESH_PROGRAMS)}; or {MEGATRON.name}. With "
     f"--placement, print the files for {', '.join(LAUNCHERS)}.",
 )
 @click.option(
@@ -158,7 +158,7 @@ def tune(
         with within(seconds):
             return _tune_meshes(meshes, out, workers).give()
     if target is not None:
-        faults.attempt("", check_target, target)
+        faults.attempt("", find_framework, target, TUNED, f"--target: unknown {quote(target)}")
     least = None if worth is None else faults.attempt("--worth", read_worth, worth)
     if out is not None:
         faults.attempt("--out", check_folder, out)
@@ -171,7 +171,7 @@ def tune(
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)
     question = question if least is None else replace(question, worth=least)
-    name, what = target or question.framework or _DEFAULT, objective or ""
+    name, what = target or question.framework or USUAL, objective or ""
     with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)
     files = files_of(found)
@@ -199,7 +199,7 @@ def tune(
 
 def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
     """The fastest mesh that the target can run, with what to set."""
-    meshes = replace(meshes, framework=meshes.framework or _MESH_DEFAULT)
+    meshes = replace(meshes, framework=meshes.framework or MEGATRON.name)
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         found = rank_meshes(meshes, workers, progress.watch)
     files = {} if why_no_files(found) else files_of_mesh(found)

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from simreduce.export.choice import METHODS
 from simreduce.files.formats import (
     ANYTHING,
     LINE,
@@ -28,7 +29,6 @@ from simreduce.files.formats import (
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.capacity.choose import Configuration
 from simreduce.study.capacity.prices import Pieces
-from simreduce.study.frameworks import METHODS
 from simreduce.study.jobs import elsewhere
 from simreduce.study.scenario import beside
 from simreduce.study.sweep.columns import MESH

@@ -15,7 +15,7 @@ from simreduce.engine import RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, did_you_mean
-from simreduce.export.meshes import check_mesh_target
+from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import (
     ANYTHING,
     FLAG,

@@ -12,13 +12,14 @@ from simreduce.computing.watching import time_left
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export import settings
+from simreduce.export.bucket_sizes import bucket_sizes
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, warn_of_unloaded
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.text import tensorflow_choice
-from simreduce.study.framework_settings import some_packings
-from simreduce.study.frameworks import default_text, files_of, names_for
+from simreduce.study.frameworks import default_text, files_of, names_for, packings_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.composed import is_composed
 from simreduce.workload import Gradient, Workload
@@ -35,6 +36,9 @@ COMMON = (
     "nccl+fusion",
 )
 """Settings in use with the packers that are not a number of packs."""
+
+_FEWER = 8
+"""Of the sizes of buckets, one in so many is ranked."""
 
 
 def candidates(layout: Layout) -> list[Strategy]:
@@ -63,11 +67,22 @@ def candidates_of(scenario: Scenario) -> list[Strategy]:
     found = candidates(layout)
     if not name:
         return found
-    if name in ("tensorflow", "tf_cnn_benchmarks"):
+    if FRAMEWORKS[name].has_typed:
         return [each for each in found if getattr(settings(each, layout), name)]
-    more = [parse_strategy(f"nccl{text}") for text in some_packings(name, scenario.workload)]
+    more = [parse_strategy(f"nccl{text}") for text in _some_packings(name, scenario)]
     every = {each.text: each for each in (*more, *found)}
     return [each for each in every.values() if files_of(name, scenario, each) is not None]
+
+
+def _some_packings(name: str, scenario: Scenario) -> list[str]:
+    """The packings to rank: the default, and others with sizes two octaves from each other.
+
+    DDP's are views of their buckets, which no copies are made of.
+    """
+    sizes = {0, *bucket_sizes(scenario.workload)[::-_FEWER]}
+    found = [text for text, nbytes in packings_of(name, scenario) if nbytes in sizes]
+    views = any(text.endswith(",view") for text in found)
+    return [text for text in found if not (views and "=" in text) or text.endswith(",view")]
 
 
 def sharing_candidates(layout: Layout) -> list[Strategy]:

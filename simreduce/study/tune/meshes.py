@@ -15,7 +15,7 @@ from simreduce.computing.watching import Watch, unwatched
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.export.meshes import TARGETS, MeshChoice, mesh_files, why_no_mesh
+from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.outcome import Postponed
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, collect, study
@@ -25,14 +25,13 @@ from simreduce.training.gpus import faster_gpu, percentiles, utilization
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
-from simreduce.training.mesh.job import DEEPEP, MeshJob, split_evenly, split_short
+from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
 from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.path import seconds_by_kind
-from simreduce.training.recompute import FUSED
 from simreduce.workload.architectures.decoder import Decoder
 
 MOST_NODES = 2_000_000
@@ -132,7 +131,7 @@ def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str
     jobs, name = scenario.question.jobs, scenario.framework
     if not name:
         return [*jobs], []
-    looked_at = [(job, why_no_mesh(name, choice_of_job(job))) for job in jobs]
+    looked_at = [(job, MESH_PROGRAMS[name].why_not(job)) for job in jobs]
     able = [job for job, why in looked_at if not why]
     if not able:
         found = dict.fromkeys(each for _, why in looked_at for each in why)
@@ -189,39 +188,6 @@ def _costs(setup: Setup, mesh: Mesh) -> Costs:
     return _any_costs(setup).of_mesh(mesh)
 
 
-def choice_of_job(job: MeshJob) -> MeshChoice:
-    """A job in plain figures, to export."""
-    mesh, shape = job.mesh, job.shape
-    return MeshChoice(
-        ways={"tp": mesh.tp, "cp": mesh.cp, "ep": mesh.ep, "dp": mesh.dp, "pp": mesh.pp},
-        expert_tensor=mesh.expert_tensor, order=mesh.order, micro_batch=job.micro_batch,
-        micros=job.micros, global_batch=job.global_batch, sequence=job.sequence,
-        schedule=job.schedule, virtual=job.virtual, split=_split(job),
-        recompute=job.recompute, fused=job.attention == FUSED,
-        sequence_parallel=job.sequence_parallel, optimizer=job.optimizer, overlap=job.overlap,
-        bits=job.bits, half=job.half, reduced=job.reduced, latent=shape.latent,
-        head=shape.head, dropout=shape.dropout, shared=shape.shared * shape.expert,
-        dense=shape.dense, learned=bool(shape.positions), blocks=shape.blocks, width=shape.width,
-        heads=shape.heads, groups=shape.groups, inner=shape.inner, words=shape.words,
-        gated=shape.gated, bias=shape.bias, tied=shape.tied, experts=shape.experts,
-        active=shape.active, expert=shape.expert, capacity=job.capacity, pad=job.pad,
-        merged=job.dispatch == DEEPEP, graphs=job.graphs, limited=shape.limited, last=job.split[-1],
-        sums=job.tensor_all_reduce,
-    )  # fmt: skip
-
-
-def _split(job: MeshJob) -> str:
-    """How blocks are split into stages: `even`, `ends` with one less on the first and the last,
-    `last` with fewer there, or `listed`.
-    """
-    if len({*job.split}) == 1:
-        return "even"
-    blocks, stages = job.shape.blocks, len(job.split)
-    if job.split == split_evenly(blocks, stages):
-        return "ends"
-    return "last" if job.virtual == 1 and job.split == split_short(blocks, stages) else "listed"
-
-
 def mfu(step: MeshStep) -> float:
     """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
     job = step.job
@@ -251,20 +217,19 @@ def bubble(step: MeshStep) -> float:
 
 def programs_for(job: MeshJob) -> list[str]:
     """Programs that can run a job, by the names of targets."""
-    choice = choice_of_job(job)
-    return [name for name in TARGETS if not why_no_mesh(name, choice)]
+    return [name for name, program in MESH_PROGRAMS.items() if not program.why_not(job)]
 
 
 def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
     """The files of the best step for the scenario's framework, by name."""
-    return mesh_files(ranking.scenario.framework, choice_of_job(ranking.best.job))
+    return MESH_PROGRAMS[ranking.scenario.framework].export(ranking.best.job)
 
 
 def why_no_files(ranking: MeshRanking) -> str:
     """Why no mesh is there to train on; "" if there is one."""
     if ranking.fits(ranking.best) is not False:
         return ""
-    title = TARGETS[ranking.scenario.framework].title
+    title = MESH_PROGRAMS[ranking.scenario.framework].title
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 

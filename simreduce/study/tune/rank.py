@@ -14,6 +14,7 @@ from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import StrategySettings, as_typed, settings
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.text import tensorflow_choice
@@ -30,7 +31,7 @@ from simreduce.study.tune.simulate import PredictedPlan, simulate_within
 FIRST = 10
 """Rows of a ranking that are always simulated."""
 
-_TARGETS = ("tf_cnn_benchmarks", "tensorflow")
+_TYPED = [each.name for each in FRAMEWORKS.values() if each.has_typed]
 """Systems with a setting of their own, as fields of `Settings`."""
 
 
@@ -183,7 +184,7 @@ def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advis
 
     def files(option: Option) -> Mapping[str, str] | None:
         row: Candidate = option.row
-        if name in _TARGETS:  # upstream's plan has been compared with this one
+        if FRAMEWORKS[name].has_typed:  # upstream's plan has been compared with this one
             return frameworks.typed_files(name, row.settings)
         return frameworks.files_of(name, scenario.without_step(), row.strategy)
 
@@ -317,7 +318,7 @@ class RankingLimits:
         names = [name for c in rows for name in (c, *c.also)]
         self.by_target = {
             target: min((c.seconds for c in names if getattr(c.settings, target)), default=inf)
-            for target in _TARGETS
+            for target in _TYPED
         }
 
     def of(self, strategy: Strategy) -> float:

@@ -103,6 +103,19 @@ class MeshJob:
         """The same job that keeps everything."""
         return replace(self, recompute=NONE)
 
+    @property
+    def splitting(self) -> str:
+        """How blocks are split into stages: `even`, `ends` with one less on the first and the last,
+        `last` with fewer there, or `listed`.
+        """
+        if len({*self.split}) == 1:
+            return "even"
+        blocks, stages = self.shape.blocks, len(self.split)
+        if self.split == split_evenly(blocks, stages):
+            return "ends"
+        alone = self.virtual == 1 and self.split == split_short(blocks, stages)
+        return "last" if alone else "listed"
+
     def slows(self, channels: int) -> float:
         """By what part of their speed kernels slow down beside a collective of that many."""
         return self.gpu.loses(channels, self.interference)

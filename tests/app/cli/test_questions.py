@@ -10,7 +10,7 @@ import json
 import pytest
 
 import simreduce as sr
-from simreduce.export import TARGETS
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.report.pages import Attachments, make_page, page_html
 from simreduce.report.ranking import ranking_table
 from simreduce.report.steps import step_table
@@ -105,7 +105,7 @@ def _check_export(simreduce, path, command, document, advice):
     method, _, algo = advice["strategy"].rpartition(", ")
     more = ["--method", method] if method else []
     assert simreduce("export", target, path, "--algo", algo, *more).out == done.out
-    assert TARGETS[target].title == advice["title"]
+    assert FRAMEWORKS[target].title == advice["title"]
 
 
 @pytest.mark.thorough

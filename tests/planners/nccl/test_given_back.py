@@ -12,7 +12,7 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.export import Choice, export
-from simreduce.export.nccl import ENVIRONMENT, TUNER
+from simreduce.export.frameworks.nccl import ENVIRONMENT, TUNER
 from simreduce.files.formats import Faults
 from simreduce.plan import Plan
 from simreduce.planners.layouts import OPEN, layout

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from simreduce.errors import ScenarioError
-from simreduce.export.meshes import TARGETS, why_no_mesh
+from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.scenario import build_meshes
 from simreduce.study.tune.meshes import (
     best_execution,
-    choice_of_job,
     percentiles_of_best,
     rank_meshes,
     simulate_best,
@@ -163,14 +162,12 @@ def test_percentiles_of_the_best_step(ranked):
     assert best.seconds < by["p50"] < by["p90"] < by["p99"] < best.seconds * 1.1
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_program_gets_the_fastest_that_it_can_run(ranked, everything, target):
+@pytest.mark.parametrize(("target", "program"), MESH_PROGRAMS.items())
+def test_a_program_gets_the_fastest_that_it_can_run(ranked, everything, target, program):
     """As if every job that it can run were simulated."""
     asked, _ = ranked
     found = rank_meshes(replace(asked, framework=target))
-    able = [
-        step.seconds for job, _, step in everything if not why_no_mesh(target, choice_of_job(job))
-    ]
+    able = [step.seconds for job, _, step in everything if not program.why_not(job)]
 
     assert 0 < len(able) < len(asked.question.jobs)
     assert found.best.seconds == min(able)

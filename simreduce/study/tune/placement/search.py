@@ -22,6 +22,7 @@ import numpy as np
 from simreduce.computing.arrays import Floats, Ints
 from simreduce.computing.watching import Progress, answering, time_is_up
 from simreduce.errors import InputError, StrategyError
+from simreduce.export.frameworks import USUAL
 from simreduce.planners.layouts import layout, node_names
 from simreduce.study.frameworks import default_text
 from simreduce.study.scenario import Meshes, Scenario, with_step
@@ -430,7 +431,7 @@ def _setting(scenario: Placed) -> Setting:
     step = scenario.step
     if step is not None and step.mode:
         return Setting("", mode=step.mode, device=step.flags.local_parameter_device)
-    text = named or default_text(scenario.framework or "pytorch", scenario) or "nccl"
+    text = named or default_text(scenario.framework or USUAL, scenario) or "nccl"
     if step is None or DDP in step.methods or step.sharding is None:
         return Setting(text if step is not None or named else "nccl")
     return Setting("nccl", method=step.methods[0], sharding=step.sharding)

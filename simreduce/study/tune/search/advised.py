@@ -8,9 +8,9 @@ from functools import partial
 from math import inf
 
 from simreduce import units
+from simreduce.export.frameworks.pytorch import VIEW
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide
-from simreduce.study.framework_settings import VIEW
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.export_choice import files_of, nccl_files

@@ -28,6 +28,7 @@ from simreduce import dtypes
 from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl.tables import Rule
 from simreduce.planners.strategy import parse_strategy
@@ -345,7 +346,7 @@ class ShardedSearch(Search[StepScenario]):
 def _points(aim: Aim[StepScenario]) -> list[Setting]:
     """Every point of the methods of an aim."""
     scenario, texts = aim.scenario, ["nccl"]
-    if aim.target == "any":
+    if FRAMEWORKS[aim.target].by_plans:
         texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
     return points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
 

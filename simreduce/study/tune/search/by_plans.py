@@ -12,14 +12,15 @@ from functools import partial
 from math import inf
 
 from simreduce.errors import Deadlock, InputError
-from simreduce.export import TARGETS as EXPORTED, Choice, why_not
+from simreduce.export import Choice
+from simreduce.export.bucket_sizes import bucket_sizes
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import plan as nccl_plan
 from simreduce.planners.packing import why_too_fine
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.framework_settings import bucket_sizes
 from simreduce.study.frameworks import default_text
 from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
@@ -27,7 +28,6 @@ from simreduce.study.tune.candidates import candidates
 from simreduce.study.tune.search.best_first import Tried, search
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import Do, Setting, evaluate
-from simreduce.study.tune.search.targets import TARGETS
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.study.tune.simulate import lower_bound
 
@@ -58,8 +58,8 @@ def settings_of(scenario: Scenario, target: str, *, half: bool) -> list[Setting]
 
     They are the strategies that `run` ranks, more packings of each kind, and other orders of rings.
     """
-    if not TARGETS[target].trains:
-        tried = [Setting(text) for text in EXPORTED[target].tried]
+    if not FRAMEWORKS[target].trains:
+        tried = [Setting(text) for text in FRAMEWORKS[target].tried]
         return [setting for setting in tried if _is_settable(target, scenario, setting)]
     layout = scenario.setup.layout
     texts = [s.text for s in candidates(layout)]
@@ -88,7 +88,7 @@ def _is_settable(target: str, scenario: Scenario, setting: Setting) -> bool:
     if why_too_fine(strategy.packer, scenario.workload.finest):
         return False
     choice = Choice(setting.setup(scenario.setup), scenario.workload, strategy)
-    return target == "any" or not why_not(target, choice)
+    return not FRAMEWORKS[target].refusals(choice)
 
 
 def _orders(scenario: Scenario) -> list[tuple[int, ...]]:

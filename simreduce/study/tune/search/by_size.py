@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from simreduce.errors import StrategyError
-from simreduce.export import TARGETS, Choice, why_not
+from simreduce.export import Choice
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario
 from simreduce.study.study import TIED
@@ -35,9 +36,9 @@ def size_ranges(target: str, scenario: Scenario) -> tuple[SizeRange, ...]:
     small tensors, and where NVLinks do not join all GPUs.
     """
     setup = scenario.setup.but(call_cost=0.0)
-    known, layout = TARGETS.get(target), setup.layout
+    known, layout = FRAMEWORKS[target], setup.layout
     alone = layout.task_count > 1 or layout.n < 2 or not layout.joined
-    if known is None or not known.switches or alone:
+    if not known.switches or alone:
         return ()
     dtype, found = scenario.workload.gradients[0].dtype, list[SizeRange]()
     for nbytes in SIZES:
@@ -48,7 +49,7 @@ def size_ranges(target: str, scenario: Scenario) -> tuple[SizeRange, ...]:
         best = min(took, key=took.__getitem__)
         if found and took.get(found[-1].strategy, float("inf")) <= took[best] * TIED:
             continue
-        default = known.default(choice) if known.default else "nccl"
+        default = known.default(choice).partition("+")[0]  # one tensor is not packed
         now = took.get(default, took[best])
         found.append(SizeRange(nbytes, best, known.switches[best], took[best], default, now))
     return tuple(found)
@@ -58,10 +59,10 @@ def times_of(target: str, choice: Choice) -> Mapping[str, float]:
     """The seconds of the strategies that a target has for small tensors, where it has a setting
     for one and the machine a plan.
     """
-    known, took = TARGETS[target], dict[str, float]()
-    for text in known.switches or known.tried:
+    known, took = FRAMEWORKS[target], dict[str, float]()
+    for text in known.switches:
         strategy = parse_strategy(text)
-        if known.tried and why_not(target, replace(choice, strategy=strategy)):
+        if known.tried and known.refusals(replace(choice, strategy=strategy)):
             continue
         running = choice.setup.running(strategy)
         try:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from simreduce.export import TARGETS, Choice, export, mode_files, why_not
+from simreduce.export import Choice, export, mode_files, why_not
+from simreduce.export.frameworks import TARGETS
 from simreduce.planners.nccl.tables import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
@@ -30,7 +31,7 @@ def files_of(found: Tuned, setting: Setting | None = None) -> Mapping[str, str]:
     setting = setting or found.advised.setting
     if setting.mode:
         return mode_files(found.scenario.setup.layout, setting.mode, setting.device)
-    names = list(TARGETS) if found.target == "any" else [found.target]
+    names = TARGETS if found.target == "any" else [found.target]
     for name in names:
         if not why_not(name, choice := _choice(found, setting)):
             files = dict(export(name, choice))

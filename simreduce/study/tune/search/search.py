@@ -10,6 +10,7 @@ from typing import Any, Generic
 
 from simreduce.computing.watching import Progress
 from simreduce.engine import NCCL
+from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.study.tune.search.best_first import SearchOutcome
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap
 from simreduce.study.tune.search.setting import (
@@ -46,7 +47,7 @@ class Aim(Generic[S_co]):
     """
 
     scenario: S_co
-    target: str = "pytorch"
+    target: str = USUAL
     half: bool = False
     workers: int = 1
     effort: int = EFFORT
@@ -67,9 +68,9 @@ class Aim(Generic[S_co]):
 
     @cached_property
     def reducing(self) -> S_co:
-        """The scenario for DDP; XLA settles its buffers before the step."""
+        """The scenario for DDP, where buffers may be settled before the step."""
         scenario = reducing_scenario(self.scenario)
-        if self.target != "jax" or scenario.step is None:
+        if not FRAMEWORKS[self.target].settled or scenario.step is None:
             return scenario
         return replace(scenario, step=replace(scenario.step, cycle=FIXED))
 

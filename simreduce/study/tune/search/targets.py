@@ -1,113 +1,41 @@
-"""The targets of `tune`: the default of each, and the settings that are tried."""
+"""Settings of a framework that `tune` tries, the defaults first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from simreduce import dtypes
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError
+from simreduce.export.bucket_sizes import bucket_sizes
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import Packer, why_too_fine
 from simreduce.planners.packing.options import FP16
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.framework_settings import (
-    DEEPSPEED_ELEMENTS,
-    PACKINGS,
-    WAYS,
-    bucket_sizes,
-)
+from simreduce.study.frameworks import packings_of
 from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.search.packings import GradientPacking, distinct
 from simreduce.study.tune.search.setting import Setting
-from simreduce.training.sharded import DDP, METHODS, Sharding, wrap
-from simreduce.training.sharded.settings import (
-    BACKWARD_PREFETCHES,
-    FSDP,
-    HSDP,
-    UNIT_RULES,
-    ZERO1,
-    ZERO2,
-    ZERO3,
-)
+from simreduce.training.sharded import DDP, Sharding, wrap
+from simreduce.training.sharded.settings import HSDP, UNIT_RULES, ZERO1, ZERO2
 from simreduce.workload import Model
 
 TIME, STEP = OBJECTIVES = ("time", "step")
 
 _HALF = "float16"
 
-Knobs = Mapping[str, Sequence[object]]
-_PYTORCH: Knobs = {
-    "reshard_after_forward": (True, False),
-    "backward_prefetch": BACKWARD_PREFETCHES,
-    "limit_all_gathers": (2, 0),
-    "forward_prefetch": (0, 1),
-}
-"""Arguments of FullyShardedDataParallel, its defaults first."""
-
-_ANY: Knobs = {
-    **_PYTORCH,
-    "limit_all_gathers": (2, 3, 4, 0),
-    "forward_prefetch": (0, 1, 2),
-    "streams": (1, 2),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TuneTarget:
-    """A system to tune.
-
-    Where NCCL runs its reductions, it has `PACKINGS`, and `half` says that it also has them in half
-    precision. `by_plans` says that whole plans of all its algorithms are searched, `modes` that it
-    has tf_cnn_benchmarks' modes with variables on servers. What does not train (`trains`) has no
-    steps, and the strategies that its exports try.
-
-    Of a step, it can run methods that are `named` besides its `WAYS`. `knobs` are the settings of
-    shards, and one in `coarser` sizes of units is tried, in eight where units have other rules too.
-    """
-
-    half: bool = False
-    by_plans: bool = False
-    trains: bool = True
-    modes: bool = False
-    named: tuple[str, ...] = ()
-    knobs: Knobs | None = None
-    coarser: int = 0
-
-
-TARGETS: Mapping[str, TuneTarget] = {
-    "nccl": TuneTarget(named=METHODS),
-    "pytorch": TuneTarget(half=True, named=(ZERO2, ZERO3), knobs=_PYTORCH),
-    "horovod": TuneTarget(half=True),
-    "deepspeed": TuneTarget(coarser=1),
-    "jax": TuneTarget(named=(FSDP, ZERO3), coarser=1),
-    "tensorflow": TuneTarget(by_plans=True),
-    "tf_cnn_benchmarks": TuneTarget(by_plans=True, modes=True),
-    "vllm": TuneTarget(by_plans=True, trains=False),
-    "tensorrt_llm": TuneTarget(by_plans=True, trains=False),
-    "flashinfer": TuneTarget(by_plans=True, trains=False),
-    "any": TuneTarget(half=True, by_plans=True, modes=True, knobs=_ANY),
-}
-
-
-def check_target(name: str) -> str:
-    """The name of a target; InputError names the nearest."""
-    if name not in TARGETS:
-        near = did_you_mean(name, TARGETS) or f"; one of {', '.join(TARGETS)}"
-        raise InputError(f"--target: unknown {quote(name)}{near}")
-    return name
-
 
 def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[GradientPacking]:
     """Return the packings of a target whose reductions NCCL runs, the default first.
 
-    NCCL itself packs nothing: its packings come from the scenario's strategies.
+    Those of what packs nothing, as NCCL itself, come from the scenario's strategies.
     """
-    chosen, gradients = TARGETS[target], scenario.workload.gradients
-    texts = PACKINGS[target](scenario.workload)
-    if target == "nccl":
+    chosen, gradients = FRAMEWORKS[target], scenario.workload.gradients
+    texts = packings_of(target, scenario)
+    if not chosen.packs:
         own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
         texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
     if half and chosen.half:  # views keep their dtype
@@ -130,12 +58,12 @@ def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
     They are the ones that the scenario names, or else all that the target has by itself; of a
     recorded job, whose layers are not known, `ddp` alone. InputError if it has none that is named.
     """
-    own, step = WAYS.get(target, (DDP,)), scenario.step
+    own, step = FRAMEWORKS[target].methods, scenario.step
     if scenario.workload.finest:
         return (DDP,)
     if step is None or step.sharding is None:
         return own
-    known = (*own, *TARGETS[target].named)
+    known = (*own, *FRAMEWORKS[target].named)
     found = tuple(dict.fromkeys(m for m in step.methods if m in known))
     if not found:
         words = f"{target} cannot be told {' or '.join(step.methods)}"
@@ -163,18 +91,18 @@ def points_of(
 
 def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) -> list[Sharding]:
     """The settings of a target's method, its default first."""
-    step = scenario.step
+    step, framework = scenario.step, FRAMEWORKS[target]
     base = step.sharding or Sharding()
-    if target == "nccl":
+    if not framework.packs:
         return [base]
     base = Sharding(
         param_dtype=base.param_dtype, reduce_dtype=base.reduce_dtype, optimizer=base.optimizer
     )
-    if target == "deepspeed":
+    if framework.unit:
         width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
-        base = replace(base, units=DEEPSPEED_ELEMENTS * width)
-    units = _units(step.job.model, TARGETS[target].coarser, base)
-    knobs = TARGETS[target].knobs or {}
+        base = replace(base, units=framework.unit * width)
+    units = _units(step.job.model, framework.coarser, base)
+    knobs = framework.knobs
     if method in (ZERO1, ZERO2):  # nothing is gathered ahead, or freed
         knobs = {key: values for key, values in knobs.items() if key == "streams"}
     groups = _groups(scenario.setup.layout) if method == HSDP else [0]

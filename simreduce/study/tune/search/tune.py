@@ -10,8 +10,8 @@ from typing import Any
 
 from simreduce.computing.watching import Progress, answering, time_is_up, time_left, within
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
+from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.framework_settings import PACKINGS
 from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.rank import FIRST, find_moved
 from simreduce.study.tune.search.advised import with_advice
@@ -22,7 +22,7 @@ from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
 from simreduce.study.tune.search.by_size import size_ranges
 from simreduce.study.tune.search.search import EFFORT, Aim, Search
 from simreduce.study.tune.search.setting import Setting, simulating
-from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TARGETS, TIME
+from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME
 from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
 from simreduce.training.sharded import DDP
 
@@ -32,7 +32,7 @@ Make = Callable[[Tuned | None], Search[Any]]
 
 def tune(
     scenario: Scenario,
-    target: str = "pytorch",
+    target: str = USUAL,
     objective: str = "",
     *,
     half: bool = False,
@@ -48,7 +48,7 @@ def tune(
     and so does the end of a budget of time (`computing.watching.within`), which the searches share.
     Raises InputError where the question makes no sense.
     """
-    if not TARGETS[target].trains:
+    if not FRAMEWORKS[target].trains:
         if objective == STEP:
             raise InputError(f"{target} trains nothing; give --objective {TIME}")
         objective, scenario = TIME, scenario.but(call_cost=0.0)
@@ -108,8 +108,8 @@ def read_objective(scenario: Scenario | None, objective: str) -> str:
 
 def _reduction_searches(aim: Aim[Scenario]) -> list[Make]:
     """The searches that a target calls for, in order."""
-    target, found = TARGETS[aim.target], list[Make]()
-    if aim.target in PACKINGS:
+    target, found = FRAMEWORKS[aim.target], list[Make]()
+    if target.packings:
         found.append(partial(NcclSearch, aim))
     if target.by_plans and not aim.misfit:
         found.append(partial(PlanSearch, aim))
@@ -118,14 +118,14 @@ def _reduction_searches(aim: Aim[Scenario]) -> list[Make]:
 
 def _step_searches(aim: Aim[StepScenario]) -> list[Make]:
     """The searches that a target and the methods of a step call for, in order."""
-    step, methods = aim.reducing.step, aim.methods
+    step, methods, target = aim.reducing.step, aim.methods, FRAMEWORKS[aim.target]
     found = _reduction_searches(aim) if DDP in methods else []
     in_cycles = step.streams in (None, 1) and step.job.reduces_once
-    if aim.target == "horovod" and found and in_cycles and not aim.misfit:
+    if target.cycles and found and in_cycles and not aim.misfit:
         found[0] = partial(HorovodSearch, aim)
     if set(methods) != {DDP}:
         found.append(partial(ShardedSearch, aim))
-    if DDP in methods and TARGETS[aim.target].modes:
+    if DDP in methods and target.modes:
         found.append(partial(ModeSearch, aim))
     return found
 

@@ -11,12 +11,12 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.errors import InternalError, StrategyError
 from simreduce.export.choice import REPLICATED, Choice
+from simreduce.export.framework import Framework
 from simreduce.plan import Plan
 from simreduce.planners.msccl import (
     MOST_BYTES,
     MscclAlgorithm,
     algorithm_of,
-    plan_text,
     problems_of,
     xml_text,
 )
@@ -61,20 +61,7 @@ def nearest(choice: Choice) -> list[str]:
     return [*dict.fromkeys((spec, _LIKE.get(spec, spec), "ring", "direct"))]
 
 
-def files(choice: Choice) -> dict[str, str]:
-    """An XML file for each range of sizes."""
-    return _named(choice, "msccl", "xml", xml_text)
-
-
-def plus_plus_files(choice: Choice) -> dict[str, str]:
-    """MSCCL++'s JSON for each range of sizes."""
-    layout = choice.setup.layout
-    machines = [next(i for i, task in enumerate(layout.tasks) if rank in task)
-                for rank in range(layout.n)]  # fmt: skip
-    return _named(choice, "mscclpp", "json", lambda each: plan_text(each, machines))
-
-
-def _named(
+def named(
     choice: Choice, stem: str, suffix: str, text: Callable[[MscclAlgorithm], str]
 ) -> dict[str, str]:
     """The text of each range's algorithm, once it is proved."""
@@ -140,3 +127,13 @@ def _chunks(plan: Plan) -> int:
 def _scales(plan: Plan, larger: Plan) -> bool:
     same = len(plan) == len(larger)
     return same and bool((2 * plan.lo == larger.lo).all() and (2 * plan.hi == larger.hi).all())
+
+
+MSCCL = Framework(
+    "msccl",
+    "MSCCL",
+    lambda choice: named(choice, "msccl", "xml", xml_text),
+    refusals,
+    nearest,
+    trains=False,
+)

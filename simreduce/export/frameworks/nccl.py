@@ -13,8 +13,9 @@ from functools import cache
 from itertools import pairwise
 
 from simreduce import dtypes
-from simreduce.export.choice import Choice, not_by_nccl
-from simreduce.export.writers import Line, environment as environment_text
+from simreduce.export.choice import METHODS, REPLICATED, Choice, not_by_nccl
+from simreduce.export.framework import Framework
+from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import Settings, choose, plan
 from simreduce.planners.nccl.library import library_of
@@ -48,8 +49,7 @@ Decided = tuple[str, str, int]
 """Algorithm, protocol and channels."""
 
 
-def refusals(choice: Choice) -> list[str]:
-    """Why NCCL has no setting for a choice."""
+def _refusals(choice: Choice) -> list[str]:
     found = not_by_nccl(choice)
     if choice.strategy.collective not in COLLECTIVES:
         found.append(f"NCCL has no settings of algorithms for {choice.strategy.collective}")
@@ -58,25 +58,24 @@ def refusals(choice: Choice) -> list[str]:
     if len(choice.resolved.ranges) > 1 and not found:
         if not isinstance(choice.resolved.packer, NoPacking):
             found.append("NCCL sees packs and chooses by their size, not by that of gradients")
-        if not choice.is_uniform:
+        if len({gradient.dtype for gradient in choice.workload.gradients}) > 1:
             found.append("limits in elements are different sizes for gradients of several dtypes")
     return found
 
 
-def nearest(choice: Choice) -> list[str]:
-    """Strategies that NCCL has settings for, the nearest first."""
+def _nearest(choice: Choice) -> list[str]:
     strategy = choice.resolved
     packing = "" if isinstance(strategy.packer, NoPacking) else f"+{strategy.packing}"
     like = _LIKE.get(strategy.ranges[0].algorithm.partition("/")[0])
     return [f"nccl:{like}{packing}"] * bool(like) + [f"nccl{packing}", "nccl"]
 
 
-def files(choice: Choice) -> dict[str, str]:
+def _files(choice: Choice) -> dict[str, str]:
     """The environment, and the rules of the tuner plugin."""
-    return {ENVIRONMENT: environment(choice), TUNER: tuner_text(rules_of(choice), choice.title)}
+    return {ENVIRONMENT: _environment(choice), TUNER: tuner_text(_rules_of(choice), choice.title)}
 
 
-def environment(choice: Choice) -> str:
+def _environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
     name = library_of(choice.facts).title(settings)
@@ -106,7 +105,7 @@ def environment(choice: Choice) -> str:
     if not by_size:
         lines.append(f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
         lines += [f"{name}={value}" for name, value in _PLUGIN]
-    return environment_text(lines)
+    return environment(lines)
 
 
 def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
@@ -125,7 +124,7 @@ def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
     return lines or ["NCCL chooses algorithm, protocol and channels itself, as predicted."]
 
 
-def rules_of(choice: Choice) -> list[Rule]:
+def _rules_of(choice: Choice) -> list[Rule]:
     """The rules by collective and size for the machine's nodes and ranks.
 
     Collectives that the strategy does not say have what NCCL chooses itself, because the plugin
@@ -198,3 +197,17 @@ def _edges(pick: Callable[[int], Decided], low: int, high: int) -> list[int]:
         return [high]
     middle = (low + high) // 2
     return _edges(pick, low, middle) + _edges(pick, middle, high)
+
+
+NCCL = Framework(
+    "nccl",
+    "NCCL",
+    _files,
+    _refusals,
+    _nearest,
+    default=lambda _: "nccl",
+    default_words="NCCL's own choice",
+    packings=lambda _: [],
+    packs=False,
+    named=tuple(name for name in METHODS if name != REPLICATED),
+)

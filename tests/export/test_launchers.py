@@ -11,7 +11,8 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.export import LAUNCHERS, export, find_target
+from simreduce.export import export, find_target
+from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question, choice_of
@@ -94,6 +95,6 @@ def test_a_host_finds_its_rank_by_either_name_or_stops(tmp_path, names, rank) ->
 
 
 def test_launchers_are_targets() -> None:
-    assert all(find_target(name) is LAUNCHERS[name] for name in LAUNCHERS)
+    assert all(find_target(name) is FRAMEWORKS[name] for name in LAUNCHERS)
     with pytest.raises(StrategyError, match="did you mean 'slurm'"):
         find_target("slurn")

@@ -13,9 +13,10 @@ layer of the network
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from simreduce.export.choice import Choice
+from simreduce.export.framework import Framework
 from simreduce.export.writers import END, Raw, host_lines, script, sequence, yaml
 from simreduce.files.names import Name
 
@@ -50,7 +51,7 @@ spec:
 """)
 
 
-def mpi(choice: Choice) -> Mapping[str, str]:
+def _mpi(choice: Choice) -> Mapping[str, str]:
     """Open MPI's files and command line."""
     sizes, ranks, about = _sizes(choice), choice.setup.layout.n, _about(choice)
     places = [(host, slot) for host, size in sizes for slot in range(size)]
@@ -70,7 +71,7 @@ def mpi(choice: Choice) -> Mapping[str, str]:
     }
 
 
-def slurm(choice: Choice) -> Mapping[str, str]:
+def _slurm(choice: Choice) -> Mapping[str, str]:
     """A host for each task, in the order of tasks, and the options that read it."""
     nodes, groups = len(choice.hosts), len({*choice.groups})
     ask = f"To ask for nodes below as few switches: #SBATCH --switches={groups}"
@@ -87,7 +88,7 @@ def slurm(choice: Choice) -> Mapping[str, str]:
     }  # fmt: skip
 
 
-def kubernetes(choice: Choice) -> Mapping[str, str]:
+def _kubernetes(choice: Choice) -> Mapping[str, str]:
     """A part of a pod's template: the nodes, and the layer of the network to ask Kueue for."""
     together = "required" if len({*choice.groups}) == 1 else "preferred"
     comments = [
@@ -103,7 +104,7 @@ def kubernetes(choice: Choice) -> Mapping[str, str]:
     }
 
 
-def torchrun(choice: Choice) -> Mapping[str, str]:
+def _torchrun(choice: Choice) -> Mapping[str, str]:
     """The hosts in the order of node ranks, and a command that each host runs."""
     counts = {size for _, size in _sizes(choice)}
     each = counts.pop() if len(counts) == 1 else "gpu"
@@ -134,3 +135,16 @@ def _sizes(choice: Choice) -> list[tuple[Name, int]]:
 
 def _about(choice: Choice) -> str:
     return f"{choice.title}: the order of nodes"
+
+
+def _launcher(name: str, title: str, files: Callable[[Choice], Mapping[str, str]]) -> Framework:
+    def refusals(choice: Choice) -> list[str]:
+        return [] if choice.hosts else [f"{title} needs nodes with names, and the machine has none"]
+
+    return Framework(name, title, files, refusals, trains=False, starts_ranks=True)
+
+
+MPI = _launcher("mpi", "Open MPI", _mpi)
+SLURM = _launcher("slurm", "Slurm", _slurm)
+KUBERNETES = _launcher("kubernetes", "Kubernetes", _kubernetes)
+TORCHRUN = _launcher("torchrun", "torchrun", _torchrun)

@@ -7,13 +7,20 @@ of the first bucket is `torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`, read whi
 is unset, and `bucket_cap_mb_list` has both since 2.13. Comments that name units say FSDP2's call
 (torch.distributed.fsdp.fully_shard, 2025-10,
 https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html).
+
+Operators on tensors in its symmetric memory are in pytorch/pytorch
+torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.cpp. Its calls of NCCL run symmetric kernels on
+tensors of a `MemPool` of the backend's `mem_allocator` that `register_mem_pool(pool, symm=True)`
+registers by ncclCommWindowRegister, from torch 2.9 on
+(docs.nvidia.com/megatron-core/developer-guide/0.20.0, core.allocator.vmm_symm_allocator).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from simreduce import dtypes
+from simreduce.export.bucket_sizes import bucket_sizes
 from simreduce.export.choice import (
     REPLICATED,
     Choice,
@@ -22,6 +29,7 @@ from simreduce.export.choice import (
     not_by_nccl,
     not_gradients,
 )
+from simreduce.export.framework import Framework
 from simreduce.planners.packing import (
     BytesPerPack,
     ConcatAndSplit,
@@ -32,26 +40,26 @@ from simreduce.planners.packing import (
     Packer,
 )
 from simreduce.planners.packing.ddp import MIB
+from simreduce.workload import Workload
 
-DDP, FSDP = "simreduce_ddp.py", "simreduce_fsdp.py"
+VIEW = "+ddp=25,1,view"
+"""DDP's own caps with `gradient_as_bucket_view`."""
+
 _ONE_BUCKET = 1 << 50
 _STRATEGIES = {
     "zero2": "SHARD_GRAD_OP", "zero3": "FULL_SHARD", "fsdp": "FULL_SHARD", "hsdp": "HYBRID_SHARD",
 }  # fmt: skip
 _PREFETCH = {"pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}
-_FAR = 1
-"""Units that `forward_prefetch` gathers ahead."""
 
 
-def refusals(choice: Choice) -> list[str]:
-    """Why PyTorch has no setting for a choice."""
+def _refusals(choice: Choice) -> list[str]:
     found = not_by_nccl(choice)
     if choice.method != REPLICATED:
         return found + _not_sharded(choice)
     found += not_gradients(choice, "DDP")
     if len(choice.resolved.ranges) > 1:
         found.append("DDP reduces every bucket alike, whatever the sizes of its gradients")
-    if buckets_of(choice) is None:
+    if _buckets_of(choice) is None:
         text = f"+{choice.resolved.packing}".replace("+none", "a tensor each")
         found.append(f"DDP's buckets are never those of {text} for {choice.workload.name}")
     return found
@@ -62,15 +70,15 @@ def _not_sharded(choice: Choice) -> list[str]:
     if choice.method not in _STRATEGIES:
         found.append(f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3")
     shards = choice.shards
-    if shards and shards.forward_prefetch > _FAR:
+    if shards and shards.forward_prefetch > 1:
         ahead = shards.forward_prefetch
-        found.append(f"FSDP gathers at most {_FAR} unit ahead in a forward pass, not {ahead}")
+        found.append(f"FSDP gathers at most 1 unit ahead in a forward pass, not {ahead}")
     if shards and shards.limit_all_gathers not in (0, 2):
         found.append(f"limit_all_gathers is 2 units or no limit, not {shards.limit_all_gathers}")
     return found
 
 
-def nearest(choice: Choice) -> list[str]:
+def _nearest(choice: Choice) -> list[str]:
     """Strategies that DDP has settings for, the nearest first."""
     packer = choice.resolved.packer
     size = 0.0
@@ -80,7 +88,7 @@ def nearest(choice: Choice) -> list[str]:
     return like_nccl(choice, [f"+ddp={size:g}"] * bool(size) + ["+ddp"])
 
 
-def buckets_of(choice: Choice) -> DdpBuckets | None:
+def _buckets_of(choice: Choice) -> DdpBuckets | None:
     """DDP's buckets that pack the workload as the strategy does, if there are any."""
     packer = choice.resolved.packer
     if isinstance(packer, DdpBuckets):
@@ -106,15 +114,15 @@ def _alike(packer: Packer) -> DdpBuckets | None:
     return None
 
 
-def files(choice: Choice) -> dict[str, str]:
+def _files(choice: Choice) -> dict[str, str]:
     """A module with a function that wraps a model."""
     if choice.method != REPLICATED:
-        return {FSDP: _fsdp(choice)}
-    return {DDP: _ddp(choice)}
+        return {"simreduce_fsdp.py": _fsdp(choice)}
+    return {"simreduce_ddp.py": _ddp(choice)}
 
 
 def _ddp(choice: Choice) -> str:
-    buckets = buckets_of(choice) or DdpBuckets()
+    buckets = _buckets_of(choice) or DdpBuckets()
     arguments, before = _caps(buckets)
     meaning = dict.fromkeys(arguments, _meaning(choice, buckets))
     arguments["gradient_as_bucket_view"] = str(buckets.view)
@@ -122,7 +130,7 @@ def _ddp(choice: Choice) -> str:
     name = "fp16_compress_hook" if buckets.fp16 else "bf16_compress_hook"
     hook = f"wrapped.register_comm_hook(None, default_hooks.{name})"
     hooks = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"
-    return _module([
+    return "\n".join([
         f'"""{choice.title}."""', "",
         *["import torch.distributed as dist"] * any("dist." in line for line in before),
         *[hooks] * casts,
@@ -133,7 +141,7 @@ def _ddp(choice: Choice) -> str:
         *[f"    {line}" for line in before],
         "    wrapped = DistributedDataParallel(model, **ARGUMENTS, **more)",
         *[f"    {hook}"] * casts,
-        "    return wrapped", *_passes(choice),
+        "    return wrapped", *_passes(choice), "",
     ])  # fmt: skip
 
 
@@ -161,10 +169,6 @@ def _meaning(choice: Choice, buckets: DdpBuckets) -> str:
         return "a bucket for each gradient"
     sizes = {round(size / MIB, 3) for size in (buckets.first_cap, buckets.cap, DdpBuckets().cap)}
     return "the default size, the first bucket too" * (len(sizes) == 1)
-
-
-def _module(lines: Sequence[str]) -> str:
-    return "\n".join([*lines, ""])
 
 
 def _table(arguments: Mapping[str, str], meaning: Mapping[str, str] | None = None) -> list[str]:
@@ -212,7 +216,7 @@ def _fsdp(choice: Choice) -> str:
     rule = shards.units if shards else ""
     by_size, whole = isinstance(rule, int), rule == "model"
     policy = "size_based_auto_wrap_policy" if by_size else "ModuleWrapPolicy"
-    return _module([
+    return "\n".join([
         f'"""{choice.title}."""', "",
         *["from functools import partial", ""] * by_size, *["import torch"] * mixed,
         *["from torch.distributed.device_mesh import init_device_mesh"] * bool(mesh),
@@ -221,7 +225,7 @@ def _fsdp(choice: Choice) -> str:
         "", *_table(arguments), "", "",
         *_wrap(rule, choice.unit), *mesh,
         "    return FullyShardedDataParallel(model, auto_wrap_policy=policy, **ARGUMENTS, **more)",
-        *_passes(choice),
+        *_passes(choice), "",
     ])  # fmt: skip
 
 
@@ -268,3 +272,47 @@ def _precision(shards: Shards | None) -> str:
     given = {"param_dtype": shards.param_dtype, "reduce_dtype": shards.reduce_dtype}
     known = (f"{key}=torch.{dtypes.NAMES[code]}" for key, code in given.items() if code is not None)
     return f"MixedPrecision({', '.join(known)})"
+
+
+def buckets(workload: Workload) -> list[tuple[str, int]]:
+    """Caps; first caps beside the cap that DDP has unset, as PyTorch knows them only then.
+
+    Recorded buckets have no views: a record of copies into buckets has them in its compute.
+    """
+    sizes = bucket_sizes(workload)
+    if workload.finest:
+        return [(f"+ddp={size / MIB:g}", size) for size in sizes]
+    words = (",view", "")
+    found = [(f"+ddp={size / MIB:g}{word}", size) for word in words for size in sizes]
+    firsts = [size for size in sizes if size < 25 * MIB]
+    found += [(f"+ddp=25,{first / MIB:g}{w}", 25 * MIB) for w in words for first in firsts]
+    return [*found, (VIEW, 0)]
+
+
+PYTORCH = Framework(
+    "pytorch",
+    "PyTorch",
+    _files,
+    _refusals,
+    _nearest,
+    default=lambda _: "nccl+ddp",
+    switches={
+        "nccl": "torch.distributed.all_reduce",
+        "oneshot": "torch.ops.symm_mem.one_shot_all_reduce",
+        "twoshot": "torch.ops.symm_mem.two_shot_all_reduce_",
+        "multimem": "torch.ops.symm_mem.multimem_all_reduce_",
+        "symmetric": "torch.distributed.all_reduce after register_mem_pool(pool, symm=True)",
+    },
+    published=2020,
+    packings=buckets,
+    half=True,
+    bucket=("bucket_cap_mb", lambda nbytes: f"{nbytes / MIB:.3g}"),
+    methods=(REPLICATED, "fsdp", "hsdp"),
+    named=("zero2", "zero3"),
+    knobs={
+        "reshard_after_forward": (True, False),
+        "backward_prefetch": (*_PREFETCH, "none"),
+        "limit_all_gathers": (2, 0),
+        "forward_prefetch": (0, 1),
+    },
+)

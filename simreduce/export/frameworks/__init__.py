@@ -1,0 +1,90 @@
+"""Frameworks and other systems that take settings, one file each; `FRAMEWORKS` is the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from simreduce.errors import InputError, did_you_mean
+from simreduce.export.framework import Framework, no_files
+from simreduce.export.frameworks import (
+    anything,
+    deepspeed,
+    flashinfer,
+    horovod,
+    jax,
+    launchers,
+    megatron,
+    msccl,
+    mscclpp,
+    nccl,
+    nemo,
+    pytorch,
+    tensorflow,
+    tensorrt_llm,
+    tf_cnn_benchmarks,
+    torchtitan,
+    vllm,
+)
+from simreduce.export.meshes import MeshProgram
+
+FRAMEWORKS: Mapping[str, Framework] = {
+    each.name: each
+    for each in (
+        nccl.NCCL,
+        pytorch.PYTORCH,
+        horovod.HOROVOD,
+        deepspeed.DEEPSPEED,
+        jax.JAX,
+        tensorflow.TENSORFLOW,
+        tf_cnn_benchmarks.TF_CNN_BENCHMARKS,
+        vllm.VLLM,
+        tensorrt_llm.TENSORRT_LLM,
+        flashinfer.FLASHINFER,
+        anything.ANY,
+        msccl.MSCCL,
+        mscclpp.MSCCLPP,
+        megatron.MEGATRON,
+        nemo.NEMO,
+        torchtitan.TORCHTITAN,
+        launchers.MPI,
+        launchers.SLURM,
+        launchers.KUBERNETES,
+        launchers.TORCHRUN,
+    )
+}
+"""By the names that commands take."""
+
+USUAL = pytorch.PYTORCH.name
+"""The framework that is tuned where nobody names one."""
+
+_EVERY = FRAMEWORKS.values()
+LAUNCHERS = tuple(each.name for each in _EVERY if each.starts_ranks)
+TARGETS = tuple(
+    each.name for each in _EVERY if each.files is not no_files and not each.starts_ranks
+)
+"""What takes the settings of strategies."""
+
+TRAINED = tuple(name for name in TARGETS if FRAMEWORKS[name].trains)
+"""Frameworks, and NCCL by itself, whose settings are recommended."""
+
+TUNED = tuple(each.name for each in _EVERY if each.packings or each.by_plans)
+"""Whose settings `simreduce tune` searches."""
+
+MESH_PROGRAMS: Mapping[str, MeshProgram] = {
+    each.name: each.mesh
+    for each in sorted(_EVERY, key=lambda each: each.name in TARGETS)
+    if each.mesh
+}
+"""What trains on meshes, first what does nothing else."""
+
+
+def find_framework(
+    name: str, known: Collection[str], words: str, error: type[InputError] = InputError
+) -> Framework:
+    """The framework of a name that is `known`; else the `error` in these words, with the nearest
+    name.
+    """
+    if name not in known:
+        near = did_you_mean(name, known) or f"; one of {', '.join(known)}"
+        raise error(f"{words}{near}")
+    return FRAMEWORKS[name]

@@ -1,0 +1,117 @@
+"""DeepSpeed: its JSON; on meshes, the arguments of Megatron-DeepSpeed too.
+
+Sizes of buckets count elements (deepspeed/runtime/zero/config.py; 0.18;
+https://www.deepspeed.ai/docs/config-json/).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from simreduce import dtypes
+from simreduce.export.choice import REPLICATED, Choice, like_nccl, not_by_nccl, not_reducing
+from simreduce.export.framework import Framework
+from simreduce.export.frameworks.megatron import flags
+from simreduce.export.meshes import MeshedJob, MeshProgram, unwritten
+from simreduce.export.writers import arguments
+from simreduce.planners.packing import BytesPerPack
+
+_ELEMENTS = 500_000_000
+"""`reduce_bucket_size` and `allgather_bucket_size` unless they are set, and what goes into one
+buffer without ZeRO (`MEMORY_OPT_ALLREDUCE_SIZE`).
+"""
+
+_STAGES = {"zero1": 1, "zero2": 2, "zero3": 3}
+_NEWER = frozenset(
+    (
+        "use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather",
+        "context-parallel-size", "no-overlap-p2p-communication", "grad-reduce-in-bf16",
+    )
+)  # fmt: skip
+"""Arguments of Megatron-LM that its fork for DeepSpeed lacks."""
+
+
+def _refusals(choice: Choice) -> list[str]:
+    found = [*not_reducing(choice), *not_by_nccl(choice)]
+    if len(choice.resolved.ranges) > 1:
+        found.append("DeepSpeed reduces every bucket alike, whatever the sizes of its gradients")
+    if choice.method not in (REPLICATED, *_STAGES):
+        found.append(f"DeepSpeed's ZeRO has no {choice.method}; it has zero1, zero2 and zero3")
+    if choice.method == REPLICATED and not _is_one_buffer(choice):
+        words = f"without ZeRO, DeepSpeed packs {_ELEMENTS} elements at a time"
+        found.append(f'{words}, in the model\'s order; with method = "zero2" it takes a size')
+    return found
+
+
+def _is_one_buffer(choice: Choice) -> bool:
+    """Whether all gradients travel at once, as they do in DeepSpeed without ZeRO if they fit."""
+    return choice.workload.elements <= _ELEMENTS and choice.packs_alike(BytesPerPack(0))
+
+
+def _nearest(choice: Choice) -> list[str]:
+    return like_nccl(choice, ["+bucket=0" if choice.method == REPLICATED else ""])
+
+
+def _files(choice: Choice) -> dict[str, str]:
+    """The JSON of `--deepspeed_config`."""
+    stage = _STAGES.get(choice.method, 0)
+    document: dict[str, Any] = {
+        **({"train_micro_batch_size_per_gpu": choice.batch} if choice.batch else {}),
+        "gradient_accumulation_steps": choice.accumulate,
+        "zero_optimization": {"stage": stage},
+    }
+    if stage:
+        zero = document["zero_optimization"]
+        unit = choice.unit or choice.workload.elements
+        zero |= {"reduce_scatter": True, "reduce_bucket_size": unit,
+                 "allgather_partitions": True, "allgather_bucket_size": unit,
+                 "overlap_comm": True, "contiguous_gradients": True}  # fmt: skip
+        if stage == 3:
+            for key in ("allgather_partitions", "allgather_bucket_size"):
+                del zero[key]
+            zero["stage3_prefetch_bucket_size"] = unit
+    given = choice.shards.param_dtype if choice.shards else None
+    name = dtypes.NAMES[choice.workload.gradients[0].dtype if given is None else given]
+    if kind := {"float16": "fp16", "bfloat16": "bf16"}.get(name):
+        document[kind] = {"enabled": True}
+    return {"ds_config.json": json.dumps(document, indent=2) + "\n"}
+
+
+def _mesh_files(job: MeshedJob) -> dict[str, str]:
+    """The JSON; stages and tensor parallel ranks are arguments of the program."""
+    stage = {"replicated": 0, "distributed": 1, "fsdp": 3}[job.optimizer]
+    config = {
+        "train_batch_size": job.global_batch,
+        "train_micro_batch_size_per_gpu": job.micro_batch,
+        "gradient_accumulation_steps": job.micros,
+        job.half: {"enabled": True},
+        "zero_optimization": {"stage": stage, "overlap_comm": "grad_reduce" in job.overlap},
+    }
+    # Megatron-DeepSpeed has the arguments of the Megatron-LM that it was forked from.
+    own = [flag for flag in flags(job) if str(flag[0]).removeprefix("--") not in _NEWER]
+    own += [["--deepspeed"], ["--deepspeed_config", "ds_config.json"], ["--zero-stage", stage]]
+    return {
+        "ds_config.json": json.dumps(config, indent=2) + "\n",
+        "megatron.args": arguments(own, " \\"),
+    }
+
+
+def _mesh_limits(title: str, job: MeshedJob) -> dict[str, bool]:
+    lacks = bool(job.shape.experts) or job.mesh.cp > 1
+    return unwritten(title, job) | {f"{title} has no experts and no context parallel ranks": lacks}
+
+
+DEEPSPEED = Framework(
+    "deepspeed",
+    "DeepSpeed",
+    _files,
+    _refusals,
+    _nearest,
+    MeshProgram("Megatron-DeepSpeed", _mesh_files, _mesh_limits, schedules=("1f1b",)),
+    default=lambda choice: f"nccl+bucket={_ELEMENTS * choice.width}",
+    packings=lambda _: [],
+    methods=(REPLICATED, *_STAGES),
+    unit=_ELEMENTS,
+    coarser=1,
+)

@@ -1,0 +1,64 @@
+"""torchtitan: a job's TOML, by the names of `torchtitan/config/job_config.py`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from simreduce.export.framework import Framework
+from simreduce.export.meshes import MeshedJob, MeshProgram, unwritten
+
+_SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zero_bubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipe": "DualPipeV",
+}
+
+
+def _files(job: MeshedJob) -> dict[str, str]:
+    shared, replicas = job.optimizer != "replicated", job.mesh.dp
+    tables: dict[str, dict[str, Any]] = {
+        "training": {
+            "local_batch_size": job.micro_batch * (job.micros if job.mesh.pp > 1 else 1),
+            "global_batch_size": job.global_batch,
+            "seq_len": job.sequence,
+        },
+        "parallelism": {
+            "data_parallel_replicate_degree": 1 if shared else replicas,
+            "data_parallel_shard_degree": replicas if shared else 1,
+            "tensor_parallel_degree": job.mesh.tp,
+            "context_parallel_degree": job.mesh.cp,
+            "expert_parallel_degree": job.mesh.ep,
+            "pipeline_parallel_degree": job.mesh.pp,
+        },
+        "activation_checkpoint": {"mode": job.recompute},
+    }
+    if job.mesh.pp > 1:
+        tables["parallelism"] |= {
+            "pipeline_parallel_schedule": _SCHEDULES[job.schedule],
+            "pipeline_parallel_microbatch_size": job.micro_batch,
+            "pipeline_parallel_layers_per_stage": job.shape.blocks // (job.mesh.pp * job.virtual),
+            "pipeline_parallel_first_stage_less_layers": 0,
+            "pipeline_parallel_last_stage_less_layers": 0,
+        }
+    lines = [
+        line
+        for name, table in tables.items()
+        for line in (f"[{name}]", *(f"{k} = {json.dumps(v)}" for k, v in table.items()), "")
+    ]
+    return {"torchtitan.toml": "\n".join(lines)}
+
+
+def _limits(title: str, job: MeshedJob) -> dict[str, bool]:
+    every = f"{title} takes every token: leave capacity_factor out"
+    return {every: bool(job.capacity)} | unwritten(title, job)
+
+
+TORCHTITAN = Framework(
+    "torchtitan",
+    "torchtitan",
+    mesh=MeshProgram("torchtitan", _files, _limits, schedules=tuple(_SCHEDULES)),
+)
