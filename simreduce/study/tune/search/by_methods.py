@@ -29,7 +29,7 @@ from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
-from simreduce.planners.layouts import Decision
+from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl.tables import Rule
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
@@ -43,7 +43,7 @@ from simreduce.study.tune.search.step_calls import decisions, make_rules, needed
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.calls import CallCost
-from simreduce.training.groups import slowest
+from simreduce.training.groups import loses_of, slowest
 from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import (
     ShardedMethod,
@@ -302,9 +302,33 @@ class ShardedSearch(Search[StepScenario]):
         def price(key: PlanKey) -> CallCost:
             # A GPU lacks the sum of the others.
             rate = self._rate if key.collective == ALL_REDUCE else each
-            return CallCost(_nbytes(key) * rate, 0)
+            return CallCost(_nbytes(key) * rate, self._channels(setting, key))
 
-        return self._compose(setting, price)
+        return self._bound(setting, price)
+
+    def _channels(self, setting: Setting, key: PlanKey) -> int:
+        """Channels of a collective of all ranks by NCCL's own choice; 0 where that is not known."""
+        layout = self._setup.layout
+        whole = shared_by(setting, self._setup) == layout.n and setting.strategy == "nccl"
+        if not whole or layout.decide is None:
+            return 0
+        return layout.decide(layout.ranks, key.collective, _nbytes(key), OPEN).channels
+
+    def _bound(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
+        """Seconds of a point at least, where collectives have this cost at least.
+
+        While one is in flight, kernels lose a part of its time, or if nothing computes, all of it.
+        """
+        method, job = self._method(setting), self.scenario.step.job
+        if method is None:
+            return inf
+        found = self._compose(setting, lambda key: cost(key)._replace(channels=0))
+        if self._overlaps(setting):
+            return found
+        loses, factor = loses_of(job, self._setup), slowest(job, self._setup)
+        costs = [cost(key) for each in method.instructions for key in method.keys(each)]
+        lost = sum(each.seconds * loses(each.channels) for each in costs)
+        return max(found, factor * (job.compute + job.update / method.group) + lost)
 
     def _sharpen(self, do: Do, setting: Setting) -> float | None:
         """The time of a point, or what it takes at least.
@@ -316,13 +340,13 @@ class ShardedSearch(Search[StepScenario]):
         if self.spent:
             return found
         if found < enough:
-            found = self._exact(ahead, do, slowed=False)
+            found = self._exact(ahead, do, bound=True)
         return found if found >= enough else self._exact(setting, do)
 
-    def _exact(self, setting: Setting, do: Do, *, slowed: bool = True) -> float:
+    def _exact(self, setting: Setting, do: Do, *, bound: bool = False) -> float:
         """Return the seconds of a point by its collectives, and simulate each of these once.
 
-        If its kernels are not `slowed` by what moves beside them, it takes at least that.
+        As a `bound`, what it takes at least whenever kernels are slowed down.
         """
         method, known = self._method(setting), self.collectives
         if method is None:
@@ -332,11 +356,8 @@ class ShardedSearch(Search[StepScenario]):
         found = do(_simulate_collective, [(setting, key) for key in asked])
         known |= zip([(text, group, key) for key in asked], found, strict=True)
 
-        def cost(key: PlanKey) -> CallCost:
-            found = known[text, group, key]
-            return found if slowed else found._replace(channels=0)
-
-        return self._compose(setting, cost)
+        compose = self._bound if bound else self._compose
+        return compose(setting, lambda key: known[text, group, key])
 
     def _compose(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
         method = self._method(setting)

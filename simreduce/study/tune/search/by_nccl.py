@@ -145,11 +145,20 @@ class NcclSearch(Search[Scenario]):
 
     def _bound(self, point: PackingPoint) -> float:
         """Seconds that a point takes at least, by what is known of its calls."""
-        calls = self.calls
-        if point.ruled:
-            return self.aim.overlap.bound(point.packing, calls.least)
-        return self.aim.overlap.bound(
-            point.packing, lambda size: calls.bound(calls.own(size, point.channels), size)
+        calls, overlap = self.calls, self.aim.overlap
+
+        def price(how: Decision, size: CallSize) -> tuple[float, float]:
+            seconds = calls.bound(how, size)
+            return seconds, seconds * overlap.loses(how.channels)
+
+        def least(size: CallSize) -> list[tuple[float, float]]:
+            chosen = calls.choices if point.ruled else [calls.own(size, point.channels)]
+            return [price(how, size) for how in chosen] or [(0.0, 0.0)]
+
+        return overlap.bound(
+            point.packing,
+            lambda size: min(seconds for seconds, _ in least(size)),
+            lambda size: min(lost for _, lost in least(size)),
         )
 
     def _sharpen(self, do: Do, point: PackingPoint) -> float | None:

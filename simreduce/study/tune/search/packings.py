@@ -34,7 +34,7 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.best_first import NOTHING, Busy, Tried
 from simreduce.topology import Folded, fold
 from simreduce.training.calls import CallCost
-from simreduce.training.groups import slowest
+from simreduce.training.groups import loses_of, slowest
 from simreduce.training.reductions import FIXED, Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.training.step import STRONG, StepJob
@@ -350,17 +350,30 @@ class OverlapEstimate:
         """Seconds of a step without communication."""
         return self.compute + self.update
 
-    def bound(self, packing: GradientPacking, price: Price) -> float:
-        """Seconds that the packing takes at least where calls take `price`."""
-        return self._seconds(packing, price, _COPYING * self.copying)
+    def bound(self, packing: GradientPacking, price: Price, lost: Price = lambda _: 0.0) -> float:
+        """Seconds that the packing takes at least where calls take `price`.
+
+        Beside a call kernels lose the seconds `lost`, or if nothing is left to compute, more.
+        """
+        found = self._seconds(packing, price, _COPYING * self.copying)
+        if not self.ready or not self.in_turns or self._is_dynamic(packing):
+            return found
+        return max(found, self.alone + sum(map(lost, packing.calls)))
+
+    def loses(self, channels: int) -> float:
+        """By what part of their speed kernels of the step slow down beside so many channels."""
+        return loses_of(*self.step)(channels) if self.step else 0.0
+
+    def _is_dynamic(self, packing: GradientPacking) -> bool:
+        """Whether buffers hold what happens to be ready."""
+        return isinstance(parse_strategy(f"nccl{packing.text}").packer, Fusion) and not self.fixed
 
     def compose(self, packing: GradientPacking, cost: Callable[[CallSize], CallCost]) -> float:
         """Seconds of the packing where calls have their `cost`."""
-        packer = parse_strategy(f"nccl{packing.text}").packer
-        dynamic = isinstance(packer, Fusion) and not self.fixed
-        if self.step is None or not self.in_turns or dynamic:
+        if self.step is None or not self.in_turns or self._is_dynamic(packing):
             return self._seconds(packing, lambda size: cost(size).seconds, self.copying)
         job, setup = self.step
+        packer = parse_strategy(f"nccl{packing.text}").packer
         costs = dict[tuple[int, ...], CallCost]()
         for group, sizes, copied in zip(packing.groups, packing.sizes, packing.copied, strict=True):
             found = [cost(size) for size in sizes]
@@ -377,10 +390,9 @@ class OverlapEstimate:
         return sum(seconds) + copying * ends / 2
 
     def _step(self, packing: GradientPacking, seconds: Sequence[float], copying: float) -> float:
-        packer = parse_strategy(f"nccl{packing.text}").packer
         if not self.in_turns:
             return self.alone
-        if isinstance(packer, Fusion) and not self.fixed:
+        if self._is_dynamic(packing):
             return self._fused(packing, seconds)
         busy = [t + copying * n for t, n in zip(seconds, packing.copied, strict=True)]
         _, finish = self._turns(packing, busy)
