@@ -168,26 +168,32 @@ class _Ranked(Answer):
     rows_key = "candidates"
     scenario: Any
     candidates: Any
+    advice: Any
+    _unit: ClassVar[str] = ""
+
+    @property
+    def headline(self) -> str:
+        """The workload and the machine, and what to do."""
+        s, first = self.scenario, "none is proven right"
+        for best in self.advice[:1]:
+            first = f"{best.do}, {units.format_duration(best.option.seconds)}{self._unit}"
+        return f"{s.workload.name} on {s.setup.topology.name}: {first}"
 
     @property
     def subtitle(self) -> str:
         """The runtimes and the calibration."""
         return _name_models((c.runtime for c in self.candidates), self.scenario.setup)
 
+    def plot(self) -> Plot:
+        """The time of each candidate as a bar."""
+        bars = [(c.names[0], c.seconds) for c in self.candidates]
+        return bar_plot(bars, self.headline, self.subtitle)
+
 
 class Ranking(_Ranked, rank.StrategyRanking):
     """Strategies in order: a `tune.rank.StrategyRanking` that shows itself."""
 
     __slots__ = ()
-
-    @property
-    def headline(self) -> str:
-        """The workload and the machine, and what to do."""
-        s, first = self.scenario, "none is proven right"
-        if self.advice:
-            best = self.advice[0]
-            first = f"{best.do}, {units.format_duration(best.option.seconds)}"
-        return f"{s.workload.name} on {s.setup.topology.name}: {first}"
 
     def table(self) -> Table:
         """A row per plan, fastest first."""
@@ -196,12 +202,6 @@ class Ranking(_Ranked, rank.StrategyRanking):
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce run --json`."""
         return ranking_document(self)
-
-    def plot(self) -> Plot:
-        """The time of each plan as a bar."""
-        return bar_plot(
-            [(c.strategy.text, c.seconds) for c in self.candidates], self.headline, self.subtitle
-        )
 
     def _drawn(self) -> Plot:
         return replace(self, candidates=self.candidates[:_DRAWN]).plot()
@@ -212,12 +212,7 @@ class StepRanking(_Ranked, steps.MethodRanking):
 
     __slots__ = ()
 
-    @property
-    def headline(self) -> str:
-        """The workload and the machine, and what to do."""
-        s, best = self.scenario, self.advice[0]
-        took = units.format_duration(best.option.seconds)
-        return f"{s.workload.name} on {s.setup.topology.name}: {best.do}, {took} a step"
+    _unit = " a step"
 
     def table(self) -> Table:
         """A row per method, shortest step first."""
@@ -226,12 +221,6 @@ class StepRanking(_Ranked, steps.MethodRanking):
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce step --json`."""
         return step_document(self)
-
-    def plot(self) -> Plot:
-        """The time of each step as a bar."""
-        return bar_plot(
-            [(c.step.method, c.step.seconds) for c in self.candidates], self.headline, self.subtitle
-        )
 
     def timeline(self) -> Plot:
         """Compute and transfers during the fastest step."""

@@ -20,7 +20,8 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Table
 from simreduce.report.blocks import Fact, Rows, Written
-from simreduce.study.advice import Advised, lasting_us, moved_lines, runs_nccl, took
+from simreduce.study.advice import Advised, runs_nccl
+from simreduce.study.ties import lasting_us, moved_lines, took
 
 ADVICE = Record(
     "advice",

@@ -54,9 +54,9 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.advice import lasting_us, moved_lines
 from simreduce.study.outcome import Refused, Stuck
 from simreduce.study.study import TIED
+from simreduce.study.ties import lasting_us, moved_lines
 from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchCalls, BenchRow, algbw, busbw
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded
@@ -85,15 +85,9 @@ class SizeTimes(NamedTuple):
         """The rows that were simulated to their end."""
         return [row for row in self.rows if row.unfinished is None]
 
-    @property
-    def stuck(self) -> list[BenchRow]:
-        """The rows that never end."""
-        return [row for row in self.rows if isinstance(row.unfinished, Stuck)]
-
-    @property
-    def refused(self) -> list[BenchRow]:
-        """The rows that the machine refuses."""
-        return [row for row in self.rows if isinstance(row.unfinished, Refused)]
+    def unfinished(self, kind: type) -> list[BenchRow]:
+        """The rows that are stuck, that the machine refuses, or that another one beat."""
+        return [row for row in self.rows if isinstance(row.unfinished, kind)]
 
     @property
     def nominal(self) -> str:
@@ -124,11 +118,6 @@ class SizeTimes(NamedTuple):
     def warning(self) -> str:
         """What the library is slow at here, in a sentence, or ""."""
         return library_warning(self.setup, (row.runtime for row in self.rows))
-
-    @property
-    def bounded(self) -> list[BenchRow]:
-        """The rows that another one beat before their end."""
-        return [row for row in self.rows if isinstance(row.unfinished, AtLeast)]
 
 
 def count_of(row: BenchRow, times: SizeTimes) -> int:
@@ -349,13 +338,15 @@ BENCH = Document(
         "Where the fastest changes: from each size on, the strategy that is the fastest then.",
         lambda times: times.fastest if len(times.fastest) > 1 else ABSENT, optional=True,
     ),
-    Key("failed", list_of(_FAILED), "Plans that never finish.", "stuck"),
+    Key("failed", list_of(_FAILED), "Plans that never finish.",
+        lambda times: times.unfinished(Stuck)),
     Key(
         "refused", list_of(_REFUSED),
         "What the machine refuses of strategies that were named; missing if nothing.",
-        lambda times: times.refused or ABSENT, optional=True,
+        lambda times: times.unfinished(Refused) or ABSENT, optional=True,
     ),
-    Key("bounded", list_of(_BOUNDED), "Rows that cannot be the fastest of their size."),
+    Key("bounded", list_of(_BOUNDED), "Rows that cannot be the fastest of their size.",
+        lambda times: times.unfinished(AtLeast)),
     Key("complete", FLAG, "False if the command was stopped and rows are missing."),
 )  # fmt: skip
 """Of `SizeTimes`. Rows without a time stand under `failed`, `refused` and `bounded`."""
@@ -374,14 +365,14 @@ def bench_table(times: SizeTimes, about: Sequence[str]) -> str:
     lines = [*tables.comments(about), *bench_rows(times).lines(comment=True)]
     wrong = sum(row.wrong for row in times.done)
     lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
-    if times.stuck:
-        lines.append(f"# Can never finish     : {len(times.stuck)} FAILED")
+    if stuck := times.unfinished(Stuck):
+        lines.append(f"# Can never finish     : {len(stuck)} FAILED")
     lines.append(f"# Avg bus bandwidth    : {_best_average(times)}")
     if len(times.fastest) > 1:
         lines.append(f"# Fastest              : {_fastest_text(times)}")
-    if times.bounded:
+    if bounded := times.unfinished(AtLeast):
         lines.append(
-            f"# {units.plural(len(times.bounded), 'row')} with >= may take longer, and another is "
+            f"# {units.plural(len(bounded), 'row')} with >= may take longer, and another is "
             "faster at that size (--all simulates them to the end)"
         )
     if not times.complete:

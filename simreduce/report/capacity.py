@@ -55,7 +55,6 @@ from simreduce.study.capacity.choose import (
     CopiesOffer,
     Offer,
     WithinTarget,
-    value_of,
 )
 from simreduce.study.capacity.prices import HOUR, format_amount, format_period
 from simreduce.study.sweep.columns import MESH
@@ -709,7 +708,7 @@ def near_words(answer: CapacityAnswer) -> str:
     words = f"{answer.plain(near.candidate.key)} misses the {targets} by {most}{near.short:.1%}"
     if chosen is None:
         return words
-    better = 1 - value_of(near, minimise) / value_of(chosen, minimise)
+    better = 1 - near.values(minimise)[0] / chosen.values(minimise)[0]
     return f"{words} and {_GAINS[minimise].format(f'{better:.1%}')}"
 
 

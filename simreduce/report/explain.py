@@ -57,7 +57,7 @@ from simreduce.report.headings import (
     TOPOLOGY_KEYS,
 )
 from simreduce.report.sections import us
-from simreduce.study.advice import moved_lines
+from simreduce.study.ties import moved_lines
 
 if TYPE_CHECKING:
     from simreduce.study.tune.whatif import FewRings, Saving

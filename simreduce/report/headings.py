@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simreduce import units
 from simreduce.files import tables
@@ -36,25 +36,9 @@ from simreduce.workload import ACTIVATION_SOURCES
 if TYPE_CHECKING:
     from simreduce.planners.strategy import Strategy
     from simreduce.study.scenario import Scenario
-
-
-class RankedRows(Protocol):
-    """Rows of a scenario, the runtime of each, and which of their times rest on no measurement."""
-
-    @property
-    def scenario(self) -> Scenario:
-        """The question."""
-        ...
-
-    @property
-    def runtimes(self) -> Sequence[str]:
-        """The runtime of each row."""
-        ...
-
-    @property
-    def nominal(self) -> str:
-        """As `Setup.nominal` says it."""
-        ...
+    from simreduce.study.tune.rank import StrategyRanking
+    from simreduce.study.tune.search.tuned import Tuned
+    from simreduce.study.tune.steps import MethodRanking
 
 
 def runtimes_text(runtimes: Iterable[str]) -> str:
@@ -105,7 +89,10 @@ def record_lines(scenario: Scenario) -> list[str]:
 
 
 def header(
-    found: RankedRows, facts: Iterable[tuple[str, str]], what: str, warning: str = ""
+    found: StrategyRanking | MethodRanking | Tuned,
+    facts: Iterable[tuple[str, str]],
+    what: str,
+    warning: str = "",
 ) -> list[str]:
     """The header of a report: `facts` about the question, and `what` it predicts."""
     scenario = found.scenario
@@ -188,25 +175,36 @@ def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     return ["", f"Not possible here ({count}):", *lines] if lines else []
 
 
-def counted_lines(
-    rows: Sequence[Any], refused: Sequence[object], more: Sequence[str] = ()
+def name_lines(
+    ranking: StrategyRanking | MethodRanking,
+    own: Iterable[str],
+    more: Sequence[str] = (),
+    *,
+    details: bool,
 ) -> list[str]:
-    """What `--details` shows: rows with other names, what is refused, and `more`."""
-    named = sum(1 for row in rows if row.also)
-    words = [*more, *[f"{units.plural(named, 'plan')} under several names"] * bool(named)]
-    words += [f"{units.plural(len(refused), 'strategy', 'strategies')} not possible here"] * bool(
-        refused
-    )
-    return ["", f"{', '.join(words)}: --details shows them"] if words else []
+    """Other names of rows, lines of the ranking's `own`, and what the machine refuses.
+
+    Without `details` these are counted beside `more`, but for refusals of strategies that the
+    scenario names.
+    """
+    refused = refused_lines(ranking.refused)
+    if details:
+        return [*same_plan_lines(row.names for row in ranking.candidates), *own, *refused]
+    count = sum(1 for row in ranking.candidates if row.also)
+    words = [*more, *[f"{units.plural(count, 'plan')} under several names"] * bool(count)]
+    if refused and not ranking.scenario.strategies:
+        many = units.plural(len(ranking.refused), "strategy", "strategies")
+        words, refused = [*words, f"{many} not possible here"], []
+    return [*refused, *(["", f"{', '.join(words)}: --details shows them"] if words else [])]
 
 
-def untried_lines(untried: int, *, hurried: bool) -> list[str]:
+def untried_lines(ranking: StrategyRanking | MethodRanking) -> list[str]:
     """The line of a ranking that Ctrl-C ended, or a budget of time."""
-    others = units.plural(untried, "other")
-    if hurried:
-        promise = units.noun(untried, "promises", "promise")
+    others = units.plural(ranking.untried, "other")
+    if ranking.hurried:
+        promise = units.noun(ranking.untried, "promises", "promise")
         return ["", f"left out for time: {others} that {promise} least {BY_BUDGET}"]
-    return ["", f"stopped with {others} untried"] if untried else []
+    return [] if ranking.complete else ["", f"stopped with {others} untried"]
 
 
 BY_BUDGET = "(--budget; how many depends on this machine's speed)"
@@ -292,7 +290,7 @@ HEAD_KEYS = (
         "scenario.setup.call_cost",
     ),
 )  # fmt: skip
-"""First keys of a document, of what is `RankedRows`."""
+"""First keys of a document of a ranking, or of what `tune` found."""
 ACTIVATIONS_KEY = Key(
     "activations",
     one_of(*ACTIVATION_SOURCES),

@@ -135,8 +135,7 @@ _RANKED = (
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
     replace(NOMINAL_KEY, get=lambda ranking: _nominal(ranking) or ABSENT),
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
-    Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last.",
-        "steps"),
+    Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last."),
     Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_best),
     Key("path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
         " passes, transfers by their lane, waits.", path_of_best),
@@ -144,7 +143,7 @@ _RANKED = (
         lambda ranking: _reasons(ranking.refused)),
     Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
         " or another order of ranks changes nothing."),
-    Key("complete", FLAG, "False if the command was stopped.", lambda r: not r.untried),
+    Key("complete", FLAG, "False if the command was stopped."),
 )  # fmt: skip
 MESHES = Document(
     "step-meshes",
@@ -165,8 +164,8 @@ TUNED_MESHES = Document(
 
 
 def _nominal(ranking: MeshRanking) -> str:
-    calls = {call for step in ranking.steps for call in step.calls}
-    texts = (step.job.text for step in ranking.steps)
+    calls = {call for step in ranking.candidates for call in step.calls}
+    texts = (step.job.text for step in ranking.candidates)
     return ranking.scenario.setup.nominal(texts, sorted(calls))
 
 
@@ -191,14 +190,14 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
     late = percentile_lines({n: us / 1e6 for n, us in document["percentiles_us"].items()})
     lines = tables.header(scenario.title, facts)
     lines += best_rows(candidates_table(document), most)
-    if details or len(ranking.steps) == 1:
+    if details or len(ranking.candidates) == 1:
         lines += ["", *_spent_lines(document["candidates"][0]), *(["", *late] if late else [])]
         lines += ["", *held_table(document).lines()]
     if details:
         lines += ["", *_path_lines(document), "", *_change_lines(ranking)]
     if details and job.mesh.pp > 1:
         lines += ["", *_grid_lines(best)]
-    misfits = sum(ranking.fits(step) is False for step in ranking.steps)
+    misfits = sum(ranking.fits(step) is False for step in ranking.candidates)
     if misfits:
         which, have = units.plural(misfits, "row"), units.format_size(ranking.memory)
         lines += ["", f"{which} marked *: more memory than the {have} that a GPU has"]

@@ -55,12 +55,10 @@ from simreduce.report.headings import (
     REFUSED,
     REFUSED_KEY,
     best_rows,
-    counted_lines,
     header,
+    name_lines,
     nccl_sureness,
     page_title,
-    refused_lines,
-    same_plan_lines,
     untried_lines,
 )
 from simreduce.report.sections import (
@@ -76,9 +74,10 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.study.advice import lasting, lasting_us, runs_nccl, strategy_of, took
+from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.frameworks import call_words
 from simreduce.study.study import same_reasons
+from simreduce.study.ties import lasting, lasting_us, took
 from simreduce.study.tune.bench import algbw, busbw
 from simreduce.study.tune.rank import FIRST, Candidate, StrategyRanking
 
@@ -91,22 +90,12 @@ def ranking_table(
     Without `details`, other names of plans are counted, and refusals of strategies that the
     scenario does not name.
     """
-    refused = refused_lines(ranking.refused)
-    more = [
-        *same_plan_lines(c.names for c in ranking.candidates),
-        *_upstream(ranking),
-        *refused,
-    ]
-    if not details:
-        named = bool(ranking.scenario.strategies)
-        counted = counted_lines(ranking.candidates, () if named else ranking.refused)
-        more = [*(refused if named else ()), *counted]
     lines = [
         *_header(ranking),
         *best_rows(ranking_rows(ranking), most),
         *_bounded_lines(ranking),
-        *more,
-        *untried_lines(ranking.untried, hurried=ranking.hurried),
+        *name_lines(ranking, _upstream(ranking), details=details),
+        *untried_lines(ranking),
         "",
         *_recommendation(ranking),
     ]
@@ -341,10 +330,7 @@ RUN = Document(
         "recommended.strategy.text",
     ),
     *FACTOR_KEYS,
-    Key(
-        "complete", FLAG, "False if the command was stopped and strategies are untried.",
-        lambda ranking: not ranking.untried,
-    ),
+    Key("complete", FLAG, "False if the command was stopped and strategies are untried."),
     HURRIED_KEY,
     *MEASURED_KEYS,
 )  # fmt: skip

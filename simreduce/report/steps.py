@@ -80,13 +80,11 @@ from simreduce.report.headings import (
     PERCENTILES_ABOUT,
     REFUSED_KEY,
     best_rows,
-    counted_lines,
     header,
+    name_lines,
     nccl_sureness,
     page_title,
     percentile_lines,
-    refused_lines,
-    same_plan_lines,
     untried_lines,
 )
 from simreduce.report.sections import (
@@ -130,24 +128,14 @@ def step_table(ranking: MethodRanking, most: int | None = None, *, details: bool
     if len(ranking.candidates) > 1:
         lines += [*best_rows(step_rows(ranking), most, indent=2), ""]
     lines += _best_step(ranking, details=details)
-    if details:
-        lines += [
-            *same_plan_lines(c.names for c in ranking.candidates),
-            *misfit_lines((c.step.method, c.fit) for c in ranking.candidates),
-            *refused_lines(ranking.refused),
-        ]
-    else:
-        misfit = sum(1 for c in ranking.candidates if c.fits is False)
-        more = ["its timeline and buckets", *[f"{misfit} that do not fit"] * bool(misfit)]
-        named = bool(ranking.scenario.strategies)
-        lines += refused_lines(ranking.refused) if named else []
-        lines += counted_lines(ranking.candidates, () if named else ranking.refused, more)
+    misfits = [f"  {c.step.method} {c.fit.words}" for c in ranking.candidates if c.fit and c.misfit]
+    own = ["", f"Does not fit ({len(misfits)}):", *misfits] if misfits else []
+    more = ["its timeline and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
+    lines += name_lines(ranking, own, more, details=details)
     composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
     lines += ["", composed] if composed else []
-    untried = untried_lines(ranking.untried, hurried=ranking.hurried)
-    answer = advice_lines(ranking.advice, "a step")
-    answer += more_lines(ranking.advice)
-    return "\n".join([*lines, *untried, "", *answer])
+    answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
+    return "\n".join([*lines, *untried_lines(ranking), "", *answer])
 
 
 def composed_words(names: Sequence[str]) -> str:
@@ -319,12 +307,6 @@ def sharing_lines(step: StepPrediction, fit: MemoryFit | None) -> list[str]:
     elif step.memory and not has:
         lines.append("  whether that fits is not known: no `memory` of its GPUs is given")
     return lines
-
-
-def misfit_lines(fits: Iterable[tuple[str, MemoryFit | None]]) -> list[str]:
-    """Which methods do not fit, by name, with the numbers."""
-    lines = [f"  {name} {fit.words}" for name, fit in fits if fit and fit.fits is False]
-    return ["", f"Does not fit ({len(lines)}):", *lines] if lines else []
 
 
 def _memory(memory: Memory, has: str) -> list[str]:
@@ -589,10 +571,7 @@ STEP = Document(
     Key("candidates", list_of(CANDIDATE), "Every method, shortest step first."),
     REFUSED_KEY,
     *FACTOR_KEYS,
-    Key(
-        "complete", FLAG, "False if the command was stopped and methods are untried.",
-        lambda ranking: not ranking.untried,
-    ),
+    Key("complete", FLAG, "False if the command was stopped and methods are untried."),
     HURRIED_KEY,
 )  # fmt: skip
 

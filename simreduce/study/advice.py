@@ -7,7 +7,7 @@ Every output prints what is decided here: text, documents, pages, notebooks and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, sqrt
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simreduce import units
 from simreduce.errors import InputError
 from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.study.ties import lasting
 
 if TYPE_CHECKING:
     from simreduce.engine.calibrate.sure import NcclCall
     from simreduce.engine.setup import Setup
     from simreduce.study.scenario import Scenario
-
-Row = Mapping[str, Any]
 
 _SAME = 1e-6
 """Part of a time below which a difference is none."""
@@ -30,19 +29,6 @@ _SAME = 1e-6
 
 R = TypeVar("R", bound=Any)
 """A row of a ranking or a search, whose modules know this one."""
-
-
-def lasting(row: Any) -> float:
-    """The time by which rows are compared: no tie in queues must decide.
-
-    Where a time hangs on ties it is the longer of both, in seconds.
-    """
-    return float(max(row.seconds, row.moved or 0.0))
-
-
-def lasting_us(row: Row) -> float:
-    """As `lasting`, of a row of a document, in microseconds."""
-    return float(max(row["time_us"], row.get("moved_us") or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,15 +229,3 @@ def runs_nccl(text: str) -> bool:
     """Whether NCCL reduces in this strategy, so that the errors of its times are its own."""
     found = strategy_of(text)
     return found is not None and found.reduced_by_nccl
-
-
-def moved_lines(moved: float | None) -> list[str]:
-    """Says what a time becomes, in seconds, where starts are moved, if that tells."""
-    if moved is None:
-        return []
-    return [f"or {units.format_duration(moved)} if starts move by 0.1% (queues tie)"]
-
-
-def took(seconds: float, moved: float | None = None) -> str:
-    """A time in words, and what it becomes where starts are moved, if that tells."""
-    return ", ".join([units.format_duration(seconds), *moved_lines(moved)])

@@ -23,11 +23,11 @@ from simreduce.study.advice import (
     Option,
     decide,
     difference_error,
-    lasting,
     strategy_of,
 )
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
+from simreduce.study.ties import lasting
 
 _NEW = 80
 """The compute capability of the first GPUs of PyTorch's time, 8.0."""
@@ -218,14 +218,20 @@ def in_full_precision(options: Iterable[Option], scenario: Scenario) -> list[Opt
 
 
 def advise_each(
-    scenario: Scenario, advise_for: Callable[[str], Advised | None]
+    scenario: Scenario, options: Sequence[Option], advise_for: Callable[[str], Advised | None]
 ) -> tuple[Advised, ...]:
-    """The advice for each framework of a scenario.
+    """The advice for each framework of a scenario, those of the machine's time first.
 
     Of several, those whose default was not simulated are left out, unless that is all of them.
+    Where no framework has a setting for any of the options, the fastest; none without one.
     """
     found = [each for name in names_for(scenario) if (each := advise_for(name))]
-    return tuple([each for each in found if each.today] or found)
+    if found or not options:
+        return tuple([each for each in found if each.today] or found)
+    known = in_full_precision(options, scenario) or options
+    _, best, _ = decide(known, None, 0.0, lambda _one, _other: "")
+    do = without_settings(scenario, best.name)
+    return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
 
 
 def without_settings(scenario: Scenario, name: str) -> str:

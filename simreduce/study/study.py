@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from simreduce.computing.watching import time_is_up, until_stopped
+from simreduce.computing.watching import Watch, time_is_up, until_stopped, unwatched
 from simreduce.computing.workers import beside, working
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.compiled import kernel
@@ -97,20 +97,29 @@ class Answers(NamedTuple, Generic[T]):
     hurried: bool = False
 
 
-def collect(
-    coming: Iterable[tuple[int, Outcome[T]]],
+def answer_all(
+    questions: Sequence[Q],
     names: Sequence[str],
+    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed],
     *,
     by_name: bool,
+    workers: int = 1,
+    watch: Watch = unwatched,
+    limits: Callable[[Mapping[int, Any]], Callable[[int], float]] | None = None,
+    order: Sequence[int] | None = None,
     waited: Collection[int] = (),
+    until: Callable[[Iterable[tuple[int, Any]]], Iterable[tuple[int, Any]]] = iter,
 ) -> Answers[T]:
-    """The outcomes of a study by the names of its questions.
+    """The outcomes of a `study` of questions by their names; it may end early (`until`).
 
     The machine may refuse questions, but to refuse all that were given `by_name` raises one
     StrategyError. Questions that a fault cuts off for ever are refused too, unless it cuts off all
-    of them, which raises Deadlock. Ctrl-C is raised unless something is found. A budget of time
-    also waits for the places of `waited`.
+    of them, which raises Deadlock. Ctrl-C is raised unless something is found. No place of `waited`
+    is postponed, and a budget of time waits for it.
     """
+    coming = until(
+        study(questions, evaluate, workers=workers, limits=limits, order=order, at_once=waited)
+    )
 
     def enough(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
         return any(_is_found(outcome) for _, outcome in pairs)
@@ -121,7 +130,7 @@ def collect(
     ended: list[bool] = []
 
     def all_of_them() -> Iterator[tuple[int, Outcome[T]]]:
-        yield from coming
+        yield from watch(coming, len(names))
         ended.append(True)  # with places left only where a budget of time left them out
 
     outcomes = dict(until_stopped(all_of_them(), enough, due))

@@ -16,10 +16,10 @@ from simreduce.study.advice import (
     decide,
     difference_error,
     hanging,
-    lasting,
     recommend_setting,
     scaled,
 )
+from simreduce.study.ties import lasting
 
 
 def no_doubt(option, today):  # noqa: ARG001 - there is none of any

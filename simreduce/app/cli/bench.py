@@ -50,7 +50,7 @@ from simreduce.report.bench import (
     preview_lines,
 )
 from simreduce.report.headings import equal_paths_text, fitted_on_text, runtimes_text
-from simreduce.study.outcome import Refused
+from simreduce.study.outcome import Refused, Stuck
 from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
 Named = list[tuple[Strategy, bool]]
@@ -176,7 +176,7 @@ def bench(
         lambda: bench_table(times, _about(times)),
         lambda: BENCH.write(times),
         files={"output_file": lambda: [json_text(NCCL_TESTS.write(run))]},
-        failed=bool(times.stuck) or any(row.wrong for row in times.done),
+        failed=bool(times.unfinished(Stuck)) or any(row.wrong for row in times.done),
         complete=complete,
     )
 

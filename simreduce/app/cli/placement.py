@@ -144,7 +144,7 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
         lambda: placement_text(found),
         lambda: document | {"files": files},
         paste=paste,
-        complete=not found.stopped or found.hurried,
+        complete=not found.interrupted,
     )
 
 

@@ -362,7 +362,7 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
         ranking = rank(question, workers, progress.watch)
     document = ranking_document(ranking)
     yield document, replace(beside, missing=_STOPPED), False
-    if ranking.untried and not ranking.hurried:
+    if ranking.interrupted:
         return
     best = answer_of(ranking, document)
     if best is None:
@@ -387,7 +387,7 @@ def report_step(question: StepScenario, beside: Attachments, workers: int) -> It
     timeline = timeline_of_events(events)
     beside = replace(beside, timeline=timeline, exports=step_exports(ranking))
     yield document, replace(beside, missing=_STOPPED), False
-    if ranking.untried and not ranking.hurried:
+    if ranking.interrupted:
         return
     with Progress("simulated {} of {} changes of the step") as progress:
         look = look_at_step(question, best, progress.watch)
@@ -401,9 +401,9 @@ def report_meshes(question: Meshes, beside: Attachments, workers: int) -> Iterat
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         found = rank_meshes(question, workers, progress.watch)
     document = MESHES.write(found)
-    yield document, replace(beside, missing=_STOPPED), not found.untried
+    yield document, replace(beside, missing=_STOPPED), found.complete
     events = pipeline_events(simulate_best(found).ran)
-    yield document, replace(beside, timeline=timeline_of_events(events)), not found.untried
+    yield document, replace(beside, timeline=timeline_of_events(events)), found.complete
 
 
 def report_replicas(question: Replicas, beside: Attachments, workers: int) -> Iterator[Stage]:

@@ -71,6 +71,6 @@ def run(
         lambda: ranking_table(ranking, rows_shown(everything=simulate_all), details=details),
         partial(ranking_document, ranking),
         failed=any(c.wrong for c in ranking.candidates),
-        complete=not ranking.untried or ranking.hurried,
+        complete=not ranking.interrupted,
     )
     return give_measured(reply, measurement, lambda: ranking)

@@ -163,7 +163,7 @@ def step(
                 )
             },
             paste="".join(f"{line}\n" for line in lines),
-            complete=not found.untried or time_is_up(),
+            complete=not found.interrupted,
         )
     if keys and try_backups:
         faults.add("--backups", "only a scenario with [replicas] has backup workers")
@@ -184,7 +184,7 @@ def step(
         },
         paste="".join(f"{line}\n" for line in lines),
         failed=any(c.wrong for c in ranking.candidates),
-        complete=not ranking.untried or ranking.hurried,
+        complete=not ranking.interrupted,
     )
 
 

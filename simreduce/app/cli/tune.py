@@ -36,7 +36,7 @@ from simreduce.app.cli.setups import (
     slow_option,
 )
 from simreduce.app.cli.terminal import rows_shown
-from simreduce.computing.watching import time_is_up, within
+from simreduce.computing.watching import within
 from simreduce.errors import quote
 from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, find_framework
 from simreduce.export.frameworks.megatron import MEGATRON
@@ -184,7 +184,7 @@ def tune(
         partial(tuned_document, found, files),
         picture=partial(sensitivity_plot, found) if found.curve else None,
         paste=paste,
-        complete=not found.stopped or found.hurried,
+        complete=not found.interrupted,
     )
 
     def ranking() -> StrategyRanking:
@@ -208,5 +208,5 @@ def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
         lambda: meshes_text(found, rows_shown(everything=False)),
         lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
         paste="".join(f"{place}\n" for place in places) if out is not None else files_text(files),
-        complete=not found.untried or time_is_up(),
+        complete=not found.interrupted,
     )

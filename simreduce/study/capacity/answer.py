@@ -25,13 +25,13 @@ from simreduce.study.capacity.choose import (
     CopiesOffer,
     JobsCluster,
     Offer,
+    P,
     WithinTarget,
     choice,
     frontier,
     near_miss,
     offer,
     offer_copies,
-    rank_copies,
     rank_offers,
     within_target,
 )
@@ -126,7 +126,7 @@ def _failure(
     return replace(bare, offer=at, left=found.rate / chosen.rate if chosen.rate else 0.0)
 
 
-P = TypeVar("P", Offer, CopiesOffer)
+T = TypeVar("T", bound=CapacityCandidate | CopiesOffer)
 Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
 """The rows of cells, in their order; None for those that a user's stop left out."""
 
@@ -280,21 +280,8 @@ def answer(
     `sensitivity` also looks for the values at which the choice changes, which takes further
     simulations for rates.
     """
-    able = [option for option in question.options if not option.refused]
-    rows = evaluate([cell_of(option, question.folder) for option in able])
-    candidates: list[CapacityCandidate] = []
-    refused = [(o.label, o.refused) for o in question.options if o.refused]
-    by_key = {}
-    waiting = tuple(o.label for o, row in zip(able, rows, strict=True) if row is None)
-    for option, row in zip(able, rows, strict=True):
-        found = _candidate(question, option, row)
-        if found is None:
-            continue
-        if isinstance(found, str):
-            refused.append((option.label, found))
-        else:
-            candidates.append(found)
-            by_key[option.key] = option
+    found, refused, waiting = _evaluate(question, evaluate, _candidate)
+    candidates, by_key = [c for _, c in found], {option.key: option for option, _ in found}
     prices, target = question.prices, question.target
     offers = [offer(c, prices, target) for c in candidates]
     ranked = rank_offers(offers, target.minimise)
@@ -314,10 +301,28 @@ def answer(
         far = within_target(candidates, target.efficiency, differ)
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
     return CapacityAnswer(
-        question, tuple(offers), tuple(ranked), tuple(refused), waiting,
+        question, tuple(offers), tuple(ranked), refused, waiting,
         notes_on(question, offers), tuple(frontier(offers)), tuple(far), tuple(flips), tuple(at),
         sensitivity, tuple(lost),
     )  # fmt: skip
+
+
+def _evaluate(
+    question: CapacityQuestion,
+    evaluate: Evaluate,
+    make: Callable[[CapacityQuestion, CapacityOption, Figures], T | str],
+) -> tuple[list[tuple[CapacityOption, T]], tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """What `make` makes of the row of each option, why others have none, and the labels of those
+    that a user's stop left out.
+    """
+    refused = [(o.label, o.refused) for o in question.options if o.refused]
+    able = [option for option in question.options if not option.refused]
+    rows = evaluate([cell_of(option, question.folder) for option in able])
+    asked = [*zip(able, rows, strict=True)]
+    made = [(o, make(question, o, row)) for o, row in asked if row is not None]
+    refused += [(o.label, each) for o, each in made if isinstance(each, str)]
+    waiting = tuple(o.label for o, row in asked if row is None)
+    return [(o, each) for o, each in made if not isinstance(each, str)], tuple(refused), waiting
 
 
 def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer) -> list[AtRate]:
@@ -374,11 +379,9 @@ def fit_of(option: CapacityOption, row: Figures) -> MemoryFit:
 
 
 def _candidate(
-    question: CapacityQuestion, option: CapacityOption, row: Figures | None
-) -> CapacityCandidate | str | None:
-    """The candidate, or why the option is none; None if that is not known."""
-    if row is None:
-        return None
+    question: CapacityQuestion, option: CapacityOption, row: Figures
+) -> CapacityCandidate | str:
+    """The candidate, or why the option is none."""
     if row.state != "done":
         return str(row.reason or row.state)
     if row.wrong:
@@ -481,7 +484,10 @@ def _simulate(
 ) -> list[CapacityCandidate | str | None]:
     """The candidates of options."""
     rows = evaluate([cell_of(option, question.folder) for option in options])
-    return [_candidate(question, o, row) for o, row in zip(options, rows, strict=True)]
+    return [
+        None if row is None else _candidate(question, option, row)
+        for option, row in zip(options, rows, strict=True)
+    ]
 
 
 def notes_on(
@@ -522,19 +528,19 @@ __all__ = [
 
 def answer_copies(question: CapacityQuestion, evaluate: Evaluate) -> RankedOptions[CopiesOffer]:
     """Find how many copies every option holds, and choose."""
-    rows = evaluate([cell_of(option, question.folder) for option in question.options])
-    offers, refused, waiting = list[CopiesOffer](), list[tuple[str, str]](), list[str]()
-    for option, row in zip(question.options, rows, strict=True):
-        if row is None:
-            waiting.append(option.label)
-            continue
-        if row.state != DONE:
-            refused.append((option.label, str(row.reason or row.state)))
-            continue
-        pays = quantities_of(question, option)  # of a machine that was just loaded
-        cluster = JobsCluster(option.key, option.nodes, option.devices, pays, row)
-        offers.append(offer_copies(cluster, question.prices, question.target))
+    found, refused, waiting = _evaluate(question, evaluate, _offer_of_copies)
+    offers = [each for _, each in found]
+    ranked = rank_offers(offers, question.target.minimise)
     return RankedOptions(
-        question, tuple(offers), tuple(rank_copies(offers, question.target.minimise)),
-        tuple(refused), tuple(waiting), notes_on(question, offers),
-    )  # fmt: skip
+        question, tuple(offers), tuple(ranked), refused, waiting, notes_on(question, offers)
+    )
+
+
+def _offer_of_copies(
+    question: CapacityQuestion, option: CapacityOption, row: Figures
+) -> CopiesOffer | str:
+    if row.state != DONE:
+        return str(row.reason or row.state)
+    pays = quantities_of(question, option)  # of a machine that was just loaded
+    cluster = JobsCluster(option.key, option.nodes, option.devices, pays, row)
+    return offer_copies(cluster, question.prices, question.target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from simreduce.study.capacity.prices import HOUR, PriceList
 from simreduce.study.sweep.columns import DONE, Figures
@@ -151,6 +151,14 @@ class Offer:
     misses: tuple[str, ...]
     short: float = 0.0
 
+    def values(self, minimise: str) -> tuple[float, ...]:
+        """What is minimised, and what decides ties: the cheaper, then the faster one."""
+        return {
+            COST: (self.cost, self.time, self.hourly),
+            HOURLY: (self.hourly, self.time, self.cost),
+            TIME: (self.time, self.cost, self.hourly),
+        }[minimise]
+
     @property
     def meets(self) -> bool:
         """Whether it meets the target."""
@@ -186,6 +194,11 @@ class CopiesOffer:
     per_copy: float
     misses: tuple[str, ...]
 
+    def values(self, minimise: str) -> tuple[float, ...]:
+        """What is minimised, the hour (`HOURLY`) or the hour and copy (`COPY`), and the other."""
+        found = self.hourly, self.per_copy
+        return found if minimise == HOURLY else found[::-1]
+
     @property
     def meets(self) -> bool:
         """Whether it meets the target."""
@@ -202,19 +215,6 @@ def offer_copies(cluster: JobsCluster, prices: PriceList, target: CapacityTarget
         COPY: target.hourly_per_copy is not None and per_copy > target.hourly_per_copy,
     }
     return CopiesOffer(cluster, hourly, per_copy, tuple(name for name in off if off[name]))
-
-
-def rank_copies(offers: Sequence[CopiesOffer], minimise: str) -> list[CopiesOffer]:
-    """Offers that meet the target, best first: the cheapest hour (`HOURLY`), or the cheapest hour
-    and copy (`COPY`). Ties go to the other of these, then the smaller one, then the one that the
-    file names first.
-    """
-
-    def order(o: CopiesOffer) -> tuple[float, ...]:
-        first = (o.hourly, o.per_copy) if minimise == HOURLY else (o.per_copy, o.hourly)
-        return (*first, o.candidate.nodes)
-
-    return sorted((each for each in offers if each.meets), key=order)
 
 
 def offer(candidate: CapacityCandidate, prices: PriceList, target: CapacityTarget) -> Offer:
@@ -245,11 +245,6 @@ def offer(candidate: CapacityCandidate, prices: PriceList, target: CapacityTarge
     )
 
 
-def value_of(offer: Offer, minimise: str) -> float:
-    """What is minimised, of an offer."""
-    return {COST: offer.cost, HOURLY: offer.hourly, TIME: offer.time}[minimise]
-
-
 NEAR = 0.1
 """By how much an option may miss a target, to be named beside the choice. It decides nothing: the
 table has all options, and the reader says whether that much may be missed.
@@ -266,28 +261,24 @@ def near_miss(offers: Sequence[Offer], chosen: Offer | None, minimise: str) -> O
     near = [each for each in offers if each.misses and each.short <= NEAR]
     if chosen is None:
         return min(near, key=lambda each: each.short, default=None)
-    limit = value_of(chosen, minimise) * (1 - _LESS)
-    better = [each for each in near if value_of(each, minimise) <= limit]
-    return min(better, key=lambda each: value_of(each, minimise), default=None)
+    limit = chosen.values(minimise)[0] * (1 - _LESS)
+    better = [each for each in near if each.values(minimise)[0] <= limit]
+    return min(better, key=lambda each: each.values(minimise)[0], default=None)
 
 
-def rank_offers(offers: Sequence[Offer], minimise: str) -> list[Offer]:
+P = TypeVar("P", Offer, CopiesOffer)
+
+
+def rank_offers(offers: Sequence[P], minimise: str) -> list[P]:
     """Offers that meet the target, best first.
 
-    Ties go to the cheaper, then the faster, then the smaller one, then the one that the file names
+    Ties go to the next of their values, then the smaller one, then the one that the file names
     first.
     """
-    place = {id(each): i for i, each in enumerate(offers)}
-
-    def order(o: Offer) -> tuple[float, ...]:
-        first = {
-            COST: (o.cost, o.time, o.hourly),
-            HOURLY: (o.hourly, o.time, o.cost),
-            TIME: (o.time, o.cost, o.hourly),
-        }[minimise]
-        return (*first, o.candidate.nodes, place[id(o)])
-
-    return sorted((each for each in offers if each.meets), key=order)
+    return sorted(
+        (each for each in offers if each.meets),
+        key=lambda o: (*o.values(minimise), o.candidate.nodes),
+    )
 
 
 def choose(

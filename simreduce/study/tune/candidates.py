@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from simreduce.computing.watching import time_left
 from simreduce.engine.setup import Setup
@@ -96,8 +96,6 @@ def sharing_candidates(layout: Layout) -> list[Strategy]:
     ]
 
 
-T = TypeVar("T")
-
 _BUCKET = 32 << 20
 """Bytes of the tensor whose plan says how promising an algorithm is: about a bucket of DDP."""
 
@@ -172,8 +170,8 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
 
 
 def while_promising(
-    coming: Iterable[tuple[int, T]], promise: StrategyOrder, seconds: Callable[[T], float]
-) -> Iterator[tuple[int, T]]:
+    coming: Iterable[tuple[int, Any]], promise: StrategyOrder
+) -> Iterator[tuple[int, Any]]:
     """What comes, until the `seconds` of one are less than all others need for their bytes, as far
     as that is known. All, without a budget of time.
     """
@@ -181,7 +179,7 @@ def while_promising(
     for place, outcome in coming:
         yield place, outcome
         left.pop(place, None)
-        best = min(best, seconds(outcome))
+        best = min(best, getattr(outcome, "seconds", inf))
         waited = any(each in left for each in promise.waited)
         if promise.least and not waited and all(best < least < inf for least in left.values()):
             return

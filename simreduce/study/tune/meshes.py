@@ -17,8 +17,9 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.outcome import Postponed
+from simreduce.study.ranking import RankedRows
 from simreduce.study.scenario import Meshes
-from simreduce.study.study import Limit, collect, study
+from simreduce.study.study import Limit, answer_all
 from simreduce.study.tune.whatif import COMPUTE, MORE, Change, Saving, compare, network_changes
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import faster_gpu, percentiles, utilization
@@ -44,29 +45,28 @@ and a schedule, what may be the best.
 
 
 @dataclass(frozen=True)
-class MeshRanking:
+class MeshRanking(RankedRows[Meshes, MeshStep]):
     """Steps, fastest first; what does not fit a GPU's `memory` comes last.
 
     `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
-    above the best, do not fit, or take as long in the usual order of ranks; `untried` were left out
-    when the command was stopped.
+    above the best, do not fit, or take as long in the usual order of ranks.
     """
 
-    scenario: Meshes
-    steps: tuple[MeshStep, ...]
-    refused: tuple[tuple[str, str], ...]
-    memory: int
+    memory: int = 0
     bounded: int = 0
-    untried: int = 0
 
     def fits(self, step: MeshStep) -> bool | None:
         """Whether every rank's share fits; None where nobody says how much a GPU has."""
-        return largest(step.held).peak <= self.memory if self.memory else None
+        return _fits(step, self.memory)
 
     @property
     def best(self) -> MeshStep:
         """The fastest that fits."""
-        return self.steps[0]
+        return self.candidates[0]
+
+
+def _fits(step: MeshStep, memory: int) -> bool | None:
+    return largest(step.held).peak <= memory if memory else None
 
 
 def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
@@ -87,27 +87,25 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
         near = min(best.values(), default=inf) * _NEAR
         return lambda place: min(near, best.get(_alike(jobs[place]), inf))
 
-    coming = study(
+    found, refused, untried, hurried = answer_all(
         jobs,
+        [each.text for each in jobs],
         partial(_simulate, setup),
+        by_name=question.named,
         workers=workers,
+        watch=watch,
         limits=None if question.named else limits,
     )
-    found, refused, untried, _ = collect(
-        watch(coming, len(jobs)), [each.text for each in jobs], by_name=question.named
-    )
-    late = len(able) - len(jobs)
-    late += sum(isinstance(each, AtLeast) for each in found.values())
     simulated = [step for step in found.values() if isinstance(step, MeshStep)]
     steps = simulated if question.named else _without_twins(simulated)
-    late += len(simulated) - len(steps)
     if not steps:
         raise InputError([reason for _, reason in refused])
-    rows = MeshRanking(scenario, (), (), memory)
-    steps.sort(key=lambda step: (rows.fits(step) is False, step.seconds))
+    steps.sort(key=lambda step: (_fits(step, memory) is False, step.seconds))
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
+    late = sum(isinstance(each, AtLeast) for each in found.values())
+    late += len(able) - len(jobs) + len(simulated) - len(steps)
     return MeshRanking(
-        scenario, tuple(steps), (*noted, *unable, *refused), memory, bounded=late, untried=untried
+        scenario, tuple(steps), (*noted, *unable, *refused), untried, memory, late, hurried=hurried
     )
 
 

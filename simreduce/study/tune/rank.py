@@ -19,11 +19,13 @@ from simreduce.plan import Plan
 from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.text import tensorflow_choice
 from simreduce.study import frameworks
-from simreduce.study.advice import Advised, Option, decide, lasting, scaled
+from simreduce.study.advice import Advised, Option, scaled
 from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
+from simreduce.study.ranking import RankedRows, merge_equal
 from simreduce.study.scenario import Scenario
-from simreduce.study.study import TIED, Limit, collect, study
+from simreduce.study.study import TIED, Limit, answer_all
+from simreduce.study.ties import Moved, find_moved, lasting, settle_ties
 from simreduce.study.tune.candidates import by_promise, candidates_of
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.simulate import PredictedPlan, simulate_within
@@ -81,6 +83,11 @@ class Candidate(StrategyRow):
         return [each.strategy.text for each in (self, *self.also)]
 
     @property
+    def plan(self) -> tuple[str, str]:
+        """Names its plan, and what carries it out."""
+        return self.digest, self.runtime
+
+    @property
     def runnable(self) -> bool:
         """Whether tf_cnn_benchmarks or TensorFlow has a setting for it."""
         return bool(self.settings.tf_cnn_benchmarks or self.settings.tensorflow)
@@ -95,21 +102,15 @@ class Bounded(StrategyRow):
 
 
 @dataclass(frozen=True)
-class StrategyRanking:
+class StrategyRanking(RankedRows[Scenario, Candidate]):
     """Candidates, one for each plan, fastest first.
 
-    The machine refuses other strategies, which are kept with the reason. `untried` counts the ones
-    that Ctrl-C left out, or a budget of time (`hurried`). `bounded` cannot be among the first and
-    were not simulated to their end; they have what they take at least. Of those that decide what to
-    run, it is known whether their time hangs on ties (`moved`).
+    `bounded` cannot be among the first and were not simulated to their end; they have what they
+    take at least. Of those that decide what to run, it is known whether their time hangs on ties
+    (`moved`).
     """
 
-    scenario: Scenario
-    candidates: tuple[Candidate, ...]
-    refused: tuple[tuple[str, str], ...]
-    untried: int = 0
     bounded: tuple[Bounded, ...] = ()
-    hurried: bool = False
 
     @property
     def runtimes(self) -> list[str]:
@@ -125,6 +126,11 @@ class StrategyRanking:
         return scenario.setup.nominal((each.text for each in named), calls)
 
     @property
+    def proven(self) -> list[Candidate]:
+        """The candidates with a proven plan, by all their names."""
+        return [name for c in self.candidates if not c.wrong for name in (c, *c.also)]
+
+    @property
     def recommended(self) -> Candidate | None:
         """The candidate to run by the first advice; None if no plan is proven."""
         found: Candidate | None = self.advice[0].option.row if self.advice else None
@@ -134,24 +140,16 @@ class StrategyRanking:
     def advice(self) -> tuple[Advised, ...]:
         """What to do for each framework that has a setting for a proven plan.
 
-        Those of the machine's time come first. Without any, the fastest plan; none without one.
+        Without any, the fastest plan; none without one.
         """
-        proven = [name for c in self.candidates if not c.wrong for name in (c, *c.also)]
-        found = frameworks.advise_each(
-            self.scenario, lambda name: _advise(self.scenario, name, proven)
+        options = [_option(row) for row in self.proven]
+        return frameworks.advise_each(
+            self.scenario, options, partial(_advise, self.scenario, options)
         )
-        if found or not proven:
-            return found
-        options = [_option(row) for row in proven]
-        options = frameworks.in_full_precision(options, self.scenario) or options
-        _, best, _ = decide(options, None, 0.0, lambda _one, _other: "")
-        do = frameworks.without_settings(self.scenario, best.name)
-        return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
-        names = (name for c in self.candidates if not c.wrong for name in (c, *c.also))
-        known = (name for name in names if getattr(name.settings, target))
+        known = (name for name in self.proven if getattr(name.settings, target))
         return min(known, key=lasting, default=None)
 
     @property
@@ -164,9 +162,7 @@ class StrategyRanking:
         """What it recommends and says to be faster, and what runs today."""
         found = [each for a in self.advice for each in (a.option, a.fastest, a.today) if each]
         today = [c for c in self.candidates if c.chosen_by]
-        return [*dict.fromkeys([*(each.row for each in found), *today])] + [
-            c for c in (self.fastest,) if c
-        ]
+        return [*(each.row for each in found), *today, *([self.fastest] if self.fastest else [])]
 
 
 def _option(row: Candidate) -> Option:
@@ -176,10 +172,9 @@ def _option(row: Candidate) -> Option:
     )  # fmt: skip
 
 
-def _advise(scenario: Scenario, name: str, proven: Sequence[Candidate]) -> Advised | None:
+def _advise(scenario: Scenario, options: Sequence[Option], name: str) -> Advised | None:
     """What to do for a framework, of the candidates that it has a setting for."""
     standing = frameworks.default_text(name, scenario)
-    options = [_option(row) for row in proven]
     today = next((each for each in options if each.name == standing), None)
 
     def files(option: Option) -> Mapping[str, str] | None:
@@ -217,7 +212,7 @@ def rank(
     keep_refused: bool = False,
     cache: PlanCache | None = None,
 ) -> StrategyRanking:
-    """Evaluate every strategy, on `workers` processes, and `collect` the outcomes.
+    """Evaluate every strategy, on `workers` processes, and rank the outcomes.
 
     Those that pack gradients come first: they have fewer tensors and take less time.
 
@@ -233,25 +228,22 @@ def rank(
     strategies = given or sorted(listed, key=lambda s: s.packing == "none")
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        found = RankingLimits(scenario, [c for c in outcomes.values() if isinstance(c, Candidate)])
-        return lambda place: found.of(strategies[place])
+        known = [c for c in outcomes.values() if isinstance(c, Candidate)]
+        limit_of = ranking_limits(scenario, known)
+        return lambda place: limit_of(strategies[place])
 
     promise = by_promise(strategies, scenario)
-    coming = study(
+    found, refused, untried, hurried = answer_all(
         strategies,
+        [s.text for s in strategies],
         partial(evaluate, scenario, cache=cache),
+        by_name=bool(given) and not keep_refused,
         workers=workers,
+        watch=watch,
         limits=None if simulate_all or given else limits,
         order=cache.quickest_first(strategies)
         if time_left() == inf
         else [*promise.order, *promise.late],
-        at_once=promise.waited,
-    )
-    texts = [s.text for s in strategies]
-    found, refused, untried, hurried = collect(
-        watch(coming, len(texts)),
-        texts,
-        by_name=bool(given) and not keep_refused,
         waited=promise.waited,
     )
     bounded = []
@@ -267,78 +259,56 @@ def rank(
         tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
         untried,
         tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
-        hurried,
+        hurried=hurried,
     )
-    return _with_ties(ranking)
+    return settle_ties(
+        ranking,
+        FIRST,
+        deciding=lambda found: found.deciding,
+        plan=lambda row: row.plan,
+        find=lambda row: find_moved(scenario, row.strategy, row.seconds),
+        note=_with_moved,
+    )
 
 
-def _with_ties(ranking: StrategyRanking) -> StrategyRanking:
-    """The ranking with `moved` of what decides.
+def _with_moved(ranking: StrategyRanking, moved: Moved) -> StrategyRanking:
+    """The ranking with `moved` of these plans, under all their names."""
 
-    Where that changes what is recommended, the next one is tried: `FIRST` plans at most.
+    def note(row: Candidate) -> Candidate:
+        return replace(row, moved=moved.get(row.plan), also=tuple(map(note, row.also)))
+
+    return replace(ranking, candidates=tuple(map(note, ranking.candidates)))
+
+
+def ranking_limits(scenario: Scenario, found: Sequence[Candidate]) -> Callable[[Strategy], float]:
+    """Seconds beyond which a strategy is neither among the first rows nor recommended, by the
+    candidates that are known.
+
+    Those that frameworks run unless they are told are always simulated.
     """
-    tried = dict[tuple[str, str], float | None]()
-    while len(tried) < FIRST:
-        new = [c for c in ranking.deciding if (c.digest, c.runtime) not in tried]
-        if not new:
-            break
-        tried[new[0].digest, new[0].runtime] = find_moved(
-            ranking.scenario, new[0].strategy, new[0].seconds
-        )
-        rows = (
-            replace(c, also=tuple(_with_moved(each, tried) for each in c.also))
-            for c in ranking.candidates
-        )
-        ranking = replace(ranking, candidates=tuple(_with_moved(c, tried) for c in rows))
-    return ranking
+    setup, names = scenario.setup, frameworks.names_for(scenario)
+    today = {frameworks.default_text(name, scenario) for name in names}
+    rows = [c for c in one_for_each_plan(found) if not c.wrong]
+    last = rows[FIRST - 1].seconds if len(rows) >= FIRST else inf
+    proven = [name for c in rows for name in (c, *c.also)]
+    by_target = {
+        target: min((c.seconds for c in proven if getattr(c.settings, target)), default=inf)
+        for target in _TYPED
+    }
 
-
-def _with_moved(row: Candidate, moved: Mapping[tuple[str, str], float | None]) -> Candidate:
-    return replace(row, moved=moved.get((row.digest, row.runtime)))
-
-
-def find_moved(scenario: Scenario, strategy: Strategy, seconds: float) -> float | None:
-    """The seconds of one of a scenario's reductions where starts are moved, if that tells."""
-    if strategy.reduced_by_nccl:
-        return None
-    case, times = ask(scenario, strategy).make_case(), scenario.repeat
-    moved = case.setup.find_moved(case.plan, seconds * times)
-    return None if moved is None else moved / times
-
-
-class RankingLimits:
-    """Up to how many seconds a strategy may matter, by candidates that are known."""
-
-    def __init__(self, scenario: Scenario, found: Sequence[Candidate]) -> None:
-        self.scenario = scenario
-        known = frameworks.names_for(scenario)
-        self.today = {frameworks.default_text(name, scenario) for name in known}
-        rows = [c for c in one_for_each_plan(found) if not c.wrong]
-        self.last = rows[FIRST - 1].seconds if len(rows) >= FIRST else inf
-        names = [name for c in rows for name in (c, *c.also)]
-        self.by_target = {
-            target: min((c.seconds for c in names if getattr(c.settings, target)), default=inf)
-            for target in _TYPED
-        }
-
-    def of(self, strategy: Strategy) -> float:
-        """Seconds beyond which `strategy` is neither among the first rows nor recommended.
-
-        Those that frameworks run unless they are told are always simulated.
-        """
-        if strategy.text in self.today:
+    def limit_of(strategy: Strategy) -> float:
+        if strategy.text in today:
             return inf
-        setup, limit = self.scenario.setup, self.last
-        typed = settings(strategy, setup.layout, faithful=self.scenario.faithful)
-        for target, seconds in self.by_target.items():
-            if getattr(typed, target):  # where upstream runs the same plan
-                limit = max(limit, seconds)
+        typed = settings(strategy, setup.layout, faithful=scenario.faithful)
+        # Where a target has a setting, upstream runs the same plan.
+        limit = max([last, *(by_target[each] for each in _TYPED if getattr(typed, each))])
         if strategy.reduced_by_nccl:  # the lower end of its interval counts
-            interval = setup.running(strategy).interval(
-                _largest(self.scenario), 1.0, strategy.collective
-            )
+            own = setup.running(strategy)
+            interval = own.interval(_largest(scenario), 1.0, strategy.collective)
             limit /= min(interval[0], 1.0) if interval else 1.0
         return limit * TIED
+
+    return limit_of
 
 
 def _largest(scenario: Scenario) -> int:
@@ -350,17 +320,13 @@ def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
 
     Of those with the same plan and runtime, the first that can be run has the others in `also`.
     """
-    by_plan: dict[tuple[str, str], list[Candidate]] = {}
-    for candidate in sorted(found, key=lambda c: (not c.runnable, c.strategy.text)):
-        by_plan.setdefault((candidate.digest, candidate.runtime), []).append(candidate)
-    rows = [
-        replace(
-            first,
-            also=tuple(others),
-            chosen_by=tuple(rule for each in (first, *others) for rule in each.chosen_by),
-        )
-        for first, *others in by_plan.values()
-    ]
+
+    def merge(first: Candidate, others: tuple[Candidate, ...]) -> Candidate:
+        chosen_by = tuple(rule for each in (first, *others) for rule in each.chosen_by)
+        return replace(first, also=others, chosen_by=chosen_by)
+
+    ordered = sorted(found, key=lambda c: (not c.runnable, c.strategy.text))
+    rows = merge_equal(ordered, lambda c: c.plan, merge)
     return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
 
 

@@ -22,8 +22,9 @@ from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, hanging, strategy_of
+from simreduce.study.ranking import RankedRows, in_order, merge_equal
 from simreduce.study.scenario import StepScenario
-from simreduce.study.study import Limit, by_reason, collect, study
+from simreduce.study.study import Limit, answer_all, by_reason
 from simreduce.study.tune.candidates import (
     by_promise,
     candidates_of,
@@ -74,31 +75,32 @@ class StepCandidate:
         return [self.step.method, *self.also]
 
     @property
+    def seconds(self) -> float:
+        """Its time."""
+        return self.step.seconds
+
+    @property
     def efficiency(self) -> float:
         """Throughput of the devices over what it would be if nothing moved; at most 1."""
         return self.step.images_per_second / self.unmoved if self.step.seconds else 1.0
 
     @property
-    def fits(self) -> bool | None:
-        """Whether a GPU has enough memory; None if that is not known."""
-        return self.fit.fits if self.fit else None
+    def misfit(self) -> bool:
+        """Whether a GPU has too little memory."""
+        return self.fit is not None and self.fit.fits is False
 
 
 @dataclass(frozen=True)
-class MethodRanking:
+class MethodRanking(RankedRows[StepScenario, StepCandidate]):
     """Candidates, one for each plan and step, fastest first.
 
-    Candidates that do not fit the memory of a GPU come last. The machine refuses other methods,
-    which are kept with the reason. `untried` counts the ones that Ctrl-C left out, or
-    a budget of time (`hurried`).
+    Candidates that do not fit the memory of a GPU come last.
     """
 
-    scenario: StepScenario
-    question: StepQuestion
-    candidates: tuple[StepCandidate, ...]
-    refused: tuple[tuple[str, str], ...]
-    untried: int = 0
-    hurried: bool = False
+    @property
+    def question(self) -> StepQuestion:
+        """The step of the scenario."""
+        return self.scenario.step
 
     @property
     def runtimes(self) -> list[str]:
@@ -122,20 +124,13 @@ class MethodRanking:
     def advice(self) -> tuple[Advised, ...]:
         """What to do for each framework that has a setting for a method that is proven right.
 
-        Those of the machine's time come first. Without any, the fastest method that fits, and if
-        none is right, the fastest.
+        Without any, the fastest method that fits, and if none is right, the fastest.
         """
-        right = [row for row in self.candidates if not row.wrong] or [*self.candidates]
+        right = [row for row in self.candidates if not row.wrong] or self.candidates
         options = [_option(self.scenario, row, name) for row in right for name in row.names]
-        found: tuple[Advised, ...] = ()
-        if not self.question.mode:
-            found = frameworks.advise_each(
-                self.scenario, lambda name: _advise(self.scenario, name, options)
-            )
-        full = frameworks.in_full_precision(options, self.scenario) or options
-        best = next((each for each in full if not each.misfit), full[0])
-        do = frameworks.without_settings(self.scenario, best.name)
-        return found or (Advised("", "", best, None, best, "", do, "", best.name),)
+        return frameworks.advise_each(
+            self.scenario, options, partial(_advise, self.scenario, options)
+        )
 
 
 def _method_of(name: str) -> str:
@@ -147,8 +142,8 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
     strategy = strategy_of(name)
     return Option(
         name,
-        row.step.seconds,
-        misfit=row.fits is False,
+        row.seconds,
+        misfit=row.misfit,
         undispatched=bool(strategy and scenario.setup.undispatched(strategy)),
         unsimulated=frameworks.copies_of(scenario, _method_of(name)),
         row=row,
@@ -171,8 +166,10 @@ def _calls(setup: Setup, name: str, row: StepCandidate) -> list[NcclCall] | None
     ]
 
 
-def _advise(scenario: StepScenario, name: str, options: Sequence[Option]) -> Advised | None:
-    """What to do for a framework, of the methods that it has a setting for."""
+def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Advised | None:
+    """What to do for a framework, of the methods that it has a setting for; no modes."""
+    if scenario.step.mode:
+        return None
     standing = frameworks.default_text(name, scenario)
 
     def method(option: Option) -> str:
@@ -202,26 +199,25 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
 
     StrategyError if the machine accepts none.
     """
-    question = scenario.step
-    pairs = _pairs(scenario, question)
+    question, pairs = scenario.step, _pairs(scenario)
     names = [_name(question, *pair) for pair in pairs]
-    named = bool((scenario.strategies and len(question.methods) == 1) or question.mode)
-    strategies = [strategy for _, strategy in pairs]
-    promise = by_promise(strategies, scenario)
-    coming = while_promising(
-        study(pairs, partial(_predict, scenario), workers=workers, order=promise.order),
-        promise,
-        lambda found: found.step.seconds if isinstance(found, StepCandidate) else inf,
+    promise = by_promise([strategy for _, strategy in pairs], scenario)
+    found, refused, untried, hurried = answer_all(
+        pairs,
+        names,
+        partial(_predict, scenario),
+        by_name=bool((scenario.strategies and len(question.methods) == 1) or question.mode),
+        workers=workers,
+        watch=watch,
+        order=promise.order,
+        waited=promise.waited,
+        until=partial(while_promising, promise=promise),
     )
-    found, refused, untried, hurried = collect(
-        watch(coming, len(pairs)), names, by_name=named, waited=promise.waited
-    )
-    candidates = [c for c in found.values() if isinstance(c, StepCandidate)]
-    if not candidates:
+    rows = _one_for_each_step([c for c in found.values() if isinstance(c, StepCandidate)])
+    if not rows:
         raise StrategyError(by_reason(refused))
     refused += tuple((names[i], f"{names[i]}: {_LATE}") for i in promise.late)
-    rows = tuple(_one_for_each_step(candidates))
-    return MethodRanking(scenario, question, rows, refused, untried, hurried)
+    return MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
 
 
 _LATE = (
@@ -233,14 +229,14 @@ Pair = tuple[str, Strategy | None]
 """A method and its strategy; the scenario's mode if there is none."""
 
 
-def _pairs(scenario: StepScenario, question: StepQuestion) -> list[Pair]:
+def _pairs(scenario: StepScenario) -> list[Pair]:
     """Every method with the scenario's strategies, or with all that suit it.
 
     Where `ddp` is among several methods, strategies that pack are for it alone.
     """
+    question, shape, pairs = scenario.step, scenario.setup.layout, list[Pair]()
     if question.mode:
         return [(DDP, None)]
-    shape, pairs = scenario.setup.layout, list[Pair]()
     for method in question.methods:
         suited = scenario.strategies
         if suited is None:
@@ -263,13 +259,12 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
     Of those with the same plan and the same step, the one with the shortest name has the others in
     `also`.
     """
-    rows: dict[object, list[StepCandidate]] = {}
-    for c in sorted(found, key=lambda c: (len(c.step.method), c.step.method)):
-        rows.setdefault((c.digest, c.runtime, replace(c.step, method="")), []).append(c)
-    merged = [
-        replace(c, also=tuple(other.step.method for other in more)) for c, *more in rows.values()
-    ]
-    return sorted(merged, key=lambda c: (c.fits is False, c.step.seconds, c.alone, c.step.method))
+    merged = merge_equal(
+        sorted(found, key=lambda c: (len(c.step.method), c.step.method)),
+        lambda c: (c.digest, c.runtime, replace(c.step, method="")),
+        lambda first, others: replace(first, also=tuple(c.step.method for c in others)),
+    )
+    return in_order(sorted(merged, key=lambda c: (c.alone, c.step.method)))
 
 
 def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:

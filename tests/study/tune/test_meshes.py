@@ -67,7 +67,7 @@ def test_the_search_finds_the_best_of_all(ranked, everything):
     for job, bound, step in everything:
         assert bound <= step.seconds * (1 + 1e-9), job.text
     assert found.best.seconds == min(step.seconds for _, _, step in everything)
-    assert len(found.steps) + found.bounded == len(asked.question.jobs)
+    assert len(found.candidates) + found.bounded == len(asked.question.jobs)
     assert found.bounded > 0
 
 
@@ -87,7 +87,7 @@ def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch
     shown = {alike: seconds for alike, seconds in best.items()
              if seconds <= 1.5 * found.best.seconds}  # fmt: skip
     told: dict[object, float] = {}
-    for each in found.steps:
+    for each in found.candidates:
         told.setdefault((each.job.mesh, each.job.schedule), each.seconds)
 
     assert len(shown) > 1
@@ -97,8 +97,10 @@ def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch
 def test_steps_are_in_order_and_fit(ranked):
     _, found = ranked
 
-    assert [each.seconds for each in found.steps] == sorted(each.seconds for each in found.steps)
-    assert all(found.fits(each) for each in found.steps)
+    assert [each.seconds for each in found.candidates] == sorted(
+        each.seconds for each in found.candidates
+    )
+    assert all(found.fits(each) for each in found.candidates)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_what_a_step_spends_adds_up(ranked):
     _, found = ranked
     closer = simulate_best(found)
 
-    for step in found.steps:
+    for step in found.candidates:
         assert sum(step.by.values()) == pytest.approx(step.seconds, rel=1e-9)
         assert not step.ran
     assert found.best.seconds == closer.seconds == max(each.end for each in closer.ran)
@@ -155,7 +157,7 @@ def test_percentiles_of_the_best_step(ranked):
     _, found = ranked
     best = found.best
     apart = replace(best, job=replace(best.job, gpu=replace(best.job.gpu, spread=0.02)))
-    by = percentiles_of_best(replace(found, steps=(apart, *found.steps[1:])))
+    by = percentiles_of_best(replace(found, candidates=(apart, *found.candidates[1:])))
 
     assert percentiles_of_best(found) == {}
     assert list(by) == ["p50", "p90", "p99"]
@@ -171,7 +173,7 @@ def test_a_program_gets_the_fastest_that_it_can_run(ranked, everything, target, 
 
     assert 0 < len(able) < len(asked.question.jobs)
     assert found.best.seconds == min(able)
-    assert len(found.steps) + found.bounded == len(able)
+    assert len(found.candidates) + found.bounded == len(able)
 
 
 @pytest.mark.slow
@@ -201,14 +203,14 @@ def test_meshes_that_do_not_fit_come_last():
     named = scenario(["dp=8", "tp=8"], "llama-3-8b", micro_batch=1, global_batch=8)
     found = rank_meshes(named)
 
-    assert [True, False] == [found.fits(each) for each in found.steps]
+    assert [True, False] == [found.fits(each) for each in found.candidates]
     assert "tp=8" == found.best.job.mesh.text
 
 
 def test_more_waits_take_longer():
     """A pipeline has a bubble, and sums of tensor parallel ranks take time; both are said."""
     found = rank_meshes(scenario(["dp=8", "pp=4", "tp=4"], micro_batch=1))
-    spent = {each.job.mesh.text: each.by for each in found.steps}
+    spent = {each.job.mesh.text: each.by for each in found.candidates}
 
     assert spent["tp=4,dp=2"]["tp"] > 0.0
     assert spent["pp=4,dp=2"]["pipeline"] > 0.0
@@ -257,5 +259,5 @@ def test_bounds_cut_nearly_all_of_them():
     asked = scenario("auto", model, machine, global_batch=batch)
     found = rank_meshes(asked)
 
-    assert len(found.steps) < 0.05 * len(asked.question.jobs)
+    assert len(found.candidates) < 0.05 * len(asked.question.jobs)
     assert found.fits(found.best)

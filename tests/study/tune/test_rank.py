@@ -16,7 +16,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.candidates import candidates
-from simreduce.study.tune.rank import Candidate, RankingLimits, StrategyRanking, evaluate, rank
+from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate, rank, ranking_limits
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload, load_workload
 from tests.simulating import simulate
@@ -412,6 +412,6 @@ def test_what_is_named_is_simulated_to_its_end(monkeypatch):
 def test_no_strategy_of_few_is_cut_off():
     """What a target can run matters up to its time, all others while few are known."""
     scenario = _scenario("ring", "psgpu")
-    limits = RankingLimits(scenario, rank(scenario).candidates)
+    limit_of = ranking_limits(scenario, rank(scenario).candidates)
 
-    assert math.inf == limits.of(parse_strategy("ring")) == limits.of(parse_strategy("psgpu"))
+    assert math.inf == limit_of(parse_strategy("ring")) == limit_of(parse_strategy("psgpu"))

@@ -282,9 +282,9 @@ def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, b
     text = step_table(ranking)
     document = step_document(ranking)
 
-    assert fits == (rows["fsdp"].fits, rows["ddp"].fits)
+    assert fits == (rows["fsdp"].fit.fits, rows["ddp"].fit.fits)
     assert ranking.recommended is rows[best]
-    behind = [c.fits is False for c in ranking.candidates]
+    behind = [c.misfit for c in ranking.candidates]
     assert behind == sorted(behind)
     assert rows["ddp"].fit.needed == 4 * 247_369_380 + rows["ddp"].step.memory.activations.nbytes
     assert ("Does not fit" in text) is (False in fits)
@@ -297,7 +297,7 @@ def test_whether_it_fits_is_not_known_of_machines_of_no_product(ranked):
     """Nothing is refused for it."""
     ranking = ranked(MEMORY.format(topology="switch:4", overrides="", activations="4 GB"))
 
-    assert [c.fits for c in ranking.candidates] == [None, None]
+    assert [c.fit.fits for c in ranking.candidates] == [None, None]
     assert "whether that fits is not known" in step_table(ranking)
 
 

@@ -25,6 +25,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.export.frameworks import USUAL
 from simreduce.planners.layouts import layout, node_names
 from simreduce.study.frameworks import default_text
+from simreduce.study.ranking import Ending
 from simreduce.study.scenario import Meshes, Scenario, with_step
 from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_bytes, mesh_seconds
 from simreduce.study.tune.placement.orders import Cuts, Leaves, Orders, bytes_between
@@ -65,7 +66,7 @@ P = TypeVar("P", bound=Scenario | Meshes | OnMesh)
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(Ending):
     """The best order of nodes that was found, beside the given one and the one sorted by switch.
 
     Orders hold names. Times are seconds of a step, or of one all-reduce. `orders` are the distinct
@@ -89,7 +90,6 @@ class Placement:
     orders: int | None = None
     listed: bool = False
     stopped: bool = False
-    hurried: bool = False
 
     @property
     def ratio(self) -> float:

@@ -11,6 +11,7 @@ from simreduce import units
 from simreduce.export.frameworks.pytorch import VIEW
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide
+from simreduce.study.ranking import in_order
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.export_choice import files_of, nccl_files
@@ -87,8 +88,7 @@ def _with_simpler(found: Tuned, row: SettingRow, workers: int) -> Tuned:
         for setting, seconds in zip(simpler, tried, strict=True)
         if seconds < inf
     ]
-    ordered = sorted((*found.rows, *rows), key=lambda each: (each.misfit, each.seconds))
-    return replace(found, rows=tuple(ordered))
+    return replace(found, rows=tuple(in_order((*found.rows, *rows))))
 
 
 def _simpler(setting: Setting) -> Iterator[Setting]:

@@ -11,6 +11,7 @@ from typing import Any, Generic
 from simreduce.computing.watching import Progress
 from simreduce.engine import NCCL
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
+from simreduce.study.ranking import in_order
 from simreduce.study.tune.search.best_first import SearchOutcome
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap
 from simreduce.study.tune.search.setting import (
@@ -145,7 +146,7 @@ class Search(Generic[S]):
         """The answer of this search alone."""
         seconds, (floor, base) = self.seconds, self.floors
         found = [SettingRow(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
-        rows = sorted(found, key=lambda row: (row.misfit, row.seconds, row.setting.tie_break))
+        rows = in_order(sorted(found, key=lambda row: row.setting.tie_break))
         last = rows[-1] if rows else SettingRow(Setting(""), inf)
         bound = self.outcome.bound_or(floor, stopped=stopped)
         return Tuned(

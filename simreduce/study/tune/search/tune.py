@@ -13,7 +13,8 @@ from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario, StepScenario, with_step
-from simreduce.study.tune.rank import FIRST, find_moved
+from simreduce.study.ties import Moved, find_moved, settle_ties
+from simreduce.study.tune.rank import FIRST
 from simreduce.study.tune.search.advised import with_advice
 from simreduce.study.tune.search.by_horovod import HorovodSearch
 from simreduce.study.tune.search.by_methods import ShardedSearch
@@ -21,7 +22,7 @@ from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
 from simreduce.study.tune.search.by_size import size_ranges
 from simreduce.study.tune.search.search import EFFORT, Aim, Search
-from simreduce.study.tune.search.setting import Setting, simulating
+from simreduce.study.tune.search.setting import simulating
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME
 from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
 from simreduce.training.sharded import DDP
@@ -59,35 +60,36 @@ def tune(
         searches = _reduction_searches(Aim(scenario.without_step(), *how))
     for left, make in zip(range(len(searches), 0, -1), searches, strict=True):
         found = _extend(found, make, workers, time_left() / left)
-        if found.stopped and not found.hurried:
+        if found.interrupted:
             break
     assert found is not None  # noqa: S101 - a target reduces, or shards
     found = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
     if found.objective == TIME and not found.stopped:
-        found = _with_ties(found)
+        found = settle_ties(
+            found,
+            FIRST,
+            deciding=lambda each: (each.default, each.best),
+            plan=lambda row: row.setting,
+            find=partial(_find_moved, found),
+            note=_with_moved,
+        )
     if not found.stopped:
         found = replace(found, sizes=size_ranges(target, scenario))
     return with_advice(found, workers)
 
 
-def _with_ties(found: Tuned) -> Tuned:
-    """The answer with `moved` of its best setting and of the default.
+def _with_moved(found: Tuned, moved: Moved) -> Tuned:
+    """The answer with `moved` of these settings."""
 
-    Where that changes which is the best, the next one is tried: `FIRST` of them at most.
-    """
-    tried = dict[Setting, SettingRow]()
-    while len(tried) < FIRST:
-        new = [r for r in (found.default, found.best) if r.setting not in tried]
-        if not new:
-            break
-        setting, strategy = new[0].setting, new[0].setting.parsed
-        own = setting.scenario(found.scenario)
-        moved = find_moved(own, strategy, new[0].seconds) if strategy else None
-        tried[setting] = replace(new[0], moved=moved)
-        rows = tuple(tried.get(row.setting, row) for row in found.rows)
-        default = tried.get(found.default.setting, found.default)
-        found = replace(found, rows=rows, default=default)
-    return found
+    def note(row: SettingRow) -> SettingRow:
+        return replace(row, moved=moved.get(row.setting))
+
+    return replace(found, rows=tuple(map(note, found.rows)), default=note(found.default))
+
+
+def _find_moved(found: Tuned, row: SettingRow) -> float | None:
+    own = row.setting.scenario(found.scenario)
+    return find_moved(own, row.setting.parsed, row.seconds)
 
 
 def read_objective(scenario: Scenario | None, objective: str) -> str:

@@ -16,8 +16,10 @@ from simreduce import dtypes
 from simreduce.engine import NCCL
 from simreduce.engine.calibrate.sure import NcclCall
 from simreduce.planners.packing import Fusion
-from simreduce.study.advice import Sureness, difference_error, lasting, recommend_setting
+from simreduce.study.advice import Sureness, difference_error, recommend_setting
+from simreduce.study.ranking import Ending, in_order
 from simreduce.study.scenario import WORTH, Scenario
+from simreduce.study.ties import lasting
 from simreduce.study.tune.search.by_size import SizeRange
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap, read_packing
 from simreduce.study.tune.search.setting import Setting, reducing_scenario
@@ -71,7 +73,7 @@ class BucketTime:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Ending):
     """The answer of one or several searches. Times are seconds of one all-reduce, or of a step.
 
     `rows` are the settings that were simulated, fastest first; settings that do not fit the memory
@@ -102,7 +104,6 @@ class Tuned:
     unfit: int = 0
     estimated: bool = False
     spent: bool = False
-    hurried: bool = False
     chosen: SettingRow | None = None
     reason: str = ""
     sizes: tuple[SizeRange, ...] = ()
@@ -293,7 +294,7 @@ def _kind(setting: Setting) -> tuple[object, ...]:
 
 def join(before: Tuned, after: Tuned) -> Tuned:
     """One answer of two searches of different settings, one after the other."""
-    rows = sorted((*before.rows, *after.rows), key=lambda row: (row.misfit, row.seconds))
+    rows = in_order((*before.rows, *after.rows))
     # The bound of settings that do not fit says nothing of the best one that does.
     bound = inf if before.best.misfit and not rows[0].misfit else before.bound
     return replace(
