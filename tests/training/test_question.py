@@ -83,7 +83,7 @@ def test_every_fault_is_told_at_once():
         "step.consistency: unknown consistency 'stale' (did you mean 'staged'?)",
         "step.hierarchical_copy: must be true or false, got 1",
         "step.ps_tasks[0]: must be a whole number from 0, got 'a'",
-        "step: give one of time, rate, profile; it has time and rate",
+        "step: give one of time, rate, profile, compute; it has time and rate",
     ) == refused(
         bacth=1, time="1 s", rate="1 TFLOP/s", update=3, cycle="1", streams=-1, barrier="no",
         variable_update="paramter_server", consistency="stale", hierarchical_copy=1, ps_tasks=["a"],
@@ -101,7 +101,7 @@ def test_every_fault_is_told_at_once():
             {"batch": True, "time": "1 s"},
             "step.batch: must be a whole number from 1 to 1000000000, got true",
         ),
-        ({"batch": 1}, "step: give one of time, rate, profile; it has none"),
+        ({"batch": 1}, "step: give one of time, rate, profile, compute; it has none"),
         (
             {"batch": 1, "time": 5},
             "step.time: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",

@@ -199,12 +199,31 @@ def test_a_replay_takes_about_as_long_as_the_step(simreduce, scenario, tmp_path)
     assert replayed["seconds"] == pytest.approx(step["candidates"][0]["time_us"] / 1e6, rel=0.02)
 
 
-def test_only_a_mesh_is_written_as_chakra(simreduce, tmp_path):
-    """And only to a folder that can be."""
-    status, out, err = simreduce("step", "step-dgx1p-resnet50", "--chakra", tmp_path / "no" / "no")
+def test_steps_without_a_mesh_are_written_as_chakra_too(simreduce, tmp_path):
+    """Replayed, they take as long but for what kernels lose and copies into buckets."""
+    where = tmp_path / "traces"
+    status, out, _ = simreduce(
+        "step", "dgx-h100-gpt2-ddp", "--algo", "nccl+ddp", "--chakra", where, "--json"
+    )
+    step = json.loads(out[: out.rindex("}") + 1])["candidates"][0]
+    traces = sorted(str(path) for path in where.glob("*.et"))
+    groups = ("--groups", where / "groups.json")
+    _, out, _ = simreduce("replay", *traces, *groups, "--topology", "dgx-h100", "--json")
+    seconds = json.loads(out)["seconds"]
+
+    assert (0, 8) == (status, len(traces))
+    assert seconds == pytest.approx(
+        (step["step_time_us"] - step["interference_us"]) / 1e6, rel=0.03
+    )
+
+
+def test_where_no_chakra_traces_can_be_written(simreduce, tmp_path):
+    """Into folders that are not there, and of updates of replicas."""
+    folder = tmp_path / "no" / "no"
+    status, out, err = simreduce("step", "step-p3x6-stragglers", "--chakra", folder)
 
     assert (2, "") == (status, out)
-    assert "--chakra: only the step of a scenario with step.mesh is written so" in err
+    assert "--chakra: updates of [replicas] are no step of every rank" in err
     assert "is in no folder that is there" in err
 
 

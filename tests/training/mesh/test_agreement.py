@@ -98,7 +98,7 @@ def test_both_ways_to_ask_about_one_job_agree(tmp_path):
         'optimizer = "replicated"\n', "utf-8",
     )  # fmt: skip
     one = rank_steps(with_step(load_scenario(str(step)))).recommended
-    [other] = rank_meshes(load_meshes(str(mesh))).steps
+    [other] = rank_meshes(load_meshes(str(mesh))).candidates
 
     assert one.step.seconds == pytest.approx(other.seconds, rel=5e-3)
     # The slowest of the GPUs, which differ, updates later too; on a mesh only kernels of passes.
@@ -121,7 +121,7 @@ def test_both_ways_count_one_memory(tmp_path):
         f'{SCENARIO}[step]\nmesh = "dp=8"\nglobal_batch = 128\nmicro_batch = 16\n', "utf-8"
     )
     memory = rank_steps(with_step(load_scenario(str(step)))).recommended.step.memory
-    held = rank_meshes(load_meshes(str(mesh))).steps[0].held[0]
+    held = rank_meshes(load_meshes(str(mesh))).candidates[0].held[0]
 
     assert (memory.parameters, memory.gradients) == (held.parameters, held.gradients)
     assert memory.optimizer == pytest.approx(held.optimizer, rel=1e-4)
