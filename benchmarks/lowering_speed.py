@@ -17,10 +17,9 @@ import tracemalloc
 import numpy as np
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL
-from simreduce.engine.lowering.lower import check_routes, lower
+from simreduce.engine import IDEAL, NOMINAL, bounds
+from simreduce.engine.lowering.lowering import check_routes, lower
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results import floors
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
 
@@ -168,9 +167,9 @@ def main() -> None:
         seconds, _ = timed(check_routes, plan, machine)
         print(f"  check_routes {seconds:.3f} s")
         for call, *arguments in (
-            (floors.alone, lowered, resources),
-            (floors.resource_seconds, lowered, resources),
-            (floors.critical_path, lowered, resources),
+            (bounds.alone, lowered, resources),
+            (bounds.resource_seconds, lowered, resources),
+            (bounds.critical_path, lowered, resources),
             (digest, plan),
         ):
             print(f"  {call.__name__} {timed(call, *arguments)[0]:.3f} s")

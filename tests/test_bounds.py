@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, reject, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
+from simreduce.engine.runtime import LINK_KINDS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.testing.strategies import ANY, ROUND, topologies
 from simreduce.topology import Cable, Node, Topology, build
 from tests.thorough import examples

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
-from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.layouts.layout import SparseRow
+from simreduce.planners.layouts import Layout, SparseRow, layout
 from simreduce.topology import Node, build, load_topology
 
 DGX1V = (

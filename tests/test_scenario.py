@@ -12,7 +12,7 @@ from simreduce.engine import IDEAL, NOMINAL, RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, ScenarioError
-from simreduce.files.shipped import data_dir
+from simreduce.files.textfiles import data_dir
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario

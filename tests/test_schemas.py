@@ -19,11 +19,10 @@ from simreduce_validate.measuring import Interval
 from simreduce_validate.remeasure import MeasuredCandidate, MeasuredRanking, document
 
 from simreduce.app.cli.main import cli
-from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import Progress
 from simreduce.files.formats import documents
 from simreduce.files.formats.documents import UNITS, Lines, Output, Record
-from simreduce.files.published import published_tables
-from simreduce.files.published.steps import published_steps
+from simreduce.files.published import published_steps, published_tables
 from simreduce.report import accuracy, chapters
 from simreduce.report.compare import COMPARED_ORDERS, compare_orders
 from simreduce.report.placement import PLACEMENT

@@ -9,7 +9,7 @@ import pytest
 
 from simreduce.engine import IDEAL, NCCL, NOMINAL, TENSORFLOW, Disturbance
 from simreduce.engine.calibrate import load_calibration
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, TopologyError
 from simreduce.files.formats import Faults

@@ -17,13 +17,13 @@ from simreduce.report.headings import runtimes_text
 from simreduce.report.pages.notebook import Picture, cell_html, load_pictures
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, bar_plot
 from simreduce.report.ranking import ranking_document, ranking_rows
-from simreduce.report.step_timeline import step_plot
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
+from simreduce.report.timelines import step_plot
 from simreduce.study.sweep import Sweep, objective
-from simreduce.study.sweep.columns import FACTORS
+from simreduce.study.sweep.cells import FACTORS
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.bench import BY_DEFAULT, BenchCalls, BenchRow, busbw
+from simreduce.study.tune.sizes import BY_DEFAULT, BenchCalls, BenchRow, busbw
 
 A = TypeVar("A")
 

@@ -40,12 +40,12 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, check_collective, compile_collective
 from simreduce.study import scenario as scenarios, sweep as sweeps
 from simreduce.study.scenario import CALL_COST, Scenario
-from simreduce.study.tune.bench import DIVIDED, ROOTED, BenchCalls, bench as bench_rows
 from simreduce.study.tune.rank import rank as rank_strategies
+from simreduce.study.tune.sizes import DIVIDED, ROOTED, BenchCalls, bench as bench_rows
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology
-from simreduce.topology.from_networkx import is_graph
-from simreduce.topology.load import Overrides
+from simreduce.topology.formats import is_graph
+from simreduce.topology.loader import Overrides
 from simreduce.workload import MOST_BYTES, Workload, load_workload as load_gradients
 
 _MACHINES = (Topology, Folded, str, PathLike)

@@ -15,14 +15,14 @@ from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import explanation_document
 from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
-from simreduce.report.timeline import MOST_BARS, timeline_of_events
+from simreduce.report.timelines import MOST_BARS, timeline_of_events
 from simreduce.report.trace import trace_events
 from simreduce.study.advice import Advised
 from simreduce.study.frameworks import files_of
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.bench import bench
 from simreduce.study.tune.rank import Candidate, StrategyRanking, plain_specs
+from simreduce.study.tune.sizes import bench
 from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif import savings
 from simreduce.training.sharded import DDP

@@ -11,6 +11,19 @@ from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, Protocol, TypeVar
 
+listeners: list[Callable[[str], None]] = []
+"""Each is called with a sentence about work that happens once; the command line prints it."""
+
+simulating: list[Callable[[float], None]] = []
+"""Each is called now and then during one long simulation, with the share that is done."""
+
+
+def announce(sentence: str) -> None:
+    """Pass a sentence on to all who listen."""
+    for listener in listeners:
+        listener(sentence)
+
+
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Is told how many of how many are done."""

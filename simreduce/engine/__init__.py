@@ -1,30 +1,27 @@
 """Time: SimPy keeps the clock, one kernel moves the bytes."""
 
 from simreduce.engine.background import traffic
-from simreduce.engine.calibration import (
+from simreduce.engine.disturbance import CALM, Disturbance, Fault
+from simreduce.engine.fabric import Fabric
+from simreduce.engine.lowering.lowering import check_routes
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.recording import Curve, Recording
+from simreduce.engine.result import CAUSES, LANE, Floors, PathOp, PathPart, Result, Use
+from simreduce.engine.runtime import (
+    IDEAL,
+    NCCL,
     NOMINAL,
+    RUNTIMES,
+    TENSORFLOW,
     Calibration,
     LinkConstants,
     NcclConstants,
     Processor,
+    Runtime,
+    runtime_named,
 )
-from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.fabric import Fabric
-from simreduce.engine.lowering.lower import check_routes
-from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.rerun import Rerun
-from simreduce.engine.resident import Resident
-from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
-from simreduce.engine.results.recording import Curve, Recording
-from simreduce.engine.results.result import Floors, Result, Use
-from simreduce.engine.runtime import IDEAL, NCCL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
-from simreduce.engine.simulation import (
-    AtLeast,
-    LeastSeconds,
-    Simulator,
-    Summary,
-)
-from simreduce.engine.submission import Timeline
+from simreduce.engine.simulator import AtLeast, LeastSeconds, Rerun, Simulator, Summary
+from simreduce.engine.submission import Resident, Timeline
 from simreduce.engine.symmetry import Symmetry
 
 __all__ = [

@@ -11,10 +11,9 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import Floats, uniform
+from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.fabric import Fabric
-from simreduce.engine.lowering.lower import lower
-from simreduce.engine.lowering.lowered import Lowered
-from simreduce.engine.results.floors import resource_seconds
+from simreduce.engine.lowering.lowering import Lowered, lower
 from simreduce.engine.runtime import IDEAL
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder

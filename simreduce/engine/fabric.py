@@ -16,27 +16,25 @@ and stopping changes no bit of what it computes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from heapq import heappush
 from math import inf
+from typing import Any
 
 import numpy as np
 import simpy
 
 from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
-from simreduce.engine.calibration import NOMINAL, Calibration
+from simreduce.engine.bounds import longest_chain, resource_seconds
 from simreduce.engine.disturbance import CALM, MOST_IN_TURN, Disturbance, Fault
-from simreduce.engine.events import LOW, Moment, pending_events, succeed_at
 from simreduce.engine.kernel.store import KernelStore
-from simreduce.engine.lowering.cores import measure_working_set
-from simreduce.engine.lowering.lower import lower
-from simreduce.engine.lowering.lowered import Lowered, hold_lanes
-from simreduce.engine.lowering.resources import Resources, capacity_changes
-from simreduce.engine.resident import Resident
-from simreduce.engine.results.floors import longest_chain, resource_seconds
-from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
+from simreduce.engine.lowering.lowering import Lowered, hold_lanes, lower
+from simreduce.engine.lowering.resources import Resources, capacity_changes, measure_working_set
+from simreduce.engine.runtime import NOMINAL, TENSORFLOW, Calibration, Call, Runtime
 from simreduce.engine.submission import (
+    Resident,
     Submission,
     Timeline,
     check_ready,
@@ -47,6 +45,41 @@ from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, d
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
+
+NORMAL, LOW = 1, 2
+"""Priorities: of one instant's events, SimPy's own are normal, and low ones come after them."""
+
+
+def succeed_at(
+    event: simpy.Event, at: float, priority: float = NORMAL, value: object = None
+) -> None:
+    """Let `event` succeed with `value` at exactly `at`.
+
+    `env.schedule` takes a delay, and there need not be one that, added to the clock, gives `at` to
+    the bit.
+    """
+    env = event.env
+    event._ok, event._value = True, value  # noqa: SLF001 - as simpy.Timeout does
+    entry: Any = (max(at, env.now), priority, next(env._eid), event)  # noqa: SLF001
+    heappush(env._queue, entry)  # noqa: SLF001
+
+
+class Moment(simpy.Event):
+    """An event that succeeds at exactly `at`.
+
+    No other file uses SimPy's private queue or an event's private state.
+    """
+
+    def __init__(self, env: simpy.Environment, at: float, priority: float = NORMAL) -> None:
+        super().__init__(env)
+        self.at = at
+        succeed_at(self, at, priority)
+
+
+def pending_events(env: simpy.Environment) -> Iterator[simpy.Event]:
+    """The events that are scheduled."""
+    return (event for *_, event in env._queue)  # noqa: SLF001
+
 
 _SAME_INSTANT = 4 * ULP
 """Flows that end within 4 ulp of now end now; the clock may be that far ahead of SimPy's."""

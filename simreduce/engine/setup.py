@@ -33,7 +33,7 @@ from simreduce.engine.calibrate import (
     load_calibration,
     nccl_constants,
 )
-from simreduce.engine.calibrate.sure import (
+from simreduce.engine.calibrate.intervals import (
     ELSEWHERE,
     GENERATION,
     MACHINE,
@@ -43,11 +43,11 @@ from simreduce.engine.calibrate.sure import (
     is_known,
     spread,
 )
-from simreduce.engine.calibration import NVLS, KernelConstants, NcclConstants
+from simreduce.engine.runtime import NVLS, KernelConstants, NcclConstants
 from simreduce.errors import InputError, StrategyError, TopologyError, expect
 from simreduce.plan import Plan
 from simreduce.planners.algorithms import KERNELS
-from simreduce.planners.algorithms.nccl.choice import BY_ENGINE, SYMMETRIC, decided
+from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, SYMMETRIC, decided
 from simreduce.planners.layouts import OPEN, Layout, layout as layout_of
 from simreduce.planners.nccl import (
     DEFAULTS,
@@ -60,10 +60,10 @@ from simreduce.planners.nccl import (
 from simreduce.planners.nccl.choice import Decide, NcclPlan, choose, plan as nccl_plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.planners.strategy.size import Compile, check_size, many_ops
+from simreduce.planners.strategy.compiler import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
-from simreduce.topology.from_networkx import is_graph
-from simreduce.topology.load import machine_of
+from simreduce.topology.formats import is_graph
+from simreduce.topology.loader import machine_of
 from simreduce.topology.routing.staging import is_nvlink
 from simreduce.workload import Workload, load_workload
 

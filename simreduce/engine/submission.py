@@ -1,11 +1,11 @@
-"""A plan that the fabric runs.
+"""A plan that the fabric runs, once or again and again.
 
 It has its place in the kernel's tables, its timeline, and what it waits for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
 
@@ -18,8 +18,8 @@ from simreduce.computing.arrays import AnyInts, Bools, Floats
 from simreduce.engine.kernel import tables
 from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.kernel.tables import State
-from simreduce.engine.lowering.lowered import Lowered
-from simreduce.errors import InputError, quote
+from simreduce.engine.lowering.lowering import Lowered
+from simreduce.errors import InputError, InternalError, quote
 from simreduce.plan import Kind, Plan
 
 _NAMED = 5
@@ -178,3 +178,43 @@ def explain_deadlock(
     rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
     stuck = "\n  ".join(lines[:_NAMED])
     return f"{units.plural(count, 'op')} can never finish:\n  {stuck}{rest}"
+
+
+class Resident:
+    """A plan that is submitted again and again, but not while it is under way.
+
+    It keeps its place in the kernel's tables, so that to submit it costs little; and its number, so
+    that in ties it comes where it came the first time.
+
+    `start` puts it to its beginning, where its ops wait for so many things, and its INPUTs release.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        submission: Submission,
+        waits: AnyInts,
+        inputs: AnyInts,
+        start: Callable[[Submission, AnyInts, AnyInts], None],
+    ) -> None:
+        self._env, self._submission, self._start = env, submission, start
+        self._waits, self._inputs = waits, inputs
+        self._submission.resident = True
+        self._begun = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has been submitted and is not done."""
+        return self._begun and not self._submission.done.triggered
+
+    def submit(self) -> simpy.Event:
+        """Start now, with all INPUTs ready.
+
+        The event succeeds, without a value, when the last op is done.
+        """
+        if self.under_way:
+            raise InternalError("a resident plan was submitted while it was under way")
+        self._begun = True
+        self._submission.done = self._env.event()
+        self._start(self._submission, self._waits, self._inputs)
+        return self._submission.done

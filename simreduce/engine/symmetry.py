@@ -22,7 +22,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints, row_starts
 from simreduce.engine.lowering.calls import Calls
-from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InternalError
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from simreduce.planners.packing import joined_sizes
-from simreduce.planners.packing.ddp import MIB
-from simreduce.planners.packing.ready import ready_order
+from simreduce.planners.packing.buckets import MIB, ready_order
 from simreduce.workload import Workload
 
 _RATIO = 2 ** (1 / 4)

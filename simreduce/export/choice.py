@@ -14,9 +14,9 @@ from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError, escape
 from simreduce.files.formats import Faults
-from simreduce.files.names import Name
+from simreduce.files.formats.fields import Name
 from simreduce.planners.nccl import Facts, choose, facts
-from simreduce.planners.nccl.tables import COLLECTIVES, Rule
+from simreduce.planners.nccl.constants import COLLECTIVES, Rule
 from simreduce.planners.packing import Arrangement, Packer
 from simreduce.planners.strategy import Strategy, resolve
 from simreduce.version import __version__

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from simreduce import units
 from simreduce.export.choice import REPLICATED, Choice
-from simreduce.export.meshes import MeshProgram
+from simreduce.export.mesh_settings import MeshProgram
 from simreduce.workload import Workload
 
 Knobs = Mapping[str, Sequence[object]]

@@ -10,9 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.computing.arrays import BLOCK, AnyInts, Ints, ranges, row_starts
-from simreduce.plan.columns import Numbers
-from simreduce.plan.limits import too_large
-from simreduce.plan.ops import COLUMNS, OpList
+from simreduce.plan.ops import COLUMNS, Numbers, OpList, too_large
 from simreduce.plan.plan import Kind
 
 _ROWS = "operand", "control"

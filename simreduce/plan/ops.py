@@ -1,19 +1,166 @@
-"""Ops in program order: the columns of a plan while it is built."""
+"""Ops in program order: the columns of a plan while it is built, up to a limit of memory."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from simreduce import units
 from simreduce.computing.arrays import AnyInts, Ints
-from simreduce.errors import InternalError, PlanError
-from simreduce.plan.columns import GrowingColumn, Numbers
-from simreduce.plan.limits import most_ops, too_large
+from simreduce.errors import InputError, InternalError, PlanError, PlanTooLarge
 from simreduce.plan.plan import NO_STREAM, Executor, Kind
 from simreduce.plan.values import Value, Values
+
+BYTES = 200
+"""Bytes that an op takes while its plan is built, lowered, simulated and proved.
+
+Rings take 90, direct exchanges 150, halving-doubling on a fat tree 180.
+"""
+
+_VARIABLE = "SIMREDUCE_MEMORY"
+_UNKNOWN = 16 << 30
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def most_ops() -> int:
+    """The ops of the largest plan that fits into the memory."""
+    return memory() // BYTES
+
+
+def memory() -> int:
+    """Bytes that a plan may take: SIMREDUCE_MEMORY, or what was free when it was first read."""
+    text = os.environ.get(_VARIABLE)
+    if text is None:
+        return free_memory()
+    try:
+        return units.cli_size(text)
+    except ValueError as error:
+        raise InputError(f"{_VARIABLE}: {error}") from None
+
+
+@cache
+def free_memory() -> int:
+    """Bytes that were free when this was first asked."""
+    try:
+        found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text("ascii"))
+    except OSError:  # not Linux
+        found = None
+    least = int(found[1]) << 10 if found else _UNKNOWN
+    for name in _CGROUPS:
+        try:
+            limit = Path(name).read_text("ascii").strip()
+        except OSError:
+            continue
+        least = min(least, int(limit)) if limit.isdecimal() else least
+    return least
+
+
+def too_large(ops: int, about: str = "at least") -> PlanTooLarge:
+    """The error for a plan of `ops` ops; the message says `about` before its figures."""
+    return PlanTooLarge(
+        f"the plan would have {about} {ops:,} ops and take {about} {_show(ops * BYTES)} of "
+        f"memory, more than the {_show(memory())} there are; try fewer GPUs, fewer tensors or "
+        f"larger chunks, or set {_VARIABLE}, such as {_VARIABLE}=32G"
+    )
+
+
+def _show(nbytes: int) -> str:
+    return f"{nbytes / 1e9:,.1f} GB" if nbytes >= 10**8 else f"{nbytes:,} bytes"
+
+
+_FAR = 1 << 24
+"""A column grows far ahead until it holds this many numbers."""
+
+Numbers: TypeAlias = "int | AnyInts"
+"""One number for all ops of a block, or one for each."""
+
+
+class GrowingColumn:
+    """A column of a plan. While all its numbers are equal it keeps only one: most plans have one
+    dtype, one executor and no controls.
+    """
+
+    __slots__ = ("array", "dtype", "only", "size")
+
+    def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
+        self.dtype = dtype
+        self.only: int | None = None
+        self.array: AnyInts = np.empty(0, dtype=dtype)
+        self.size = 0
+
+    def extend(self, count: int, numbers: Numbers) -> None:
+        """Append `count` numbers; a single number counts for all."""
+        if count == 0:
+            return
+        end = self.size + count
+        if self.size == 0 or self.only is not None:
+            one = _one(numbers)
+            if one is not None and (self.size == 0 or one == self.only):
+                self.only, self.size = one, end
+                return
+        if end > len(self.array):
+            self._make_room(end)
+        self.array[self.size : end] = numbers
+        self.size, self.only = end, None
+
+    def _make_room(self, end: int) -> None:
+        # Far too large: memory that is never touched costs nothing, and to grow often costs more
+        # than to fill.
+        have = len(self.array)
+        room = max(end, 64, min(have * 16, _FAR), have * 4)
+        grown = np.empty(room, dtype=self.dtype)
+        grown[: self.size] = self.array[: self.size] if self.only is None else self.only
+        self.array = grown
+
+    def widen(self, dtype: type[np.signedinteger[Any]]) -> None:
+        """Keep numbers of another dtype from now on."""
+        self.dtype = dtype
+        wider = np.empty(len(self.array), dtype=dtype)
+        wider[: self.size] = self.array[: self.size]
+        self.array = wider
+
+    def current(self) -> AnyInts:
+        """The numbers so far."""
+        if self.only is not None:
+            return np.full(self.size, self.only, dtype=self.dtype)
+        return self.array[: self.size]
+
+    def part(self, begin: int, end: int) -> AnyInts:
+        """The numbers from place `begin` to before `end`."""
+        if self.only is not None:
+            return np.broadcast_to(np.array(self.only, dtype=self.dtype), end - begin)
+        return self.array[begin:end]
+
+    def filled(self) -> AnyInts:
+        """The array, which must not grow any more. It takes no memory if all numbers are equal."""
+        if self.only is not None:
+            return np.broadcast_to(np.array(self.only, dtype=self.dtype), self.size)
+        self.array.resize(self.size, refcheck=False)
+        return self.array
+
+    def starts(self) -> AnyInts:
+        """Return where rows of these lengths begin, and where the last ends."""
+        if self.only == 0:
+            return np.broadcast_to(np.array(0, dtype=np.int32), self.size + 1)
+        start = np.zeros(self.size + 1, dtype=np.int32)
+        np.cumsum(self.filled(), out=start[1:])
+        return start
+
+
+def _one(numbers: Numbers) -> int | None:
+    """The number that all of them equal, if there is one."""
+    if not isinstance(numbers, np.ndarray):
+        return numbers
+    first = numbers[0]
+    return int(first) if numbers[-1] == first and (numbers == first).all() else None
+
 
 _HI = 3
 """The place of an interval's end among the numbers of an op."""

@@ -20,11 +20,9 @@ import numpy.typing as npt
 
 from simreduce import dtypes
 from simreduce.computing.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
-from simreduce.computing.compiling.loops import sweep, worth_compiling
+from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.errors import PlanError, quote
-from simreduce.plan.contract import Contract, Homes
-from simreduce.plan.distinct import number_distinct
-from simreduce.plan.plan import ZEROS, Kind, Plan
+from simreduce.plan.plan import ZEROS, Contract, Homes, Kind, Plan
 from simreduce.plan.residues import (
     DOUBLED,
     EXTRA,
@@ -36,6 +34,7 @@ from simreduce.plan.residues import (
     find_extra,
     is_malformed,
     judge,
+    number_distinct,
     run,
     tally,
 )

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import units
-from simreduce.engine.calibrate.files import unit_of
+from simreduce.engine.calibrate.files import nccl_names, unit_of
 from simreduce.engine.calibrate.fit import VAGUE
-from simreduce.engine.calibrate.nccl import nccl_names
-from simreduce.engine.calibrate.sure import MACHINE, OTHER_NET, SIZES, spread
+from simreduce.engine.calibrate.intervals import MACHINE, OTHER_NET, SIZES, spread
 from simreduce.errors import InputError
 from simreduce.files.formats.documents import (
     BYTES,

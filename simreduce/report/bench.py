@@ -54,10 +54,9 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.outcome import Refused, Stuck
-from simreduce.study.study import TIED
+from simreduce.study.study import TIED, Refused, Stuck
 from simreduce.study.ties import lasting_us, moved_lines
-from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, BenchCalls, BenchRow, algbw, busbw
+from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, BenchCalls, BenchRow, algbw, busbw
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded
 from simreduce.version import __version__

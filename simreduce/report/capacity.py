@@ -56,8 +56,8 @@ from simreduce.study.capacity.choose import (
     Offer,
     WithinTarget,
 )
-from simreduce.study.capacity.prices import HOUR, format_amount, format_period
-from simreduce.study.sweep.columns import MESH
+from simreduce.study.capacity.price_lists import HOUR, format_amount, format_period
+from simreduce.study.sweep.cells import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 
 Written = Mapping[str, Any]

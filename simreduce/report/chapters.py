@@ -26,9 +26,7 @@ from simreduce.files.formats.documents import (
     map_of,
     or_null,
 )
-from simreduce.files.published.dispatch import TITLE
-from simreduce.files.published.kernels import KERNEL_SETS
-from simreduce.files.published.steps import SOURCES
+from simreduce.files.published import KERNEL_SETS, SOURCES, TITLE
 from simreduce.files.tables import Column, comments, percent, signed_percent
 from simreduce.study.accuracy.congestion import LEAST, group_congestion, predict_congestion
 from simreduce.study.accuracy.kernels import find_constant, predict_compute, predict_kernels

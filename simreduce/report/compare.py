@@ -33,7 +33,7 @@ from simreduce.files.tables import Column, Table
 from simreduce.report.blocks import Written
 from simreduce.report.placement import QUESTION, best_order, cut, grouped, percent
 from simreduce.study.sweep import Sweep
-from simreduce.study.sweep.columns import FACTORS, format_figure
+from simreduce.study.sweep.cells import FACTORS, format_figure
 from simreduce.study.sweep.compare import CellChange, Comparison, Place, Winner
 
 _MOST = 12

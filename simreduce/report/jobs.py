@@ -24,12 +24,12 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
-from simreduce.planners.layouts.layout import node_names
+from simreduce.planners.layouts import node_names
 from simreduce.report.headings import CALIBRATION_KEY, NOMINAL_KEY
 from simreduce.report.topo import topology_keys
-from simreduce.study.jobs import CopiesFit, JobsQuestion
+from simreduce.study.job_files import CopiesFit, JobsQuestion
 from simreduce.topology.switch_groups import switch_groups
-from simreduce.training.jobs import JobOutcome, fairness
+from simreduce.training.shared_fabric import JobOutcome, fairness
 
 _SHOWN = 3
 _SLOWER = 1.01

@@ -48,9 +48,9 @@ from simreduce.study.tune.meshes import (
     programs_for,
 )
 from simreduce.training.mesh.held import largest
+from simreduce.training.mesh.job import ORDER
 from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import WAITS, MeshStep
-from simreduce.training.mesh.ways import ORDER
 
 _ALIKE = 0.01
 """Of two steps, the part of their time up to which the simpler one is named too."""

@@ -78,8 +78,8 @@ from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.frameworks import call_words
 from simreduce.study.study import same_reasons
 from simreduce.study.ties import lasting, lasting_us, took
-from simreduce.study.tune.bench import algbw, busbw
 from simreduce.study.tune.rank import FIRST, Candidate, StrategyRanking
+from simreduce.study.tune.sizes import algbw, busbw
 
 
 def ranking_table(

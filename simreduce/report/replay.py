@@ -25,7 +25,7 @@ from simreduce.files.tables import Column
 from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.training.executor import Movement
-from simreduce.training.replay import Replay
+from simreduce.training.recorded import Replay
 
 _MOST = 30
 

@@ -30,8 +30,8 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.characters import IDLE, WIDTH, letters, shares, timeline_rows
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY
+from simreduce.report.timelines import IDLE, WIDTH, letters, shares, timeline_rows
 from simreduce.study.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
 from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, ReplicasRun

@@ -24,7 +24,7 @@ from simreduce.report.compare import COMPARE, COMPARED_ORDERS
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
-from simreduce.report.nccl import NCCL
+from simreduce.report.nccl_choice import NCCL
 from simreduce.report.placement import PLACEMENT
 from simreduce.report.prices import LISTS, PRICES as PRICE_LIST
 from simreduce.report.ranking import RUN
@@ -32,12 +32,12 @@ from simreduce.report.replay import REPLAY
 from simreduce.report.replicas import REPLICAS
 from simreduce.report.steps import STEP
 from simreduce.report.tuned import TUNE
-from simreduce.study.capacity.prices import PRICES
-from simreduce.study.capacity.question import CAPACITY
-from simreduce.study.jobs import JOBS
+from simreduce.study.capacity.capacity_question import CAPACITY
+from simreduce.study.capacity.price_lists import PRICES
+from simreduce.study.job_files import JOBS
 from simreduce.study.scenario import SCENARIO
 from simreduce.study.sweep import SWEEP
-from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
+from simreduce.topology.formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
 from simreduce.training.gpus import COMPUTE
 from simreduce.workload import GRADIENTS, MODEL

@@ -24,7 +24,7 @@ from simreduce.report.blocks import (
     Written,
 )
 from simreduce.report.headings import LINK, MEASURED
-from simreduce.report.timeline import draw_timeline
+from simreduce.report.timelines import draw_timeline
 from simreduce.study.advice import strategy_of
 
 if TYPE_CHECKING:

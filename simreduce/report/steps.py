@@ -98,7 +98,7 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.report.step_timeline import LEGEND, timeline
+from simreduce.report.timelines import LEGEND, timeline
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import MethodRanking

@@ -10,7 +10,7 @@ from simreduce.errors import InputError
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, Quantity
 from simreduce.report.sweeps import check_columns
 from simreduce.study.sweep import BENCH, UNITS, Sweep, objective
-from simreduce.study.sweep.columns import FACTORS
+from simreduce.study.sweep.cells import FACTORS
 
 LINES, HEAT, PARETO = KINDS = ("lines", "heat", "pareto")
 """Kinds of plots."""

@@ -31,7 +31,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
 from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
-from simreduce.study.sweep.columns import column_of
+from simreduce.study.sweep.cells import column_of
 from simreduce.study.sweep.store import OF_ROWS, quoted
 from simreduce.version import __version__
 

@@ -19,7 +19,7 @@ from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.ties import lasting
 
 if TYPE_CHECKING:
-    from simreduce.engine.calibrate.sure import NcclCall
+    from simreduce.engine.calibrate.intervals import NcclCall
     from simreduce.engine.setup import Setup
     from simreduce.study.scenario import Scenario
 

@@ -9,12 +9,12 @@ from math import inf
 from typing import Any
 
 from simreduce import units
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.errors import StrategyError
 from simreduce.export import Choice, StrategySettings, export, settings, why_not
 from simreduce.export.choice import METHODS, changes
 from simreduce.export.frameworks import FRAMEWORKS
-from simreduce.planners.packing.options import BF16, FP16
+from simreduce.planners.packing.arrangement import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.advice import (
     Advised,

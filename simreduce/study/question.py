@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Choice
-from simreduce.files.names import Name
+from simreduce.files.formats.fields import Name
 from simreduce.plan import Plan, repeat
 from simreduce.planners.layouts import node_names
 from simreduce.planners.packing import NoPacking

@@ -41,25 +41,23 @@ from simreduce.files.formats import (
     quantity,
     whole,
 )
-from simreduce.files.shipped import data_dir
-from simreduce.files.textfiles import exists, flatten, parse_toml, read_text
+from simreduce.files.textfiles import data_dir, exists, flatten, parse_toml, read_text
 from simreduce.planners.layouts import Layout, layout, node_names
 from simreduce.planners.nccl import DEFAULTS, SETTINGS
-from simreduce.planners.nccl.settings import settings_of
+from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.packing import Fusion, joined_sizes, why_too_fine
-from simreduce.planners.packing.ddp import MIB
-from simreduce.planners.packing.ready import ready_order
+from simreduce.planners.packing.buckets import MIB, ready_order
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.topology import Topology, load_topology
-from simreduce.topology.failing import NONE, fail
-from simreduce.topology.joined import joined
-from simreduce.topology.load import Overrides, find
+from simreduce.topology.elements import joined
+from simreduce.topology.failures import NONE, fail
+from simreduce.topology.loader import Overrides, find
 from simreduce.topology.switch_groups import label, read_machines
 from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
 from simreduce.training.executions import SUFFIXES, is_record
-from simreduce.training.mesh.question import MESH, MeshQuestion, parse_mesh
-from simreduce.training.question import MOST_SAMPLES
+from simreduce.training.mesh.mesh_table import MESH, MeshQuestion, parse_mesh
 from simreduce.training.recorded import ranks_of, read_recorded
+from simreduce.training.step_table import MOST_SAMPLES
 from simreduce.units import first_few, plural
 from simreduce.workload import Sequences, Workload, load_decoder, load_workload
 

@@ -5,7 +5,6 @@ hypothesis: `pip install "simreduce[testing]"`. The oracle in our own tests is n
 the engine, which an algorithm cannot break.
 """
 
-from simreduce.testing.check import check_algorithm
-from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing.check import cable, check_algorithm, copy_plan, machine, node, pair, plan_of
 
 __all__ = ["cable", "check_algorithm", "copy_plan", "machine", "node", "pair", "plan_of"]

@@ -1,15 +1,96 @@
-"""The check of an algorithm: proofs of its plans, and what every prediction must hold to."""
+"""The check of an algorithm by proofs and bounds, and machines small enough to work out by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
 
 from simreduce.engine import IDEAL, TENSORFLOW
+from simreduce.engine.runtime import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.plan import Plan
-from simreduce.study.tune.bench import tensor
+from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.study.tune.prove import COUNTS, prove
+from simreduce.study.tune.sizes import tensor
+from simreduce.topology import Cable, Node, NodeKind, Topology, build
+
+RATE = 100.0
+"""Bytes/s of a cable unless stated."""
+
+ELEMENTS = 100
+"""Of float32: 400 bytes, 4 seconds at RATE."""
+
+NO_CONTRACT = replace(Contract.all_reduce([], []), collective="none")
+"""The contract of a plan that is only there to be timed."""
+
+
+def cable(
+    a: str,
+    b: str,
+    bandwidth: float = RATE,
+    latency: float = 0.0,
+    *,
+    holds: bool = True,
+    link_class: str = "wire",
+) -> Cable:
+    """Joins two nodes, `bandwidth` bytes/s each way; `holds` says whether latency holds lanes."""
+    return Cable(a, b, link_class, 1, bandwidth, bandwidth, latency, holds)
+
+
+def node(name: str, memory: float = inf, machine: str = "0") -> Node:
+    """A node whose name begins with its kind; `memory` is in bytes/s."""
+    kind: NodeKind = (
+        "gpu" if name.startswith("gpu") else "cpu" if name.startswith("cpu") else "switch"
+    )
+    return Node(name, kind, memory_bandwidth=memory, machine=machine)
+
+
+def machine(*parts: Node | Cable) -> Topology:
+    """Of cables, and of the nodes at their ends; a node that is given replaces the one that is
+    implied.
+    """
+    cables = [part for part in parts if isinstance(part, Cable)]
+    names = dict.fromkeys(name for each in cables for name in (each.source, each.target))
+    nodes = {name: node(name) for name in names} | {n.name: n for n in parts if isinstance(n, Node)}
+    return build("small", "", "a test", nodes.values(), cables)
+
+
+def pair(bandwidth: float = RATE, latency: float = 0.0, *, holds: bool = True) -> Topology:
+    """Two GPUs on one cable."""
+    return machine(cable("gpu0", "gpu1", bandwidth, latency, holds=holds))
+
+
+def plan_of(topology: Topology, write: Callable[[PlanBuilder], object]) -> Plan:
+    """The plan that `write` builds on the GPUs and hosts of `topology`, in this order. It promises
+    nothing.
+    """
+    b = PlanBuilder((*topology.devices, *topology.hosts))
+    write(b)
+    return b.finish(NO_CONTRACT)
+
+
+def copy_plan(topology: Topology, *hops: tuple[int, int], elements: int = ELEMENTS) -> Plan:
+    """Per (source, target), one copy of a gradient of its own: ops 0 and 1, 2 and 3, ..."""
+
+    def write(b: PlanBuilder) -> None:
+        for i, (source, target) in enumerate(hops):
+            b.copy(b.input(source, i * elements, (i + 1) * elements), target)
+
+    return plan_of(topology, write)
+
+
+FREE_NCCL = NcclConstants(
+    launch=0.0,
+    launch_channel=0.0,
+    message=0.0,
+    start=dict.fromkeys((*PROTOCOLS, NVLS), 0.0),
+    latency={(link, p): 0.0 for link in LINK_KINDS for p in PROTOCOLS},
+    efficiency={(link, p): 1.0 for link in LINK_KINDS for p in PROTOCOLS},
+    channel_rate=dict.fromkeys((*PROTOCOLS, NVLS), inf),
+)
+"""NCCL costs nothing besides the wires."""
+
 
 RANKS = (1, 2, 3, 4, 5, 8)
 

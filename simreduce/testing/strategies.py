@@ -26,10 +26,9 @@ from simreduce.engine import (
     Processor,
     Runtime,
 )
-from simreduce.engine.calibration import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
-from simreduce.engine.runtime import Call
+from simreduce.engine.runtime import LINK_KINDS, NVLS, PROTOCOLS, Call, NcclConstants
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
-from simreduce.testing.small import NO_CONTRACT
+from simreduce.testing.check import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
 
 T = TypeVar("T")

@@ -7,20 +7,20 @@
 
 from __future__ import annotations
 
-from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
     DIRECTIONS,
     STAGED,
     Cable,
     Link,
+    LinkClass,
     Node,
     NodeKind,
     direction,
+    link_classes,
     natural,
 )
-from simreduce.topology.folded import Folded, fold
-from simreduce.topology.graph import Topology, build, find_links, route
-from simreduce.topology.load import copies_of, load_machine, load_topology, machine_of, shipped
+from simreduce.topology.graph import Folded, Topology, build, find_links, fold, route
+from simreduce.topology.loader import copies_of, load_machine, load_topology, machine_of, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.routing.route import Route, Routes
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from simreduce.errors import TopologyError
 from simreduce.files.textfiles import exists, read_text
-from simreduce.topology.classes import link_classes
-from simreduce.topology.clusters import is_cluster
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -21,9 +19,10 @@ from simreduce.topology.elements import (
     STAGED,
     Link,
     expand_range,
+    joined,
+    link_classes,
     natural,
 )
-from simreduce.topology.files import MergedFile, is_path, read_document
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers import (
     CONTRADICTION,
@@ -31,10 +30,10 @@ from simreduce.topology.importers import (
     read_nccl_topology,
     table_reader,
 )
-from simreduce.topology.importers.models import model_in, without_nvlinks
-from simreduce.topology.joined import joined
-from simreduce.topology.load import find, load_topology
+from simreduce.topology.importers.parts import model_in, without_nvlinks
+from simreduce.topology.loader import find, is_cluster, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
+from simreduce.topology.machine_files import MergedFile, is_path, read_document
 from simreduce.topology.routing.staging import HOST_XGMI, is_nvlink, links_name
 from simreduce.units import format_bandwidth, format_duration
 

@@ -1,16 +1,22 @@
-"""Nodes, links and cables: what machines are made of.
-
-Names of nodes and the order people expect of them.
-"""
+"""Nodes, links and cables, which machines are made of, with the shipped classes of links."""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from dataclasses import dataclass
-from typing import Literal
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
+from simreduce import units
 from simreduce.errors import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NodeKind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
 KINDS: tuple[NodeKind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
@@ -236,3 +242,89 @@ def expand_hosts(text: str) -> list[str]:
         if not numbers:
             found.append(head)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClass:
+    """Figures per lane and direction: bytes/s on the wire and reached by a large copy, and seconds
+    one way.
+
+    `both_ways` is what copies out of a device and into it reach together, infinite when unstated:
+    only for classes of self-links, which copies through the host take at each end.
+    """
+
+    name: str
+    bandwidth: float
+    achievable: float
+    latency: float
+    holds_lane: bool
+    source: str
+    both_ways: float = math.inf
+
+    def cable(self, a: Node, b: Node, lanes: int = 1) -> Cable:
+        """A cable of this class."""
+        # A staged copy waits at its two ends, not in between.
+        latency = 0.0 if a == b and a.kind != "gpu" else self.latency
+        return Cable(
+            a.name, b.name, self.name, lanes, self.bandwidth * lanes, self.achievable * lanes,
+            latency, self.holds_lane,
+        )  # fmt: skip
+
+    def tolls(self, node: Node, lanes: int = 1) -> list[Cable]:
+        """The tolls of copies at a node: of each direction, and of both together if they share."""
+        tolls = [self.cable(node, node, lanes)]
+        if math.isfinite(self.both_ways):
+            both, name = self.both_ways * lanes, self.name + BOTH_WAYS
+            tolls.append(
+                replace(tolls[0], link_class=name, nominal=both, bandwidth=both, latency=0.0)
+            )
+        return tolls
+
+
+def networks() -> tuple[str, ...]:
+    """The classes of links between machines."""
+    return tuple(name for name, figures in link_classes().items() if not figures.holds_lane)
+
+
+@functools.cache
+def link_classes() -> Mapping[str, LinkClass]:
+    """Every shipped class by name, in the order of `link_classes.toml`."""
+    text = (files("simreduce.topology") / "link_classes.toml").read_text(encoding="utf-8")
+    return MappingProxyType(
+        {
+            name: LinkClass(
+                name=name,
+                bandwidth=units.bandwidth(figures["bandwidth"]),
+                achievable=units.bandwidth(figures.get("achievable", figures["bandwidth"])),
+                latency=units.duration(figures["latency"]),
+                holds_lane=figures["holds_lane"],
+                source=figures["source"],
+                both_ways=units.bandwidth(figures["both_ways"])
+                if "both_ways" in figures
+                else math.inf,
+            )
+            for name, figures in tomllib.loads(text).items()
+        }
+    )
+
+
+def joined(names: Iterable[str], pairs: Iterable[Iterable[str]]) -> list[set[str]]:
+    """The connected parts of `names` and of what the pairs name, in the order of their firsts."""
+    # Not networkx's: it takes long to load, and most machines do without.
+    near: dict[str, list[str]] = {name: [] for name in names}
+    for a, b in pairs:
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    parts: list[set[str]] = []
+    seen: set[str] = set()
+    for name in near:
+        if name in seen:
+            continue
+        part, left = {name}, [name]
+        while left:
+            new = {other for other in near[left.pop()] if other not in part}
+            part |= new
+            left += new
+        seen |= part
+        parts.append(part)
+    return parts

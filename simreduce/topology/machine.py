@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults, FieldValues
-from simreduce.files.names import Name
-from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node, expand_range, pair_names
-from simreduce.topology.file_formats import LANES, MACHINE, node_values
-from simreduce.topology.from_networkx import check_joined
+from simreduce.files.formats.fields import Name
+from simreduce.topology.elements import (
+    KINDS,
+    ROUTE,
+    STAGED,
+    Cable,
+    LinkClass,
+    Node,
+    expand_range,
+    link_classes,
+    pair_names,
+)
+from simreduce.topology.formats import LANES, MACHINE, check_joined, node_values
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.routing.switching import DEFAULT, KEYS, Switching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simreduce.topology.files import MergedFile
+    from simreduce.topology.machine_files import MergedFile
 
 _MOST = 1 << 18
 """Nodes or links of the largest machine that a file may describe."""

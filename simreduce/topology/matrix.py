@@ -15,7 +15,7 @@ from simreduce import units
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF, natural
 from simreduce.topology.graph import route
-from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.rules import EqualMachines
 from simreduce.topology.routing.staging import XGMI, is_nvlink, path_kind
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from math import inf
 
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults
-from simreduce.files.names import Name
+from simreduce.files.formats.fields import Name
 from simreduce.topology.elements import Link, Node, expand_hosts, natural
 from simreduce.topology.graph import Topology, assemble
 from simreduce.topology.routing.switching import SPLIT

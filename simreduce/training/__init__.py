@@ -6,7 +6,6 @@ from simreduce.training.profile import (
     profile_from_rate,
     profile_from_seconds,
 )
-from simreduce.training.question import STEP, StepQuestion, parse_step
 from simreduce.training.recorded import load_model, load_profile
 from simreduce.training.reductions import Method, Reduction, method_for_mode, method_for_strategy
 from simreduce.training.simulation import record_step, simulate_step
@@ -23,6 +22,7 @@ from simreduce.training.step import (
     lane,
     lanes,
 )
+from simreduce.training.step_table import STEP, StepQuestion, parse_step
 
 __all__ = [
     "CONSISTENCIES",

@@ -3,24 +3,135 @@
 A call that nothing else is in flight beside takes what it takes alone (`Alone`). Calls that may be
 in flight together share links, lanes and memories (`OnFabric`). Steps move their reductions by one
 or the other. While a kernel of NCCL moves data, it has SMs of its own, one a channel.
+
+`GroupPlans` has the plans of collectives in groups of a machine's ranks, and of sends between two
+of them; `Lowering` lowers the plans of a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import simpy
 
+from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.engine import Fabric
-from simreduce.engine.results.path import waited_until
-from simreduce.engine.simulation import step_cost
+from simreduce.engine.calibrate.intervals import NcclCall
+from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.result import waited_until
+from simreduce.engine.setup import Setup, read_strategy
+from simreduce.engine.simulator import step_cost
 from simreduce.errors import InternalError
-from simreduce.plan import Kind, Plan
+from simreduce.plan import Kind, Plan, part_for, side_by_side
 from simreduce.plan.channels import ENGINE, count_blocks
-from simreduce.training.group_plans import Lowering
+from simreduce.training.executions import COLLECTIVE, ExecutionNode
 from simreduce.training.reductions import Method, Reduction
+from simreduce.workload import Gradient, Workload
+
+_UNIT = dtypes.SIZES[0]
+
+
+@dataclass
+class GroupPlans:
+    """A plan for each collective, group and size, made once; `calls` are those of NCCL in them."""
+
+    setup: Setup
+    algorithm: str
+    made: dict[tuple[str, int, tuple[int, ...], int], Plan] = field(default_factory=dict)
+    calls: set[NcclCall] = field(default_factory=set)
+
+    def plan(self, collective: str, nbytes: int, group: tuple[int, ...], root: int = 0) -> Plan:
+        """The plan of a collective in a group; `nbytes` are those that a rank gives."""
+        key = collective, nbytes, group, root
+        if key not in self.made:
+            self.made[key] = self._compile(*key)
+        return self.made[key]
+
+    def transfer(self, nbytes: int, source: int, target: int) -> Plan:
+        """The plan of a send, which is one way of an exchange of two ranks."""
+        key = "send_receive", nbytes, (source, target), 0
+        if key not in self.made:
+            exchange = self._compile(*key)
+            self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
+        return self.made[key]
+
+    def of(self, node: ExecutionNode, group: tuple[int, ...]) -> Plan | None:
+        """The plan of what a node moves in a group or between a pair; None if that is nothing."""
+        if len(group) < 2 or not node.nbytes:
+            return None
+        if node.kind == COLLECTIVE:
+            return self.plan(node.collective, node.nbytes, group, node.root)
+        return self.transfer(node.nbytes, *group)
+
+    def _compile(self, collective: str, nbytes: int, group: tuple[int, ...], root: int) -> Plan:
+        n = len(group)
+        whole = nbytes * n if collective == "all_gather" else nbytes
+        unit = _UNIT * (1 if collective in ("all_reduce", "broadcast", "reduce") else n)
+        elements = -(-whole // unit) * unit // _UNIT  # each rank has a part, of whole elements
+        layout = self.setup.layout.only(sorted(group))  # which has its ranks in that order
+        root = sorted(group).index(group[root])
+        tensor = Workload("recorded", (Gradient("tensor", elements),))
+        setup, strategy = self.setup.but(part=layout), read_strategy(self.algorithm, collective)
+        plan = setup.compile(strategy, tensor, root=root)
+        self.calls |= {*setup.calls_of(strategy, tensor)}
+        return plan
+
+
+def _one_way(exchange: Plan, source: str) -> Plan:
+    """Return the part of an exchange that `source` sends: all that the other's result needs.
+
+    It begins after both have arrived.
+    """
+    home = exchange.devices.index(source)
+    results = (exchange.kind == Kind.OUTPUT) & (exchange.device != home)
+    return part_for(exchange, np.flatnonzero(results))
+
+
+class Lowering:
+    """Lowers each plan once.
+
+    Plans known from the start are lowered together, which is faster; with jitter, which depends on
+    op numbers, each alone. All share the working set of the `whole` step.
+    """
+
+    def __init__(self, fabric: Fabric, whole: Plan, plans: Sequence[Plan]) -> None:
+        self._fabric = fabric
+        self._working_set = fabric.measure_working_set(whole)
+        self._known: dict[int, tuple[Plan, Lowered]] = {}
+        plans = list({id(plan): plan for plan in plans}.values())
+        if not plans or fabric.disturbance.jitter:
+            return
+        devices = dict.fromkeys(name for plan in plans for name in plan.devices)
+        joint = fabric.lower(side_by_side(plans, tuple(devices)), working_set=self._working_set)
+        first = 0
+        for plan in plans:
+            self._known[id(plan)] = plan, joint.part(plan, first)
+            first += len(plan)
+
+    def of(self, plan: Plan) -> Lowered:
+        """A lowered plan."""
+        if id(plan) not in self._known:
+            self._known[id(plan)] = (
+                plan,
+                self._fabric.lower(plan, len(self._known), self._working_set),
+            )
+        return self._known[id(plan)][1]
+
+    def queues_behind(self, ranks: Iterable[str], plans: Iterable[Plan]) -> bool:
+        """Whether `plans` take lanes of the kernels of `ranks`."""
+        kernels = {lane for name in ranks for lane in self._fabric.compute_lanes(name)}
+        return bool(kernels & self.lanes(plans))
+
+    def lanes(self, plans: Iterable[Plan]) -> set[str]:
+        """The names of all lanes that `plans` take."""
+        found: set[str] = set()
+        for lowered in map(self.of, plans):
+            found |= {lowered.lane_names[i] for i in np.unique(lowered.calls.lanes).tolist()}
+        return found
 
 
 class CallCost(NamedTuple):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from simreduce import units
 from simreduce.topology import Topology
 from simreduce.training.sharded.memory import Shares, replicated_memory
+from simreduce.training.sharded.schedule import wrap
 from simreduce.training.sharded.settings import DDP, Sharding
-from simreduce.training.sharded.units import wrap
 from simreduce.training.step import UNCOUNTED, Activations, Memory
 from simreduce.workload import Model
 
 if TYPE_CHECKING:
-    from simreduce.training.question import StepQuestion
+    from simreduce.training.step_table import StepQuestion
 
 
 class MemoryFit(NamedTuple):

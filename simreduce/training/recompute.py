@@ -17,7 +17,7 @@ and makes them again in its own backward kernel (Dao et al. 2022, FlashAttention
 https://arxiv.org/abs/2205.14135). It is the default: it is that of Megatron Core and of Hugging
 Face's Transformers (https://huggingface.co/docs/transformers/main/attention_interface).
 
-Image models keep what batch norms, ReLUs and poolings need (`workload.convolutional`).
+Image models keep what batch norms, ReLUs and poolings need (`workload.image_models`).
 
 Not counted: buffers of communication, workspaces, fragments of the allocator, copies in float32.
 """
@@ -25,8 +25,8 @@ Not counted: buffers of communication, workspaces, fragments of the allocator, c
 from __future__ import annotations
 
 from simreduce.errors import InputError
+from simreduce.training.sharded.schedule import Unit, wrap
 from simreduce.training.sharded.settings import BLOCKS
-from simreduce.training.sharded.units import Unit, wrap
 from simreduce.workload import Layer, Model
 
 NONE, SELECTIVE, FULL = POLICIES = ("none", "selective", "full")

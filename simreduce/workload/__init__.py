@@ -4,8 +4,15 @@ A model is given layer by layer.
 """
 
 from simreduce.workload.architectures import Sequences
-from simreduce.workload.files import GRADIENTS, MODEL, model_text
-from simreduce.workload.load import load_decoder, load_model, load_workload, shipped
+from simreduce.workload.loader import (
+    GRADIENTS,
+    MODEL,
+    load_decoder,
+    load_model,
+    load_workload,
+    model_text,
+    shipped,
+)
 from simreduce.workload.workload import (
     ACTIVATION_SOURCES,
     MOST_BYTES,

@@ -25,8 +25,7 @@ import numpy as np
 import simpy
 
 from simreduce.engine import Calibration, Runtime
-from simreduce.engine.calibration import Software
-from simreduce.engine.runtime import Call
+from simreduce.engine.runtime import Call, Software
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.topology import Link, Node, Topology, route
 

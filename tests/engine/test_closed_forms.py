@@ -21,17 +21,17 @@ from simreduce.engine import (
     Processor,
     Result,
 )
-from simreduce.engine.calibration import Software
+from simreduce.engine.bounds import narrowest_cut
 from simreduce.engine.kernel import advance as kernel
-from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.lowering import lower
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results.hardware import narrowest_cut
-from simreduce.engine.results.result import Floors
+from simreduce.engine.result import Floors
+from simreduce.engine.runtime import Software
 from simreduce.errors import InputError
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
 from simreduce.plan.channels import count_blocks
 from simreduce.plan.plan import NO_STREAM
-from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing.check import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, SimulationInput, scenes
 from simreduce.topology import Node, Topology, route
 from tests.simulating import simulate

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from simreduce.engine.results.cut import max_flow
+from simreduce.engine.bounds import max_flow
 
 
 @pytest.mark.parametrize("seed", range(60))

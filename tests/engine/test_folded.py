@@ -17,7 +17,7 @@ from simreduce.errors import InputError, PlanError, StrategyError, TopologyError
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_collective, compile_plan
 from simreduce.topology import Cable, Folded, Node, Topology, build, fold, load_topology
-from simreduce.topology.load import load_machine
+from simreduce.topology.loader import load_machine
 from simreduce.workload import Gradient, Workload
 from tests.simulating import simulate
 from tests.thorough import examples

@@ -8,15 +8,15 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine.results.result import Floors
+from simreduce.engine.result import Floors
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Plan
-from simreduce.plan.side_by_side import side_by_side
+from simreduce.plan.composition import side_by_side
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
-from simreduce.testing.small import cable, machine, node
+from simreduce.study.tune.sizes import tensor
+from simreduce.testing.check import cable, machine, node
 from simreduce.topology import Topology, load_topology
 from tests.thorough import examples
 

@@ -8,10 +8,10 @@ import simpy
 from hypothesis import given, settings, strategies as st
 
 from simreduce.computing import arrays
+from simreduce.engine import bounds
 from simreduce.engine.fabric import Fabric
-from simreduce.engine.lowering import lanes, lower as lowering
-from simreduce.engine.lowering.lanes import number_lanes
-from simreduce.engine.results import floors
+from simreduce.engine.lowering import demands, lowering
+from simreduce.engine.lowering.demands import number_lanes
 from simreduce.engine.runtime import RUNTIMES
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan
@@ -39,7 +39,7 @@ def both(plan, topology, runtime):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lowering, "number_lanes", keep)
         for few in (1 << 30, -1):
-            patch.setattr(lanes, "_FEW", few)
+            patch.setattr(demands, "_FEW", few)
             simulate(plan, topology, runtime)
     return seen
 
@@ -79,9 +79,9 @@ def test_seconds_of_lanes_do_not_depend_on_blocks(scene, block):
     fabric = Fabric(simpy.Environment(), scene.topology, runtime=PIPED)
     lowered = fabric.lower(scene.plan)
     seconds = np.sqrt(np.arange(len(scene.plan)) + 2.0)
-    whole = floors.lane_seconds(lowered, seconds, 1 / seconds)
+    whole = bounds.lane_seconds(lowered, seconds, 1 / seconds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "BLOCK", block)
-        parts = floors.lane_seconds(lowered, seconds, 1 / seconds)
+        parts = bounds.lane_seconds(lowered, seconds, 1 / seconds)
 
     assert whole.tolist() == parts.tolist()

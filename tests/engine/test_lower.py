@@ -10,16 +10,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, Runtime
-from simreduce.engine.lowering import dependencies
-from simreduce.engine.lowering.cores import measure_working_set
-from simreduce.engine.lowering.lower import lower
-from simreduce.engine.lowering.lowered import Lowered
-from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results import floors
+from simreduce.engine import IDEAL, NOMINAL, Runtime, bounds
+from simreduce.engine.lowering import lowering
+from simreduce.engine.lowering.lowering import Lowered, lower
+from simreduce.engine.lowering.resources import Resources, measure_working_set
 from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import Executor, Kind, PlanBuilder, side_by_side
-from simreduce.testing.small import NO_CONTRACT, pair, plan_of
+from simreduce.testing.check import NO_CONTRACT, pair, plan_of
 from simreduce.testing.strategies import ROUND, SimulationInput, scenes
 from simreduce.topology import load_topology, route
 from tests.simulating import simulate
@@ -80,11 +77,11 @@ def _check_predecessors(scene: SimulationInput, low: Lowered, before: list[set[i
 def test_compiled_lowering_and_floors_are_the_interpreted_ones(scene):
     def made(*, compiled: bool):
         with (
-            mock.patch.object(dependencies, "worth_compiling", return_value=compiled),
-            mock.patch.object(floors, "worth_compiling", return_value=compiled),
+            mock.patch.object(lowering, "worth_compiling", return_value=compiled),
+            mock.patch.object(bounds, "worth_compiling", return_value=compiled),
         ):
             low, resources = lowered(scene)
-            return low, floors.critical_path(low, resources)
+            return low, bounds.critical_path(low, resources)
 
     plain, floor = made(compiled=False)
     fast, same = made(compiled=True)
@@ -97,12 +94,12 @@ def test_compiled_lowering_and_floors_are_the_interpreted_ones(scene):
 
 def _check_critical_path(low: Lowered, resources: Resources, before: list[set[int]]) -> None:
     """It is the longest chain."""
-    duration, _ = floors.alone(low, resources)
+    duration, _ = bounds.alone(low, resources)
     finish: list[float] = []
     for op, waited in enumerate(before):
         finish.append(duration[op] + max((finish[each] for each in waited), default=0.0))
 
-    assert floors.critical_path(low, resources) == max(finish, default=0.0)
+    assert bounds.critical_path(low, resources) == max(finish, default=0.0)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +124,7 @@ def test_long_plans_have_the_critical_path_of_their_chains(links):
     for op, before in enumerate(waits_for(plan, machine, IDEAL)):
         finish.append(duration[op] + max((finish[each] for each in before), default=0.0))
 
-    assert floors.critical_path(low, resources) == max(finish)
+    assert bounds.critical_path(low, resources) == max(finish)
 
 
 def lasting(seconds: np.ndarray, low: Lowered) -> Lowered:
@@ -177,7 +174,7 @@ def test_an_empty_plan_is_lowered():
     low = lower(plan, machine, IDEAL, NOMINAL, resources)
 
     assert (len(low.call), len(low.waits), len(low.successors)) == (0, 0, 0)
-    assert floors.critical_path(low, resources) == 0.0
+    assert bounds.critical_path(low, resources) == 0.0
 
 
 def test_routes_are_checked_for_every_pair():

@@ -8,15 +8,15 @@ import pytest
 
 from simreduce.engine.disturbance import Disturbance, Fault
 from simreduce.engine.setup import Setup
-from simreduce.engine.simulation import TELLING
+from simreduce.engine.simulator import TELLING
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.ranking import ranking_table
 from simreduce.report.tuned import TUNE, tuned_text
 from simreduce.study.scenario import load_scenario
 from simreduce.study.ties import moved_lines
-from simreduce.study.tune.bench import bench
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.sizes import bench
 from simreduce.workload import Gradient, Workload
 
 
@@ -111,7 +111,7 @@ def test_a_setting_is_not_the_best_as_its_copies_tie(monkeypatch):
 
 
 def test_long_plans_are_not_tried(monkeypatch):
-    monkeypatch.setattr("simreduce.engine.simulation.MOST_MOVED", 100)
+    monkeypatch.setattr("simreduce.engine.simulator.MOST_MOVED", 100)
     assert times("dgx1vx3", "direct", 12_345_600, "tensorflow")[1] is None
     (row,) = bench(Setup("dgx1vx3"), [parse_strategy("direct")], [12_345_600], fold=False)
     assert row.moved is None

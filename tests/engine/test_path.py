@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result
-from simreduce.engine.results.path import (
+from simreduce.engine.result import (
     BANDWIDTH,
     CAUSES,
     DISPATCH,
@@ -23,7 +23,7 @@ from simreduce.engine.results.path import (
     PathPart,
 )
 from simreduce.plan import Kind, PlanBuilder
-from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing.check import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import SimulationInput, either_scenes
 from tests.simulating import record
 from tests.thorough import examples

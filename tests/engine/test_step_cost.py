@@ -8,7 +8,7 @@ import pytest
 
 import simreduce as sr
 from simreduce.engine import Calibration, LinkConstants, runtime_named
-from simreduce.engine.simulation import step_cost
+from simreduce.engine.simulator import step_cost
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.topology import Cable, Node, build, fold
 from tests.simulating import simulate

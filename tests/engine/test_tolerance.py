@@ -11,14 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import NOMINAL
+from simreduce.engine import NOMINAL, bounds
 from simreduce.engine.disturbance import CALM, MOST_TOLERANCE, Disturbance
-from simreduce.engine.kernel import compiled
+from simreduce.engine.kernel import machine_code
 from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.lowering.calls import Calls
-from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.lowering import lower
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results import floors
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.testing.strategies import ANY, ROUND, scenes
@@ -78,7 +77,7 @@ def test_no_op_ends_earlier_than_alone_but_for_the_tolerance(scene, tolerance):
     )  # fmt: skip
     resources = Resources.of(scene.topology, scene.calibration)
     lowered = lower(scene.plan, scene.topology, scene.runtime, scene.calibration, resources)
-    alone, _ = floors.alone(lowered, resources)
+    alone, _ = bounds.alone(lowered, resources)
     took = found.finish - found.ready
 
     assert (took * (1.0 + tolerance) >= alone * (1.0 - 1e-9)).all()
@@ -93,9 +92,9 @@ def test_interpreted_and_compiled_end_the_same_ops_early(scene):
     """To the bit."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
     disturbance = Disturbance(tolerance=1e-2)
-    with mock.patch.object(compiled, "pays", return_value=False):
+    with mock.patch.object(machine_code, "pays", return_value=False):
         interpreted = simulate(*arguments, disturbance)
-    with mock.patch.object(compiled, "pays", return_value=True):
+    with mock.patch.object(machine_code, "pays", return_value=True):
         assert interpreted.to_json() == simulate(*arguments, disturbance).to_json()
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import AtLeast, Disturbance, simulation
-from simreduce.engine.calibration import NOMINAL
+from simreduce.engine import AtLeast, Disturbance, simulator as simulation
 from simreduce.engine.disturbance import CALM
-from simreduce.engine.results.result import ROUNDED
+from simreduce.engine.result import ROUNDED
+from simreduce.engine.runtime import NOMINAL
 from simreduce.errors import Deadlock
-from simreduce.plan import PlanBuilder, part
-from simreduce.plan.part import part_for
-from simreduce.testing.small import NO_CONTRACT
+from simreduce.plan import PlanBuilder, plan as part
+from simreduce.plan.plan import part_for
+from simreduce.testing.check import NO_CONTRACT
 from simreduce.testing.strategies import ANY, ONE_WIRE, ROUND, scenes
 from tests.simulating import simulator
 from tests.thorough import examples

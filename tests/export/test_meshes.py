@@ -13,9 +13,8 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.export.targets import check_mesh_target
-from simreduce.training.mesh.job import MeshJob
-from simreduce.training.mesh.ways import Mesh
-from simreduce.workload.architectures.decoder import Decoder
+from simreduce.training.mesh.job import Mesh, MeshJob
+from simreduce.workload.decoder import Decoder
 from tests.training.mesh.jobs import GPU
 
 LLAMA_SHAPE = Decoder(

@@ -20,8 +20,8 @@ from simreduce.export.frameworks import TARGETS
 from simreduce.files.formats import Faults
 from simreduce.planners.msccl import problems_of, read_algorithm
 from simreduce.planners.nccl import DEFAULTS, Settings, choose, read_settings
-from simreduce.planners.nccl.settings import read_assignments
-from simreduce.planners.nccl.tables import COLLECTIVES, Rule, read_tuner
+from simreduce.planners.nccl.constants import COLLECTIVES, Rule, read_tuner
+from simreduce.planners.nccl.environment import read_assignments
 from simreduce.planners.packing import DdpBuckets
 from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import Folded, load_machine

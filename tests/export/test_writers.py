@@ -28,7 +28,7 @@ from simreduce.export.writers import (
     yaml,
 )
 from simreduce.files.formats import Faults
-from simreduce.files.names import Name
+from simreduce.files.formats.fields import Name
 from simreduce.planners.nccl import read_settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question, choice_of

@@ -26,8 +26,7 @@ from simreduce.computing.arrays import (
     row_starts,
     splitmix,
 )
-from simreduce.plan.contract import Contract
-from simreduce.plan.plan import ZEROS, Kind, Plan
+from simreduce.plan.plan import ZEROS, Contract, Kind, Plan
 from simreduce.plan.proof import Problem, explain_sum, find_faults
 
 PRIME = 2**31 - 1

@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import InternalError, PlanError
 from simreduce.plan import ZEROS, Contract, Executor, Kind, Plan, PlanBuilder, Value, Values, verify
-from simreduce.plan.columns import GrowingColumn
+from simreduce.plan.ops import GrowingColumn
 from simreduce.plan.plan import NO_STREAM
-from simreduce.testing.small import NO_CONTRACT
+from simreduce.testing.check import NO_CONTRACT
 
 
 @pytest.fixture

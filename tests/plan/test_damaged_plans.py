@@ -12,7 +12,7 @@ import pytest
 
 import simreduce as sr
 from simreduce.errors import InputError
-from simreduce.plan import Contract, Plan, distinct, proof, verify
+from simreduce.plan import Contract, Plan, proof, residues, verify
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES
 from simreduce.planners.algorithms.families import FAMILIES
 from simreduce.planners.packing import PACKERS
@@ -114,7 +114,7 @@ def test_ten_thousand_damages(monkeypatch):
         damaged = damage(plan, random)
         monkeypatch.setattr(proof, "_CELLS", int(random.integers(1, 2000)))
         compiled = bool(random.integers(2))
-        for module in (proof, distinct):
+        for module in (proof, residues):
             monkeypatch.setattr(module, "worth_compiling", lambda *_, now=compiled: now)
         expected = [(p.rule, p.message, p.elements) for p in slow_proof.verify(damaged)]
         found = [(p.rule, p.message, p.elements) for p in verify(damaged)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.plan import distinct
+from simreduce.plan import residues
 from tests.thorough import examples
 
 COLUMNS = st.lists(
@@ -21,8 +21,8 @@ def test_numbers_and_places_are_those_of_unique(compiled, columns):
     """Of several columns, whose numbers need not be in the others."""
     arrays = [np.array(column, dtype=np.int64) for column in columns]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct, "worth_compiling", lambda *_: compiled)
-        numbers, places = distinct.number_distinct(arrays[:-1], arrays[-1:])
+        patch.setattr(residues, "worth_compiling", lambda *_: compiled)
+        numbers, places = residues.number_distinct(arrays[:-1], arrays[-1:])
 
     assert numbers.tolist() == np.unique(np.concatenate(arrays)).tolist()
     assert [numbers[place].tolist() for place in places] == columns[:-1]
@@ -31,6 +31,6 @@ def test_numbers_and_places_are_those_of_unique(compiled, columns):
 def test_a_table_grows_with_its_numbers():
     """Over half of the first table, and more than one growth."""
     column = np.random.default_rng(1).permutation(50_000)
-    table = distinct._hash([column])
+    table = residues._hash([column])
 
-    assert np.sort(table[table != distinct._FREE]).tolist() == list(range(50_000))
+    assert np.sort(table[table != residues._DISTINCT_FREE]).tolist() == list(range(50_000))

@@ -24,8 +24,8 @@ from simreduce.plan import (
     Problem,
     Promise,
     Value,
-    distinct,
     proof,
+    residues,
     verify,
     verify_part,
     wrong_elements,
@@ -746,7 +746,7 @@ def test_the_fast_proof_says_what_the_slow_one_says(plan, cells, compiled):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proof, "_CELLS", cells)
         patch.setattr(proof, "worth_compiling", lambda *_: compiled)
-        patch.setattr(distinct, "worth_compiling", lambda *_: compiled)
+        patch.setattr(residues, "worth_compiling", lambda *_: compiled)
         found = [(p.rule, p.message, p.elements) for p in verify(plan)]
 
     assert expected == found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simreduce.plan import Contract, PlanBuilder
-from simreduce.plan.waits import waits
+from simreduce.plan.plan import waits
 
 
 def test_ops_wait_for_control_edges_and_for_the_op_before_in_their_stream():

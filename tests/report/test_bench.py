@@ -25,8 +25,8 @@ from simreduce.report.bench import (
     preview_lines,
 )
 from simreduce.report.blocks import Attachments
-from simreduce.study.outcome import Stuck
-from simreduce.study.tune.bench import BenchRow, algbw, busbw
+from simreduce.study.study import Stuck
+from simreduce.study.tune.sizes import BenchRow, algbw, busbw
 
 ROW = BenchRow(
     algorithm="psgpu#8",

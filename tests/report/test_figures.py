@@ -27,11 +27,11 @@ from simreduce.report import bench, capacity, ranking, steps, sweeps
 from simreduce.report.schemas import outputs
 from simreduce.report.sweeps import csv_text
 from simreduce.study.capacity.answer import answer
-from simreduce.study.capacity.question import load_question
+from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import running
-from simreduce.study.tune.bench import bench as over_sizes
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.sizes import bench as over_sizes
 from simreduce.study.tune.steps import rank_steps
 from tests.report.pages.documents import MODEL, SCENARIO
 
@@ -115,7 +115,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 usual = SourceFileLoader.get_code
 def edited(self, name):
-    if name != "simreduce.study.sweep.columns":
+    if name != "simreduce.study.sweep.cells":
         return usual(self, name)
     key = 'Key("warm_up", SECONDS, "The first.", lambda _: 0.25, column=Column("warm up", "(s)")),'
     before, after = self.get_source(name).split('_figure("algbw"')

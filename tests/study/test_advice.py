@@ -8,7 +8,7 @@ from types import SimpleNamespace as Row
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.study.advice import (
     Option,

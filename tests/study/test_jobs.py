@@ -11,10 +11,10 @@ from simreduce.engine import Fabric
 from simreduce.engine.background import TrafficFlows
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
-from simreduce.study.jobs import build_jobs, fit_jobs, load_jobs
+from simreduce.study.job_files import build_jobs, fit_jobs, load_jobs
 from simreduce.study.scenario import build_meshes, read_scenario_file
-from simreduce.training.jobs import simulate_jobs
 from simreduce.training.mesh.simulate import simulate_mesh
+from simreduce.training.shared_fabric import simulate_jobs
 from tests.thorough import slow
 
 NAME = "dgx1vx4,fabric=switch,nics=1"

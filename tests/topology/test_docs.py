@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from simreduce.files.formats import reference
-from simreduce.topology import clusters
+from simreduce.topology import loader
 from simreduce.topology.check import check_file
-from simreduce.topology.file_formats import CLUSTER, MACHINE
+from simreduce.topology.formats import CLUSTER, MACHINE
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
 
 EXAMPLE = """
@@ -33,7 +33,7 @@ def test_a_small_example_has_no_fault(tmp_path):
 
 
 def test_every_setting_of_a_network_is_declared():
-    assert set(CLUSTER.keys) == {*clusters._OWN_KEYS, *SETTINGS, *FABRIC_KEYS}
+    assert set(CLUSTER.keys) == {*loader._OWN_KEYS, *SETTINGS, *FABRIC_KEYS}
 
 
 def test_the_reference_has_every_table_of_a_machine():

@@ -19,8 +19,8 @@ from simreduce.errors import TopologyError
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.study.tune.p2p import peer_to_peer
 from simreduce.topology import Cable, Node, Topology, build, fold, load_topology, route
+from simreduce.topology.machine_files import to_toml
 from simreduce.topology.routing.switching import Switching
-from simreduce.topology.toml_writer import to_toml
 from tests.thorough import examples
 
 SPLIT = Switching("split")

@@ -9,7 +9,7 @@ import pytest
 
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, link_classes, load_topology
-from simreduce.topology.load import shipped
+from simreduce.topology.loader import shipped
 
 GOOD = """
 title = "two GPUs"

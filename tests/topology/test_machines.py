@@ -11,10 +11,10 @@ import networkx as nx
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.files.shipped import data_dir
+from simreduce.files.textfiles import data_dir
 from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.check import check_file
-from simreduce.topology.importers.models import model_in
+from simreduce.topology.importers.parts import model_in
 from simreduce.topology.matrix import rule_lines
 
 NAMES = [name for name, _ in shipped()]

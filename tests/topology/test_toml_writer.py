@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.topology import Cable, Node, build, load_topology, shipped
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m
+from simreduce.topology.machine_files import to_toml
 from simreduce.topology.routing.switching import Switching
-from simreduce.topology.toml_writer import to_toml
 from tests.thorough import examples
 from tests.topology.importers.files import SWITCHED, TOPO_M, XML
 

@@ -9,7 +9,7 @@ from simreduce.engine import IDEAL
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import Ran, Run
-from simreduce.training.replay import replay_execution
+from simreduce.training.recorded import replay_execution
 from tests.thorough import examples
 from tests.training.small import TICK, by, job, pair, run
 from tests.training.test_step import JOBS

@@ -18,7 +18,7 @@ from simreduce.engine import (
 )
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.testing.small import cable, machine, node
+from simreduce.testing.check import cable, machine, node
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
 from simreduce.training.replicas import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-import simreduce.training.jobs
+import simreduce.training.shared_fabric
 from simreduce.engine import IDEAL, TENSORFLOW
 from simreduce.engine.background import Stream
 from simreduce.engine.setup import BY_STRATEGY, Setup
@@ -20,8 +20,8 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.strategies import ANY, ROUND, calibrations, plans, topologies
 from simreduce.topology import load_topology
 from simreduce.training import method_for_strategy, simulate_step
-from simreduce.training.jobs import Job, fairness, simulate_jobs
 from simreduce.training.reductions import Method, Reduction
+from simreduce.training.shared_fabric import Job, fairness, simulate_jobs
 from simreduce.workload import load_workload
 from tests.engine.oracle import Oracle, Submission
 from tests.thorough import examples
@@ -91,13 +91,13 @@ LEAVES = "dgx1vx8,fabric=fat_tree,radix=8,oversubscription=2"
 @pytest.fixture
 def asked(monkeypatch):
     """The names of jobs that are simulated alone."""
-    found, simulate_alone = [], simreduce.training.jobs._alone
+    found, simulate_alone = [], simreduce.training.shared_fabric._alone
 
     def watched(job):
         found.append(job.name)
         return simulate_alone(job)
 
-    monkeypatch.setattr("simreduce.training.jobs._alone", watched)
+    monkeypatch.setattr("simreduce.training.shared_fabric._alone", watched)
     return found
 
 
@@ -302,7 +302,7 @@ def test_bits_do_not_depend_on_the_hash_seed():
     code = (
         "from tests.training.test_jobs import reduction\n"
         "from simreduce.engine.background import Stream\n"
-        "from simreduce.training.jobs import simulate_jobs\n"
+        "from simreduce.training.shared_fabric import simulate_jobs\n"
         "jobs = [reduction('a', (0, 1), count=2), reduction('b', (1, 2), count=2)]\n"
         "flow = Stream('t', (('n3.gpu0', 'n1.gpu0'),), 100000, rate=3e9, seed=1)\n"
         "print([(j.times, j.shared) for j in simulate_jobs(jobs, [flow])])\n"

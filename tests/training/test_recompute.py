@@ -13,7 +13,7 @@ from simreduce.training.recompute import estimate_activations
 from simreduce.training.step import Activations
 from simreduce.workload import Model, load_model
 from simreduce.workload.architectures import NAMES
-from simreduce.workload.architectures.gpt2 import WORDS, Gpt2
+from simreduce.workload.decoder import _GPT2_WORDS, Gpt2
 from tests.training.small import read_step
 
 GPT2, RESNET, MACHINE = load_model("gpt2"), load_model("resnet50"), load_topology("dgx1p")
@@ -21,7 +21,7 @@ GOOGLENET = load_model("googlenet")
 """Its modules have branches."""
 BLOCKS, WIDTH, HEADS, TOKENS = 12, 768, 12, 1024
 SBH = TOKENS * WIDTH
-ENDS = SBH + 4 * TOKENS * (WIDTH + WORDS)
+ENDS = SBH + 4 * TOKENS * (WIDTH + _GPT2_WORDS)
 """The mask of the embedding's dropout; the last norm, the output and the loss."""
 SCORES = 5 * HEADS * TOKENS**2
 
@@ -51,7 +51,7 @@ def test_what_is_made_again_is_there_for_one_block_at_a_time():
     again = 34 * tokens * WIDTH + 5 * HEADS * tokens**2
     inputs, mask = 2 * blocks * tokens * WIDTH, tokens * WIDTH
 
-    assert again > 4 * tokens * (WIDTH + WORDS)
+    assert again > 4 * tokens * (WIDTH + _GPT2_WORDS)
     full = estimate_activations(long, "full", "unfused")
     assert full == inputs + mask + again - 2 * tokens * WIDTH
     assert estimate_activations(long, "selective", "unfused") == (

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.computing.compiling.code import Native
+from simreduce.computing.loops import Native
 from simreduce.errors import InputError
 from simreduce.training.distributions import Constant, Empirical, Exponential, Uniform
 from simreduce.training.replicas.job import ReplicasJob, SyncSettings
 from simreduce.training.replicas.network import Delays, delays
-from simreduce.training.replicas.processes import simulate_replicas
+from simreduce.training.replicas.processes import ReplicasRun, simulate_replicas
 from simreduce.training.replicas.recurrence import DelayRuns, RunOutcome
-from simreduce.training.replicas.run import ReplicasRun
 from tests.thorough import examples
 
 ROUND = st.sampled_from([0.0, 0.25, 0.5, 1.0])

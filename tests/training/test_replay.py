@@ -20,7 +20,7 @@ from simreduce.training.executions import (
     Execution,
     ExecutionNode,
 )
-from simreduce.training.replay import replay_execution
+from simreduce.training.recorded import replay_execution
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
 from tests.training.executions import traces as t

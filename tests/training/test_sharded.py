@@ -17,7 +17,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import parse_strategy
-from simreduce.testing.small import cable, machine, node
+from simreduce.testing.check import cable, machine, node
 from simreduce.topology import Topology
 from simreduce.training import Profile, StepJob, StepPrediction
 from simreduce.training.memory import least_memory
@@ -33,7 +33,7 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
     wrap,
 )
-from simreduce.training.sharded.costs import key_cost, measure_costs
+from simreduce.training.sharded.collectives import key_cost, measure_costs
 from simreduce.training.sharded.simulation import _Run, compose
 from simreduce.workload import Gradient, Layer, Model, load_model
 from tests.thorough import examples

@@ -23,11 +23,11 @@ from simreduce.engine import (
     Processor,
     Runtime,
 )
-from simreduce.engine.lowering.cores import measure_working_set
+from simreduce.engine.lowering.resources import measure_working_set
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.planners.layouts import layout
-from simreduce.testing.small import FREE_NCCL
+from simreduce.testing.check import FREE_NCCL
 from simreduce.topology import Topology, load_topology
 from simreduce.training import (
     Method,
@@ -38,8 +38,8 @@ from simreduce.training import (
     record_step,
     simulate_step,
 )
-from simreduce.training.group_plans import Lowering
-from simreduce.training.negotiation import to_cycle
+from simreduce.training.calls import Lowering
+from simreduce.training.passes import to_cycle
 from simreduce.training.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import examples

@@ -18,9 +18,9 @@ from simreduce_validate.transfers import transfers
 
 from simreduce.engine import Calibration, Processor
 from simreduce.engine.setup import Setup
-from simreduce.engine.simulation import step_cost
+from simreduce.engine.simulator import step_cost
 from simreduce.planners.strategy import compile_plan
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 
 ROUNDS = np.linspace(0.9, 1.1, 21)

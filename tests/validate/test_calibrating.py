@@ -41,7 +41,7 @@ from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind
 from simreduce.planners.strategy import compile_plan
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from tests.thorough import some
 from tests.validate.devices import devices
 

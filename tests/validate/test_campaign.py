@@ -21,7 +21,7 @@ from simreduce.engine import NOMINAL
 from simreduce.errors import InputError
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 
 MIB = 1 << 20

@@ -23,7 +23,7 @@ from simreduce.engine import Calibration, Processor
 from simreduce.engine.calibrate import CONTROLS
 from simreduce.plan import Kind
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 
 ASKED = {

@@ -11,7 +11,7 @@ import simreduce as sr
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.strategy import compile_plan
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.testing import strategies
 from simreduce.topology import load_topology
 

@@ -21,7 +21,7 @@ from simreduce_validate.transfers import Transfer
 
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate.fit import Fit
-from simreduce.engine.calibration import LinkConstants
+from simreduce.engine.runtime import LinkConstants
 from simreduce.engine.setup import Setup
 from tests.schemas import declared_keys, faults_of, used_keys
 from tests.validate.test_accuracy import row

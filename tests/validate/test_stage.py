@@ -9,10 +9,10 @@ from simreduce_validate.devices import LATE, REQUEST, STEP
 
 import simreduce as sr
 from simreduce.engine import NOMINAL, Calibration
-from simreduce.engine.calibration import Processor
+from simreduce.engine.runtime import Processor
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.planners.strategy import compile_plan
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 
 TWO_TASKS = "dgx1vx2,nic=ib_edr"

@@ -23,10 +23,10 @@ from simreduce_validate.validation import best_of
 
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate.fit import Fit
-from simreduce.engine.calibration import Processor
+from simreduce.engine.runtime import Processor
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 
 README = (Path(__file__).parents[2] / "docs" / "tutorials" / "calibrate.md").read_text("utf-8")

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import WorkloadError
 from simreduce.workload import load_decoder, load_model, load_workload
-from simreduce.workload.architectures.decoder import DECODERS, EXAMPLE, Decoder, read_shape
+from simreduce.workload.decoder import DECODERS, EXAMPLE, Decoder, read_shape
 from tests.thorough import examples
 
 

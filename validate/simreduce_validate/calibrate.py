@@ -23,12 +23,11 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import device_options, warmup_option
 from simreduce.app.cli.nccl import calibrate_from_logs
 from simreduce.app.cli.options import details_option, gpus_options
-from simreduce.app.cli.progress import interruptible
-from simreduce.app.cli.reply import Reply, option_faults, report_options
+from simreduce.app.cli.reply import Reply, interruptible, option_faults, report_options
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibrate import own_calibrations, shipped, to_toml
 from simreduce.errors import InputError
-from simreduce.files.outputs import check_place, write_file
+from simreduce.files.textfiles import check_place, write_file
 from simreduce_validate.calibrating import cores_of, design
 from simreduce_validate.calibrating.provenance import describe
 from simreduce_validate.calibrating.session import learn, measure_held_out, measure_micros

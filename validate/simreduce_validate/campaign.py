@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import simreduce as sr
-from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import Progress
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Plan

@@ -12,7 +12,7 @@ import click
 import simreduce as sr
 from simreduce.app.cli.options import shape_of
 from simreduce.engine import Calibration
-from simreduce.engine.calibration import LinkConstants
+from simreduce.engine.runtime import LinkConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.files.formats import Faults

@@ -21,7 +21,7 @@ from scipy.optimize import bisect
 
 import simreduce as sr
 from simreduce.app.cli.group import command
-from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.reply import Progress
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.computing.arrays import Floats
 from simreduce.engine import NOMINAL, Calibration, LinkConstants

@@ -40,8 +40,7 @@ from math import hypot
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import option_faults
+from simreduce.app.cli.reply import Progress, option_faults
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.engine import Calibration
 from simreduce.engine.setup import Setup

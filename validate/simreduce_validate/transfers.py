@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.engine.setup import Setup
-from simreduce.engine.simulation import step_cost
+from simreduce.engine.simulator import step_cost
 from simreduce.plan import Kind, Plan
 from simreduce_validate.running.program import Event
 

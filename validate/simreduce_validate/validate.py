@@ -26,8 +26,7 @@ from simreduce.app.cli.options import (
     sizes_options,
 )
 from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
-from simreduce.files.outputs import check_place
-from simreduce.files.textfiles import exists
+from simreduce.files.textfiles import check_place, exists
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
 from simreduce_validate.report.accuracy_plot import AccuracyPoint, accuracy_plot

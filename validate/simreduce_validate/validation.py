@@ -11,7 +11,7 @@ from typing import Any
 
 from simreduce import dtypes
 from simreduce.app.cli.options import is_typed, read_sizes, read_strategies
-from simreduce.app.cli.progress import interruptible
+from simreduce.app.cli.reply import interruptible
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
@@ -20,8 +20,8 @@ from simreduce.files.formats import Faults
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.strategy import Strategy
 from simreduce.study.scenario import Scenario, load_scenario
-from simreduce.study.tune.bench import tensor
 from simreduce.study.tune.candidates import candidates
+from simreduce.study.tune.sizes import tensor
 from simreduce.workload import Workload
 from simreduce_validate.accuracy import Accuracy, assess
 from simreduce_validate.campaign import Campaign, Interruption

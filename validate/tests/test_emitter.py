@@ -23,8 +23,8 @@ from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder, Values, 
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL
 from simreduce.planners.strategy import compile_collective
-from simreduce.study.tune.bench import ROOTED
 from simreduce.study.tune.prove import machines
+from simreduce.study.tune.sizes import ROOTED
 from simreduce.testing import strategies
 from simreduce.topology import load_topology
 from simreduce.training.variable_update import MODES, Flags, variable_update

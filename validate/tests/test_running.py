@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from simreduce_validate.running.builders import find_devices
 
-from simreduce.engine.lowering.signatures import views
+from simreduce.engine.lowering.calls import views
 from simreduce.plan import ZEROS, Contract, Kind, PlanBuilder
 from simreduce.topology import Node
 from validate.tests.traffic import elements, graph_traffic, running

@@ -13,14 +13,28 @@ import click
 from simreduce import units
 from simreduce.app.cli.group import LazyGroup, command
 from simreduce.app.cli.options import calibration_option, workers_option
-from simreduce.app.cli.progress import Progress, show_until_stopped
-from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.app.cli.reply import (
+    Progress,
+    Reply,
+    option_faults,
+    picture_options,
+    report_options,
+    show_until_stopped,
+)
 from simreduce.engine.calibrate import load_calibration
-from simreduce.files.published import RCCL, PublishedTable, published_tables
-from simreduce.files.published.compute import SOURCE, timed_compute
-from simreduce.files.published.congestion import SOURCE as CRAB, congested_calls
-from simreduce.files.published.kernels import KERNEL_SETS, published_kernels
-from simreduce.files.published.steps import SOURCES, published_steps
+from simreduce.files.published import (
+    COMPUTE_SOURCE,
+    COMPUTE_SOURCE as CRAB,
+    KERNEL_SETS,
+    RCCL,
+    SOURCES,
+    PublishedTable,
+    congested_calls,
+    published_kernels,
+    published_steps,
+    published_tables,
+    timed_compute,
+)
 from simreduce.report.accuracy import LEFT_OUT, NCCL, THREE_SIZES, UNSEEN, draw_points
 from simreduce.report.chapters import COMPUTE, CONGESTION, KERNELS, MESH, SHARDED, Chapter
 from simreduce.report.plots import Plot
@@ -38,7 +52,7 @@ _DEEPEP = "deepep"
 _SETS = [*SOURCES, _DEEPEP]
 _CHAPTERS = {
     "nccl": (
-        "simreduce.app.cli.accuracy:nccl",
+        "simreduce.app.cli.accuracy:accuracy_nccl",
         "Collectives of NCCL; what stands without a chapter.",
     ),
     "step": ("simreduce_validate.step_of_five:step", "Five all-reduces of ResNet-50, TensorFlow."),
@@ -73,7 +87,7 @@ def accuracy() -> None:
     """
 
 
-@command(examples="simreduce accuracy nccl --only bessemer")
+@command("nccl", examples="simreduce accuracy nccl --only bessemer")
 @click.option(
     "--tables",
     type=click.Choice(_PARTS),
@@ -121,7 +135,7 @@ def accuracy() -> None:
 @workers_option
 @picture_options("Predicted beside measured busbw over size")
 @report_options
-def nccl(
+def accuracy_nccl(
     tables: str,
     library: str,
     only: tuple[str, ...],
@@ -303,7 +317,7 @@ def compute(file: str) -> Reply:
     column has what a file for `gpu` in [step] would say of it.
     """
     option_faults().raise_any()
-    return _reply(COMPUTE, [*COMPUTE.predict(timed_compute(file))], source=file or SOURCE)
+    return _reply(COMPUTE, [*COMPUTE.predict(timed_compute(file))], source=file or COMPUTE_SOURCE)
 
 
 @command(examples="simreduce accuracy congestion")

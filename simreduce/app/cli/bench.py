@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.app.cli.completion import topology_argument
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, topology_argument
 from simreduce.app.cli.options import (
     algo_option,
     all_option,
@@ -20,13 +19,13 @@ from simreduce.app.cli.options import (
     sizes_options,
     workers_option,
 )
-from simreduce.app.cli.progress import show_until_stopped
 from simreduce.app.cli.reply import (
     Reply,
     json_text,
     option_faults,
     output_option,
     report_options,
+    show_until_stopped,
 )
 from simreduce.app.cli.setups import (
     SetupOptions,
@@ -50,8 +49,8 @@ from simreduce.report.bench import (
     preview_lines,
 )
 from simreduce.report.headings import equal_paths_text, fitted_on_text, runtimes_text
-from simreduce.study.outcome import Refused, Stuck
-from simreduce.study.tune.bench import BY_DEFAULT, BenchRow, bench as measure, bench_all
+from simreduce.study.study import Refused, Stuck
+from simreduce.study.tune.sizes import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
 Named = list[tuple[Strategy, bool]]
 _Line = tuple[int, BenchRow]

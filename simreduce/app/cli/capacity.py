@@ -11,8 +11,14 @@ import click
 
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import workers_option
-from simreduce.app.cli.progress import Progress, say
-from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.app.cli.reply import (
+    Progress,
+    Reply,
+    option_faults,
+    picture_options,
+    report_options,
+    say,
+)
 from simreduce.computing.watching import pass_on
 from simreduce.files.formats.documents import Document
 from simreduce.report.capacity import (
@@ -25,7 +31,7 @@ from simreduce.report.capacity import (
 )
 from simreduce.report.plots import Plot
 from simreduce.study.capacity.answer import RankedOptions, answer, answer_copies, plan_of
-from simreduce.study.capacity.question import load_question
+from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.sweep import running
 
 R = TypeVar("R", bound=RankedOptions[Any])

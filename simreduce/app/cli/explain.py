@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.app.cli.completion import question_argument, strategies
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, question_argument, strategies
 from simreduce.app.cli.options import read_strategy, workers_option
-from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import (
     Decorator,
+    Progress,
     Reply,
     option_faults,
     options,
@@ -35,7 +34,7 @@ from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
-from simreduce.files.outputs import STDOUT
+from simreduce.files.textfiles import STDOUT
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.trace import trace_text

@@ -16,8 +16,7 @@ from simreduce.app.cli.explain import (
     read_topology_question,
 )
 from simreduce.app.cli.group import command
-from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import option_faults
+from simreduce.app.cli.reply import Progress, option_faults
 from simreduce.app.cli.setups import SetupOptions, read_meshes
 from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
@@ -26,7 +25,7 @@ from simreduce.export import Choice, export as files_for, find_target, why_not
 from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TRAINED, TUNED
 from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import Faults
-from simreduce.files.outputs import check_place, write_file
+from simreduce.files.textfiles import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.advised import ADVICE, sentence
 from simreduce.report.drawing import to_svg

@@ -8,12 +8,17 @@ from math import inf
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.progress import Progress, show_until_stopped
-from simreduce.app.cli.reply import Reply, option_faults, report_options
+from simreduce.app.cli.reply import (
+    Progress,
+    Reply,
+    option_faults,
+    report_options,
+    show_until_stopped,
+)
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
-from simreduce.study.jobs import build_jobs, build_mix, fit_jobs
+from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
 from simreduce.study.scenario import read_scenario_file
-from simreduce.training.jobs import simulate_jobs
+from simreduce.training.shared_fabric import simulate_jobs
 
 
 @command(

@@ -11,19 +11,16 @@ from pathlib import Path
 import click
 
 from simreduce import dtypes
-from simreduce.app.cli.completion import topology_argument
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, topology_argument
 from simreduce.app.cli.options import calibration_option, is_typed, read_sizes, sizes_options
-from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import Reply, option_faults, report_options
+from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options
 from simreduce.engine.calibrate import load_calibration, to_toml
-from simreduce.engine.calibrate.nccl_tests import read_nccl_log
+from simreduce.engine.calibrate.logs import read_nccl_log
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError, InputError, did_you_mean
 from simreduce.files.formats import Faults
-from simreduce.files.outputs import write_file
 from simreduce.files.published import COLLECTIVES as PUBLISHED
-from simreduce.files.textfiles import read_text
+from simreduce.files.textfiles import read_text, write_file
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import (
     DEFAULTS,
@@ -34,12 +31,12 @@ from simreduce.planners.nccl import (
     read_settings,
 )
 from simreduce.planners.nccl.choice import SENDS, Decide
-from simreduce.planners.nccl.settings import read_assignments
-from simreduce.planners.nccl.tables import COLLECTIVES
+from simreduce.planners.nccl.constants import COLLECTIVES
+from simreduce.planners.nccl.environment import read_assignments
 from simreduce.report.accuracy import FITTED, fitted_lines
-from simreduce.report.nccl import NCCL, ChosenCall, ChosenCalls, nccl_text
+from simreduce.report.nccl_choice import NCCL, ChosenCall, ChosenCalls, nccl_text
 from simreduce.study.accuracy.fit import fit_logs
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.topology import load_topology
 
 

@@ -10,14 +10,14 @@ import click
 from click.core import ParameterSource
 
 from simreduce import units
-from simreduce.app.cli.completion import calibrations, strategies
+from simreduce.app.cli.group import calibrations, strategies
 from simreduce.app.cli.reply import Decorator, options
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
 from simreduce.planners.algorithms import warn_of_unloaded
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
-from simreduce.study.tune.bench import sizes
+from simreduce.study.tune.sizes import sizes
 
 _STEP = "1M"
 _MOST_WORKERS = 4096

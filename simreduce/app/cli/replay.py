@@ -9,22 +9,20 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.completion import strategies
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, strategies
 from simreduce.app.cli.options import calibration_option, gpus_options
-from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import Reply, option_faults, output_option, report_options
+from simreduce.app.cli.reply import Progress, Reply, option_faults, output_option, report_options
 from simreduce.app.cli.setups import SetupOptions, nccl_option, read_setup, slow_option
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
-from simreduce.files.formats.json import read_json
+from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import read_text
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.replay import REPLAY, Replayed, replay_text
 from simreduce.report.trace import executed_trace_text
 from simreduce.study.scenario import CALL_COST
 from simreduce.training.executions import read_executions
-from simreduce.training.replay import replay_execution
+from simreduce.training.recorded import replay_execution
 
 
 @command(

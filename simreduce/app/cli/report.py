@@ -1,4 +1,4 @@
-"""`simreduce report SCENARIO|RESULT`: one HTML file to hand on."""
+"""`simreduce report SCENARIO|RESULT`, one HTML file to hand on, and `simreduce schema`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,14 @@ from simreduce.app.cli.options import (
     strategy_texts,
     workers_option,
 )
-from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import STOPPED, option_faults, output_option, output_path, write_output
+from simreduce.app.cli.reply import (
+    STOPPED,
+    Progress,
+    option_faults,
+    output_option,
+    output_path,
+    write_output,
+)
 from simreduce.app.cli.setups import (
     SetupOptions,
     job_options,
@@ -48,8 +54,7 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
-from simreduce.files.outputs import STDOUT
-from simreduce.files.textfiles import MOST_BYTES, exists, read_start, read_text, reason
+from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_start, read_text, reason
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.meshes import MESHES
 from simreduce.report.pages import (
@@ -72,7 +77,7 @@ from simreduce.report.steps import (
 from simreduce.report.sweeps import count_states, sweep_document
 from simreduce.report.trace import step_trace_events
 from simreduce.report.trace.chrome import pipeline_events, replicas_trace_events
-from simreduce.study.jobs import load_jobs
+from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import (
     Meshes,
     Replicas,
@@ -90,7 +95,7 @@ from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
-from simreduce.training.jobs import simulate_jobs
+from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import sample
 
 _DEFAULT = "report.html"

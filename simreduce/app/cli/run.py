@@ -1,12 +1,14 @@
-"""`simreduce run SCENARIO`, and with `--measure K` the best of it on real devices."""
+"""`simreduce run SCENARIO` and `tune SCENARIO`, both with `--measure K` on real devices.
+
+The code that runs devices loads when it is needed.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from simreduce.app.cli.completion import scenario_argument
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
 from simreduce.app.cli.options import (
     algo_option,
@@ -17,8 +19,7 @@ from simreduce.app.cli.options import (
     strategy_texts,
     workers_option,
 )
-from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import Reply, option_faults, report_options
+from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options
 from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.watching import within

@@ -114,7 +114,7 @@ def _is_file(text: str) -> bool:
 
 def _check_file(text: str) -> None:
     """InputError unless the file is a machine or jobs that can be loaded."""
-    from simreduce.study.jobs import load_jobs  # noqa: PLC0415 - all of simreduce
+    from simreduce.study.job_files import load_jobs  # noqa: PLC0415 - all of simreduce
     from simreduce.topology import load_topology  # noqa: PLC0415 - likewise
 
     if "job" in keys_of(text):

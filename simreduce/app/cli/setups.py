@@ -19,7 +19,7 @@ from simreduce.app.cli.options import (
 from simreduce.app.cli.reply import Decorator, options
 from simreduce.engine import CALM, NOMINAL, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
-from simreduce.engine.disturbance_text import parse_disturbance
+from simreduce.engine.disturbance import parse_disturbance
 from simreduce.engine.setup import BY_STRATEGY, Setup, read_runtime
 from simreduce.errors import InputError, did_you_mean
 from simreduce.files.formats import Faults
@@ -28,8 +28,8 @@ from simreduce.planners.algorithms import NAMES
 from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
-from simreduce.planners.nccl.settings import read_assignments
-from simreduce.study.tune.bench import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls, tensor
+from simreduce.planners.nccl.environment import read_assignments
+from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls, tensor
 from simreduce.topology import Topology, load_machine
 from simreduce.workload import Workload
 

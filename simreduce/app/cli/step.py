@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.export import check_folder, write_folder
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.options import (
     algo_option,
     budget_options,
@@ -21,8 +20,8 @@ from simreduce.app.cli.options import (
     strategy_texts,
     workers_option,
 )
-from simreduce.app.cli.progress import Progress
 from simreduce.app.cli.reply import (
+    Progress,
     Reply,
     option_faults,
     output_option,

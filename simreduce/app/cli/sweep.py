@@ -14,12 +14,11 @@ import click
 from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import is_typed, workers_option
-from simreduce.app.cli.progress import Progress, say
-from simreduce.app.cli.reply import Reply, option_faults, report_options
+from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options, say
 from simreduce.computing.watching import until_stopped
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files.formats import Faults
-from simreduce.plan.limits import free_memory
+from simreduce.plan.ops import free_memory
 from simreduce.report.sweeps import (
     count_states,
     first_columns,
@@ -28,7 +27,7 @@ from simreduce.report.sweeps import (
     sweep_text,
 )
 from simreduce.study.sweep import KINDS, Cell, Specification, Store, Sweep, read_specification
-from simreduce.study.sweep.columns import DONE, FAILED, KILLED, STUCK
+from simreduce.study.sweep.cells import DONE, FAILED, KILLED, STUCK
 from simreduce.study.sweep.engines import Engine, EngineGone, Processes
 from simreduce.study.sweep.engines.cluster import CLUSTERS, DaskCluster
 from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT

@@ -35,7 +35,7 @@ from simreduce.report.compare import (
 from simreduce.report.pages import read_document
 from simreduce.report.pages.kinds import kind_of
 from simreduce.report.placement import PLACEMENT
-from simreduce.report.sweep_plots import HEAT, KINDS, LINES, sweep_plot
+from simreduce.report.sweep_plots import HEAT, KINDS as PLOTS, LINES, sweep_plot
 from simreduce.report.sweeps import (
     check_columns,
     count_states,
@@ -190,7 +190,7 @@ def _read_sweep(
 @click.argument("db")
 @click.option("--sweep", "number", type=int, default=None, help="Draw this sweep; default: last.")
 @click.option(
-    "--kind", type=click.Choice(KINDS), default=LINES, help=f"Draw this; default {LINES}."
+    "--kind", type=click.Choice(PLOTS), default=LINES, help=f"Draw this; default {LINES}."
 )
 @click.option(
     "-x", default=None, metavar="COLUMN", help="Across; default: the numbers that vary most."

@@ -1,38 +1,545 @@
-"""`simreduce topo`."""
+"""`simreduce topo`: machines, also as others write them down, and their best rings and trees."""
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import click
 
 from simreduce import units
 from simreduce.app.cli import terminal
-from simreduce.app.cli.completion import topology_argument
-from simreduce.app.cli.group import CommandGroup
-from simreduce.app.cli.options import calibration_option
-from simreduce.app.cli.packings import rings, trees
-from simreduce.app.cli.progress import Progress
+from simreduce.app.cli.group import CommandGroup, command, topology_argument
+from simreduce.app.cli.node_order import place
+from simreduce.app.cli.options import calibration_option, gpus_options, shape_of
 from simreduce.app.cli.reply import (
     PictureOption,
+    Progress,
     Reply,
     echo_json,
+    json_text,
     option_faults,
+    options,
+    output_option,
+    output_path,
     output_paths,
     picture_options,
     report_options,
     wants_json,
+    write_output,
     write_pictures,
 )
-from simreduce.app.cli.topo_files import check, export, import_
-from simreduce.app.cli.topo_place import place
 from simreduce.engine.calibrate import load_calibration
-from simreduce.files.outputs import STDOUT
-from simreduce.report.pictures import machine_picture
-from simreduce.report.topo import LIST, P2P, SHOW, Copies, p2p_table
+from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
+from simreduce.errors import InputError, TopologyError, did_you_mean
+from simreduce.files.formats import Faults
+from simreduce.files.formats.documents import Document
+from simreduce.files.textfiles import STDOUT, exists, read_text
+from simreduce.planners.algorithms.multi_ring import sample
+from simreduce.planners.layouts import Layout, layout
+from simreduce.planners.synthesis import optimum
+from simreduce.planners.synthesis.network import Network, is_connected
+from simreduce.planners.synthesis.relays import all_to_all, all_to_all_paths
+from simreduce.planners.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
+from simreduce.planners.synthesis.trees import PACKINGS as BY_TREES, Trees, ring_text, tree_lines
+from simreduce.report.pictures import Panel, machine_picture, patterns_picture
+from simreduce.report.topo import (
+    CHECK,
+    GRAPHS,
+    LIST,
+    MATRICES,
+    P2P,
+    RINGS,
+    ROWS,
+    SHOW,
+    TREES,
+    Copies,
+    Packed,
+    PackingOutcome,
+    p2p_table,
+)
 from simreduce.study.tune.p2p import peer_to_peer
-from simreduce.topology import Topology, load_topology, matrix_text, shipped
+from simreduce.topology import (
+    LinkClass,
+    Topology,
+    link_classes,
+    load_topology,
+    matrix_text,
+    shipped,
+)
+from simreduce.topology.check import Suspicion, check_file
+from simreduce.topology.importers import (
+    FORMS,
+    UNKNOWN,
+    GpuModel,
+    model_named,
+    read_link_table,
+    read_nccl_graphs,
+    read_nccl_topology,
+    table_reader,
+    to_nccl_xml,
+    with_nvlinks,
+)
+from simreduce.topology.machine_files import to_toml
 from simreduce.topology.matrix import figure_lines, parts_line, rule_lines
+from simreduce.topology.routing.staging import GPU_LINKS, is_nvlink
+from simreduce.units import plural
+
+_output = output_option(
+    "-o", "--output", default=STDOUT, about="Write this file; default -, stdout."
+)
+
+
+@command(
+    "import",
+    examples="""
+    simreduce topo export dgx-a100 --format nccl -o a100.xml
+    simreduce topo import a100.xml -o a100.toml
+    """,
+)
+@click.argument("file")
+@click.option(
+    "--gpu", default=None, metavar="MODEL", help="Take the GPUs for V100, A100, H100, ..."
+)
+@click.option(
+    "--nvlink",
+    default=None,
+    metavar="FORM",
+    help=f"Add the NVLinks that the file does not show: {FORMS}.",
+)
+@click.option(
+    "--links",
+    "table",
+    default=None,
+    metavar="FILE",
+    help="Take the figures of link classes from [links.NAME] tables.",
+)
+@click.option(
+    "--nvlink-class",
+    default=None,
+    metavar="CLASS",
+    help="Take the NVLinks of a table for nvlink2, nvlink3, ...",
+)
+@click.option(
+    "--pcie",
+    default=None,
+    metavar="CLASS",
+    help="Take the PCIe links of a table for pcie3_x16, pcie4_x16, ...",
+)
+@click.option(
+    "--socket",
+    default=None,
+    metavar="CLASS:N",
+    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2, of AMD's GPUs xgmi3:3.",
+)
+@click.option(
+    "--nic",
+    "nics",
+    multiple=True,
+    metavar="BUSID",
+    help="Take this device without a class for a NIC. Repeatable.",
+)
+@_output
+def import_(file: str, **given: Any) -> None:
+    """Write what another tool wrote as a machine file (or, for measurements and NCCL's graphs, as
+    JSON).
+
+    FILE is what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` prints, NCCL's or
+    RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nccl-tests or
+    rccl-tests; its content says which.
+    """
+    option_faults().raise_any()
+    text = read_text(Path(file), InputError)
+    if not text.strip():
+        raise InputError(f"{file}: is empty")
+    read = _reader(text)
+    if read is None:
+        raise InputError(f"{file}: none of {_READ}; a machine file needs no import")
+    faults, context = Faults(), click.get_current_context()
+    given = {name: value for name, value in given.items() if value not in (None, ())}
+    for option in context.command.params:
+        if option.name in given and option.name not in inspect.signature(read).parameters:
+            faults.add(option.opts[0], f"says nothing about {file}, which is another kind of file")
+    faults.raise_any()
+    write_output(
+        output_path("output") or STDOUT, [read(text.lstrip("\ufeff"), Path(file).name, **given)]
+    )
+
+
+_READ = (
+    "`nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`, NCCL or RCCL XML, "
+    "p2pBandwidthLatencyTest, nccl-tests and rccl-tests"
+)
+
+
+def _reader(text: str) -> Callable[..., str] | None:
+    """The function that turns a text into a file of ours, by its content."""
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return _import_graphs if "<graphs" in text else _import_xml
+    if "Matrix" in text and "P2P" in text:
+        return _import_p2p
+    if table_reader(text):
+        return _import_table
+    return _import_nccl_tests if re.search(r"\bbusbw\b", text) else None
+
+
+def _import_xml(
+    text: str,
+    name: str,
+    *,
+    gpu: str | None = None,
+    nvlink: str | None = None,
+    table: str | None = None,
+    nics: tuple[str, ...] = (),
+) -> str:
+    model = model_named(gpu) if gpu else None
+    classes = read_link_table(table) if table else link_classes()
+    machine, notes = read_nccl_topology(
+        text.lstrip(), name, model, [nic.lower() for nic in nics], classes
+    )
+    return _machine_file(machine, notes, nvlink, classes)
+
+
+def _import_table(
+    text: str,
+    name: str,
+    *,
+    gpu: str | None = None,
+    nvlink: str | None = None,
+    table: str | None = None,
+    nvlink_class: str | None = None,
+    pcie: str | None = None,
+    socket: str | None = None,
+) -> str:
+    model = model_named(gpu) if gpu else None
+    classes = read_link_table(table) if table else link_classes()
+    named = _with_classes(model, nvlink_class, pcie, classes)
+    read = table_reader(text)
+    assert read is not None  # noqa: S101 - `_reader` has looked
+    joined = {} if socket is None else {"socket": _socket(socket, classes)}
+    machine, notes = read(text, name, named, classes=classes, **joined)
+    return _machine_file(machine, notes, nvlink, classes)
+
+
+def _import_graphs(text: str, name: str) -> str:
+    return json_text(GRAPHS.write(read_nccl_graphs(text, name)))
+
+
+def _import_p2p(text: str, name: str) -> str:
+    return json_text(MATRICES.write(read_p2p_test(text, name)))
+
+
+def _import_nccl_tests(text: str, name: str) -> str:
+    return json_text(ROWS.write((read_launch(text), read_nccl_tests(text, name))))
+
+
+def _with_classes(
+    model: GpuModel | None, nvlink: str | None, pcie: str | None, classes: Mapping[str, LinkClass]
+) -> GpuModel | None:
+    """The model with link classes that stand in for its own."""
+    for option, name, stem in (("--nvlink-class", nvlink, GPU_LINKS), ("--pcie", pcie, "pcie")):
+        known = [each for each in classes if each.startswith(stem)]
+        if name is not None and name not in known:
+            near = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+            raise InputError(f"{option}: unknown class {name!r}{near}")
+    if not (nvlink or pcie):
+        return model
+    base = model or UNKNOWN
+    if nvlink and model and not model.nvlink:
+        raise InputError(f"--nvlink-class {nvlink}: {model.name} has no NVLinks")
+    return replace(base, nvlink=nvlink or base.nvlink, pcie=pcie or base.pcie)
+
+
+def _socket(text: str, classes: Mapping[str, LinkClass]) -> tuple[str, int]:
+    """The class and the number of `--socket`."""
+    name, _, lanes = text.partition(":")
+    # What is between sockets is none of the other kinds.
+    other = ("nvlink", "pcie", "staged", "c2c", "xgmi_")
+    sockets = [
+        each.name
+        for each in classes.values()
+        if each.holds_lane and not each.name.startswith(other)
+    ]
+    if name not in sockets or not re.fullmatch(r"[1-9][0-9]?", lanes or "1"):
+        raise InputError(
+            f"--socket {text}: must be one of {', '.join(sockets)}, and :N for several links"
+        )
+    return name, int(lanes or "1")
+
+
+def _machine_file(
+    machine: Topology, notes: list[str], nvlink: str | None, classes: Mapping[str, LinkClass]
+) -> str:
+    """The machine file; notes on stderr and as comments in it."""
+    if nvlink:
+        machine = with_nvlinks(machine, nvlink, load_topology, classes)
+    elif len(machine.devices) > 1 and not any(is_nvlink(link) for link in machine.links):
+        notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
+    for note in notes:
+        click.echo(f"simreduce: {machine.name}: {note}", err=True)
+    return to_toml(machine, notes)
+
+
+@command(examples="simreduce topo export dgx-a100 --format nccl -o dgx-a100.xml")
+@topology_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["toml", "nccl"]),
+    default="toml",
+    help="Write a machine file, or NCCL's XML; default toml.",
+)
+@_output
+def export(topology: str, form: str) -> None:
+    """Write a machine as one file without `extends`: ours, or NCCL's (NCCL_TOPO_FILE)."""
+    faults = option_faults()
+    machine = faults.require(faults.attempt("", load_topology, topology))
+    write_output(
+        output_path("output") or STDOUT,
+        [to_toml(machine) if form == "toml" else to_nccl_xml(machine)],
+    )
+
+
+@command(examples="simreduce topo check dgx1v")
+@click.argument("file")
+@report_options
+def check(file: str) -> None:
+    """List every fault of a machine (its file or its name), or of a file that `topo import` reads,
+    with its place.
+
+    Exit status 0 or 2. A machine that is merely suspicious gets a warning and status 0.
+    """
+    problems = _faults_of_measurements(file)
+    problems = check_file(file) if problems is None else problems
+    faults = [problem for problem in problems if not isinstance(problem, Suspicion)]
+    if wants_json():
+        echo_json(CHECK.write({"file": file, "problems": problems}))
+    elif not faults:
+        for problem in problems:
+            terminal.complain(f"warning: {problem}")
+        terminal.show(f"{file}: no fault")
+    if faults:
+        raise click.exceptions.Exit(2) if wants_json() else TopologyError(problems)
+
+
+def _faults_of_measurements(file: str) -> list[str] | None:
+    """The faults of a file with measurements that `topo import` reads; None of any other file."""
+    if file.endswith(".toml") or not exists(file):
+        return None
+    faults = Faults()
+    text = faults.attempt("", read_text, Path(file), InputError)
+    read = _reader(text) if text else None
+    if text is None or read not in (_import_p2p, _import_nccl_tests):
+        return None
+    faults.attempt("", read, text.lstrip("\ufeff"), file)
+    return faults.problems
+
+
+_GB = 1e9
+_ROOTED = ("broadcast", "reduce")
+_IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
+"""Collectives whose trees carry a part of the tensor, one of as many as there are ranks."""
+
+PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
+    **BY_TREES,
+    "all_to_all": lambda network, _: all_to_all_paths(network),
+}
+
+
+_common = options(
+    topology_argument,
+    gpus_options,
+    picture_options("Also draw them"),
+    report_options,
+)
+
+
+@command(examples="simreduce topo rings dgx1v")
+@_common
+def rings(topology: str, **given: Any) -> Reply:
+    """Find the rings that share TOPOLOGY best, and the best order for a single one.
+
+    Where direct links connect the GPUs, only these are used; otherwise the routes between them. Of
+    more than 64 GPUs in equal machines, a few machines are searched: rings through all go on alike.
+    The JSON document then has the GPUs and rings of these few, and says how many there are.
+    """
+    faults = option_faults()
+    machine, shape = faults.require(_read(faults, topology, sample, **given))
+    few = sample(shape)
+    network = few.network()
+    with Progress("packing rings"):
+        if not ring_packing(network).patterns:
+            network = few.network(routed=True)
+        found, best = ring_packing(network), best_order(network)
+    if best is None:
+        raise InputError(
+            f"{topology}: no ring over these GPUs was found on the links and routes between them"
+        )
+    outcome = _ring_outcome(network, found.rate, shape.n)
+    alone = network.rate(hops(best))
+    lines = [f"{x / _GB:8.2f} GB/s  {ring_text(network, ring)}" for ring, x in found.patterns]
+    best_line = f"{alone / _GB:8.2f} GB/s  {ring_text(network, best)}"
+    lines += ["", "The best order of one ring:", best_line]
+    panels = [Panel(f"{x / _GB:.2f} GB/s", hops(ring), x) for ring, x in found.patterns]
+    about = f"reduce-scatter and all-gather, {plural(len(panels), 'ring')}"
+    machines, searched = shape.task_count, few.task_count
+    if few is shape:
+        machines = searched = 0
+    else:
+        about += f" through {machines} equal machines as through these {searched}"
+    packed = Packed(
+        machine, network, about, outcome, found.patterns, lines, panels, shape.n,
+        link_rate=found.rate, best=(best, alone), machines=machines, searched=searched,
+    )  # fmt: skip
+    return _reply(RINGS, packed)
+
+
+def _ring_outcome(network: Network, rate: float, n: int) -> PackingOutcome:
+    """The outcome for `n` ranks; `network` may have only some of them."""
+    if n > network.ranks:
+        cut = optimum.narrowest_cut(network)
+        text = f"the narrowest cut of {plural(len(network.tasks), 'machine')}, a bound"
+        return PackingOutcome(all_reduce_rate(n, rate), all_reduce_rate(n, cut), text)
+    whole, part = optimum.scatter_then_gather(network), optimum.all_gather(network)
+    return PackingOutcome(all_reduce_rate(n, rate), whole, part.bottleneck(network))
+
+
+@command(examples="simreduce topo trees dgx1v --collective broadcast")
+@_common
+@click.option(
+    "--collective",
+    default="all_reduce",
+    metavar="NAME",
+    help=f"Pack trees for this: {', '.join(PACKINGS)}; default all_reduce.",
+)
+@click.option(
+    "-r",
+    "--root",
+    type=int,
+    default=None,
+    help="Broadcast from this rank, or reduce to it; default 0.",
+)
+@click.option("--bound", is_flag=True, help="Print the best rate alone; pack no trees.")
+def trees(topology: str, collective: str, root: int | None, bound: bool, **given: Any) -> Reply:
+    """Find the trees that share TOPOLOGY best; for all_to_all, paths over other GPUs.
+
+    Where direct links connect the GPUs, only these are used; otherwise the routes between them.
+    """
+    faults = option_faults()
+    read = _read(faults, topology, lambda whole: whole, **given)
+    if collective not in PACKINGS:
+        near = did_you_mean(collective, PACKINGS) or f"; known are {', '.join(PACKINGS)}"
+        faults.add(f"--collective {collective}", f"no trees are packed for it{near}")
+    elif root is not None and collective not in _ROOTED:
+        faults.add(f"--root {root}", f"{collective} has no root; {' and '.join(_ROOTED)} have")
+    if read and root is not None and not 0 <= root < read[1].n:
+        faults.add(f"--root {root}", f"the ranks are 0 to {read[1].n - 1}")
+    if bound and output_paths():
+        faults.add("--bound", "there are no trees to draw; leave out --svg and --png")
+    machine, shape = faults.require(read)
+    network = shape.network()
+    if not is_connected(network.ranks, network.edges):
+        raise InputError(f"{topology}: some of these GPUs have no way to others")
+    with Progress("packing trees"):
+        found = None if bound else PACKINGS[collective](network, root or 0)
+        outcome = _tree_outcome(network, collective, root or 0, found)
+    if found is None:
+        alone = Packed(machine, network, collective, outcome, collective=collective)
+        return _reply(TREES, alone)
+    lines = []
+    for tree, x in found.patterns:
+        text = tree_lines(network, tree)
+        lines += [f"{x / _GB:8.2f} GB/s  {text[0]}", *(f"{'':15}{line}" for line in text[1:])]
+    panels = [
+        Panel(f"{x / _GB:.2f} GB/s", tree.down or tree.up, x, tree.root)
+        for tree, x in found.patterns
+    ]
+    word = "path" if collective == "all_to_all" else "tree"
+    about = f"{collective}, {plural(len(panels), word)}"
+    packed = Packed(
+        machine, network, about, outcome, found.patterns, lines, panels, collective=collective
+    )
+    return _reply(TREES, packed)
+
+
+def _tree_outcome(
+    network: Network, collective: str, root: int, found: Trees | None
+) -> PackingOutcome:
+    # The share of one root's trees is 1/n of the tensor.
+    times = network.ranks if collective in _IN_PARTS else 1
+    if collective == "all_to_all":
+        best: optimum.Optimum | None = all_to_all(network)
+    else:
+        best = optimum.best_rate(network, collective, root)
+    limit = best or min(
+        optimum.all_gather(network), optimum.ports(network), key=lambda bound: bound.rate
+    )
+    proved = limit.rate if best or found is None else min(found.bound * times, limit.rate)
+    rate = None if found is None else found.rate * times
+    return PackingOutcome(rate, proved, limit.bottleneck(network))
+
+
+def _reply(document: Document, packing: Packed) -> Reply:
+    """The reply of a packing."""
+    outcome, network, machine = packing.outcome, packing.network, packing.machine
+    reached = f"at most {outcome.optimum / _GB:.2f}"
+    reached = (
+        f"{reached} GB/s" if outcome.rate is None else f"{outcome.rate / _GB:.2f} GB/s of {reached}"
+    )
+    reached += " over direct links" if network.direct else ""
+    reached += f", {outcome.gap:.2%} short" if outcome.gap else ""
+    subtitle = f"{reached}; bottleneck {outcome.bottleneck}"
+    about = f"# {machine.name} ({machine.digest}), {plural(packing.gpus or network.ranks, 'GPU')}"
+    head = [f"{about}: {packing.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}"]
+    return Reply(
+        lambda: [*head, *(["", *packing.lines] if packing.lines else [])],
+        lambda: document.write(packing),
+        picture=lambda: patterns_picture(
+            f"{machine.name}: {packing.about}", subtitle, network.names[: network.ranks],
+            packing.panels,
+        ),
+    )  # fmt: skip
+
+
+def _read(
+    faults: Faults,
+    topology: str,
+    searched: Callable[[Layout], Layout],
+    *,
+    ngpus: int | None,
+    gpus: str | None,
+) -> tuple[Topology, Layout] | None:
+    """The machine and its GPUs; notes the faults of all options that rings and trees share."""
+    machine = faults.attempt("", load_topology, topology)
+    shape = None
+    if machine is not None:
+        shape = faults.attempt("", _shape, topology, machine, searched, ngpus, gpus)
+    return (machine, shape) if machine and shape else None
+
+
+def _shape(
+    topology: str,
+    machine: Topology,
+    searched: Callable[[Layout], Layout],
+    ngpus: int | None,
+    gpus: str | None,
+) -> Layout:
+    shape = shape_of(layout(machine), ngpus, gpus)
+    try:
+        if shape.n < 2:
+            raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
+        searched(shape).network()
+    except ValueError as error:
+        source = (
+            f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
+        )
+        raise InputError(f"{source}: {error}") from None
+    return shape
 
 
 @click.group(cls=CommandGroup)

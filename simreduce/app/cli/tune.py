@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.completion import scenario_argument
 from simreduce.app.cli.export import check_folder, write_folder
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
+from simreduce.app.cli.node_order import asks_for_placement, read_placement, tune_placement
 from simreduce.app.cli.options import (
     budget_options,
     calibration_option,
@@ -19,13 +19,7 @@ from simreduce.app.cli.options import (
     read_budget,
     workers_option,
 )
-from simreduce.app.cli.placement import (
-    asks_for_placement,
-    read_placement,
-    tune_placement,
-)
-from simreduce.app.cli.progress import Progress
-from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.app.cli.reply import Progress, Reply, option_faults, picture_options, report_options
 from simreduce.app.cli.setups import (
     SetupOptions,
     job_options,

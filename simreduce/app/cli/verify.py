@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,13 @@ import click
 from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, strategy_texts
-from simreduce.app.cli.progress import show_until_stopped
-from simreduce.app.cli.reply import Reply, option_faults, report_options, wants_json
+from simreduce.app.cli.reply import (
+    Reply,
+    option_faults,
+    report_options,
+    show_until_stopped,
+    wants_json,
+)
 from simreduce.app.cli.setups import (
     check_collective,
     check_root,
@@ -207,6 +211,8 @@ def _everything(
     counts: Sequence[int], workers: int, tell: Callable[[Proof], None]
 ) -> tuple[list[Proof], bool]:
     """The proofs, each passed to `tell` as it comes, and whether these are all."""
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - takes time
+
     cases = everything()
 
     def coming() -> Iterator[tuple[int, Proof]]:

@@ -24,7 +24,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.packing import PACKERS
 from simreduce.planners.strategy import ALL, Strategy, parse_strategy, split_strategies
-from simreduce.study.jobs import JobsQuestion, build_jobs, elsewhere
+from simreduce.study.job_files import JobsQuestion, build_jobs, elsewhere
 from simreduce.study.scenario import (
     Meshes,
     Scenario,
@@ -38,9 +38,9 @@ from simreduce.study.tune.candidates import candidates
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.generators import GENERATORS
 from simreduce.topology.generators.inline import split_inline
-from simreduce.topology.load import nearest_name
+from simreduce.topology.loader import nearest_name
 from simreduce.training.mesh.pipeline import NAMES as SCHEDULES
-from simreduce.workload.architectures.decoder import DECODERS
+from simreduce.workload.decoder import DECODERS
 
 USUAL = "usual"
 """Instead of names of algorithms: the algorithms of `_USUAL` that suit the machine."""

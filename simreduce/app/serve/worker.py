@@ -11,17 +11,265 @@ import contextlib
 import json
 import os
 import queue
+import shlex
 import signal
 import threading
 import time
 import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
-from simreduce.app.serve.answer import Sayer, answer
-from simreduce.app.serve.view import read_view
+from simreduce.app.look import answer_of, bench_sizes, exports_of, look_closer
+from simreduce.app.serve.view import Files, View, read_view
+from simreduce.computing.watching import Work, within
 from simreduce.computing.workers import end_with_parent, limit_memory
 from simreduce.errors import InputError, SimreduceError
+from simreduce.files.formats import toml_text
+from simreduce.report.blocks import Picture
+from simreduce.report.drawing import Mark, to_svg
+from simreduce.report.jobs import BESIDE, Beside
+from simreduce.report.meshes import MESHES
+from simreduce.report.pages import Attachments, make_page, page_parts
+from simreduce.report.pictures import heat_picture
+from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.timelines import timeline_of_events
+from simreduce.report.trace.chrome import pipeline_events
+from simreduce.study.job_files import JobsQuestion
+from simreduce.study.scenario import Meshes
+from simreduce.study.tune.meshes import rank_meshes, simulate_best
 from simreduce.study.tune.plan_cache import PlanCache
+from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
+from simreduce.topology import Topology, natural
+from simreduce.topology.elements import Link
+from simreduce.topology.graph import BOTH
+from simreduce.topology.routing.staging import is_nvlink
+from simreduce.training.shared_fabric import simulate_jobs
+
+Message = dict[str, Any]
+Say = Callable[[Message], None]
+
+_BARS = 6000
+"""Bars of the timeline. A report has more; here it is drawn again at every change."""
+_SOON = 1.0
+"""Seconds after which the ranking is shown before anything is looked at closely."""
+_FIRST = 1.2
+"""Seconds after which the strategies that promise most are shown, before the others are there."""
+_CURVES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sayer:
+    """Sends messages. `check` raises when nobody listens any more."""
+
+    say: Say
+    check: Callable[[], None]
+
+    def show(self, text: str) -> AbstractContextManager[Said]:
+        """Say how much of some work is done: of `simulated {} of {} sizes`, as sizes simulated."""
+        self.check()
+        return nullcontext(Said(self, text))
+
+
+class Said(Work):
+    """Work of which a page hears how much is done, and with `preview` what is known by then."""
+
+    def __init__(
+        self, sayer: Sayer, text: str, preview: Callable[[list[Any]], list[str]] | None = None
+    ) -> None:
+        super().__init__()
+        self._sayer, self._text, self._preview = sayer, text, preview
+
+    def show(self) -> None:
+        """Send a message."""
+        done, _, what = self._text.partition(" {} of {} ")
+        message: Message = {"progress": [*self.counts, f"{what} {done}"]}
+        self._sayer.check()
+        more = {"preview": self._preview(self.seen)} if self._preview else {}
+        self._sayer.say(message | more)
+
+
+def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
+    """Say everything on a view: its machine, the ranking, one strategy closely, curves. `cache` is
+    what earlier answers found. InputError lists every fault of the view.
+    """
+    begun = time.monotonic()
+    try:
+        scenario = view.ask(files)
+    except InputError:
+        with suppress(InputError):  # a picture shows which links there are
+            sayer.say(_machine(view.whole(files), {}))
+        raise
+    whole = view.whole(files)
+    sayer.say(_machine(whole, {}))
+    if isinstance(scenario, Meshes):
+        _answer_meshes(view, files, scenario, sayer)
+        return
+    if isinstance(scenario, JobsQuestion):
+        _answer_jobs(view, files, scenario, sayer)
+        return
+    work = Said(sayer, "simulated {} of {} strategies", preview_lines)
+    with within(_FIRST):
+        ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
+    shared = Attachments(
+        machine=whole,
+        calibration=scenario.setup.calibration,
+        commands=tuple(_commands(view, files)),
+        files={"view.toml": toml_text(_table(view, ranking, files))},
+        missing="Not computed yet.",
+    )
+    if ranking.hurried:
+        document = ranking_document(ranking)
+        sayer.say(_page(document, shared, _names(ranking), _chosen(view, ranking, document)[1]))
+        ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
+        table = toml_text(_table(view, ranking, files))
+        shared = replace(shared, files={"view.toml": table})
+    document = ranking_document(ranking)
+    chosen, look = _chosen(view, ranking, document)
+    if chosen is None:
+        missing = replace(shared, missing="No plan to look at.")
+        sayer.say(_page(document, missing, _names(ranking), ""))
+        return
+    names = _names(ranking)
+    if time.monotonic() - begun > _SOON:
+        sayer.say(_page(document, shared, names, look))
+    beside, _ = look_closer(scenario, chosen.strategy, shared, sayer.show, _BARS)
+    if beside.explanation is not None:
+        loads = {each["name"]: each["share"] for each in beside.explanation["links"]}
+        sayer.say(_machine(whole, loads))
+    sayer.say(_page(document, beside, names, look))
+    # What takes long and is looked at later.
+    beside = replace(beside, exports=exports_of(ranking, chosen))
+    sayer.say(_page(document, beside, names, look))
+    sizes, _ = bench_sizes(ranking, chosen, _CURVES, sayer.show)
+    sayer.say(_page(document, replace(beside, sizes=sizes), names, look))
+
+
+def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> None:
+    """Say which mesh is the fastest, and then who does what when in its step."""
+    work = Said(sayer, "simulated {} of {} meshes")
+    found = rank_meshes(meshes, 1, work.watch)
+    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
+    beside = Attachments(
+        machine=None,
+        calibration=meshes.setup.calibration,
+        commands=tuple(_commands(view, files)),
+        files={"view.toml": toml_text(table)},
+        missing="Not computed yet.",
+    )
+    document = MESHES.write(found)
+    sayer.say(_page(document, beside, [], ""))
+    sayer.check()
+    events = pipeline_events(simulate_best(found).ran)
+    timeline = timeline_of_events(events, most=_BARS)
+    sayer.say(_page(document, replace(beside, timeline=timeline, missing=""), [], ""))
+
+
+def _answer_jobs(view: View, files: Files, question: JobsQuestion, sayer: Sayer) -> None:
+    """Say what jobs lose beside each other."""
+    sayer.check()
+    found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    beside = Attachments(
+        machine=None,
+        calibration=question.setup.calibration,
+        commands=tuple(_commands(view, files)),
+        files={"view.toml": toml_text(view.jobs_table(files)[1])},
+    )
+    sayer.say(_page(BESIDE.write(found), beside, [], ""))
+
+
+def _names(ranking: StrategyRanking) -> list[str]:
+    return [candidate.strategy.text for candidate in ranking.candidates]
+
+
+def _chosen(
+    view: View, ranking: StrategyRanking, document: Mapping[str, Any]
+) -> tuple[Candidate | None, str]:
+    """The candidate to look at, and its text if the view names it; else what the page answers."""
+    for candidate in ranking.candidates:
+        if view.look in [c.strategy.text for c in (candidate, *candidate.also)]:
+            return candidate, candidate.strategy.text
+    return answer_of(ranking, document), ""
+
+
+def _table(view: View, ranking: StrategyRanking, files: Files) -> dict[str, Any]:
+    """The view as a scenario file, which ranks the same strategies, those that are possible."""
+    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
+    refused = {name for name, _ in ranking.refused}
+    texts = [s.text for s in ranking.scenario.strategies or () if s.text not in refused]
+    return table | ({"strategies": texts} if texts else {})
+
+
+def _machine(whole: Topology, loads: Mapping[str, float]) -> Message:
+    """The message with the picture of the machine, and with the names of its wires."""
+    drawing = heat_picture(whole, loads)
+    pairs = {
+        f"{k.name} {k.link_class}": BOTH.join(sorted((k.source, k.target))) for k in whole.links
+    }
+
+    def wires(mark: Mark) -> str:
+        found = [pairs.get(each, "") for each in mark.resources] if mark.kind == "link" else ()
+        return "\n".join(dict.fromkeys(filter(None, found)))
+
+    links = [link for link in whole.links if not link.is_toll]
+    degrees = Counter(link.source for link in links)
+    names = {pairs[f"{k.name} {k.link_class}"]: _place(k, whole, degrees) for k in links}
+    words = f"{whole.name}: {whole.title or whole.name}."
+    picture = to_svg(drawing, wires)
+    wires_of = sorted(names, key=lambda name: (names[name], natural(name)))
+    return {"machine": {"svg": picture, "words": words, "wires": wires_of, "loaded": bool(loads)}}
+
+
+def _place(link: Link, whole: Topology, degrees: Mapping[str, int]) -> int:
+    """Where a link stands in the list of links to slow or cut: the only one of a GPU, without which
+    nothing is possible, is last.
+    """
+    ends = (link.source, link.target)
+    if any(degrees[end] == 1 and whole.nodes[end].kind == "gpu" for end in ends):
+        return 2
+    return 0 if is_nvlink(link) else 1
+
+
+def _page(document: Mapping[str, Any], beside: Attachments, names: list[str], look: str) -> Message:
+    """The message with the answer and the sections, but for the picture of the machine."""
+    if beside.explanation is None:  # there is nothing but a picture, which takes long to draw
+        beside = replace(beside, machine=None)
+    page = make_page(document, beside)
+    sections = []
+    for section in page.sections:
+        blocks = tuple(
+            b for b in section.blocks if not (isinstance(b, Picture) and b.subject == "the machine")
+        )
+        if blocks:
+            sections.append(replace(section, blocks=blocks))
+    parts = page_parts(replace(page, sections=tuple(sections)))
+    return {
+        "page": {
+            "title": page.title,
+            "parts": [{"key": p.key, "html": p.html, "charts": p.charts} for p in parts],
+            "strategies": names,
+            "look": look,
+        }
+    }
+
+
+def _command(view: View, files: Files) -> str:
+    """The command that opens a page at a view."""
+    mine = [shlex.quote(files[name]) for name in (view.machine, view.jobs) if name in files]
+    return " ".join(["simreduce serve", *mine, f"'{view.query}'"])
+
+
+def _commands(view: View, files: Files) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "This view, on your machine", (_command(view, files),)
+    where = f" beside {files[view.jobs]}" if view.jobs else ""
+    command = "jobs" if view.jobs else "step" if view.mesh else "run"
+    yield (
+        f"As a scenario: save what stands below as view.toml{where}",
+        (f"simreduce {command} view.toml", "simreduce report view.toml"),
+    )
+
 
 _OFTEN = 0.1
 """Seconds between two messages on how far the work is."""

@@ -37,9 +37,7 @@ done per flow. A flow at its own cap is a group.
 
 from __future__ import annotations
 
-from simreduce.engine.kernel.calendar import NONE, put, remove
-from simreduce.engine.kernel.congestion import congest
-from simreduce.engine.kernel.filling import fill_up
+from simreduce.engine.kernel.congestion import congest, fill_up
 from simreduce.engine.kernel.flows import (
     MAY,
     RIGHT,
@@ -48,16 +46,19 @@ from simreduce.engine.kernel.flows import (
     note_fresh,
     note_move,
     note_stale,
+    settle,
 )
-from simreduce.engine.kernel.groups import settle
 from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
     INFINITY,
     NEARLY,
+    NONE,
     RESOURCES,
     SAME,
     WORK,
     Flows,
+    put,
+    remove,
 )
 
 

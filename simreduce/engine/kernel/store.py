@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from simreduce.computing import watching
 from simreduce.computing.arrays import AnyInts, Bools, Floats, row_starts
-from simreduce.computing.compiling import notices
-from simreduce.computing.compiling.code import Known
-from simreduce.engine.kernel import compiled
+from simreduce.computing.loops import Known
+from simreduce.engine.kernel import machine_code as compiled
 from simreduce.engine.kernel.advance import advance
-from simreduce.engine.kernel.calendar import NONE, Heap
 from simreduce.engine.kernel.flows import mark_dirty
-from simreduce.engine.kernel.fresh import free_calls, fresh_tables
+from simreduce.engine.kernel.machine_code import free_calls, fresh_tables
 from simreduce.engine.kernel.tables import (
     CROWDS,
     DIRTY_COUNT,
@@ -24,6 +23,7 @@ from simreduce.engine.kernel.tables import (
     FREE_CROWD,
     FREE_SLOT,
     INFINITY,
+    NONE,
     PATIENCE,
     RESOURCES,
     SCALARS,
@@ -33,6 +33,7 @@ from simreduce.engine.kernel.tables import (
     WAITING,
     WORK,
     Flows,
+    Heap,
     Ops,
     Queues,
     State,
@@ -100,7 +101,7 @@ class KernelStore:
         columns["scalar"] = [0] * SCALARS
         columns["scalar"][FREE_SLOT] = columns["scalar"][FREE_CROWD] = NONE
         columns["scalar"][RESOURCES] = count
-        columns["scalar"][PATIENCE] = compiled.PATIENCE
+        columns["scalar"][PATIENCE] = compiled.CROWDS
         columns["release_time"] = [INFINITY]
         columns["entries"], columns["released"] = [0, NONE], [0]
         columns["clock"], columns["tolerance"] = [clock], [tolerance, 0.0]
@@ -136,7 +137,7 @@ class KernelStore:
                 return bool(completed), float(self._time[0])
             # Here an interrupt ends the work.
             share = 1.0 - float(self.state.pending.sum()) / len(self.ops.call)
-            for listener in notices.working:
+            for listener in watching.simulating:
                 listener(share)
 
     def set_capacity(self, resource: int, capacity: float) -> None:

@@ -25,7 +25,7 @@ from simreduce.export.frameworks import (
     torchtitan,
     vllm,
 )
-from simreduce.export.meshes import MeshProgram
+from simreduce.export.mesh_settings import MeshProgram
 
 FRAMEWORKS: Mapping[str, Framework] = {
     each.name: each

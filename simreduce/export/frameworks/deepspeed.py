@@ -13,7 +13,7 @@ from simreduce import dtypes
 from simreduce.export.choice import REPLICATED, Choice, like_nccl, not_by_nccl, not_reducing
 from simreduce.export.framework import Framework
 from simreduce.export.frameworks.megatron import flags
-from simreduce.export.meshes import MeshedJob, MeshProgram, unwritten
+from simreduce.export.mesh_settings import MeshedJob, MeshProgram, unwritten
 from simreduce.export.writers import arguments
 from simreduce.planners.packing import BytesPerPack
 

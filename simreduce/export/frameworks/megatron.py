@@ -7,7 +7,7 @@ Names are those of `megatron/training/arguments.py`, and of its guides to expert
 from __future__ import annotations
 
 from simreduce.export.framework import Framework
-from simreduce.export.meshes import ORDER, MeshedJob, MeshProgram
+from simreduce.export.mesh_settings import ORDER, MeshedJob, MeshProgram
 from simreduce.export.writers import arguments
 
 SPLITS = ("even", "ends", "last")

@@ -18,9 +18,9 @@ from simreduce.export.framework import Framework
 from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import Settings, choose, plan
+from simreduce.planners.nccl.constants import ALL_PAIRS, COLLECTIVES, Rule, tuner_text
+from simreduce.planners.nccl.environment import assignments
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.settings import assignments
-from simreduce.planners.nccl.tables import ALL_PAIRS, COLLECTIVES, Rule, tuner_text
 from simreduce.planners.packing import NoPacking
 from simreduce.planners.strategy import Range, Strategy
 from simreduce.planners.strategy.text import NO_LIMIT

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simreduce.export.framework import Framework
 from simreduce.export.frameworks.megatron import SPLITS, gathers_beside, limits, splits_sequences
-from simreduce.export.meshes import MeshedJob, MeshProgram, unwritten
+from simreduce.export.mesh_settings import MeshedJob, MeshProgram, unwritten
 from simreduce.export.writers import mapping, yaml
 
 

@@ -39,7 +39,7 @@ from simreduce.planners.packing import (
     NoPacking,
     Packer,
 )
-from simreduce.planners.packing.ddp import MIB
+from simreduce.planners.packing.buckets import MIB
 from simreduce.workload import Workload
 
 VIEW = "+ddp=25,1,view"

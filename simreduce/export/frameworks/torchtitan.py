@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from simreduce.export.framework import Framework
-from simreduce.export.meshes import MeshedJob, MeshProgram, unwritten
+from simreduce.export.mesh_settings import MeshedJob, MeshProgram, unwritten
 
 _SCHEDULES = {
     "gpipe": "GPipe",

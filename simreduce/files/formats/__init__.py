@@ -18,7 +18,7 @@ mine.toml: step.updaet: unknown key (did you mean 'update'?)
 mine.toml: step.batch: must be a whole number from 1 to 512, got 0
 """
 
-from simreduce.files.formats.faults import Faults, inside
+from simreduce.files.formats.faults import Faults, inside, read_csv
 from simreduce.files.formats.fields import (
     ANYTHING,
     BANDWIDTH,
@@ -43,14 +43,14 @@ from simreduce.files.formats.fields import (
     ValueKind,
     choice,
     field_at,
+    json_schema,
     number,
     quantity,
+    reference,
     text_of,
     whole,
 )
-from simreduce.files.formats.rows import read_csv
-from simreduce.files.formats.schema import json_schema, reference
-from simreduce.files.formats.toml import toml_text
+from simreduce.files.formats.syntax import toml_text
 
 __all__ = [
     "ANYTHING",

@@ -1,4 +1,4 @@
-"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS` or in
+"""Reduction algorithms, one idea a file. Adding one is a file and a line in `ALGORITHMS` or in
 `families.FAMILIES`.
 
 A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the
@@ -20,26 +20,31 @@ from types import MappingProxyType
 from simreduce.computing import workers
 from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean, quote
 from simreduce.plan import PlanBuilder
-from simreduce.planners.algorithms import kernels, nccl, packed_trees, relay
-from simreduce.planners.algorithms.blueconnect import blueconnect
-from simreduce.planners.algorithms.collective import collective
-from simreduce.planners.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus, reduce_to_one
-from simreduce.planners.algorithms.families import FAMILIES, planner as planner_of
-from simreduce.planners.algorithms.family import NAMES, Family
-from simreduce.planners.algorithms.hierarchical_copy import (
+from simreduce.planners.algorithms import kernels, nccl, packed_trees, packed_trees as relay
+from simreduce.planners.algorithms.copies import (
+    copy_to_cpu,
+    copy_to_gpus,
     hierarchical_copy,
     hierarchical_copy_gcp_v100,
+    reduce_to_one,
 )
+from simreduce.planners.algorithms.families import FAMILIES, planner as planner_of
+from simreduce.planners.algorithms.family import NAMES, Family
+from simreduce.planners.algorithms.hierarchy import blueconnect, fits, two_level
 from simreduce.planners.algorithms.in_switch import in_switch
 from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.planners.algorithms.nccl.hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
-from simreduce.planners.algorithms.plugins import load_plugins, warn_of_unloaded, why_unloaded
-from simreduce.planners.algorithms.pscpu_pscpu import pscpu_pscpu
-from simreduce.planners.algorithms.registered import Choices, guard, guard_choices
-from simreduce.planners.algorithms.shuffle import pscpu, psgpu
-from simreduce.planners.algorithms.two_level import fits, two_level
-from simreduce.planners.algorithms.xring import xring
+from simreduce.planners.algorithms.plugins import (
+    Choices,
+    guard,
+    guard_choices,
+    load_plugins,
+    warn_of_unloaded,
+    why_unloaded,
+)
+from simreduce.planners.algorithms.shuffle import pscpu, pscpu_pscpu, psgpu
+from simreduce.planners.algorithms.tensorflow_rings import collective, xring
 from simreduce.planners.layouts import Layout
 from simreduce.planners.synthesis.network import MOST_RANKS
 

@@ -82,3 +82,33 @@ def add_up(b: PlanBuilder, parts: Values) -> Values:
     """The sums along the last axis."""
     n = parts.shape[-1]
     return b.adds([parts[..., i] for i in range(n)]) if n > 1 else parts[..., 0]
+
+
+def one_shot(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """By taker and giver, added over the givers.
+
+    The all-reduce of small tensors (Intel MPI's and NCCL's "all-to-all" kernels, TensorRT-LLM's
+    ONESHOT): every rank sends everything to all, and each adds for itself, in rank order. a + (n-1)
+    M/B, and every rank adds (n-1) M. Any n.
+    """
+    here = values.shape[1]
+    return add_up(b, exchange(b, values, values[:, givers(here, size(values, knobs)) % here]))
+
+
+def pairwise(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Step by step, one send after another from every rank.
+
+    Thakur, Rabenseifner and Gropp 2005: in step s rank p sends rank p + s its part. (n-1)(a +
+    M/(nB)). Any n; the ranks of a step form rings, where MPICH pairs p with p XOR s if n is a power
+    of two, which takes as long.
+    """
+    n = values.shape[1]
+    parts, giver = values.cut(n), np.arange(n)
+    stream = b.streams(values.device, knobs.channel)
+    steps = [parts[:, giver, giver]]
+    for step in range(1, n):
+        taker = (giver + step) % n
+        steps.append(b.copies(parts[:, giver, taker], values.device[:, taker], stream=stream))
+    by_step = Values.stack(steps, axis=1)  # group, step, giver
+    taker = giver[:, None]
+    return by_step[:, (taker - giver) % n, giver]

@@ -11,24 +11,14 @@ import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
 from simreduce.planners.algorithms import (
-    bidirectional_ring,
-    binary_tree,
-    binomial_tree,
-    bruck,
-    chain,
     direct,
-    double_tree,
-    halving_doubling,
-    one_shot,
-    pairwise,
-    recursive_doubling,
+    doubling,
     ring,
-    scatter_all_gather,
     torus,
+    trees,
 )
 from simreduce.planners.algorithms.family import NAMES, Collective, Family, knobs
-from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
-from simreduce.planners.algorithms.together import plan_together
+from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_together
 from simreduce.planners.layouts import Layout
 
 
@@ -42,33 +32,37 @@ def _family(name: str, module: ModuleType, summary: str, **facts: Any) -> Family
 _TABLE = (
     _family("ring", ring, "textbook ring: reduce-scatter, then all-gather, one chunk per rank",
             symmetric=True),
-    _family("bidirectional_ring", bidirectional_ring,
-            "two rings, one each way round, with half of every chunk each",
-            channels=bidirectional_ring.CHANNELS, symmetric=True),
+    Family("bidirectional_ring", "two rings, one each way round, with half of every chunk each",
+           all_reduce=ring.bidirectional_all_reduce,
+           reduce_scatter=ring.bidirectional_reduce_scatter,
+           all_gather=ring.bidirectional_all_gather,
+           channels=ring.BIDIRECTIONAL_CHANNELS, symmetric=True),
     torus.torus(2),
     torus.torus(3),
-    _family("chain", chain, "pipelined chain: sums go along the ranks, totals come back",
-            channels=2, pipelined=True),
-    _family("binary_tree", binary_tree, "pipelined complete binary tree",
-            channels=2, pipelined=True),
-    _family("double_tree", double_tree,
-            "two pipelined binary trees, half of the data each; "
-            "the inner ranks of one are leaves of the other",
-            channels=4, pipelined=True),
-    _family("binomial_tree", binomial_tree,
-            "binomial tree: in every step those that have the data send it on", channels=2),
-    _family("scatter_all_gather", scatter_all_gather,
-            "binomial scatter, then a ring collects the parts"),
-    _family("recursive_doubling", recursive_doubling,
-            "swaps everything with partners 1, 2, 4, ... away", symmetric=True),
-    _family("halving_doubling", halving_doubling,
-            "Rabenseifner: swaps halves, then doubles what each has", symmetric=True),
-    _family("bruck", bruck, "Bruck: goes round the circle in steps of 1, 2, 4, ...", channels=0),
+    Family("chain", "pipelined chain: sums go along the ranks, totals come back",
+           **trees.CHAIN, channels=2, pipelined=True),
+    Family("binary_tree", "pipelined complete binary tree",
+           **trees.BINARY_TREE, channels=2, pipelined=True),
+    Family("double_tree",
+           "two pipelined binary trees, half of the data each; "
+           "the inner ranks of one are leaves of the other",
+           **trees.DOUBLE_TREE, channels=4, pipelined=True),
+    Family("binomial_tree", "binomial tree: in every step those that have the data send it on",
+           **trees.BINOMIAL_TREE, channels=2),
+    Family("scatter_all_gather", "binomial scatter, then a ring collects the parts",
+           broadcast=trees.scatter_all_gather),
+    Family("recursive_doubling", "swaps everything with partners 1, 2, 4, ... away",
+           all_reduce=doubling.recursive_doubling, symmetric=True),
+    Family("halving_doubling", "Rabenseifner: swaps halves, then doubles what each has",
+           all_reduce=doubling.halving_doubling, reduce_scatter=doubling.halving_reduce_scatter,
+           all_gather=doubling.doubling_all_gather, symmetric=True),
+    Family("bruck", "Bruck: goes round the circle in steps of 1, 2, 4, ...",
+           all_gather=doubling.bruck_all_gather, all_to_all=doubling.bruck_all_to_all, channels=0),
     _family("direct", direct, "everybody sends to everybody at once, part by part",
             channels=0, symmetric=True),
-    _family("one_shot", one_shot, "everybody sends everything to everybody; each adds for itself",
-            channels=0, symmetric=True),
-    _family("pairwise", pairwise, "to one partner after another"),
+    Family("one_shot", "everybody sends everything to everybody; each adds for itself",
+           all_reduce=direct.one_shot, channels=0, symmetric=True),
+    Family("pairwise", "to one partner after another", all_to_all=direct.pairwise),
 )
 # fmt: on
 

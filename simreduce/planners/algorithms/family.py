@@ -24,8 +24,7 @@ from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.errors import UnevenParts
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.columns import Numbers
-from simreduce.plan.limits import most_ops, too_large
+from simreduce.plan.ops import Numbers, most_ops, too_large
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.planner import Options
 

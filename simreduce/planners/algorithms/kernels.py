@@ -9,7 +9,7 @@ custom all-reduce, TensorRT-LLM's and FlashInfer's ONESHOT, PyTorch's `one_shot_
 barriers (PyTorch's `multimem_all_reduce_`). Needs NVLink SHARP.
 
 `symmetric`: NCCL's symmetric kernels, the one that NCCL takes or one that is named
-(`planners.nccl.symmetric`). With flags beside the data (LL) no barrier is needed. All-gathers write
+(`planners.nccl.constants`). With flags beside the data (LL) no barrier is needed. All-gathers write
 to peers, reduce-scatters read from them, or a switch multicasts or sums.
 
 `symmetric:engine`: NCCL's all-gathers and all-to-alls by copy engines, which take no SM. A batch of
@@ -40,11 +40,10 @@ from simreduce.plan.channels import (
     sync_channel,
 )
 from simreduce.planners.algorithms import direct
-from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.family import Knobs
-from simreduce.planners.algorithms.nccl import nvls
-from simreduce.planners.algorithms.nccl.choice import BY_ENGINE, SYMMETRIC, decided
-from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.planners.algorithms.nccl import switches
+from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, SYMMETRIC, decided
+from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_chain
 from simreduce.planners.layouts import Decision, Layout
 
 MOST_GPUS = 8
@@ -166,11 +165,11 @@ def multimem(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Val
 def _in_switch(
     b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value], blocks: int
 ) -> Values:
-    found = nvls.boxes(layout, given.device.tolist())
+    found = switches.boxes(layout, given.device.tolist())
     count = _count(_nbytes(given) // len(given))
     with _kernel(b, given, before, sync_channel(2, 1, SWITCHED)) as launch:
         how = Decision("nvls", "simple", blocks)
-        return nvls.all_reduce(b, given, found, how, (launch,), count)
+        return switches.nvls_all_reduce(b, given, found, how, (launch,), count)
 
 
 def _nbytes(given: Values) -> int:
@@ -210,7 +209,7 @@ def _flagged(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Val
 
 def _multicast(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
     """Every GPU writes everything once, with flags, and the switch multicasts it."""
-    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
+    ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n = len(given)
     with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
         up = b.copies(given, np.full(n, switch), after=(launch,))
@@ -243,7 +242,7 @@ def _engine_multicast(
     b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
 ) -> Values:
     """Every GPU writes its part once, and the switch multicasts it."""
-    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
+    ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n = len(given)
     with _kernel(b, given, before, merged_channel(0, n) + ENGINE + SWITCHED) as launch:
         up = b.copies(given, np.full(n, switch), after=(launch,))
@@ -298,7 +297,7 @@ def _stored_by_switch(
 
 def _spread(b: PlanBuilder, layout: Layout, given: Values, launch: int, count: int) -> Values:
     """Every GPU's part through the switch to all, in `count` pieces."""
-    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
+    ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n, (rise, fall) = len(given), _hops()
     part = given.cut(count)
     streams = b.streams(part.device, rise)
@@ -333,7 +332,7 @@ def _loaded_by_switch(
     b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
 ) -> Values:
     """Every GPU has the switch sum its part on load."""
-    ((switch, _),) = nvls.boxes(layout, given.device.tolist())
+    ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n, (rise, fall) = len(given), _hops()
     with _kernel(b, given, before, sync_channel(2, 0, SWITCHED)) as launch:
         pieces = given.cut(n).cut(_count(_nbytes(given) // n))  # by GPU, part and piece

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
-from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts, puller
+from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts, puller, size
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
@@ -90,3 +90,58 @@ def all_gather_pieces(
     at = position[:, None]
     op = np.stack(made, axis=1)[:, way * (at - np.arange(n)) % n, at]
     return chunks[:, None].on(shards.device[..., None]).with_ops(op)
+
+
+BIDIRECTIONAL_CHANNELS = 2
+"""One for each way round."""
+
+
+def bidirectional_all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Both rounds without putting the halves together in between.
+
+    One half of every chunk goes one way round, the other half the other way; both halves of a step
+    leave together. Where the two neighbours have a link each, 2(n-1)(a + S/(2nB)), half the ring's
+    bandwidth time (n = 2 has one neighbour only); where they share one port, each half gets half
+    its rate and the ring's time is left: 2(n-1)(a + S/(nB)) (the bidirectional buckets of Jain and
+    Sabharwal 2010). Any n; reduce-scatter and all-gather are a half each.
+    """
+    n = size(values, knobs)
+    if n == 1:
+        return values
+    own = parts(values, knobs).cut(2)
+    halves = _all_gather(b, _reduce_scatter(b, own, knobs.channel), own[:, 0], knobs.channel)
+    return b.joins(halves.reshape(*values.shape, 2 * n))
+
+
+def bidirectional_reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Both halves of chunk c end at position c."""
+    if size(values, knobs) == 1:
+        return values
+    return b.joins(_reduce_scatter(b, parts(values, knobs).cut(2), knobs.channel))
+
+
+def bidirectional_all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
+    """Gather the shards in halves, both ways round; a position's own shard stays whole."""
+    groups, n = shards.shape
+    if n == 1:
+        return shards
+    mine = shards.cut(2)
+    halves = _all_gather(b, mine, mine, knobs.channel).reshape(groups, n, 2 * n)
+    position = np.arange(n)[:, None]
+    place = np.arange(2 * n - 1)
+    half = np.where(place == 2 * position, 2 * n, place + (place > 2 * position))
+    return b.joins(Values.concatenate([halves, shards[..., None]], axis=-1)[:, position, half])
+
+
+def _reduce_scatter(b: PlanBuilder, own: Values, channel: int) -> Values:
+    """By group, position and half; `own` is by group, position, chunk and half."""
+    there = reduce_scatter_pieces(b, own[..., 0], channel)
+    back = reduce_scatter_pieces(b, own[..., 1], channel + 1, way=-1)
+    return Values.stack([there, back], axis=-1)
+
+
+def _all_gather(b: PlanBuilder, halves: Values, chunks: Values, channel: int) -> Values:
+    """By group, position, chunk and half; all positions have the intervals of `chunks`."""
+    there = all_gather_pieces(b, halves[..., 0], chunks[..., 0], channel)
+    back = all_gather_pieces(b, halves[..., 1], chunks[..., 1], channel + 1, way=-1)
+    return Values.stack([there, back], axis=-1)

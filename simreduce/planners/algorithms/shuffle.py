@@ -1,5 +1,7 @@
-"""tf_cnn_benchmarks' shuffle (`build_shuffle_all_reduce`), over the tasks' CPUs (pscpu) or the GPUs
-(psgpu).
+"""tf_cnn_benchmarks' shuffles: `build_shuffle_all_reduce` over CPUs or GPUs, and `pscpu/pscpu`.
+
+The first works over the tasks' CPUs (pscpu) or the GPUs (psgpu). In the second every task sums on
+its own CPU, then the CPUs shuffle among themselves.
 
 Every source cuts its tensor into one shard per gather device; each gather device sums its shard of
 all sources in one n-ary add; every source pulls all summed shards back. Tensor i uses group i mod m
@@ -12,8 +14,7 @@ from collections.abc import Sequence
 
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Value
-from simreduce.planners.algorithms.alike import plan_each
-from simreduce.planners.algorithms.planner import Options, Results, Tensors
+from simreduce.planners.algorithms.planner import Options, Results, Tensors, plan_each
 from simreduce.planners.layouts import Layout
 
 
@@ -58,3 +59,44 @@ def shuffle(b: PlanBuilder, tensor: Sequence[Value], gather: Sequence[int]) -> l
     shards = [b.split(value, sizes) for value in tensor]
     sums = [b.add_on(device, [source[k] for source in shards]) for k, device in enumerate(gather)]
     return [b.concat([b.copy(total, value.device) for total in sums]) for value in tensor]
+
+
+def needs_task_names(layout: Layout, options: Options) -> None:
+    """Upstream groups GPUs by the task in their names and fails in a single process, whose names
+    have none.
+    """
+    if options.faithful and len(layout.tasks) == 1:
+        raise StrategyError(
+            "upstream fails in a single process (failed to parse device); use 2 tasks or more"
+        )
+
+
+def pscpu_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """`#k`: the first k CPUs sum at the second level (as in TensorFlow 1.12 and 1.14).
+
+    tf_cnn_benchmarks checks k and then always uses the first CPU alone; `faithful` does too.
+    """
+    needs_task_names(layout, options)
+    hosts = layout.host_devices("pscpu/pscpu")
+    gather_groups(hosts, options.shards)
+    second = hosts[: 1 if options.faithful else options.shards]
+    return plan_each(b, tensors, lambda tensor, _: _one(b, layout, tensor, hosts, second))
+
+
+def _one(
+    b: PlanBuilder,
+    layout: Layout,
+    tensor: Sequence[Value],
+    hosts: Sequence[int],
+    second: Sequence[int],
+) -> list[Value]:
+    sums = [
+        b.add_on(host, [tensor[rank] for rank in task])
+        for task, host in zip(layout.tasks, hosts, strict=True)
+    ]
+    totals = shuffle(b, sums, second) if len(sums) > 1 else sums
+    return [
+        b.copy(total, tensor[rank].device)
+        for task, total in zip(layout.tasks, totals, strict=True)
+        for rank in task
+    ]

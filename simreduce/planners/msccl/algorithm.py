@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
-from simreduce.files.formats.xml import Element, read_xml
+from simreduce.files.formats.syntax import Element, read_xml
 from simreduce.units import plural
 
 MOST_STEPS = 256

@@ -17,9 +17,9 @@ from simreduce.planners.nccl.choice import (
     p2p,
     plan,
 )
+from simreduce.planners.nccl.communicator import Facts, facts
 from simreduce.planners.nccl.connect import double_tree, ring_orders, tree_parents
-from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.settings import (
+from simreduce.planners.nccl.environment import (
     DEFAULTS,
     SETTINGS,
     Settings,

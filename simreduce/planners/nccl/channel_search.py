@@ -14,11 +14,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.planners.nccl.machine import Facts
+from simreduce.planners.nccl.communicator import Facts
+from simreduce.planners.nccl.constants import ladder, tables
+from simreduce.planners.nccl.environment import Settings
 from simreduce.planners.nccl.node import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
 from simreduce.planners.nccl.orders import PathLimits, Task, fill
-from simreduce.planners.nccl.settings import Settings
-from simreduce.planners.nccl.tables import ladder, tables
 
 RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
 _SLACK = 1e-6

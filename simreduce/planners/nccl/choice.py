@@ -18,23 +18,21 @@ from simreduce.errors import StrategyError, did_you_mean
 from simreduce.planners.layouts import joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.nccl.channel_search import Graphs, graphs_of
-from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.machine import Facts, facts
-from simreduce.planners.nccl.node import NVL
-from simreduce.planners.nccl.settings import DEFAULTS, Settings
-from simreduce.planners.nccl.symmetric import (
-    BY_ENGINES,
-    choose_engine,
-    choose_symmetric,
-)
-from simreduce.planners.nccl.tables import (
+from simreduce.planners.nccl.communicator import Facts, facts
+from simreduce.planners.nccl.constants import (
     ALGORITHMS,
     ALL_PAIRS,
+    BY_ENGINES,
     COLLECTIVES,
     COLLNET,
     PROTOCOLS,
+    choose_engine,
+    choose_symmetric,
     tables,
 )
+from simreduce.planners.nccl.environment import DEFAULTS, Settings
+from simreduce.planners.nccl.library import library_of
+from simreduce.planners.nccl.node import NVL
 from simreduce.planners.nccl.time_model import Entry, TimeModel, Tuner, bounded
 from simreduce.topology import Folded, Topology
 

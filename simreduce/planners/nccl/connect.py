@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from simreduce.planners.nccl.channel_search import TREE, Channel, graphs_of
 from simreduce.planners.nccl.choice import Machine, NcclPlan, plan
+from simreduce.planners.nccl.environment import DEFAULTS, Settings
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.settings import DEFAULTS, Settings
 
 
 def ring_orders(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple[int, ...], ...]:

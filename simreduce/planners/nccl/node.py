@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from simreduce.planners.nccl.settings import Settings
-from simreduce.planners.nccl.tables import NVLINK, PCI, XGMI, tables
+from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
+from simreduce.planners.nccl.environment import Settings
 from simreduce.topology import Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
-from simreduce.topology.importers.models import model_in
+from simreduce.topology.importers.parts import model_in
 from simreduce.topology.routing.staging import XGMI as XGMI_LINKS, is_nvlink
 
 CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
-from simreduce.planners.nccl.machine import Facts
-from simreduce.planners.nccl.node import NVB, NVL, P2C, PXB, PXN, hardware
-from simreduce.planners.nccl.settings import Settings
-from simreduce.planners.nccl.tables import (
+from simreduce.planners.nccl.communicator import Facts
+from simreduce.planners.nccl.constants import (
     AMPERE,
     BLACKWELL,
     COLLECTIVES,
@@ -31,6 +29,8 @@ from simreduce.planners.nccl.tables import (
     Tables,
     tables,
 )
+from simreduce.planners.nccl.environment import Settings
+from simreduce.planners.nccl.node import NVB, NVL, P2C, PXB, PXN, hardware
 
 Entry = tuple[str, str, str]
 """Collective, algorithm, protocol."""

@@ -1,6 +1,6 @@
 """How to reduce: packer and size ranges, as text and as a value; `compile` makes the plan."""
 
-from simreduce.planners.strategy.compile import (
+from simreduce.planners.strategy.compiler import (
     compile_collective,
     compile_plan,
     has_quirks,

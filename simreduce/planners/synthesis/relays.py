@@ -16,9 +16,8 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints
 from simreduce.errors import StrategyError
-from simreduce.planners.synthesis.cuts import maximise
 from simreduce.planners.synthesis.network import Edge, Network
-from simreduce.planners.synthesis.optimum import Optimum
+from simreduce.planners.synthesis.optimum import Optimum, maximise
 from simreduce.planners.synthesis.packing import Packing
 from simreduce.planners.synthesis.trees import SpanningTree, Trees, search_in_order
 

@@ -15,15 +15,26 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
+
+from simreduce.computing.arrays import Ints
 from simreduce.errors import StrategyError
-from simreduce.planners.synthesis.arborescence import arborescence, in_order, spanning_tree
 from simreduce.planners.synthesis.canonical import canonical
 from simreduce.planners.synthesis.network import Edge, Network
 from simreduce.planners.synthesis.optimum import broadcast, narrowest_cut
-from simreduce.planners.synthesis.packing import Packing, PackingProblem, pack
+from simreduce.planners.synthesis.packing import (
+    Packing,
+    PackingProblem,
+    arborescence,
+    in_order,
+    pack,
+    spanning_tree,
+)
 
 _SEVERAL_ROOTS = 16
 """Up to this many ranks every rank is tried as the root at every price; beyond, trees are used in
@@ -379,3 +390,159 @@ PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
     "reduce_scatter": lambda network, _: reduce_scatter_trees(network),
 }
 """By collective, the trees for it; the second argument is the root, where there is one."""
+
+
+MOST_STREAMS = 6
+"""Streams of a pair at most."""
+
+
+class ChunkHop(NamedTuple):
+    """A tree sends its first chunk from `source` to `target` in round `start`, and the next ones
+    after it.
+    """
+
+    start: int
+    tree: int
+    source: int
+    target: int
+    upwards: bool
+
+
+class Sum(NamedTuple):
+    """In round `start`, before it is sent on, the first chunk is summed on `rank` with what came
+    from `children`.
+    """
+
+    start: int
+    tree: int
+    rank: int
+    children: tuple[int, ...]
+
+
+def streams(trees: Sequence[SpanningTree]) -> Counter[Edge]:
+    """The number of streams of every pair of ranks, enough to hide the latency of one transfer
+    behind others. The more trees share a pair, the shorter their transfers; but streams beyond need
+    make the pipeline longer to fill. The numbers are the best ones on the subsets of a DGX-1.
+    """
+    users = Counter(edge for tree in trees for edge in tree.edges)
+    return Counter(
+        {
+            edge: 3 if count == 1 else 4 if count <= 3 else MOST_STREAMS
+            for edge, count in users.items()
+        }
+    )
+
+
+def timetable(
+    trees: Sequence[SpanningTree], sizes: Sequence[int]
+) -> tuple[list[ChunkHop], list[Sum]]:
+    """Return every hop and every sum of the first chunk of every tree, as early as possible.
+
+    `sizes` gives the size of a chunk, by tree.
+
+    Every edge of every tree sends a chunk each round. One rank sends to another over a few streams
+    at once. A chunk that is a large part of what its pair sends in a round therefore takes longer
+    than a round, and the timetable gives it that time. If it did not, transfers behind it in the
+    same streams would wait for data that cannot be there yet, and two trees that wait for each
+    other would stop all. A reduction is a broadcast reversed in time (`mirror`).
+    """
+    width, total = streams(trees), Counter[Edge]()
+    for tree, size in zip(trees, sizes, strict=True):
+        total.update(dict.fromkeys(tree.edges, size))
+    hops: list[ChunkHop] = []
+    sums: list[Sum] = []
+    for t, (tree, size) in enumerate(zip(trees, sizes, strict=True)):
+
+        def rounds(edge: Edge, size: int = size) -> int:
+            return max(1, math.ceil(width[edge] * size / max(1, total[edge]) - 1e-3))
+
+        ready: dict[int, int] = {}
+        children: dict[int, list[int]] = {}
+        for child, parent in tree.up:
+            hops.append(ChunkHop(ready.setdefault(child, 0), t, child, parent, upwards=True))
+            ready[parent] = max(ready.get(parent, 0), ready[child] + rounds((child, parent)))
+            children.setdefault(parent, []).append(child)
+        sums += [Sum(ready[rank], t, rank, tuple(below)) for rank, below in children.items()]
+        for parent, child in tree.down:
+            # A rank forwards what its parent sent, whenever it had its own sum.
+            start = ready.setdefault(parent, 0)
+            hops.append(ChunkHop(start, t, parent, child, upwards=False))
+            ready[child] = start + rounds((parent, child))
+    return hops, sums
+
+
+def assign_streams(trees: Sequence[SpanningTree], hops: Sequence[ChunkHop], sizes: Ints) -> Ints:
+    """Return, by hop and chunk, the stream of its pair that was sent the least before it.
+
+    `sizes` gives the sizes of chunks, by tree and chunk.
+    """
+    sent = {edge: [0] * width for edge, width in streams(trees).items()}
+    loads = [sent[hop.source, hop.target] for hop in hops]
+    weights = [sizes[hop.tree].tolist() for hop in hops]
+    chunks = sizes.shape[1]
+    turns = [0] * (len(hops) * chunks)
+    starts = np.array([hop.start for hop in hops], dtype=np.int64)
+    for place in program_order(starts, chunks).tolist():
+        hop, chunk = divmod(place, chunks)
+        had = loads[hop]
+        turns[place] = least = had.index(min(had))
+        had[least] += weights[hop][chunk]
+    return np.array(turns, dtype=np.int64).reshape(len(hops), chunks)
+
+
+def program_order(starts: Ints, chunks: int) -> Ints:
+    """The order of all chunks' steps by round, from the rounds of chunk 0: each chunk is a round
+    behind the one before. Step s of chunk c is s * chunks + c.
+    """
+    return np.argsort(starts[:, None] + np.arange(chunks), axis=None, kind="stable")
+
+
+def mirror(hops: Sequence[ChunkHop]) -> tuple[list[ChunkHop], list[Sum]]:
+    """The sums up trees that take the hops of a broadcast backwards, the last one first: chunk c
+    goes as chunk -1 - c of the broadcast went.
+    """
+    last = max((hop.start for hop in hops), default=0)
+    back = [ChunkHop(last - h.start, h.tree, h.target, h.source, upwards=True) for h in hops[::-1]]
+    sent = {(hop.tree, hop.source): hop.start for hop in back}
+    children: dict[tuple[int, int], list[int]] = {}
+    for hop in back:
+        children.setdefault((hop.tree, hop.target), []).append(hop.source)
+    sums = [
+        Sum(sent.get((tree, rank), last + 1), tree, rank, tuple(below))
+        for (tree, rank), below in children.items()
+    ]
+    return back, sums
+
+
+def ring_text(network: Network, ring: Sequence[int]) -> str:
+    """`gpu0 > gpu3 > gpu2 > gpu0`."""
+    return " > ".join(network.names[rank] for rank in (*ring, ring[0]))
+
+
+def tree_lines(network: Network, tree: SpanningTree) -> list[str]:
+    """Return the tree as indented lines, its root first.
+
+    A rank's children follow below it in rank order, two columns further right.
+    """
+    same = {(b, a) for a, b in tree.up} == set(tree.down)
+    if same or not tree.up:
+        return _indent(network, tree.root, tree.down)
+    up = _indent(network, tree.root, [(b, a) for a, b in reversed(tree.up)])
+    return [
+        "up:",
+        *up,
+        *(["down:", *_indent(network, tree.root, tree.down)] if tree.down else []),
+    ]
+
+
+def _indent(network: Network, root: int, down: Sequence[Edge]) -> list[str]:
+    lines: list[str] = []
+
+    def write(rank: int, depth: int) -> None:
+        lines.append("  " * depth + network.names[rank])
+        for parent, child in sorted(down):
+            if parent == rank:
+                write(child, depth + 1)
+
+    write(root, 0)
+    return lines

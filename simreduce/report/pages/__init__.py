@@ -1,10 +1,9 @@
 """Reports as one HTML file that needs nothing else: pure functions of documents."""
 
 from simreduce.report.blocks import Page, TimelineBlock
-from simreduce.report.pages.documents import read_document
-from simreduce.report.pages.html import check_pages, page_html, page_parts
+from simreduce.report.pages.html import check_pages, page_html, page_parts, read_document
 from simreduce.report.pages.kinds import KINDS, Attachments, make_page
-from simreduce.report.timeline import timeline_of_events
+from simreduce.report.timelines import timeline_of_events
 
 __all__ = [
     "KINDS",

@@ -31,8 +31,7 @@ from simreduce.report.pictures.blocks import (
     make_block,
     wire_graph,
 )
-from simreduce.report.pictures.fabric import draw_network
-from simreduce.report.pictures.grid import draw_torus, torus_grid
+from simreduce.report.pictures.fabric import draw_network, draw_torus, torus_grid
 from simreduce.report.pictures.machine import MOST, draw_machine
 from simreduce.report.pictures.scene import LinkPair, link_pairs
 from simreduce.report.pictures.style import draw_key

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.engine.calibrate.sure import SIZES, band_of
+from simreduce.engine.calibrate.intervals import SIZES, band_of
 from simreduce.files.published import published_tables
 from simreduce.study.accuracy.points import PointGroup, group_by, in_order
 from simreduce.study.accuracy.predict import TablePoint

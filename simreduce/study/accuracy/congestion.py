@@ -16,7 +16,7 @@ from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, Fabric
 from simreduce.engine.background import Stream, TrafficFlows
 from simreduce.errors import InputError
-from simreduce.files.published.congestion import ALL_TO_ALL, INCAST_BYTES, CongestedCall
+from simreduce.files.published import ALL_TO_ALL, INCAST_BYTES, CongestedCall
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
 from simreduce.study.accuracy.points import Point, PointGroup, group_by
 from simreduce.topology import Topology, load_topology

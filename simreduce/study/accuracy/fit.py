@@ -15,6 +15,7 @@ import numpy as np
 from simreduce import dtypes, units
 from simreduce.computing.arrays import AnyInts, Floats
 from simreduce.engine import Calibration, Rerun
+from simreduce.engine.calibrate.files import nccl_names, with_values
 from simreduce.engine.calibrate.fit import (
     INLIER,
     VAGUE,
@@ -24,9 +25,8 @@ from simreduce.engine.calibrate.fit import (
     fit_constants,
     weights,
 )
-from simreduce.engine.calibrate.nccl import nccl_names, with_values
-from simreduce.engine.calibrate.nccl_tests import COLLECTIVES, NcclTestsLog
-from simreduce.engine.calibration import NVLS, PROTOCOLS, NcclConstants
+from simreduce.engine.calibrate.logs import COLLECTIVES, NcclTestsLog
+from simreduce.engine.runtime import NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
@@ -35,7 +35,7 @@ from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
 from simreduce.planners.nccl import Settings
 from simreduce.study.accuracy.predict import part_of, strategy_for, workload_of
-from simreduce.study.tune.bench import BenchCalls, sends_of
+from simreduce.study.tune.sizes import BenchCalls, sends_of
 from simreduce.topology import Topology
 from simreduce.topology.routing.staging import is_nvlink
 

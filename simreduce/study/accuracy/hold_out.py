@@ -28,7 +28,7 @@ from simreduce.computing.arrays import Floats
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import GENERATIONS, load_calibration, nccl_constants
-from simreduce.engine.calibrate.sure import (
+from simreduce.engine.calibrate.intervals import (
     ELSEWHERE,
     GENERATION,
     MACHINE,

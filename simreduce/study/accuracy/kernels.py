@@ -15,37 +15,34 @@ from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.engine.calibrate.fit import FreeConstant, fit_constants
-from simreduce.engine.calibration import NVLS, KernelConstants
+from simreduce.engine.runtime import NVLS, KernelConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError
-from simreduce.files.published.compute import (
+from simreduce.files.published import (
+    ACTIVE,
     ATTENTION,
+    BYTES,
     EMPTY,
+    EXPERTS,
     HOST,
     LAYERS,
     MOVES,
     PRODUCT,
-    TimedCompute,
-)
-from simreduce.files.published.dispatch import (
-    ACTIVE,
-    BYTES,
-    EXPERTS,
     PublishedDispatch,
+    PublishedKernel,
+    TimedCompute,
     published_dispatches,
+    published_kernels,
 )
-from simreduce.files.published.kernels import PublishedKernel, published_kernels
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.accuracy.points import Point, PointGroup
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.topology import load_topology
-from simreduce.training.gpus import GPUS, Gpu, gpu_of
-from simreduce.training.mesh.compute import LOSS, NORM, PLAIN, RESIDUAL, SOFTMAX, Kernels
+from simreduce.training.gpus import GPUS, LOSS, NORM, PLAIN, RESIDUAL, SOFTMAX, Gpu, Kernels, gpu_of
 from simreduce.training.mesh.costs import Costs
-from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.job import EP, Mesh, MeshJob
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, Parts, reached
-from simreduce.training.mesh.ways import EP, Mesh
-from simreduce.workload.architectures.decoder import Decoder
+from simreduce.workload.decoder import Decoder
 
 _DTYPE = dtypes.NAMES.index("bfloat16")
 _FITTED = ("launch", "barrier", "release", "release_multicast", "load", "block")

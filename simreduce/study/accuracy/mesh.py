@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
-from simreduce.files.published.reading import shipped_rows
-from simreduce.files.published.steps import MODELS, SOURCES, PublishedStep, published_steps
+from simreduce.files.published import MODELS, SOURCES, PublishedStep, published_steps, shipped_rows
 from simreduce.study.accuracy.points import Point, PointGroup, group_by, in_order
 from simreduce.training.gpus import GPUS, Gpu
 from simreduce.training.mesh.costs import Costs
@@ -33,11 +32,11 @@ from simreduce.training.mesh.job import (
     REPLICATED,
     TP_COMM,
     TP_GRAD,
+    Mesh,
     MeshJob,
     split_evenly,
 )  # fmt: skip
 from simreduce.training.mesh.simulate import simulate_mesh
-from simreduce.training.mesh.ways import Mesh
 from simreduce.training.recompute import FUSED, UNFUSED
 from simreduce.workload import load_decoder
 

@@ -12,7 +12,7 @@ import networkx as nx
 
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration, Result
-from simreduce.engine.calibrate.sure import OTHER_NET
+from simreduce.engine.calibrate.intervals import OTHER_NET
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, NotFoldable, PlanTooLarge
 from simreduce.files.formats import Faults
@@ -20,12 +20,12 @@ from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import Settings, read_settings
-from simreduce.planners.nccl.settings import read_assignments
-from simreduce.planners.nccl.tables import CURRENT, OLDEST
+from simreduce.planners.nccl.constants import CURRENT, OLDEST
+from simreduce.planners.nccl.environment import read_assignments
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.accuracy.points import Point
-from simreduce.study.tune.bench import DIVIDED, BenchCalls, busbw_factor, tensor
-from simreduce.study.tune.folding import folded
+from simreduce.study.tune.simulate import folded
+from simreduce.study.tune.sizes import DIVIDED, BenchCalls, busbw_factor, tensor
 from simreduce.topology import Topology, load_topology, machine_of
 from simreduce.workload import Workload
 

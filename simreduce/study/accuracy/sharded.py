@@ -22,7 +22,7 @@ from simreduce.study.accuracy.points import Point
 from simreduce.training import StepJob, StepPrediction, profile_from_seconds
 from simreduce.training.sharded import Sharding, sharded_method, simulate_sharded_step
 from simreduce.workload import Model
-from simreduce.workload.architectures.decoder import Decoder
+from simreduce.workload.decoder import Decoder
 
 _TOKENS, _WORDS = 2048, 50368
 _ROUNDS = 3

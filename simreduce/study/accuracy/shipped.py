@@ -17,8 +17,8 @@ import numpy as np
 from simreduce import units
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import GENERATIONS, to_toml, unit_of
-from simreduce.engine.calibrate.nccl import nccl_names, with_values
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.calibrate.files import nccl_names, with_values
+from simreduce.engine.runtime import NcclConstants
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
 from simreduce.study.accuracy.hold_out import AFTER, FOLDER, cases_of, chosen_tables, write_shipped
 from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels

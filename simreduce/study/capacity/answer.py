@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from simreduce import units
 from simreduce.errors import InputError
+from simreduce.study.capacity.capacity_question import CapacityQuestion
 from simreduce.study.capacity.choose import (
     CapacityCandidate,
     Configuration,
@@ -46,13 +47,12 @@ from simreduce.study.capacity.flips import (
     rate_flips,
 )
 from simreduce.study.capacity.options import CapacityOption, classes_of, pieces, plain, product
-from simreduce.study.capacity.prices import ENERGY, period_of
-from simreduce.study.capacity.question import CapacityQuestion
+from simreduce.study.capacity.price_lists import ENERGY, period_of
 from simreduce.study.scenario import beside
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
-from simreduce.study.sweep.columns import DONE, MESH
+from simreduce.study.sweep.cells import DONE, MESH
 from simreduce.topology import load_topology
-from simreduce.topology.failing import distinct, members
+from simreduce.topology.failures import distinct, members
 from simreduce.training.memory import MemoryFit
 from simreduce.training.mesh.simulate import WAITS
 from simreduce.training.step import NOT_COUNTED, Activations

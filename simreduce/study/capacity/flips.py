@@ -27,6 +27,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from simreduce.study.capacity.capacity_question import CapacityQuestion
 from simreduce.study.capacity.choose import (
     CapacityCandidate,
     CapacityTarget,
@@ -37,9 +38,8 @@ from simreduce.study.capacity.choose import (
     offer,
 )
 from simreduce.study.capacity.options import CapacityOption, with_rates
-from simreduce.study.capacity.prices import HOUR, PriceList
-from simreduce.study.capacity.question import CapacityQuestion
-from simreduce.study.sweep.columns import MESH
+from simreduce.study.capacity.price_lists import HOUR, PriceList
+from simreduce.study.sweep.cells import MESH
 
 Answer = Callable[[float], Configuration | None]
 """The choice where an assumption has some value; None where no candidate meets the target."""

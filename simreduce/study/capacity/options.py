@@ -28,21 +28,21 @@ from simreduce.files.formats import (
 )
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.capacity.choose import Configuration
-from simreduce.study.capacity.prices import Pieces
-from simreduce.study.jobs import elsewhere
+from simreduce.study.capacity.price_lists import Pieces
+from simreduce.study.job_files import elsewhere
 from simreduce.study.scenario import beside
-from simreduce.study.sweep.columns import MESH
+from simreduce.study.sweep.cells import MESH
 from simreduce.study.sweep.machines import is_single
 from simreduce.topology import Topology, load_topology, shipped
-from simreduce.topology.classes import networks
+from simreduce.topology.elements import networks
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import StepQuestion, parse_step
 from simreduce.training.memory import MemoryFit, device_memory, least_memory
-from simreduce.training.mesh.question import AUTO, parse_mesh
-from simreduce.training.mesh.ways import Mesh, fill, read_mesh
-from simreduce.training.question import MOST_SAMPLES
+from simreduce.training.mesh.job import Mesh, fill, read_mesh
+from simreduce.training.mesh.mesh_table import AUTO, parse_mesh
 from simreduce.training.sharded import Sharding
 from simreduce.training.sharded.settings import HSDP
+from simreduce.training.step_table import MOST_SAMPLES
 from simreduce.workload import Model, Sequences
 
 MOST_NODES = 1 << 20

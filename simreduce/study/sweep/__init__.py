@@ -2,16 +2,21 @@
 
 from simreduce.study.sweep.cells import (
     BENCH,
+    COLUMNS,
     JOBS,
     KINDS,
+    NAMES,
     REPLICAS,
     RUN,
     STEP,
+    UNITS,
     Cell,
+    Figures,
     Kind,
     make_cell,
+    objective,
+    row_of,
 )
-from simreduce.study.sweep.columns import COLUMNS, NAMES, UNITS, Figures, objective, row_of
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.grid import SWEEP, Sample, Specification, read_specification
 from simreduce.study.sweep.question import SweepQuestion, read_question

@@ -1,6 +1,9 @@
 """A cell of a sweep.
 
 It is a question small enough to send anywhere, with digests of all that its answer depends on.
+
+Each figure of a cell is declared once: its name, kind, unit and meaning. Columns of databases, keys
+of documents, and headings of tables and plots follow from `COLUMNS`.
 """
 
 from __future__ import annotations
@@ -8,24 +11,40 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache, partial
 from importlib.metadata import entry_points
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from types import SimpleNamespace
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.files import to_toml
-from simreduce.errors import InputError
+from simreduce.errors import InputError, PlanTooLarge, cut, first_words
+from simreduce.files.formats.documents import (
+    BYTES,
+    BYTES_PER_SECOND,
+    COUNT,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    TEXT,
+    Key,
+    KeyKind,
+    Record,
+    one_of,
+)
+from simreduce.files.tables import Column, percent
 from simreduce.files.textfiles import is_file, read_bytes
 from simreduce.planners.algorithms.plugins import GROUP
 from simreduce.study.scenario import beside
-from simreduce.topology.clusters import is_cluster
-from simreduce.topology.files import is_path, read_document
+from simreduce.study.study import Refused, Stuck
 from simreduce.topology.generators import split_inline
-from simreduce.topology.load import find
+from simreduce.topology.loader import find, is_cluster
+from simreduce.topology.machine_files import is_path, read_document
+from simreduce.units import format_duration
 from simreduce.version import __version__
 
 Kind = Literal["bench", "run", "step", "replicas", "jobs"]
@@ -180,3 +199,217 @@ def _file(name: str) -> str:
         return hashlib.sha256(read_bytes(Path(name))).hexdigest()[:12]
     except (OSError, ValueError):
         return ""
+
+
+State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
+"""States of rows, which `row_of` derives from outcomes."""
+STATES = get_args(State)
+DONE: Final = "done"
+REFUSED: Final = "refused"
+TOO_LARGE: Final = "too_large"
+STUCK: Final = "stuck"
+KILLED: Final = "killed"
+FAILED: Final = "failed"
+MESH: Final = "mesh"
+"""The method of a step on a mesh."""
+FACTORS = ("slowdown", "worst")
+"""Figures that say how many times as long something takes, shown as `1.36x`."""
+WAITING = "waiting"
+"""The state of a cell without a row."""
+
+
+def objective(kind: str) -> str:
+    """The figure by which answers of a kind of question are compared: the less, the better."""
+    return "slowdown" if kind == JOBS else "seconds"
+
+
+def format_figure(name: str, value: float) -> str:
+    """A figure in words: a time, or how many times as long something takes."""
+    return f"{value:.2f}x" if name in FACTORS else format_duration(value)
+
+
+_SCALES = {"s": ("(ms)", 1e-3), "B/s": ("(GB/s)", 1e9), "B": ("(B)", 1.0)}
+_OWN_SCALES = {"memory": ("(GB)", 1e9), "taken": ("(s)", 1.0), "size": ("(B)", 1.0)}
+
+
+def column_of(name: str, unit: str = "", spare: int = 0) -> Column:
+    """The column of values in SI units: times in ms, rates in GB/s, shares in percent."""
+    heading, factor = _OWN_SCALES.get(name) or _SCALES.get(unit, ("", 1.0))
+
+    def show(value: object) -> str:
+        if isinstance(value, str):
+            return cut(value)
+        if name in FACTORS and isinstance(value, int | float):
+            return format_figure(name, value)
+        whole = isinstance(value, int) and factor == 1.0
+        if whole or not isinstance(value, int | float):
+            return str(value)
+        if unit == "1":
+            return f"{value:.1%}"
+        return f"{value / factor:.4g}" if heading else f"{value:.6g}"
+
+    return Column(name, heading, spare=spare, show=show, missing="", on="text")
+
+
+def _figure(
+    name: str, kind: KeyKind, about: str, get: str = "", *, shown: int | None = None,
+    page: Column | None = None, null_as: str = "",
+) -> Key:  # fmt: skip
+    """A figure of the answers that have the attribute at the path `get`, by default its name.
+
+    Tables on terminals have those that are `shown`, which is how soon a narrow one does without;
+    tables of pages those with a column for a `page`.
+    """
+    text = [] if shown is None else [column_of(name, kind.unit, shown)]
+    html = [replace(page, missing="", on="html")] if page else []
+    columns = *text, *html
+    return Key(name, kind, about, get, optional=True, column=columns, null_as=null_as)
+
+
+COLUMNS = Record(
+    "row",
+    "A cell: the values of its keys, its figures, and where they come from.",
+    Key("state", one_of(*STATES, WAITING),
+        "`done`; or why there is no answer."),
+    Key("reason", TEXT, 'Why there is no answer; "" for one that is done or waits.'),
+    _figure("seconds", SECONDS,
+            "The reduction, the training step, the mean of synchronous replicas' updates, or a"
+            " repetition of the `job`, the mean.",
+            shown=0, page=Column("time", "(ms)", show=lambda seconds: f"{seconds * 1e3:.3f}")),
+    _figure("low", SECONDS,
+            "The lower end of its 80 % interval; of a step, of its exposed communication.",
+            shown=1),
+    _figure("high", SECONDS, "The upper end of that interval.", shown=1, null_as="low"),
+    _figure("chosen", TEXT, "The strategy with its chunk size; or the fastest mesh that fits, with"
+            " what goes with it.", shown=4),
+    _figure("method", TEXT, f"The method of the training step; `{MESH}` of meshes.", shown=1),
+    _figure("runtime", TEXT, "The system that runs it."),
+    _figure("ranks", COUNT, "GPUs that take part."),
+    _figure("nbytes", BYTES, "All gradients, or the tensor."),
+    _figure("algbw", BYTES_PER_SECOND, "Size over time."),
+    _figure("busbw", BYTES_PER_SECOND, "Algbw times nccl-tests' factor.",
+            shown=0),
+    _figure("floor", SECONDS, "No algorithm takes less here, by links alone.",
+            "best.floor_seconds"),
+    _figure("bound", TEXT, "The busiest link or lane, or what a step waits for.", shown=5,
+            page=Column("busiest", left=True)),
+    _figure("bound_share", RATIO, "The part of the time in which that is busy.",
+            page=Column("busy", show=percent(0))),
+    _figure("link", TEXT, "The link or memory that a step's transfers need for the longest; of"
+            " jobs, the one that the `job` shares with others."),
+    _figure("compute", SECONDS, "The compute of a step.", "best.step.compute"),
+    _figure("exposed", SECONDS, "Communication that no compute hides.", "best.step.exposed",
+            shown=2),
+    _figure("communication", SECONDS, "When at least one transfer is in flight.",
+            "best.step.communication"),
+    _figure("tensor", SECONDS, "Of a mesh: sums of tensor parallel ranks that compute waits for."),
+    _figure("context", SECONDS, "Of a mesh: keys and values of other ranks, likewise."),
+    _figure("expert", SECONDS, "Of a mesh: experts' all-to-all and sums, likewise."),
+    _figure("pipeline", SECONDS, "Of a mesh: waits for other stages, the bubble and sends.",
+            shown=2),
+    _figure("data", SECONDS, "Of a mesh: gradients and parameters of replicas that compute waits"
+            " for."),
+    _figure("interference", SECONDS, "What kernels lose beside collectives."),
+    _figure("bubble", RATIO, "Of a mesh: the bubble of its schedule, if all passes took as long and"
+            " sends no time."),
+    _figure("update", SECONDS, "The update of the variables.", "best.step.update"),
+    _figure("launch", SECONDS, "The cost of starting a step.", "best.step.launch"),
+    _figure("efficiency", RATIO, "Its rate over that if nothing moved and none waited; at most 1.",
+            "best.efficiency", shown=0),
+    _figure("samples_per_second", PER_SECOND, "Samples of all GPUs.", shown=3),
+    _figure("tokens_per_second", PER_SECOND, "Of a mesh: tokens of all replicas.", shown=2),
+    _figure("mfu", RATIO, "Model FLOPs over those of the GPUs' data sheet.", shown=2),
+    _figure("gradients_per_second", PER_SECOND,
+            "Of synchronous replicas: gradients that enter updates.", shown=0),
+    _figure("dropped", RATIO,
+            "Of synchronous replicas: gradients that no update has, as a part of all.", shown=0),
+    _figure("job", TEXT, "Of jobs: the one that loses most.", shown=1,
+            page=Column("job", left=True, keep="known")),
+    _figure("slowdown", RATIO, "Of jobs: a repetition of the `job` over one alone, the mean.",
+            shown=0,
+            page=Column("slowdown", keep="known", show=partial(format_figure, "slowdown"))),
+    _figure("worst", RATIO, "Of jobs: the longest repetition of any over one of it alone.",
+            shown=2),
+    _figure("alone", SECONDS, "Of jobs: a repetition of the `job` alone on the machine.", shown=3),
+    _figure("fairness", RATIO, "Of jobs: Jain's index of their speeds beside alone: 1 if all lose"
+            " the same part.", shown=4),
+    _figure("fit", COUNT, "Of jobs: how many copies of them fit, none slower than promised.",
+            shown=0),
+    _figure("limit", TEXT, "Of jobs: why no more do.", shown=1),
+    _figure("memory", BYTES, "What a GPU holds at most.", "best.step.memory.peak"),
+    _figure("activations", BYTES, "The activations in that memory; 0 if they are not counted.",
+            "best.step.memory.activations.nbytes"),
+    _figure("activations_source", TEXT,
+            "Whether they were `given`, were `estimated`, or are `not_counted`.",
+            "best.step.memory.activations.source"),
+    _figure("transfers", COUNT, "Copies between devices.", "best.transfers"),
+    _figure("wrong", COUNT, "Elements whose sum is wrong.", "best.wrong"),
+    _figure("machines", COUNT,
+            "Equal machines of which one was simulated for all; 1: none."),
+    _figure("warning", TEXT, "What the library is slow at here and what to set, or"
+            " whose constants its times have."),
+    _figure("nominal", TEXT, "Which times rest on no measurement.", shown=5),
+    _figure("topology", TEXT, "The name of the machine.", "setup.machine.name"),
+    _figure("topology_digest", TEXT, "Names the machine's content.", "setup.machine.digest"),
+)  # fmt: skip
+"""The columns of what `evaluate` finds: `best` is the answer of bench, run or step, the others are
+said of their kinds.
+"""
+NAMES = tuple(key.name for key in COLUMNS.keys)
+"""Columns of a row, in order."""
+UNITS = {key.name: key.kind.unit for key in COLUMNS.keys if key.kind.unit}
+"""Units of the columns that have one; `1` is a share."""
+_TYPES = {"string": "TEXT", "integer": "INTEGER", "number": "REAL"}
+TYPES = {key.name: _TYPES[key.kind.schema.get("type", "string")] for key in COLUMNS.keys}
+"""Types of the columns in a database."""
+
+
+class Figures(SimpleNamespace):
+    """The answer of a cell: an attribute for each of `NAMES`.
+
+    Figures are in SI units and JSON types, equal to the bit wherever they are computed; None where
+    a figure does not apply.
+
+    `state` is `done`; or why there is no answer, which `reason` says: the machine or the file
+    `refused` it, it is `too_large` for the memory, its plan is `stuck` for ever, it `killed` every
+    worker that tried it, or simreduce `failed`.
+    """
+
+    def __init__(self, *, state: State, reason: str = "", **values: Any) -> None:
+        if unknown := values.keys() - TYPES.keys():
+            raise TypeError(f"no such figures: {', '.join(sorted(unknown))}")
+        given = values | {"state": state, "reason": reason}
+        super().__init__(**(dict.fromkeys(NAMES) | given))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).of, (self.values,)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every value by name."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The figures among these values."""
+        return cls(**{name: values[name] for name in NAMES if name in values})
+
+
+class LostCell(NamedTuple):
+    """A cell without an outcome: it `killed` its workers, or simreduce failed."""
+
+    reason: str
+    killed: bool = False
+
+
+def row_of(outcome: Figures | Refused | Stuck | LostCell) -> Figures:
+    """The row of an outcome, with its state."""
+    if isinstance(outcome, Refused):
+        too_large = isinstance(outcome.error, PlanTooLarge)
+        reason = "; ".join(outcome.error.problems)
+        return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
+    if isinstance(outcome, Stuck):
+        return Figures(state=STUCK, reason=first_words(outcome.error))
+    if isinstance(outcome, LostCell):
+        return Figures(state=KILLED if outcome.killed else FAILED, reason=outcome.reason)
+    return outcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.study.sweep.columns import DONE, objective
+from simreduce.study.sweep.cells import DONE, objective
 from simreduce.study.sweep.store import Sweep
 
 Table = Sequence[Mapping[str, Any]]

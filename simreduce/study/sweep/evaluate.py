@@ -18,17 +18,16 @@ from typing import Any
 from simreduce.computing.watching import pass_on
 from simreduce.dtypes import SIZES
 from simreduce.engine import CALM, Disturbance
-from simreduce.engine.disturbance_text import parse_disturbance
+from simreduce.engine.disturbance import parse_disturbance
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, StrategyError
 from simreduce.files.formats import PLACES, Faults, FieldValues
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
-from simreduce.planners.nccl.settings import settings_of
+from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.jobs import build_jobs, fit_jobs
-from simreduce.study.outcome import Refused, Stuck, outcome_of
+from simreduce.study.job_files import build_jobs, fit_jobs
 from simreduce.study.scenario import (
     Scenario,
     beside,
@@ -38,10 +37,25 @@ from simreduce.study.scenario import (
     has_mesh,
     with_step,
 )
-from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, code
-from simreduce.study.sweep.columns import COLUMNS, DONE, MESH, Figures, LostCell
+from simreduce.study.study import Refused, Stuck, outcome_of
+from simreduce.study.sweep.cells import (
+    BENCH,
+    COLUMNS,
+    DONE,
+    JOBS,
+    MESH,
+    REPLICAS,
+    RUN,
+    STEP,
+    Cell,
+    Figures,
+    LostCell,
+    code,
+)
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
-from simreduce.study.tune.bench import (
+from simreduce.study.tune.meshes import bubble, limit_of, mfu, rank_meshes
+from simreduce.study.tune.rank import Candidate, rank
+from simreduce.study.tune.sizes import (
     DIVIDED,
     BenchCalls,
     BenchRow,
@@ -50,14 +64,12 @@ from simreduce.study.tune.bench import (
     busbw,
     simulate_row,
 )
-from simreduce.study.tune.meshes import bubble, limit_of, mfu, rank_meshes
-from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
-from simreduce.topology.failing import NONE, fail
-from simreduce.training.jobs import fairness, simulate_jobs
+from simreduce.topology.failures import NONE, fail
 from simreduce.training.mesh.held import largest
+from simreduce.training.shared_fabric import fairness, simulate_jobs
 from simreduce.training.step import ESTIMATED
 from simreduce.training.stragglers import repeat
 

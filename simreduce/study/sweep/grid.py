@@ -44,7 +44,7 @@ from simreduce.planners.strategy import split_strategies
 from simreduce.study.sweep.cells import KINDS, REPLICAS
 from simreduce.study.sweep.question import SweepQuestion, clashes, read_question
 from simreduce.study.sweep.store import Planned
-from simreduce.study.tune.bench import ROOTED
+from simreduce.study.tune.sizes import ROOTED
 
 RANDOM, SOBOL = "random", "sobol"
 SAMPLES = (RANDOM, SOBOL)

@@ -10,14 +10,13 @@ from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults, Field, field_at
-from simreduce.study.jobs import JOB, TRAFFIC
-from simreduce.topology.clusters import is_cluster
-from simreduce.topology.files import read_document
+from simreduce.study.job_files import JOB, TRAFFIC
 from simreduce.topology.generators import GENERATORS, split_inline
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
-from simreduce.topology.load import find
+from simreduce.topology.loader import find, is_cluster
+from simreduce.topology.machine_files import read_document
 from simreduce.training import STEP
-from simreduce.training.mesh.question import MESH
+from simreduce.training.mesh.mesh_table import MESH
 
 NETWORK = tuple(key for key in (*SETTINGS, *FABRIC_KEYS) if key != "seed")
 """Settings of the network between machines. `seed` is also one of them, and is written

@@ -36,7 +36,7 @@ from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.strategy import ALL, parse_strategy
-from simreduce.study.jobs import JOBS as JOBS_FILE
+from simreduce.study.job_files import JOBS as JOBS_FILE
 from simreduce.study.scenario import beside, has_mesh, is_scenario, read_scenario_file
 from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.study.sweep.machines import (
@@ -49,12 +49,12 @@ from simreduce.study.sweep.machines import (
     split_key,
 )
 from simreduce.topology import load_machine, load_topology
-from simreduce.topology.classes import networks
-from simreduce.topology.failing import CLASSES, NONE
+from simreduce.topology.elements import networks
+from simreduce.topology.failures import CLASSES, NONE
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.training import STEP as STEP_TABLE, load_model
-from simreduce.training.mesh.question import AUTO, MESH as MESH_TABLE, PIPELINE as PIPELINE_TABLE
-from simreduce.training.mesh.ways import read_mesh
+from simreduce.training.mesh.job import read_mesh
+from simreduce.training.mesh.mesh_table import AUTO, MESH as MESH_TABLE, PIPELINE as PIPELINE_TABLE
 from simreduce.training.replicas import REPLICAS as REPLICAS_TABLE
 from simreduce.workload import MOST_BYTES
 

@@ -9,8 +9,7 @@ from typing import Self
 
 from simreduce.computing.watching import Watch, until_stopped, unwatched
 from simreduce.errors import InputError
-from simreduce.study.sweep.cells import Cell
-from simreduce.study.sweep.columns import Figures
+from simreduce.study.sweep.cells import Cell, Figures
 from simreduce.study.sweep.engines import Engine, Here, Processes
 from simreduce.study.sweep.engines.engine import MEMORY_DEFAULT
 from simreduce.study.sweep.store import CellAnswer, Store, StoreFull

@@ -20,11 +20,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from simreduce.errors import InputError, did_you_mean, quote, why_no_path
-from simreduce.files.formats.json import read_json
-from simreduce.files.outputs import behind_links
-from simreduce.files.textfiles import is_file, read_start, reason
-from simreduce.study.sweep.cells import BENCH, KINDS, Cell, code, digest_of
-from simreduce.study.sweep.columns import NAMES, STATES, TOO_LARGE, TYPES, WAITING, Figures
+from simreduce.files.formats.syntax import read_json
+from simreduce.files.textfiles import behind_links, is_file, read_start, reason
+from simreduce.study.sweep.cells import (
+    BENCH,
+    KINDS,
+    NAMES,
+    STATES,
+    TOO_LARGE,
+    TYPES,
+    WAITING,
+    Cell,
+    Figures,
+    code,
+    digest_of,
+)
 from simreduce.study.sweep.locking import Lock
 
 _OURS, _FORMAT = 0x53725377, 2

@@ -16,7 +16,7 @@ from simreduce.export.bucket_sizes import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, warn_of_unloaded
 from simreduce.planners.layouts import Layout
-from simreduce.planners.packing.options import FP16
+from simreduce.planners.packing.arrangement import FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.text import tensorflow_choice
 from simreduce.study.frameworks import default_text, files_of, names_for, packings_of

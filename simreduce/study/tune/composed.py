@@ -22,7 +22,6 @@ from simreduce.planners.layouts import Decision
 from simreduce.planners.packing import Fusion, NoPacking
 from simreduce.planners.strategy import Strategy, proved_on_few
 from simreduce.study.scenario import StepScenario
-from simreduce.study.tune.search.best_first import Tried
 from simreduce.study.tune.search.packings import (
     COLLECTIVE,
     MANY,
@@ -37,6 +36,7 @@ from simreduce.study.tune.search.packings import (
     packing_of,
     simulate_call_on,
 )
+from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
 from simreduce.training.calls import CallCost

@@ -16,24 +16,22 @@ from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export.frameworks import MESH_PROGRAMS
-from simreduce.study.outcome import Postponed
 from simreduce.study.ranking import RankedRows
 from simreduce.study.scenario import Meshes
-from simreduce.study.study import Limit, answer_all
+from simreduce.study.study import Limit, Postponed, answer_all
 from simreduce.study.tune.whatif import COMPUTE, MORE, Change, Saving, compare, network_changes
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import faster_gpu, percentiles, utilization
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by, largest
-from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.job import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
-from simreduce.training.mesh.ways import ORDER, Mesh
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.path import seconds_by_kind
-from simreduce.workload.architectures.decoder import Decoder
+from simreduce.workload.decoder import Decoder
 
 MOST_NODES = 2_000_000
 _NEAREST = 12

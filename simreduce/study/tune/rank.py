@@ -10,7 +10,7 @@ from math import inf
 from simreduce import units
 from simreduce.computing.watching import Watch, time_left, unwatched
 from simreduce.engine import AtLeast, Use
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import StrategySettings, as_typed, settings
@@ -20,11 +20,10 @@ from simreduce.planners.strategy import Strategy, has_quirks, parse_strategy
 from simreduce.planners.strategy.text import tensorflow_choice
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, scaled
-from simreduce.study.outcome import Postponed
 from simreduce.study.question import Question, ask
 from simreduce.study.ranking import RankedRows, merge_equal
 from simreduce.study.scenario import Scenario
-from simreduce.study.study import TIED, Limit, answer_all
+from simreduce.study.study import TIED, Limit, Postponed, answer_all
 from simreduce.study.ties import Moved, find_moved, lasting, settle_ties
 from simreduce.study.tune.candidates import by_promise, candidates_of
 from simreduce.study.tune.plan_cache import PlanCache

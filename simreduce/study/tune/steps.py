@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from math import inf
 
 from simreduce.computing.watching import Watch, unwatched
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
@@ -31,8 +31,8 @@ from simreduce.study.tune.candidates import (
     sharing_candidates,
     while_promising,
 )
-from simreduce.study.tune.chunks import with_best_chunk
 from simreduce.study.tune.composed import ComposedStep, is_composed
+from simreduce.study.tune.simulate import with_best_chunk
 from simreduce.training import Memory, StepJob, StepPrediction, StepQuestion, simulate_step
 from simreduce.training.gpus import gpu_at, utilization
 from simreduce.training.groups import slowdowns, slowest

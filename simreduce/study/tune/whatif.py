@@ -19,9 +19,8 @@ import numpy as np
 from simreduce import units
 from simreduce.computing.watching import Watch, until_stopped, unwatched
 from simreduce.engine import NCCL, LinkConstants, Recording
-from simreduce.engine.lowering.cores import CPU
-from simreduce.engine.lowering.lowered import Lowered
-from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering.resources import CPU, Resources
 from simreduce.engine.runtime import Call
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -30,7 +29,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.nccl.time_model import RingLimit
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
-from simreduce.study.tune.bench import DIVIDED, busbw_factor, tensor
+from simreduce.study.tune.sizes import DIVIDED, busbw_factor, tensor
 from simreduce.topology import DIRECTIONS, Folded, Link, Node, Topology
 from simreduce.topology.routing.switching import CHOICES, Switching
 

@@ -16,10 +16,10 @@ import numpy as np
 from simreduce.computing.arrays import Floats
 from simreduce.computing.watching import Watch, until_stopped, unwatched
 from simreduce.engine import Recording, Use
+from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results.floors import resource_seconds
 from simreduce.engine.setup import Setup
-from simreduce.engine.simulation import link_use
+from simreduce.engine.simulator import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep

@@ -69,7 +69,7 @@ from simreduce.units import format_bandwidth, format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from simreduce.topology.generators.shape import Shape
+    from simreduce.topology.generators.inline import Shape
 
 __all__ = [
     "GENERATORS", "Generator", "Inline", "build_cluster", "generate", "is_shape", "split_inline",

@@ -40,8 +40,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simreduce.topology.elements import Cable, Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
-from simreduce.topology.generators.shape import (
+from simreduce.topology.generators.inline import (
+    DEVICES_LIMIT,
+    InlineSettings,
     Join,
     NetworkParts,
     Shape,

@@ -27,8 +27,16 @@ from fractions import Fraction
 import numpy as np
 
 from simreduce.topology.elements import Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, WHOLE_LIMIT, InlineSettings
-from simreduce.topology.generators.shape import Join, NetworkParts, Shape, switches, textbook
+from simreduce.topology.generators.inline import (
+    DEVICES_LIMIT,
+    WHOLE_LIMIT,
+    InlineSettings,
+    Join,
+    NetworkParts,
+    Shape,
+    switches,
+    textbook,
+)
 from simreduce.topology.routing.rules import FatTreeRule
 from simreduce.units import plural
 

@@ -29,16 +29,21 @@ from dataclasses import dataclass, replace
 
 from simreduce.errors import TopologyError
 from simreduce.files.formats import choice
-from simreduce.topology.classes import link_classes, networks
-from simreduce.topology.elements import Cable, Node
+from simreduce.topology.elements import Cable, Node, joined, link_classes, networks
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
 from simreduce.topology.generators.fat_tree import TREE_KEYS, FatTree, read_tree, up_links
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, InlineSettings, too_many
+from simreduce.topology.generators.inline import (
+    DEVICES_LIMIT,
+    Inline,
+    InlineSettings,
+    Join,
+    Read,
+    check_cables,
+    too_many,
+)
 from simreduce.topology.generators.networks import TORUS_KEYS, read_switch, read_torus
-from simreduce.topology.generators.shape import Join, Read, check_cables
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.joined import joined
-from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.rules import EqualMachines
 from simreduce.topology.routing.staging import is_nvlink
 from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
 from simreduce.units import noun

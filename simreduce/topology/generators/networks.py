@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.topology.elements import Cable, Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
-from simreduce.topology.generators.shape import (
+from simreduce.topology.generators.inline import (
+    DEVICES_LIMIT,
+    InlineSettings,
     Join,
     NetworkParts,
     Shape,

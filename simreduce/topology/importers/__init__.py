@@ -4,16 +4,22 @@
 
 from __future__ import annotations
 
-from simreduce.topology.importers.models import (
+from simreduce.topology.importers.nccl_xml import (
+    NcclChannel,
+    NcclGraph,
+    read_nccl_graphs,
+    read_nccl_topology,
+)
+from simreduce.topology.importers.parts import (
+    FORMS,
     MODELS,
     UNKNOWN,
     GpuModel,
     model_named,
+    read_link_table,
+    with_nvlinks,
     without_nvlinks,
 )
-from simreduce.topology.importers.nccl_graph import NcclChannel, NcclGraph, read_nccl_graphs
-from simreduce.topology.importers.nccl_xml import read_nccl_topology
-from simreduce.topology.importers.parts import FORMS, read_link_table, with_nvlinks
 from simreduce.topology.importers.rocm_smi import is_rocm_smi, read_rocm_smi, table_reader
 from simreduce.topology.importers.topo_m import CONTRADICTION, is_topo_m, read_topo_m
 from simreduce.topology.importers.xml_writer import to_nccl_xml

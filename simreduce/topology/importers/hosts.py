@@ -36,8 +36,8 @@ from typing import NamedTuple
 
 from simreduce.errors import InputError, TopologyError, did_you_mean, nearest, quote
 from simreduce.files.formats import Faults
-from simreduce.files.formats.json import read_json
-from simreduce.files.names import Name
+from simreduce.files.formats.fields import Name
+from simreduce.files.formats.syntax import read_json
 from simreduce.topology.elements import expand_hosts
 
 _ROW = ("InstanceId", "NetworkNodes")

@@ -18,10 +18,10 @@ from typing import Any
 from simreduce import units
 from simreduce.errors import InputError, TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults
-from simreduce.files.formats.json import read_json
-from simreduce.topology.classes import LinkClass
+from simreduce.files.formats.syntax import read_json
+from simreduce.topology.elements import LinkClass
 from simreduce.topology.graph import Topology
-from simreduce.topology.importers.models import GpuModel
+from simreduce.topology.importers.parts import GpuModel
 from simreduce.topology.importers.topo_m import (
     MOST_CHARACTERS,
     TopologyMatrix,

@@ -16,11 +16,16 @@ from dataclasses import dataclass, replace
 from simreduce import units
 from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Faults
-from simreduce.files.names import Name, is_name
-from simreduce.topology.classes import LinkClass, link_classes
+from simreduce.files.formats.fields import Name, is_name
+from simreduce.topology.elements import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, without_nvlinks
-from simreduce.topology.importers.parts import MachineBuilder
+from simreduce.topology.importers.parts import (
+    MODELS,
+    UNKNOWN,
+    GpuModel,
+    MachineBuilder,
+    without_nvlinks,
+)
 from simreduce.topology.matrix import path_class
 from simreduce.topology.routing.staging import XGMI, links_name
 

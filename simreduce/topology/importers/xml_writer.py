@@ -19,12 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simreduce.errors import TopologyError
-from simreduce.topology.classes import link_classes
-from simreduce.topology.elements import OFF, natural
+from simreduce.topology.elements import OFF, link_classes, natural
 from simreduce.topology.graph import Topology
-from simreduce.topology.importers.models import MODELS, GpuModel, model_in
 from simreduce.topology.importers.nccl_xml import MBIT_PER_S
-from simreduce.topology.importers.parts import HOSTS, Host, host_like
+from simreduce.topology.importers.parts import HOSTS, MODELS, GpuModel, Host, host_like, model_in
 from simreduce.topology.routing.staging import is_nvlink
 
 _GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}

@@ -1,17 +1,227 @@
-"""Routes: one with its figures, and many as rows of links."""
+"""Routes, and searching the graph of a machine for them.
+
+Only nodes that forward lie inside a path. Of the paths of fewest hops the search takes the one with
+the highest bottleneck bandwidth, then the lowest latency, then the one over the GPUs' own NICs (see
+`router`), then the first by node names (gpu2 before gpu10). Of parallel links it takes the one with
+the highest bandwidth, then the lowest latency, then the first in the file. Bandwidths are those
+that links were built with (`Link.width`).
+"""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
-from simreduce.topology.elements import Link
-from simreduce.topology.routing.search import Path
+from simreduce.topology.elements import Link, Node, natural
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Hop: TypeAlias = "tuple[str, str]"
+Path: TypeAlias = "tuple[str, ...]"
+Own: TypeAlias = Callable[[str], str]
+"""From a node to the NIC that is its own, "" for none."""
+
+NODE_ATTRIBUTES = tuple(field.name for field in fields(Node) if field.name != "name")
+LINK_ATTRIBUTES = tuple(
+    field.name for field in fields(Link) if field.name not in ("id", "source", "target", "parallel")
+)
+
+
+def as_graph(nodes: Mapping[str, Node], links: Iterable[Link]) -> nx.MultiDiGraph[str]:
+    """Nodes and links with their fields as attributes; the key of an edge is the link's id."""
+    import networkx as nx  # noqa: PLC0415 - takes long to load; most machines do without
+
+    graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
+    for name, node in nodes.items():
+        graph.add_node(name, **{key: getattr(node, key) for key in NODE_ATTRIBUTES})
+    for link in links:
+        attributes = {key: getattr(link, key) for key in LINK_ATTRIBUTES}
+        graph.add_edge(link.source, link.target, link.id, **attributes)
+    return graph
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """All fewest-hop paths between two nodes: `layers` of nodes from the target back to the source,
+    and the predecessors of each node.
+    """
+
+    layers: tuple[Path, ...]
+    before: Mapping[str, Sequence[str]]
+
+    def bottleneck(self, wires: Mapping[Hop, Link]) -> float:
+        """The highest bottleneck bandwidth of the paths, in bytes/s."""
+        width = {self.layers[0][0]: math.inf}
+        for layer in self.layers[:-1]:
+            for name in layer:
+                for prior in self.before[name]:
+                    through = min(width[name], wires[prior, name].width)
+                    width[prior] = max(width.get(prior, 0.0), through)
+        return width[self.layers[-1][0]]
+
+
+class Fans:
+    """Fewest-hop paths over one graph; each source is searched once."""
+
+    def __init__(self, graph: nx.DiGraph[str]) -> None:
+        self._graph = graph
+        self._found: dict[str, tuple[Mapping[str, Sequence[str]], Mapping[str, int]]] = {}
+
+    def hops(self, source: str) -> Mapping[str, int]:
+        """The hops from a node to every node that it reaches."""
+        return self._search(source)[1]
+
+    def between(self, source: str, target: str, doors: Iterable[str]) -> Fan | None:
+        """The paths that enter `target` from one of `doors`, None if none of these is reached."""
+        all_before, hops = self._search(source)
+        reached = [name for name in doors if name in hops]
+        if not reached:
+            return None
+        least = min(hops[name] for name in reached)
+        before: dict[str, Sequence[str]] = {
+            target: [name for name in reached if hops[name] == least]
+        }
+        layers: list[Path] = [(target,)]
+        while layers[-1] != (source,):
+            layer = tuple(dict.fromkeys(prior for name in layers[-1] for prior in before[name]))
+            before.update((name, all_before[name]) for name in layer)
+            layers.append(layer)
+        return Fan(tuple(layers), before)
+
+    def _search(self, source: str) -> tuple[Mapping[str, Sequence[str]], Mapping[str, int]]:
+        import networkx as nx  # noqa: PLC0415 - as above
+
+        if source not in self._found:
+            self._found[source] = nx.predecessor(self._graph, source, return_seen=True)
+        return self._found[source]
+
+
+def ticks(link: Link) -> int:
+    """The latency of a link in units of 2^-100 s. Sums of whole ticks do not depend on their order,
+    so equal paths tie exactly.
+    """
+    return int(math.ldexp(link.latency, 100))
+
+
+class PathSearch:
+    """Paths over the wires of a machine. Nothing is built before the first search: most networks
+    have a rule for their routes.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link]) -> None:
+        self.nodes, self.links = nodes, links
+        self._fans: dict[str, Fans] = {}
+
+    @functools.cached_property
+    def graph(self) -> nx.MultiDiGraph[str]:
+        """The graph that is searched."""
+        return as_graph(self.nodes, self.links)
+
+    @functools.cached_property
+    def wires(self) -> Mapping[Hop, Link]:
+        """The best link of every hop."""
+        best: dict[Hop, Link] = {}
+        for link in self.links:
+            if link.is_toll:
+                continue
+            known = best.setdefault((link.source, link.target), link)
+            if (-link.width, link.latency) < (-known.width, known.latency):
+                best[link.source, link.target] = link
+        return best
+
+    @functools.cached_property
+    def tolls(self) -> Mapping[Hop, Sequence[Link]]:
+        """The tolls between two nodes, or at one."""
+        found: dict[Hop, list[Link]] = {}
+        for link in self.links:
+            if link.is_toll:
+                found.setdefault((link.source, link.target), []).append(link)
+        return found
+
+    def entries(self, target: str, keep: Callable[[Node], bool]) -> list[str]:
+        """The nodes that have a wire to `target` and that `keep` accepts."""
+        before = self.graph.predecessors(target)
+        return [n for n in before if keep(self.nodes[n]) and (n, target) in self.wires]
+
+    def fans(self, keep: Callable[[Node], bool], among: Sequence[str] | None = None) -> Fans:
+        """Searches `among` some nodes, or all, that enter only those that `keep` accepts."""
+        import networkx as nx  # noqa: PLC0415 - as above
+
+        # A copy: over a view of the graph a search takes 6 times (dgx1v) to 37 times
+        # (gb200-nvl72) as long.
+        names = list(self.nodes) if among is None else among
+        kept = {name for name in names if keep(self.nodes[name])}
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(names)
+        graph.add_edges_from(
+            hop
+            for name in names
+            for hop in self.graph.out_edges(name)
+            if hop[1] in kept and hop in self.wires
+        )
+        return Fans(graph)
+
+    @functools.cached_property
+    def machines(self) -> Mapping[str, Sequence[str]]:
+        """The names of the nodes of every machine; "" has the names of all nodes."""
+        found: dict[str, list[str]] = {}
+        for name, node in self.nodes.items():
+            found.setdefault(node.machine, []).append(name)
+        return {**found, "": list(self.nodes)}
+
+    def within(self, machine: str) -> Fans:
+        """Searches that stay in a machine, or go anywhere if it is ""."""
+        if machine not in self._fans:
+            self._fans[machine] = self.fans(lambda node: node.forwards, self.machines[machine])
+        return self._fans[machine]
+
+    def path(self, source: str, target: str, machine: str, own: Own = lambda _: "") -> Path:
+        """The best path between two nodes, () when there is none. It stays in `machine` unless that
+        is "". It prefers the `own` NICs of its ends.
+        """
+        if (source, target) in self.wires:
+            return (source, target)
+        # The source itself is no entry: it has no wire to the target.
+        entries = self.entries(target, lambda node: node.forwards)
+        paths = self.within(machine).between(source, target, entries)
+        if paths is None:
+            return ()
+        if all(len(layer) == 1 for layer in paths.layers):
+            return tuple(layer[0] for layer in reversed(paths.layers))
+        return self._best(paths, own)
+
+    def _best(self, paths: Fan, own: Own) -> Path:
+        """Widest, then quickest, then over `own` NICs, then first by name."""
+        # networkx's shortest paths add up one weight of edges; here four keys decide in turn, and
+        # the second depends on the ends.
+        width = paths.bottleneck(self.wires)
+        source, target = paths.layers[-1][0], paths.layers[0][0]
+        mine = {own(source), own(target)}
+        machines = {self.nodes[source].machine, self.nodes[target].machine}
+        rank: dict[str, tuple[int, int, tuple[Any, ...], Path]] = {target: (0, 0, (), (target,))}
+        for layer in paths.layers[:-1]:
+            for name in layer:
+                if name not in rank:
+                    continue
+                delay, strange, keys, path = rank[name]
+                node = self.nodes[name]
+                strange += node.kind == "nic" and node.machine in machines and name not in mine
+                for prior in paths.before[name]:
+                    link = self.wires[prior, name]
+                    if link.width < width:
+                        continue
+                    offer = (delay + ticks(link), strange, (natural(name), *keys), (prior, *path))
+                    if prior not in rank or offer[:3] < rank[prior][:3]:
+                        rank[prior] = offer
+        return rank[source][3]
+
 
 Share: TypeAlias = "tuple[Link, float]"
 """A link, and the part of a transfer's bytes that takes it."""

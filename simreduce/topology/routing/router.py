@@ -5,7 +5,7 @@ transfer between two nodes of one machine stays in it when it can. `search` choo
 
 A network may have a rule for its routes (`rules`). The route between two of its ports is then the
 rule's: at once for nodes that have no other cable, and for the NICs of a machine in place of what
-the search has found there. Between equal machines (`equal_machines`) a transfer takes the NICs that
+the search has found there. Between equal machines (`EqualMachines`) a transfer takes the NICs that
 it would if all of them hung on one switch, and the search looks at the first two machines only.
 Where every rail is a network of its own, that is one switch per rail: a transfer to another rail
 goes within a machine, over its PCIe and host, to a NIC on the rail of the other end. It is refused
@@ -32,8 +32,9 @@ import numpy as np
 from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.elements import natural
-from simreduce.topology.routing.equal_machines import EqualMachines, MachineRoutes
 from simreduce.topology.routing.route import (
+    Path,
+    PathSearch,
     Route,
     RouteRows,
     Routes,
@@ -42,8 +43,7 @@ from simreduce.topology.routing.route import (
     shared_route,
     whole_route,
 )
-from simreduce.topology.routing.rules import CutNetwork
-from simreduce.topology.routing.search import Path, PathSearch
+from simreduce.topology.routing.rules import CutNetwork, EqualMachines, MachineRoutes
 from simreduce.topology.routing.staging import Staging
 from simreduce.topology.routing.switching import (
     FIRST,

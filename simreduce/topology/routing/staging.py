@@ -35,7 +35,7 @@ from simreduce.topology.elements import (
     Node,
     natural,
 )
-from simreduce.topology.routing.search import Path, PathSearch
+from simreduce.topology.routing.route import Path, PathSearch
 
 XGMI = "xgmi_cdna"
 """Prefix of the classes of xGMI links between GPUs; xGMI between CPUs has another."""

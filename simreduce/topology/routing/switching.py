@@ -59,8 +59,17 @@ import numpy.typing as npt
 from simreduce.computing.arrays import Ints
 from simreduce.errors import InternalError
 from simreduce.topology.elements import Link, Node, natural
-from simreduce.topology.routing.route import RouteRows, Share, list_rows
-from simreduce.topology.routing.search import Fan, Fans, Hop, Path, PathSearch, ticks
+from simreduce.topology.routing.route import (
+    Fan,
+    Fans,
+    Hop,
+    Path,
+    PathSearch,
+    RouteRows,
+    Share,
+    list_rows,
+    ticks,
+)
 
 FIRST, HASHED, SPLIT = CHOICES = ("first", "hashed", "split")
 """Values of `equal_cost`."""

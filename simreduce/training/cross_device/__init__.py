@@ -1,14 +1,6 @@
 """The calls of tf.distribute's CrossDeviceOps as plans: reduce, batch_reduce and broadcast."""
 
-from simreduce.training.cross_device.calls import (
-    batch_reduce,
-    broadcast,
-    broadcast_variables,
-    reduce,
-    reduce_non_distributed,
-    result_labels,
-)
-from simreduce.training.cross_device.methods import (
+from simreduce.training.cross_device.all_reduce import (
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
     CrossDeviceOps,
@@ -16,7 +8,15 @@ from simreduce.training.cross_device.methods import (
     ReductionToOneDevice,
     Version,
 )
-from simreduce.training.cross_device.value import PerDevice, PerDeviceSlices
+from simreduce.training.cross_device.one_device import PerDevice, PerDeviceSlices
+from simreduce.training.cross_device.ops import (
+    batch_reduce,
+    broadcast,
+    broadcast_variables,
+    reduce,
+    reduce_non_distributed,
+    result_labels,
+)
 
 __all__ = [
     "AllReduceCrossDeviceOps",

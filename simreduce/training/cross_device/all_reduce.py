@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -11,33 +12,87 @@ from simreduce.errors import StrategyError, did_you_mean
 from simreduce.plan import Kind, Plan, PlanBuilder, results_last, side_by_side
 from simreduce.planners.algorithms import ALGORITHMS, Options
 from simreduce.planners.layouts import Layout
-from simreduce.planners.packing.small_tensors import OVERSHOOT
-from simreduce.planners.strategy import Range, compile_plan, parse_multi_worker_spec
+from simreduce.planners.packing.tensorflow import DEFAULT_GROUP, OVERSHOOT
+from simreduce.planners.strategy import Range, compile_plan, parse_multi_worker_spec, text
 from simreduce.planners.strategy.text import NO_LIMIT, UPSTREAM, assign
-from simreduce.training.cross_device.methods import (
-    AllReduceCrossDeviceOps,
-    CollectiveAllReduce,
-    CrossDeviceOps,
-    MultiWorkerAllReduce,
-    Version,
-)
 from simreduce.training.cross_device.one_device import (
+    Accumulation,
+    Distributed,
+    PerDevice,
+    PerDeviceSlices,
     broadcast_from,
     contract_of,
+    cpus,
     dense_inputs,
     dense_promise,
     gather_slices,
     slices_promises,
-)
-from simreduce.training.cross_device.value import (
-    Distributed,
-    PerDevice,
-    PerDeviceSlices,
-    cpus,
     sub_layout,
     task_of,
 )
 from simreduce.workload import Gradient, Workload
+
+Version: TypeAlias = Literal["1.12", "1.14", "2.x"]
+"""A TensorFlow version, which fixes the rules."""
+
+VERSIONS: tuple[Version, ...] = ("1.12", "1.14", "2.x")
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionToOneDevice:
+    """Everything to `reduce_to_device`, the first destination unless given, and back from there."""
+
+    reduce_to_device: int | None = None
+    accumulation: Accumulation = "add_n"
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceCrossDeviceOps:
+    """All-reduce by `nccl` or `hierarchical_copy`.
+
+    One pack is still a concatenation of everything, 0 is none.
+
+    TensorFlow 2's NcclAllReduce and HierarchicalCopyAllReduce are this with the one or the other;
+    they have no packing of small gradients.
+    """
+
+    all_reduce_alg: str = "nccl"
+    num_packs: int = 1
+    agg_small_grads_max_bytes: int = 0
+    agg_small_grads_max_group: int = DEFAULT_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class MultiWorkerAllReduce:
+    """All-reduce over the devices of several workers, by ranges of sizes.
+
+    See `parse_multi_worker_spec`.
+    """
+
+    all_reduce_spec: object = text.DEFAULT
+    num_packs: int = 0
+    agg_small_grads_max_bytes: int = 0
+    agg_small_grads_max_group: int = DEFAULT_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveAllReduce:
+    """Runtime collectives over the devices of a value, whose tasks are the workers.
+
+    Up to 1.14, `all_reduce_merge_scope` gradients share a collective; in 2.x, packs of
+    `bytes_per_pack` do (0: one pack). `communication` is `auto`, `ring` or `nccl`; `auto` is the
+    ring.
+    """
+
+    all_reduce_merge_scope: int = 32
+    bytes_per_pack: int = 0
+    communication: str = "auto"
+
+
+CrossDeviceOps: TypeAlias = (
+    ReductionToOneDevice | AllReduceCrossDeviceOps | MultiWorkerAllReduce | CollectiveAllReduce
+)
+
 
 ALL_REDUCE_ALGORITHMS = ("nccl", "hierarchical_copy")
 """The names that AllReduceCrossDeviceOps takes."""

@@ -1,12 +1,10 @@
-"""Reduction on one device, and broadcast.
+"""Reduction on one device, all-gathers of slices, and broadcasts of tf.distribute.
 
 TensorFlow 1.14 cross_device_ops.py: `_simple_reduce`, `simple_broadcast`.
 
 All values travel to one device, are summed and divided there, and the result goes to every
 destination: a star. IndexedSlices are concatenated instead; equal indices are neither merged nor
 summed.
-
-All-gather of IndexedSlices, which CollectiveAllReduce uses instead of a sum.
 
 TensorFlow 1.14 gathers the values, then the indices; every device must have the same number of
 rows. TensorFlow 2 gathers the numbers of rows first; if they differ, it pads everything to the
@@ -17,7 +15,7 @@ largest, gathers, cuts and concatenates (cross_device_utils.py, `all_gather` and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from typing import Literal, TypeAlias
 
@@ -25,11 +23,169 @@ from simreduce import dtypes
 from simreduce.errors import StrategyError
 from simreduce.plan import Contract, Homes, Plan, PlanBuilder, Promise, Value
 from simreduce.plan.plan import NO_STREAM
-from simreduce.planners.algorithms.collective import rank_order
 from simreduce.planners.algorithms.nccl import executed_by_nccl
 from simreduce.planners.algorithms.nccl.paths import rings
+from simreduce.planners.algorithms.tensorflow_rings import rank_order
 from simreduce.planners.layouts import Layout
-from simreduce.training.cross_device.value import INDEX, Distributed, PerDevice, PerDeviceSlices
+
+INDEX = dtypes.code("int64")
+"""The dtype of the indices of IndexedSlices."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerDevice:
+    """A dense tensor of `elements` on every device of `places`.
+
+    `places` has (device, how many values of it are there) in order.
+
+    A device is an index into `Layout.devices`, hosts included. Several values on a device
+    (TensorFlow 1.12's map outputs) are summed there first. Contributor k of a plan is the k-th
+    value.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    elements: int
+    dtype: int = 0
+
+    @staticmethod
+    def on(devices: Sequence[int], elements: int, dtype: int = 0) -> PerDevice:
+        """One value on each of `devices`."""
+        return PerDevice(tuple((device, 1) for device in devices), elements, dtype)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices, in order."""
+        return tuple(device for device, _ in self.places)
+
+    @property
+    def replicas(self) -> int:
+        """How many values all devices have together."""
+        return sum(count for _, count in self.places)
+
+    @property
+    def homes(self) -> dict[int, int]:
+        """The device of every contributor."""
+        return dict(enumerate(device for device, count in self.places for _ in range(count)))
+
+
+@dataclass(frozen=True, slots=True)
+class PerDeviceSlices:
+    """IndexedSlices on every device of `places`.
+
+    `places` has (device, rows) in order; a row has `row_elements` elements.
+
+    `dimensions` is the length of the dense_shape tensor, 0 for slices without one.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    row_elements: int
+    dtype: int = 0
+    dimensions: int = 0
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices, in order."""
+        return tuple(device for device, _ in self.places)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of every device."""
+        return tuple(rows for _, rows in self.places)
+
+    @property
+    def homes(self) -> dict[int, int]:
+        """The device of every contributor."""
+        return dict(enumerate(self.devices))
+
+
+Distributed: TypeAlias = PerDevice | PerDeviceSlices
+
+
+def cpus(layout: Layout, devices: Sequence[int]) -> list[int]:
+    """Those of `devices` that are CPUs."""
+    return [d for d in devices if layout.devices[d] in layout.hosts]
+
+
+def task_of(layout: Layout, device: int) -> int:
+    """The task that `device`, a rank or a host, belongs to."""
+    if device < layout.n:
+        return next(t for t, task in enumerate(layout.tasks) if device in task)
+    return layout.hosts.index(layout.devices[device])
+
+
+def sub_layout(layout: Layout, devices: Sequence[int]) -> Layout:
+    """The layout whose ranks are `devices`, in this order; they may include hosts."""
+    if tuple(devices) == tuple(range(layout.n)):
+        return layout
+    tasks: dict[int, list[int]] = {}
+    for rank, device in enumerate(devices):
+        tasks.setdefault(task_of(layout, device), []).append(rank)
+
+    def lanes(a: int, b: int) -> int:
+        return layout.links[a][b] if max(a, b) < layout.n else 0
+
+    return replace(
+        layout,
+        ranks=tuple(layout.devices[d] for d in devices),
+        tasks=tuple(tuple(task) for task in tasks.values()),
+        hosts=tuple(layout.hosts[t] for t in tasks),
+        links=tuple(tuple(lanes(a, b) for b in devices) for a in devices),
+        order=(),
+    )
+
+
+def tree_targets(rank: int, size: int, source: int) -> list[int]:
+    """The ranks that `rank` sends to, in order, in the tree over `size` ranks from `source`."""
+    targets = []
+    if source and rank == source:
+        # The source sends to ranks 0 and 1 besides its children.
+        targets += [0] if size == 2 or source == 1 else [0, 1]
+    first = 2 * (rank + 1) if source else 2 * rank + 1
+    return targets + [r for r in (first, first + 1) if r < size and r != source]
+
+
+def tree_broadcast(
+    b: PlanBuilder, value: Value, tasks: Sequence[Sequence[int]], source: int
+) -> dict[int, Value]:
+    """`value`, which is on the device `source`, on every device of the tasks; by device.
+
+    A device ends its sends of one level before it begins the next level.
+
+    It is the runtime's (`hierarchical_tree_broadcaster.cc`): how initial variables reach every
+    device. Several tasks: first a binary tree over one device per task, then one inside every task,
+    from that device. Every edge carries the whole tensor.
+    """
+    home = next(t for t, task in enumerate(tasks) if source in task)
+    heads = [source if t == home else task[0] for t, task in enumerate(tasks)]
+    held, sent = {source: value}, dict[int, list[int]]()
+    if len(tasks) > 1:
+        _tree(b, heads, home, held, sent)
+    before = dict(sent)
+    for task, head in zip(tasks, heads, strict=True):
+        _tree(b, task, task.index(head), held, sent, after=before.get(head, ()))
+    return held
+
+
+def _tree(
+    b: PlanBuilder,
+    ranks: Sequence[int],
+    source: int,
+    held: dict[int, Value],
+    sent: dict[int, list[int]],
+    after: Sequence[int] = (),
+) -> None:
+    """Extend `held` and `sent` (ids of every device's sends) by one tree; the source waits for the
+    ops `after`.
+    """
+    reached = [source]
+    for rank in reached:
+        device, waits = ranks[rank], after if rank == source else ()
+        targets = tree_targets(rank, len(ranks), source)
+        for target in targets:
+            held[ranks[target]] = b.copy(held[device], ranks[target], after=waits)
+        sent[device] = [held[ranks[target]].op for target in targets]
+        reached += targets
+
 
 Accumulation: TypeAlias = Literal["add_n", "pairwise"]
 """`add_n`: one n-ary sum. `pairwise`: ((x0 + x1) + x2) + ..., a sum of two at a time."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from simreduce.errors import quote, why_no_path
 from simreduce.files.formats import Faults
-from simreduce.files.formats.json import read_json
+from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import read_bytes, reason
-from simreduce.training.executions import chakra, ddp, nccl_log, profiler
+from simreduce.training.executions import chakra, nccl_log, pytorch
 from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
 
 _SHOWN = 5
@@ -116,9 +116,9 @@ def _read_json(path: str, content: bytes) -> Execution:
         content, f"{path}: is no JSON", ExecutionError, most=MOST_BYTES, twice=True, finite=False
     )
     if isinstance(document, dict) and "traceEvents" in document:
-        return profiler.read(path, document)
+        return pytorch.read_profile(path, document)
     if isinstance(document, dict) and {"bucket_sizes", "rebuilt_bucket_sizes"} & document.keys():
-        return ddp.read(path, document)
+        return pytorch.read_ddp(path, document)
     if isinstance(document, dict) and "nodes" in document and "schema" in document:
         raise ExecutionError(
             f"{path}: is PyTorch's execution trace {quote(document['schema'])}, without what ran "

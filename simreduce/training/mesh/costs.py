@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.plan import Plan, side_by_side
 from simreduce.planners.strategy import parse_strategy
-from simreduce.training.calls import NOTHING, CallCost, channels_of
-from simreduce.training.group_plans import GroupPlans
-from simreduce.training.mesh.job import NCCL
+from simreduce.training.calls import NOTHING, CallCost, GroupPlans, channels_of
+from simreduce.training.mesh.job import CP, DP, EP, ETP, NCCL, PP, TP, Mesh
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, reached
-from simreduce.training.mesh.ways import CP, DP, EP, ETP, PP, TP, Mesh
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
 """Groups that sum gradients: of what is no expert, of experts, and of the embedding at both ends

@@ -20,7 +20,7 @@ from simreduce.training.mesh.job import DISTRIBUTED, FSDP, MeshJob
 from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
 from simreduce.training.recompute import FULL, FUSED, NONE
-from simreduce.workload.architectures.decoder import Activated
+from simreduce.workload.decoder import Activated
 
 STATES = 12
 """Bytes of a parameter's float32 master and two moments of Adam."""

@@ -30,29 +30,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.training.mesh.compute import (
-    DROPOUT,
-    GATED,
-    LOSS,
-    NORM,
-    PLAIN,
-    RESIDUAL,
-    Kernels,
-    Times,
-)
+from simreduce.training.gpus import DROPOUT, GATED, LOSS, NORM, PLAIN, RESIDUAL, Kernels, Times
 from simreduce.training.mesh.job import (
     ATTENTION,
+    CP,
     DEEPEP,
+    EP,
+    ETP,
     EXPERTS,
     NCCL,
     ROUTER,
+    TP,
     TP_COMM,
     TP_GRAD,
     MeshJob,
 )
-from simreduce.training.mesh.ways import CP, EP, ETP, TP
 from simreduce.training.recompute import FUSED, SELECTIVE
-from simreduce.workload.architectures.decoder import Decoder
+from simreduce.workload.decoder import Decoder
 
 ROUTING, MOVING = 20, 18
 """About how many kernels of a forward pass choose experts and count their tokens (logits, their

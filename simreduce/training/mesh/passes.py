@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simreduce.engine.setup import Setup
-from simreduce.training.gpus import Gpu
-from simreduce.training.mesh.compute import Times
+from simreduce.training.gpus import Gpu, Times
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import update_seconds
-from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.job import EP, Mesh, MeshJob
 from simreduce.training.mesh.parts import BlockPart, MeshCall, Parts
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
-from simreduce.training.mesh.ways import EP, Mesh
 from simreduce.training.profile import Profile
 from simreduce.training.recompute import FUSED, NONE
 from simreduce.workload import Model, load_decoder

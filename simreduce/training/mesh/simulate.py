@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import simpy
 
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.costs import ENDS, Costs
 from simreduce.training.mesh.held import HeldBytes, held_by
-from simreduce.training.mesh.job import NCCL, MeshJob
+from simreduce.training.mesh.job import EP, NCCL, TP, MeshJob
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import (
@@ -28,7 +28,6 @@ from simreduce.training.mesh.pipeline import (
     Schedule,
     load_schedule,
 )
-from simreduce.training.mesh.ways import EP, TP
 from simreduce.training.mesh.write import LANE, Spent, write_step
 from simreduce.training.path import PathPiece, run_path
 

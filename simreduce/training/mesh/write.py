@@ -44,6 +44,7 @@ from simreduce.training.mesh.job import (
     GRAD_REDUCE,
     P2P,
     PARAM_GATHER,
+    PP,
     REPLICATED,
     MeshJob,
 )
@@ -59,7 +60,6 @@ from simreduce.training.mesh.parts import (
 )
 from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
-from simreduce.training.mesh.ways import PP
 
 LANE = "compute"
 Spent = dict[int, Mapping[str, float]]

@@ -6,13 +6,18 @@ They are `tf.train.SyncReplicasOptimizer`.
 from simreduce.training.replicas.accumulator import GradientRequest, Slices, VariableValues
 from simreduce.training.replicas.job import ReplicasJob, SyncSettings, easyrec
 from simreduce.training.replicas.network import Delays, LinkNetwork, delays, port_delays
-from simreduce.training.replicas.processes import simulate_replicas
+from simreduce.training.replicas.processes import (
+    Arrival,
+    ReplicasRun,
+    Update,
+    WorkerStep,
+    simulate_replicas,
+)
 from simreduce.training.replicas.reader import (
     REPLICAS,
     ReplicasQuestion,
     parse_replicas,
 )
-from simreduce.training.replicas.run import Arrival, ReplicasRun, Update, WorkerStep
 
 __all__ = [
     "REPLICAS",

@@ -17,10 +17,8 @@ import simpy
 
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric, Resident
-from simreduce.engine.lowering.cores import core_owner
-from simreduce.engine.lowering.lower import lower
-from simreduce.engine.lowering.lowered import Lowered
-from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.lowering.lowering import Lowered, lower
+from simreduce.engine.lowering.resources import Resources, core_owner
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder

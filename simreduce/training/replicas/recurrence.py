@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simreduce.computing.arrays import Bools, Floats, Ints
-from simreduce.computing.compiling.code import native
+from simreduce.computing.loops import native
 from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays

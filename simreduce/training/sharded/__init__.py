@@ -1,7 +1,17 @@
 """Sharded data parallelism: ZeRO's stages, PyTorch's FSDP, and FSDP with replicas."""
 
 from simreduce.training.sharded.collectives import PlanKey, ShardedMethod, sharded_method
-from simreduce.training.sharded.schedule import Do, Instruction, most_gathered, schedule
+from simreduce.training.sharded.schedule import (
+    Do,
+    Instruction,
+    Segment,
+    Unit,
+    largest_unit,
+    most_gathered,
+    schedule,
+    segments,
+    wrap,
+)
 from simreduce.training.sharded.settings import DDP, METHODS, SHARDING, Sharding, read_sharding
 from simreduce.training.sharded.simulation import (
     ShardedStep,
@@ -10,7 +20,6 @@ from simreduce.training.sharded.simulation import (
     simulate_sharded_step,
     write_sharded_execution,
 )
-from simreduce.training.sharded.units import Segment, Unit, largest_unit, segments, wrap
 
 __all__ = [
     "DDP",

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.training.sharded.collectives import ShardedMethod
-from simreduce.training.sharded.schedule import most_gathered
+from simreduce.training.sharded.schedule import Unit, most_gathered
 from simreduce.training.sharded.settings import (
     FSDP,
     HSDP,
@@ -33,7 +33,6 @@ from simreduce.training.sharded.settings import (
     Sharding,
     state_bytes,
 )
-from simreduce.training.sharded.units import Unit
 from simreduce.training.step import Memory
 from simreduce.workload import Workload
 

@@ -36,7 +36,7 @@ def simreduce(monkeypatch, capsys) -> Command:
     on how fast this machine is.
     """
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    monkeypatch.setattr("simreduce.app.cli.progress.QUIET", 3600.0)
+    monkeypatch.setattr("simreduce.app.cli.reply.QUIET", 3600.0)
 
     def run(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["simreduce", *map(str, arguments)])

@@ -11,11 +11,11 @@ from typing import Any
 import click
 import pytest
 
-import simreduce.app.cli.described
+import simreduce.app.cli
 from simreduce.app.cli.main import cli
 from tests.test_startup import HEAVY, _command, _modules_after
 
-KEPT = Path(simreduce.app.cli.described.__file__).with_suffix(".json")
+KEPT = Path(simreduce.app.cli.__file__).with_name("described.json")
 TOP = click.Context(cli, info_name="simreduce", help_option_names=["-h", "--help"])
 
 

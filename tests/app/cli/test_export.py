@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.planners.nccl.tables import load_tuner
+from simreduce.planners.nccl.constants import load_tuner
 
 SCENARIO = """
 topology = "switch:4"

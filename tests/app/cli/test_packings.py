@@ -84,7 +84,7 @@ def test_paths_of_an_all_to_all(simreduce):
 @pytest.mark.slow
 @pytest.mark.parametrize(("machine", "rate"), [("dgx1v", 576 / 7), ("full:64", 800)])
 def test_a_bound_alone_packs_nothing(simreduce, monkeypatch, machine, rate):
-    monkeypatch.setattr("simreduce.app.cli.packings.PACKINGS", {"all_reduce": None})
+    monkeypatch.setattr("simreduce.app.cli.topo.PACKINGS", {"all_reduce": None})
     status, out, err = simreduce("topo", "trees", machine, "--bound")
     document = json.loads(simreduce("topo", "trees", machine, "--bound", "--json").out)
 

@@ -89,7 +89,7 @@ def test_results_make_a_page_and_nothing_is_computed(simreduce, scenario, tmp_pa
     (tmp_path / "run.json").write_text(run)
     (tmp_path / "explain.json").write_text(explain)
     for name in ("simulate_within", "summarise_within", "find_seconds", "record"):
-        monkeypatch.setattr(f"simreduce.engine.simulation.Simulator.{name}", None)
+        monkeypatch.setattr(f"simreduce.engine.simulator.Simulator.{name}", None)
 
     done = simreduce("report", "run.json", "explain.json", "-o", "-")
     assert done.status == 0

@@ -11,7 +11,7 @@ from simreduce.engine.setup import Setup
 from simreduce.study.scenario import load_meshes
 from simreduce.study.tune.meshes import best_execution, rank_meshes
 from simreduce.training.executions import COLLECTIVE, Execution, read_executions
-from simreduce.training.replay import replay_execution
+from simreduce.training.recorded import replay_execution
 
 SCENARIO = """
 title = "A small decoder"

@@ -14,7 +14,7 @@ from importlib import import_module
 
 import pytest
 
-from simreduce.app.cli import options, progress
+from simreduce.app.cli import options, reply
 from simreduce.computing.watching import within
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
@@ -180,7 +180,7 @@ def test_an_interrupt_that_python_drops_is_raised_again():
     hook = sys.unraisablehook
 
     def work():
-        with progress.interruptible():
+        with reply.interruptible():
             _Interrupted()
             time.sleep(10)
 
@@ -193,8 +193,8 @@ def test_an_interrupt_that_python_drops_is_raised_again():
 def _draw(monkeypatch, capsys, *, terminal):
     """What is said of some slow work."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    monkeypatch.setattr(progress, "QUIET", 0.05)
-    with progress.Progress("made {} of {} things") as told:
+    monkeypatch.setattr(reply, "QUIET", 0.05)
+    with reply.Progress("made {} of {} things") as told:
         told(1, 3)
         time.sleep(0.13)
         told(3, 3)
@@ -220,14 +220,14 @@ def test_on_a_terminal_a_line_is_drawn_at_once_and_disappears(monkeypatch, capsy
 def test_it_says_how_long_the_rest_takes_unless_time_is_up_before(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     for seconds, words in ((3600, "20 s"), (12, "12 s")):
-        with within(seconds), progress.Progress("made {} of {} things") as told:
+        with within(seconds), reply.Progress("made {} of {} things") as told:
             told._began -= 10
             told(1, 3)
         assert f"made 1 of 3 things, 10 s, about {words} left" in capsys.readouterr().err
 
 
 def test_quick_work_says_nothing_where_there_is_no_terminal(capsys):
-    with progress.Progress("made {} of {} things") as told:
+    with reply.Progress("made {} of {} things") as told:
         told(3, 3)
 
     assert "" == capsys.readouterr().err
@@ -255,7 +255,7 @@ def test_every_long_command_says_how_far_it_is(simreduce, monkeypatch, scenario,
         raise Deadlock("reached")
 
     scenario.write_text(f'{SCENARIO}[step]\nbatch = 1\ntime = "1 ms"\n')
-    monkeypatch.setattr(progress.Progress, "__enter__", reached)
+    monkeypatch.setattr(reply.Progress, "__enter__", reached)
     done = simreduce(*(str(scenario) if a == "scenario" else a for a in arguments))
 
     assert (1, "simreduce: reached\n") == (done.status, done.err)
@@ -273,9 +273,9 @@ def test_a_command_that_is_stopped_before_its_first_result_says_so(simreduce, sc
 
 def test_on_a_terminal_what_is_known_stands_above_the_line_and_disappears(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(progress, "_BLINK", 0.0)
+    monkeypatch.setattr(reply, "_BLINK", 0.0)
     rows: list[str] = []
-    with progress.Progress("made {} of {} things", lambda _: rows) as told:
+    with reply.Progress("made {} of {} things", lambda _: rows) as told:
         rows += ["one", "x" * 500]
         told(1, 3)
         told(2, 3)
@@ -294,8 +294,8 @@ def test_on_a_terminal_what_is_known_stands_above_the_line_and_disappears(monkey
 def test_a_line_is_narrower_than_the_terminal_on_stderr(monkeypatch, capsys, width, bar):
     """The bar takes the room that the words leave."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(progress, "_size", lambda: (width, 24))
-    with progress.Progress("made {} of {} things") as told:
+    monkeypatch.setattr(reply, "_size", lambda: (width, 24))
+    with reply.Progress("made {} of {} things") as told:
         told(1, 3)
     line = capsys.readouterr().err.split("\r\033[K")[1]
 
@@ -307,10 +307,10 @@ def test_a_line_is_narrower_than_the_terminal_on_stderr(monkeypatch, capsys, wid
 def test_lines_that_a_narrower_terminal_wrapped_are_cleared(monkeypatch, capsys):
     """80 columns, then 20: the line of 44 characters takes three rows, the one above two."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(progress, "_BLINK", 0.0)
+    monkeypatch.setattr(reply, "_BLINK", 0.0)
     sizes = [(80, 24)]
-    monkeypatch.setattr(progress, "_size", lambda: sizes[-1])
-    with progress.Progress("made {} of {} things", lambda _: ["x" * 30]) as told:
+    monkeypatch.setattr(reply, "_size", lambda: sizes[-1])
+    with reply.Progress("made {} of {} things", lambda _: ["x" * 30]) as told:
         told(1, 3)
         sizes.append((20, 24))
         told(2, 3)
@@ -329,9 +329,9 @@ def test_a_terminal_without_escapes_gets_lines(monkeypatch, capsys):
 
 def test_a_notice_removes_the_line_of_progress_first(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress.Progress("made {} of {} things") as told:
+    with reply.Progress("made {} of {} things") as told:
         told(1, 3)
-        progress.say("a notice")
+        reply.say("a notice")
     said = capsys.readouterr().err
 
     assert "made 1 of 3 things, 0 s\r\033[Ka notice\n" in said

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.app.serve import answer as module
-from simreduce.app.serve.answer import Sayer, answer
+from simreduce.app.serve import worker as module
 from simreduce.app.serve.view import read_view
+from simreduce.app.serve.worker import Sayer, answer
 from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.ranking import ranking_document
-from simreduce.study.jobs import load_jobs
+from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import load_meshes, load_scenario
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
-from simreduce.training.jobs import simulate_jobs
+from simreduce.training.shared_fabric import simulate_jobs
 
 
 @pytest.fixture

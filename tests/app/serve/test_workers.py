@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 
 import pytest
 
-from simreduce.app.serve import app, workers as module
+from simreduce.app.serve import server, workers as module
 from simreduce.app.serve.worker import _Desk, _LeftError
 from simreduce.app.serve.workers import Busy, Late, ServerWorker, WorkerLost, Workers
 from simreduce.computing.locks import scratch_folder
@@ -218,7 +218,7 @@ def test_many_who_come_and_go_at_once_leave_nothing_behind(monkeypatch):
 
 def test_a_client_that_does_not_read_holds_no_process(monkeypatch):
     """Its response ends after a while."""
-    monkeypatch.setattr(app, "UNREAD", 0.1)
+    monkeypatch.setattr(server, "UNREAD", 0.1)
 
     async def test(workers):
         async def stay():
@@ -227,7 +227,7 @@ def test_a_client_that_does_not_read_holds_no_process(monkeypatch):
         async def never(_):
             await asyncio.sleep(3600)
 
-        await app._Answer(workers, "fine")({}, stay, never)
+        await server._Answer(workers, "fine")({}, stay, never)
         assert len(await _ask(workers)) == 2
 
     _run(test)
@@ -243,7 +243,7 @@ def test_a_response_that_is_cancelled_ends_its_work():
         async def send(_):
             pass
 
-        response = asyncio.create_task(app._Answer(workers, "until stop")({}, stay, send))
+        response = asyncio.create_task(server._Answer(workers, "until stop")({}, stay, send))
         await asyncio.sleep(0.5)
         response.cancel()
         with pytest.raises(asyncio.CancelledError):

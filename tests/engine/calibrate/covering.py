@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from simreduce.engine.calibrate.sure import Spread
+from simreduce.engine.calibrate.intervals import Spread
 
 
 def coverage(found, by="machine", known=None):

@@ -17,7 +17,7 @@ from simreduce.engine.calibrate import (
     shipped,
     to_toml,
 )
-from simreduce.engine.calibrate.nccl import nccl_names
+from simreduce.engine.calibrate.files import nccl_names
 from simreduce.errors import CalibrationError
 from simreduce.testing.strategies import ANY, calibrations
 

@@ -17,12 +17,12 @@ from simreduce.engine.calibrate import (
     shipped,
     to_toml,
 )
-from simreduce.engine.calibrate.nccl import nccl_names, with_values
-from simreduce.engine.calibrate.nccl_tests import read_launch, read_nccl_log
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.calibrate.files import nccl_names, with_values
+from simreduce.engine.calibrate.logs import read_launch, read_nccl_log
+from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 
 LOG = """mpirun: warning 1 2 3 4 5 6 7 8
 [1,0]<stdout>:# Collective test starting: all_gather_perf

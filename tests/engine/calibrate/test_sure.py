@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import Calibration
-from simreduce.engine.calibrate.sure import (
+from simreduce.engine.calibrate.intervals import (
     ELSEWHERE,
     GENERATION,
     MACHINE,
@@ -25,7 +25,7 @@ from simreduce.engine.calibrate.sure import (
     spread,
     write_errors,
 )
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import published_tables
 from tests.engine.calibrate.covering import coverage, part_inside

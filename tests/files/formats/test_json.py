@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError, TopologyError
-from simreduce.files.formats.json import read_json
+from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import MOST_DEPTH
 from tests.thorough import examples
 

@@ -26,7 +26,7 @@ from simreduce.files.formats import (
     toml_text,
     whole,
 )
-from simreduce.files.formats.schema import json_schema, reference
+from simreduce.files.formats.fields import json_schema, reference
 from simreduce.files.textfiles import parse_toml
 
 WIRE = Format(

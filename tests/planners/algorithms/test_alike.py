@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder
-from simreduce.planners.algorithms import ALGORITHMS, alike, together
+from simreduce.planners.algorithms import ALGORITHMS, planner
 from simreduce.planners.strategy import compile_plan, has_quirks, parse_strategy
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
@@ -45,13 +45,13 @@ def test_planned_once_or_each_the_plan_is_the_same(
         machine = "dgx1v"
     layout, gradients = sr.layout(sr.load_topology(machine)), workload(sizes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(together, "_REPEATED", repeated)
+        patch.setattr(planner, "_REPEATED", repeated)
         try:
             plan = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
         except StrategyError:
             return
         patch.setattr(PlanBuilder, "is_closed", lambda *_: False)
-        patch.setattr(together, "_AT_ONCE", 1)
+        patch.setattr(planner, "_AT_ONCE", 1)
         each = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
 
     assert each.digest == plan.digest
@@ -90,7 +90,7 @@ def test_alike_tensors_are_planned_once():
         seen.append((tensor[0].hi - tensor[0].lo, turn))
         return [b.copy(tensor[0], 1), b.copy(tensor[1], 0)]
 
-    results = alike.plan_each(b, tensors, one, 3)
+    results = planner.plan_each(b, tensors, one, 3)
 
     assert [(1, 0), (1, 1), (1, 2)] == seen
     assert [t[0].lo for t in tensors] == [r[0].lo for r in results]

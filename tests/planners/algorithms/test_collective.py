@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
-from simreduce.planners.algorithms.collective import (
+from simreduce.planners.algorithms.tensorflow_rings import (
     field_sizes,
     rank_order,
     subdivision_order,

@@ -9,10 +9,9 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify
-from simreduce.planners.layouts import layout
-from simreduce.planners.layouts.layout import aggregations
+from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.nccl import Settings, choose
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.topology import load_topology
 
 H100 = "dgx-h100x{},fabric=rail_optimised,reduce=yes"

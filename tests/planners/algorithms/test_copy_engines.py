@@ -13,12 +13,12 @@ from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
 from simreduce.plan.channels import ENGINE
 from simreduce.planners.nccl import Settings
-from simreduce.planners.nccl.symmetric import choose_engine
+from simreduce.planners.nccl.constants import choose_engine
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import MeshCall
-from simreduce.training.mesh.ways import Mesh
 
 NAME = "symmetric:engine"
 BOTH = ["all_gather", "all_to_all"]

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from simreduce.planners.algorithms import double_tree
+from simreduce.planners.algorithms import trees as double_tree
 from tests.planners.algorithms.boxes import added, compiled, seconds, sent, switch, tasks_of
 from tests.planners.algorithms.transfers import transfers
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import Layout, Reducer
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
 

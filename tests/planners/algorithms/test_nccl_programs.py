@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from simreduce.engine import TENSORFLOW, Calibration, NcclConstants
-from simreduce.engine.calibration import Software
+from simreduce.engine.runtime import Software
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
 from simreduce.plan.channels import count_halvings
-from simreduce.planners.algorithms.nccl import nvls, tree
+from simreduce.planners.algorithms.nccl import switches, tree
 from simreduce.planners.algorithms.nccl.paths import rings
 from simreduce.planners.layouts import Decision, layout
 from simreduce.planners.nccl import Settings
-from simreduce.study.tune.bench import seconds_per_call
+from simreduce.study.tune.sizes import seconds_per_call
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 
@@ -400,7 +400,7 @@ def test_a_chunk_of_a_tree_is_that_of_nccl(protocol, channels, nbytes, machines,
 )
 def test_a_chunk_of_nvls_is_that_of_nccl(nbytes, machines, chunk):
     """Of 8 heads on 16 channels."""
-    assert chunk == nvls.chunk_bytes(nbytes, machines, 8 * 16)
+    assert chunk == switches.chunk_bytes(nbytes, machines, 8 * 16)
 
 
 def test_a_tree_of_many_machines_takes_little_longer_than_its_fullest_link():

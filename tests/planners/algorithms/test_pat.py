@@ -16,7 +16,7 @@ from simreduce.plan import Kind, verify
 from simreduce.plan.channels import FOLLOWING
 from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 
 GATHERS = ["all_gather", "reduce_scatter"]
 

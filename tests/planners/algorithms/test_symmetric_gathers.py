@@ -13,9 +13,9 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
 from simreduce.planners.nccl import Settings
-from simreduce.planners.nccl.symmetric import KERNELS, choose_symmetric
+from simreduce.planners.nccl.constants import KERNELS, choose_symmetric
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 
 BOTH = ("all_gather", "reduce_scatter")
 EVERY = [(k.collective, f"symmetric:{k.name}") for k in KERNELS if k.collective in BOTH]

@@ -9,7 +9,7 @@ from math import prod
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.planners.algorithms.levels import near_equal, prime_factors
+from simreduce.planners.algorithms.torus import near_equal, prime_factors
 from tests.planners.algorithms.boxes import compiled, tasks_of
 from tests.planners.algorithms.transfers import transfers
 

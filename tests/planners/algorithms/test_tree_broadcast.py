@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.plan import Contract, Kind, PlanBuilder, verify
-from simreduce.planners.algorithms.tree_broadcast import tree_broadcast, tree_targets
+from simreduce.training.cross_device.one_device import tree_broadcast, tree_targets
 
 
 def broadcast_plan(tasks, source):

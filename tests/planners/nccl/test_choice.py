@@ -20,9 +20,9 @@ from simreduce.planners.nccl import (
     read_settings,
 )
 from simreduce.planners.nccl.choice import Decide, estimates, plan
-from simreduce.planners.nccl.tables import read_tuner
+from simreduce.planners.nccl.constants import read_tuner
 from simreduce.topology import load_topology
-from simreduce.topology.folded import fold
+from simreduce.topology.graph import fold
 
 H100 = load_topology("dgx-h100")
 MIB = 1 << 20

@@ -19,10 +19,10 @@ from simreduce.planners.layouts import OPEN, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl import DEFAULTS, Settings, load_conf, read_settings
 from simreduce.planners.nccl.choice import SENDS, Decide
-from simreduce.planners.nccl.tables import COLLECTIVES, Rule, load_tuner
+from simreduce.planners.nccl.constants import COLLECTIVES, Rule, load_tuner
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
 from simreduce.study.tune.search.setting import Setting
+from simreduce.study.tune.sizes import tensor
 from simreduce.topology import load_topology, shipped
 from tests.thorough import corners, examples, slow
 

@@ -27,7 +27,7 @@ from simreduce.planners.nccl import DEFAULTS, choose, facts
 from simreduce.planners.nccl.choice import Decide, NcclPlan, p2p, plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.topology import Topology, load_topology
 
 MESHES = ("mi300x", "mi308x", "mi325x", "mi350x", "mi355x")

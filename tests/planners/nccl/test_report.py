@@ -14,7 +14,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.planners.nccl import read_settings
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 
 GOLDENS = Path(__file__).parent
 COMMANDS = {

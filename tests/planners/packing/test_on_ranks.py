@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from simreduce.plan import Contract, Kind, PlanBuilder, ValueTable, intervals
-from simreduce.planners.packing.on_ranks import on_each
+from simreduce.planners.packing.arrangement import on_each
 
 RANKS = 5
 

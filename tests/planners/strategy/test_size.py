@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, PlanTooLarge
-from simreduce.plan.limits import BYTES, most_ops
+from simreduce.plan.ops import BYTES, most_ops
 from simreduce.planners.algorithms.families import FAMILIES
-from simreduce.planners.strategy import parse_strategy, size
+from simreduce.planners.strategy import compiler, parse_strategy
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
 
@@ -20,7 +20,7 @@ def workload(elements: int, count: int = 1) -> Workload:
     return Workload("some", tuple(Gradient(f"g{i}", elements, 0) for i in range(count)))
 
 
-def build(setup: Setup) -> size.Compile:
+def build(setup: Setup) -> compiler.Compile:
     return lambda strategy, some, few: setup.but(part=few).compile(strategy, some)
 
 
@@ -33,7 +33,7 @@ def test_the_ops_of_many_ranks_are_known_by_few(name, n):
     setup, tensor = Setup(f"switch:{n}", "ideal"), workload(128 * 3 * 1024)
     strategy = parse_strategy(f"{name}+chunk=64KiB" if FAMILIES[name].pipelined else name)
     made = len(setup.compile(strategy, tensor))
-    expected = size.expected_ops(strategy, tensor, setup.layout, build(setup))
+    expected = compiler.expected_ops(strategy, tensor, setup.layout, build(setup))
 
     assert made / 2 <= expected <= made * 2
 
@@ -62,7 +62,7 @@ def test_the_ops_of_nccl_on_many_machines_are_known_by_few(strategy, elements):
     setup, tensors = h100x16(), workload(elements, 3)
     made = len(setup.compile(strategy, tensors))
     asked = parse_strategy(strategy)
-    expected = size.expected_ops(asked, tensors, setup.layout, build(setup))
+    expected = compiler.expected_ops(asked, tensors, setup.layout, build(setup))
 
     assert made / 1.5 <= expected <= made * 1.5
 
@@ -72,7 +72,7 @@ def test_the_ops_of_many_gradients_are_known_by_few(options):
     setup, tensors = Setup("switch:8"), workload(256, 3000)
     strategy = parse_strategy(f"ring{options}")
     made = len(setup.compile(strategy, tensors))
-    expected = size.expected_ops(strategy, tensors, setup.layout, build(setup))
+    expected = compiler.expected_ops(strategy, tensors, setup.layout, build(setup))
 
     assert made / 1.5 <= expected <= made * 1.5
 

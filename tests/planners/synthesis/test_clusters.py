@@ -11,8 +11,7 @@ from simreduce.plan import Contract, PlanBuilder, verify
 from simreduce.planners.algorithms import Options
 from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring, sample, search_rings
 from simreduce.planners.layouts import layout
-from simreduce.planners.synthesis.clusters import continue_ring, sample_size
-from simreduce.planners.synthesis.rings import hops, ring_packing
+from simreduce.planners.synthesis.rings import continue_ring, hops, ring_packing, sample_size
 from simreduce.topology import load_topology
 
 

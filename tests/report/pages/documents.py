@@ -17,17 +17,17 @@ from simreduce.report.ranking import ranking_document
 from simreduce.report.steps import replicas_look_document, step_document, step_look_document
 from simreduce.report.trace import trace_events
 from simreduce.report.tuned import tuned_document
-from simreduce.study.jobs import load_jobs
+from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import load_replicas, load_scenario
-from simreduce.study.tune.bench import bench
 from simreduce.study.tune.placement.search import place
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.sizes import bench
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import savings
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
-from simreduce.training.jobs import simulate_jobs
+from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import compare_backups, repeat, sample
 
 SCENARIO = """

@@ -33,7 +33,7 @@ from simreduce.report.pages import (
     timeline_of_events,
 )
 from simreduce.report.pages.kinds import check_kinds
-from simreduce.report.pages.kinds.validate import READ
+from simreduce.report.pages.kinds.reductions import READ
 from simreduce.report.schemas import outputs
 from simreduce.report.sections import copy_section
 from simreduce.report.steps import step_document

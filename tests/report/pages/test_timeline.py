@@ -7,7 +7,7 @@ import math
 
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.timeline import draw_timeline, timeline_of_events
+from simreduce.report.timelines import draw_timeline, timeline_of_events
 from tests.report.pages import documents
 from tests.thorough import examples
 

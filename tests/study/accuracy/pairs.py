@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from simreduce.engine.calibrate.sure import (
+from simreduce.engine.calibrate.intervals import (
     SIZES,
     Errors,
     NcclCall,

@@ -8,7 +8,7 @@ from math import nan
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.engine.calibrate.sure import ELSEWHERE, spread
+from simreduce.engine.calibrate.intervals import ELSEWHERE, spread
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.report.accuracy import NCCL

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files.published.compute import LAYERS, MOVES, PRODUCT, timed_compute
+from simreduce.files.published import LAYERS, MOVES, PRODUCT, timed_compute
 from simreduce.report.chapters import COMPUTE
 from simreduce.study.accuracy.kernels import find_constant, predict_compute
 from simreduce.study.accuracy.points import AccuracyComparison, group_by

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files.published.congestion import CongestedCall, congested_calls
+from simreduce.files.published import CongestedCall, congested_calls
 from simreduce.study.accuracy import congestion
 from simreduce.study.accuracy.congestion import (
     SYSTEMS,

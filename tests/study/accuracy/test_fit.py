@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from simreduce.engine.calibrate.nccl import with_values
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.calibrate.files import with_values
+from simreduce.engine.runtime import NcclConstants
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
-from simreduce.study.tune.bench import BY_DEFAULT, BenchCalls
+from simreduce.study.tune.sizes import BY_DEFAULT, BenchCalls
 
 BASE = NcclConstants()
 TRUE = with_values(BASE, {"nccl.launch": 6e-6, "nccl.efficiency.nvlink.simple": 0.6})

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from simreduce.files.published.steps import SOURCES, published_steps
+from simreduce.files.published import SOURCES, published_steps
 from simreduce.report.chapters import MESH
 from simreduce.study.accuracy.kernels import predict_dispatches
 from simreduce.study.accuracy.mesh import (

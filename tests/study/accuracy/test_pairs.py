@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.engine.calibrate.sure import NcclCall, correlation, difference_error
+from simreduce.engine.calibrate.intervals import NcclCall, correlation, difference_error
 from simreduce.engine.setup import Setup
 from simreduce.files.published import published_tables
 from tests.study.accuracy.pairs import pairs, part_inside

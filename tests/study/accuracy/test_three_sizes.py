@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from simreduce.engine import Calibration
-from simreduce.engine.calibrate.sure import (
+from simreduce.engine.calibrate.intervals import (
     ELSEWHERE,
     GENERATION,
     MACHINE,
     published_errors,
     spread,
 )
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable
 from simreduce.report.accuracy import THREE_SIZES
@@ -23,7 +23,7 @@ from simreduce.study.accuracy.fit import FitCase, fit_machine
 from simreduce.study.accuracy.hold_out import Calibrated, calibrate_on_three
 from simreduce.study.accuracy.points import AccuracyComparison
 from simreduce.study.accuracy.predict import setup_for
-from simreduce.study.tune.bench import BY_DEFAULT, tensor
+from simreduce.study.tune.sizes import BY_DEFAULT, tensor
 from tests.engine.calibrate.covering import coverage
 
 MIB = 1 << 20

@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.report.capacity import CAPACITY, capacity_text
 from simreduce.study.capacity.answer import answer, candidate_of, cell_of, parts
+from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.choose import choose
 from simreduce.study.capacity.flips import bound_compute, bound_links
 from simreduce.study.capacity.options import pieces, with_rates
-from simreduce.study.capacity.question import load_question
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import CellRunner, evaluate, running
 from simreduce.study.tune.steps import rank_steps

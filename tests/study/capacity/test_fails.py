@@ -6,9 +6,9 @@ import pytest
 
 from simreduce.report.blocks import Attachments
 from simreduce.report.capacity import CAPACITY, capacity_text
-from simreduce.report.pages.kinds.capacity import capacity_page
+from simreduce.report.pages.kinds.capacity_page import capacity_page
 from simreduce.study.capacity.answer import answer
-from simreduce.study.capacity.question import load_question
+from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import running
 from simreduce.study.tune.steps import rank_steps

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.optimize import minimize_scalar
 
-from simreduce.study.capacity.question import Failures, best_interval, goodput
+from simreduce.study.capacity.capacity_question import Failures, best_interval, goodput
 
 
 @pytest.mark.parametrize(("mtbf", "best"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])

@@ -10,9 +10,9 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.report.capacity import CAPACITY, capacity_text
 from simreduce.study.capacity.answer import answer
+from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.flips import bound_compute, bound_links
 from simreduce.study.capacity.options import with_rates
-from simreduce.study.capacity.question import load_question
 from simreduce.study.scenario import build_meshes
 from simreduce.study.sweep import evaluate, row_of
 from simreduce.study.tune.meshes import rank_meshes

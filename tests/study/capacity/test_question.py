@@ -7,8 +7,9 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.study.capacity.answer import cell_of
+from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.options import with_rates
-from simreduce.study.capacity.prices import (
+from simreduce.study.capacity.price_lists import (
     ENERGY_PRICE,
     POWER,
     PRICE,
@@ -19,7 +20,6 @@ from simreduce.study.capacity.prices import (
     parse_prices,
     shipped,
 )
-from simreduce.study.capacity.question import load_question
 from simreduce.study.sweep import evaluate
 from simreduce.topology import shipped as topologies
 

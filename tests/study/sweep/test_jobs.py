@@ -6,10 +6,10 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside
-from simreduce.study.jobs import load_jobs
+from simreduce.study.job_files import load_jobs
 from simreduce.study.sweep import evaluate, read_question, read_specification, row_of
 from simreduce.study.sweep.engines import Processes
-from simreduce.training.jobs import simulate_jobs
+from simreduce.training.shared_fabric import simulate_jobs
 from tests.study.sweep.sweeping import cells_of, expected, kill, rows, start, until
 
 JOBS = """

@@ -10,8 +10,8 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import evaluate, read_question, row_of
 from simreduce.study.sweep.engines import Here
-from simreduce.study.tune.bench import bench
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.sizes import bench
 from simreduce.study.tune.steps import rank_steps
 
 

@@ -15,15 +15,8 @@ from simreduce.files.published import published_tables
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
 from simreduce.study.accuracy.predict import calls_of, predict, setup_for, strategy_for
-from simreduce.study.outcome import Refused
-from simreduce.study.tune.bench import (
-    BY_DEFAULT,
-    MOST_SIZES,
-    BenchCalls,
-    bench,
-    bench_all,
-    sizes,
-)
+from simreduce.study.study import Refused
+from simreduce.study.tune.sizes import BY_DEFAULT, MOST_SIZES, BenchCalls, bench, bench_all, sizes
 from simreduce.topology import load_machine, load_topology
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 from tests.simulating import simulate

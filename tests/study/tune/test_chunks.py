@@ -7,8 +7,8 @@ import pytest
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration
 from simreduce.engine.setup import Setup
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune import chunks
-from simreduce.study.tune.chunks import WORTH, rung, with_best_chunk
+from simreduce.study.tune import simulate as chunks
+from simreduce.study.tune.simulate import WORTH, rung, with_best_chunk
 from simreduce.workload import Gradient, Workload
 
 GIB = 2**30

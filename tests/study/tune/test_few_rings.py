@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simreduce.engine import Calibration
-from simreduce.engine.calibration import NcclConstants
+from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.export import Choice, export
 from simreduce.planners.layouts import layout
@@ -20,19 +20,19 @@ from simreduce.report.compare import ComparedSweeps, compared_text
 from simreduce.report.ranking import ranking_document, ranking_table
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.answer import answer
-from simreduce.study.capacity.question import load_question
+from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.question import Question
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, Sweep, make_cell
 from simreduce.study.sweep.compare import compare
 from simreduce.study.sweep.evaluate import evaluate
-from simreduce.study.tune.bench import bench, tensor
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.step_calls import decisions, more_channels
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.search.tuned import Tuned
+from simreduce.study.tune.sizes import bench, tensor
 from simreduce.study.tune.whatif import FewRings, few_rings, library_warning
 from simreduce.topology import load_topology
 from simreduce.units import format_duration

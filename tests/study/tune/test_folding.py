@@ -17,8 +17,8 @@ from simreduce.plan import ops
 from simreduce.planners.algorithms.families import FAMILIES
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import BenchRow, bench
-from simreduce.study.tune.folding import FOLDED_FROM
+from simreduce.study.tune.simulate import FOLDED_FROM
+from simreduce.study.tune.sizes import BenchRow, bench
 from simreduce.topology import Folded, Topology, fold, load_machine, load_topology
 from tests.thorough import examples
 
@@ -132,7 +132,7 @@ def test_what_would_not_be_the_same_is_not_folded_by_default():
 
 
 def test_machines_that_are_many_are_loaded_whole_for_no_fold(monkeypatch):
-    monkeypatch.setattr("simreduce.topology.load.FOLDED_ABOVE", 16)
+    monkeypatch.setattr("simreduce.topology.loader.FOLDED_ABOVE", 16)
     many = load_machine("dgx1vx4")
 
     whole = row(load_topology("dgx1vx4"), "ring/ring")
@@ -188,7 +188,7 @@ def test_some_of_the_gpus_are_not_folded(monkeypatch):
 
 def test_machines_that_are_many_are_loaded_whole_for_a_tree(monkeypatch):
     expected = row(load_topology("dgx1vx4"), "ring/binary_tree+chunk=64KiB")
-    monkeypatch.setattr("simreduce.topology.load.FOLDED_ABOVE", 16)
+    monkeypatch.setattr("simreduce.topology.loader.FOLDED_ABOVE", 16)
     machine = load_machine("dgx1vx4")
 
     assert isinstance(machine, Folded)
@@ -260,7 +260,7 @@ def test_nccls_rings_of_equal_machines_take_as_long_folded(machine, folds, proto
 
 
 def test_a_plan_that_takes_long_is_folded(monkeypatch):
-    monkeypatch.setattr("simreduce.planners.strategy.size.LONG", 1 << 18)
+    monkeypatch.setattr("simreduce.planners.strategy.compiler.LONG", 1 << 18)
     asked, nbytes = [parse_strategy("nccl:ring+simple+channels=16")], [1 << 20]
     (whole,) = bench(Setup("dgx-h100x16"), asked, nbytes, fold=False)
     (found,) = bench(Setup("dgx-h100x16"), asked, nbytes)
@@ -279,8 +279,8 @@ def test_a_size_that_cannot_be_folded_is_refused_where_all_machines_take_minutes
     (found,) = bench(setup, ring, [4800 * 4 * 8])
     assert found.machines == 600
     # However long it takes, if that is asked for.
-    monkeypatch.setattr("simreduce.study.tune.bench.PATIENCE", 0.0)
-    monkeypatch.setattr("simreduce.planners.strategy.size.LONG", 1 << 10)
+    monkeypatch.setattr("simreduce.study.tune.sizes.PATIENCE", 0.0)
+    monkeypatch.setattr("simreduce.planners.strategy.compiler.LONG", 1 << 10)
     few = Setup("dgx1vx4")
     with pytest.raises(StrategyError, match="--no-fold"):
         list(bench(few, ring, [1_000_004]))

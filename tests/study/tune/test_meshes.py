@@ -18,10 +18,10 @@ from simreduce.study.tune.meshes import (
 )
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by
+from simreduce.training.mesh.job import ORDER, Mesh
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
-from simreduce.training.mesh.ways import ORDER, Mesh
-from simreduce.training.replay import replay_execution
+from simreduce.training.recorded import replay_execution
 from tests.thorough import THOROUGH
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"

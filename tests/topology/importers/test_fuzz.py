@@ -18,9 +18,9 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from simreduce.engine.calibrate.measured import read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.logs import read_nccl_tests, read_p2p_test
 from simreduce.errors import CalibrationError, TopologyError
-from simreduce.files.shipped import data_dir
+from simreduce.files.textfiles import data_dir
 from simreduce.topology import load_topology, matrix_text
 from simreduce.topology.check import check_file
 from simreduce.topology.importers import (
@@ -30,7 +30,7 @@ from simreduce.topology.importers import (
     read_rocm_smi,
     read_topo_m,
 )
-from simreduce.topology.toml_writer import to_toml
+from simreduce.topology.machine_files import to_toml
 from tests.thorough import examples
 from tests.topology.importers.files import (
     AMD_SMI,

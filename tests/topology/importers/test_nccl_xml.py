@@ -17,8 +17,8 @@ from simreduce.topology import (
     shipped,
 )
 from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
+from simreduce.topology.machine_files import to_toml
 from simreduce.topology.routing.staging import GPU_LINKS
-from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import BARE_XML, PAIR_XML, RCCL_XML, XML
 
 

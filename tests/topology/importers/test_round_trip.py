@@ -11,11 +11,9 @@ import networkx as nx
 from hypothesis import given, settings, strategies as st
 
 from simreduce.topology import Link, Topology, build, load_topology, matrix_text, shipped
-from simreduce.topology.classes import link_classes
-from simreduce.topology.elements import OFF
+from simreduce.topology.elements import OFF, link_classes
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m, to_nccl_xml
-from simreduce.topology.importers.models import model_in
-from simreduce.topology.importers.parts import MachineBuilder
+from simreduce.topology.importers.parts import MachineBuilder, model_in
 from simreduce.topology.routing.staging import GPU_LINKS
 from tests.thorough import examples
 

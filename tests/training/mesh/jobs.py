@@ -7,11 +7,10 @@ from typing import Any
 from simreduce.training.calls import NOTHING, CallCost
 from simreduce.training.gpus import Gpu
 from simreduce.training.mesh.costs import Costs
-from simreduce.training.mesh.job import MeshJob, split_evenly
+from simreduce.training.mesh.job import Mesh, MeshJob, split_evenly
 from simreduce.training.mesh.passes import MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, Action
-from simreduce.training.mesh.ways import Mesh
-from simreduce.workload.architectures.decoder import read_shape
+from simreduce.workload.decoder import read_shape
 
 GPU = Gpu("a GPU", 312e12, 624e12, 2e12, 108, host=0.0)
 """Which waits for no host."""

@@ -16,11 +16,11 @@ from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE
 from simreduce.training.mesh.costs import REPLICAS, Costs
 from simreduce.training.mesh.held import update_seconds
+from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, Action
 from simreduce.training.mesh.simulate import simulate_mesh
-from simreduce.training.mesh.ways import Mesh
 from simreduce.training.reductions import Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Layer, Model

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.training.gpus import GPUS, Gpu, gpu_of, load_gpu
-from simreduce.training.mesh.compute import Kernels
+from simreduce.training.gpus import GPUS, Gpu, Kernels, gpu_of, load_gpu
 
 ROUND = Gpu("round", 100e12, 200e12, 1e12, 100, products=0.5, products8=0.5, attention=0.25,
             memory=0.5, kernel=0.0, host=0.0)  # fmt: skip

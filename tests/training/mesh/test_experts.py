@@ -9,7 +9,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from simreduce.training.mesh.compute import Times
+from simreduce.training.gpus import Times
+from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import (
     CAST,
     LOOPED,
@@ -22,7 +23,6 @@ from simreduce.training.mesh.parts import (
 )
 from simreduce.training.mesh.passes import HOST, MeshPasses
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD
-from simreduce.training.mesh.ways import Mesh
 from simreduce.workload import load_decoder
 from tests.training.mesh.jobs import EXPERTS, GPU, Free, job
 

@@ -11,8 +11,8 @@ from simreduce.training.mesh.held import (
     rank_parameters,
     stage_activations,
 )
+from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.pipeline import load_schedule
-from simreduce.training.mesh.ways import Mesh
 from tests.thorough import slow
 from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA, job
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from simreduce.training.executions import COLLECTIVE, RECEIVE, SEND
-from simreduce.training.mesh.compute import Kernels
+from simreduce.training.gpus import Kernels
 from simreduce.training.mesh.held import rank_parameters
+from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import MeshCall, Parts
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
-from simreduce.training.mesh.ways import Mesh
 from simreduce.training.mesh.write import write_step
 from tests.training.mesh.jobs import EXPERTS, GPT, GPU, LLAMA, Free, job
 

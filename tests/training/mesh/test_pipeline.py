@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import Deadlock, InputError
+from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.pipeline import (
     NAMES,
     Schedule,
@@ -17,9 +18,8 @@ from simreduce.training.mesh.pipeline import (
     why_not,
     write_schedule,
 )
-from simreduce.training.mesh.ways import Mesh
 from simreduce.training.mesh.write import write_step
-from simreduce.training.replay import replay_compute
+from simreduce.training.recorded import replay_compute
 from tests.thorough import examples
 from tests.training.mesh.jobs import Equal, Free, job
 

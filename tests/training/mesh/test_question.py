@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from simreduce.engine.setup import Setup
 from simreduce.files.formats import Faults
 from simreduce.training.mesh.job import split_short
-from simreduce.training.mesh.question import MeshQuestion, parse_mesh
+from simreduce.training.mesh.mesh_table import MeshQuestion, parse_mesh
 from simreduce.workload import load_decoder
 from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA
 

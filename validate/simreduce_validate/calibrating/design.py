@@ -10,7 +10,7 @@ from simreduce.engine import Calibration, Processor
 from simreduce.engine.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
 from simreduce.engine.calibrate.fit import FreeConstant
 from simreduce.planners.strategy import compile_plan
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce.topology import Link, Topology, direction, route
 from simreduce_validate.calibrating.controls import BETWEEN, WITHIN, Key
 from simreduce_validate.calibrating.micro import (

@@ -13,7 +13,7 @@ from simreduce.engine import Calibration
 from simreduce.engine.runtime import no_lanes
 from simreduce.engine.setup import Setup
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 from simreduce_validate.accuracy import Accuracy, assess
 from simreduce_validate.calibrating import (
     Design,

@@ -42,7 +42,7 @@ from simreduce.files.formats.documents import (
     one_of,
     or_null,
 )
-from simreduce.files.formats.json import read_json
+from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import read_text
 from simreduce_validate.measuring.provenance import PROVENANCE
 

@@ -22,8 +22,8 @@ from simreduce.files.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.report.pages.kinds.validate import CANDIDATE, DEVICES, TIMES
-from simreduce.study.tune.bench import algbw, busbw
+from simreduce.report.pages.kinds.reductions import CANDIDATE, DEVICES, TIMES
+from simreduce.study.tune.sizes import algbw, busbw
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise
 from simreduce_validate.measuring.provenance import PROVENANCE

@@ -11,7 +11,7 @@ import numpy as np
 import simreduce as sr
 from simreduce import dtypes, units
 from simreduce.files.tables import Column, Table, comments, page_width
-from simreduce.study.tune.bench import algbw, busbw
+from simreduce.study.tune.sizes import algbw, busbw
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise

@@ -38,8 +38,7 @@ import tensorflow as tf
 from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
-from simreduce.plan.plan import IN_PLACE
-from simreduce.plan.waits import waits
+from simreduce.plan.plan import IN_PLACE, waits
 from simreduce_validate.running.placement import is_cpu, process
 from simreduce_validate.running.program import Made, Program
 

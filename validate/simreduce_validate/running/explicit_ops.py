@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.plan import Kind, Plan, PlanBuilder, Value
-from simreduce.plan.plan import IN_PLACE, Executor
-from simreduce.plan.waits import waits
+from simreduce.plan.plan import IN_PLACE, Executor, waits
 
 
 def make_ops_explicit(plan: Plan) -> Plan:

@@ -14,22 +14,25 @@ from simreduce import dtypes
 from simreduce.errors import NotFoldable
 from simreduce.plan import Executor, PlanBuilder, Value, Values
 from simreduce.planners.algorithms import kernels
-from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.nccl import (
-    all_pairs,
-    chain,
-    collnet,
-    nvls,
-    pat,
     point_to_point,
+    point_to_point as all_pairs,
     ring,
+    ring as chain,
+    switches,
     tree,
+    tree as pat,
 )
-from simreduce.planners.algorithms.nccl.choice import BY_ENGINE, SYMMETRIC, decided
-from simreduce.planners.algorithms.nccl.lanes import fill
-from simreduce.planners.algorithms.nccl.paths import check_alike, rings, ways
-from simreduce.planners.algorithms.nccl.stream import machine_of
-from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.planners.algorithms.nccl.lanes import fill, machine_of
+from simreduce.planners.algorithms.nccl.paths import (
+    BY_ENGINE,
+    SYMMETRIC,
+    check_alike,
+    decided,
+    rings,
+    ways,
+)
+from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_chain
 from simreduce.planners.layouts import OPEN, Decision, Layout
 
 _EXECUTORS = {"simple": Executor.NCCL, "ll": Executor.NCCL_LL, "ll128": Executor.NCCL_LL128}
@@ -89,9 +92,9 @@ def run(
         if how.algorithm == "allpairs":
             return all_pairs.all_reduce(b, given, how, launch)
         if how.algorithm in ("nvls", "nvlstree"):
-            return nvls.all_reduce(b, given, nvls.boxes(layout, ranks), how, launch)
+            return switches.nvls_all_reduce(b, given, switches.boxes(layout, ranks), how, launch)
         if how.algorithm == "collnet":
-            return collnet.all_reduce(b, layout, given, how, launch)
+            return switches.collnet_all_reduce(b, layout, given, how, launch)
         if how.algorithm == "tree":
             if layout.machines > 1:
                 raise NotFoldable("machines have different places in NCCL's tree")

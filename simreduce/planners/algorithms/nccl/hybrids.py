@@ -12,13 +12,46 @@ import numpy as np
 
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Value, Values, ValueTable
-from simreduce.planners.algorithms.alike import plan_chain
 from simreduce.planners.algorithms.nccl import run
-from simreduce.planners.algorithms.planner import Options, Results, Tensors
-from simreduce.planners.algorithms.recursive_halving_doubling import halving_doubling
-from simreduce.planners.algorithms.shuffle import gather_groups, shuffle
-from simreduce.planners.algorithms.xring import ring_all_reduce
+from simreduce.planners.algorithms.planner import Options, Results, Tensors, plan_chain
+from simreduce.planners.algorithms.shuffle import gather_groups, needs_task_names, shuffle
+from simreduce.planners.algorithms.tensorflow_rings import ring_all_reduce
 from simreduce.planners.layouts import OPEN, Layout
+
+
+def halving_doubling(b: PlanBuilder, values: Sequence[Value]) -> list[Value]:
+    """The sum of `values` on the device of each. Their number must be a power of two that divides
+    the elements.
+
+    tf_cnn_benchmarks' `build_recursive_hd_all_reduce`: halving with the nearest partner first, then
+    doubling. Upstream leaves the halving splits without a device; they are placed on the owner of
+    what they split, as intended.
+    """
+    n, size = len(values), values[0].hi - values[0].lo
+    if n & (n - 1):
+        raise StrategyError(f"needs a power of two of tasks, not {n}")
+    if size % n:
+        raise StrategyError(
+            f"every tensor must be divisible by the {n} tasks; one has {size} elements"
+        )
+    held = list(values)
+    spans = [1 << hop for hop in range(n.bit_length() - 1)]
+    for span in spans:
+        for left in (d for d in range(n) if d % (2 * span) < span):
+            right = left + span
+            half = (held[left].hi - held[left].lo) // 2
+            (left_first, left_second), (right_first, right_second) = (
+                b.split(held[d], [half, half]) for d in (left, right)
+            )
+            held[left] = b.add([left_first, b.copy(right_first, left_first.device)])
+            held[right] = b.add([b.copy(left_second, right_second.device), right_second])
+    for span in reversed(spans):
+        for left in (d for d in range(n) if d % (2 * span) < span):
+            pair = held[left], held[left + span]
+            for d in (left, left + span):
+                held[d] = b.concat([b.copy(half_value, values[d].device) for half_value in pair])
+    return held
+
 
 Upper = Callable[[PlanBuilder, Sequence[Value]], list[Value]]
 
@@ -51,16 +84,6 @@ def nccl_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     hosts = layout.host_devices("nccl/pscpu")
     gather_groups(hosts, options.shards)
     return _hybrid(b, layout, tensors, options, lambda b, firsts: shuffle(b, firsts, hosts))
-
-
-def needs_task_names(layout: Layout, options: Options) -> None:
-    """Upstream groups GPUs by the task in their names and fails in a single process, whose names
-    have none.
-    """
-    if options.faithful and len(layout.tasks) == 1:
-        raise StrategyError(
-            "upstream fails in a single process (failed to parse device); use 2 tasks or more"
-        )
 
 
 def _hybrid(

@@ -1,7 +1,13 @@
-"""NCCL's all-to-all, and send and receive from every rank to the next.
+"""NCCL's sends from rank to rank: all-to-all, send and receive, all-pairs all-reduce.
 
 An all-to-all is a group of sends and receives, which a channel does one after another. In round k
 every rank sends to the k-th after it; up to 8 rounds are under way.
+
+The all-pairs all-reduce that RCCL's MSCCL has for eight GPUs, in the two shots of `direct`.
+
+Every GPU sends each other one its part, adds what it is sent, and sends the sum to all, over a
+connection to each (ROCm/rccl tools/msccl-algorithms allreduce-allpairs-8n). By LL the flags travel
+with the data: 2a + 2 (n-1)/n M/B over n - 1 links each of B/(n-1).
 """
 
 from __future__ import annotations
@@ -13,7 +19,8 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.channels import PEER, SWITCHED, merged_channel
+from simreduce.plan.channels import LAST, PEER, SWITCHED, merged_channel
+from simreduce.planners.algorithms.family import Knobs, parts
 from simreduce.planners.algorithms.nccl.lanes import alignment
 from simreduce.planners.layouts import Decision
 
@@ -100,3 +107,24 @@ def send_receive(
     n = len(given)
     moved = _send(b, given, np.roll(given.device, -1), how, 0, after)
     return moved[(np.arange(n) - 1) % n]
+
+
+def all_reduce(b: PlanBuilder, given: Values, how: Decision, after: Sequence[int]) -> Values:
+    """The sum on every rank; `given` by rank."""
+    n, blocks = len(given), max(how.channels // max(len(given) - 1, 1), 1)
+    whole: Values = parts(given[None], Knobs())[0, ...]
+    rank = np.arange(n)
+
+    def send(values: Values, far: int, last: int) -> Values:
+        """By receiver, what each rank sends to the one `far` above it."""
+        channel = merged_channel(far, blocks) + last
+        streams = b.streams(values.device, channel)
+        sent = b.copies(values, given.device[(rank + far) % n], stream=streams, after=after)
+        return sent[(rank - far) % n]
+
+    arrived = [send(whole[rank, (rank + far) % n], far, 0) for far in range(1, n)]
+    sums = b.adds([whole[rank, rank], *arrived])
+    made = [sums, *(send(sums, far, LAST) for far in range(1, n))]
+    every = Values.concatenate([values[:, None] for values in made], axis=1)
+    # Part p of rank r came from p, which is r - p below it.
+    return b.joins(every[rank[:, None], (rank[:, None] - rank) % n])

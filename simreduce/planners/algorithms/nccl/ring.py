@@ -1,24 +1,38 @@
-"""NCCL's rings: every channel sends chunks, one for each rank, round all GPUs on its own way."""
+"""NCCL's collectives along rings: of chunks that go round, or of pieces from or to a root.
+
+Every channel sends chunks, one for each rank, round all GPUs on its own way. In a broadcast or a
+reduce pieces follow one another along each ring, from the root or to it.
+
+A piece is what a block passes on before it looks for more: a step of Simple, 512 KiB. With LL and
+LL128 flags travel with the data, so a block passes on parts of a step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
+from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.channels import LAST
+from simreduce.plan.channels import LAST, count_blocks, halve_threads
 from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts
 from simreduce.planners.algorithms.nccl.lanes import (
+    FEW_WARPS,
     Lane,
+    T,
+    connect,
     join,
     lanes,
     lanes_of,
+    on_all_machines,
+    part_count,
     pieces,
+    send,
     step_bytes,
 )
-from simreduce.planners.algorithms.nccl.stream import connect, on_all_machines, part_count
 from simreduce.planners.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
 from simreduce.planners.layouts import Decision
 
@@ -109,3 +123,95 @@ def _cut(
     return own.swapaxes(1, 2).swapaxes(0, 1), connect(
         count, machine != np.roll(machine, 1), beyond=beyond
     )
+
+
+_CHAIN_PARTS = 16
+"""Upper limit of the parts of a chunk that follow one another between GPUs."""
+
+_CHAIN_OPS = {"simple": 200_000, "ll": 48_000, "ll128": 200_000}
+"""Copies of one collective, about: a chain is filled piece by piece, so few would be too slow. Over
+many machines pieces of LL of NCCL's own size would be too fast.
+"""
+
+
+def broadcast(
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
+    machine: Ints,
+    root: int,
+) -> Values:
+    """The root's value on every rank."""
+    made = []
+    for way, lane in _lanes(given, ways, how):
+        held, chain = _share(lane, given, how, machine), _from(way, root)
+        seen = [b.slices(held[:, :, root, None])]
+        for before, rank in pairwise(chain):
+            far, waits = machine[[before]] != machine[rank], after if len(seen) == 1 else ()
+            to = held.device[:, :, rank, None]
+            seen.append(send(b, seen[-1], to, lane.channel, far, waits))
+        whole = Values.concatenate(seen, axis=2)[:, :, np.argsort(chain), None]
+        made.append(whole.reshape(-1, *whole.shape[2:]))
+    return join(b, made)
+
+
+def reduce(
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
+    machine: Ints,
+    root: int,
+) -> Values:
+    """The sum on the root."""
+    made = []
+    for way, lane in _lanes(given, ways, how):
+        held, chain = _share(lane, given, how, machine), _from(way, root)
+        total, waits = held[:, :, chain[1], None], after
+        for before, rank in pairwise((*chain[1:], root)):
+            far, own = machine[[before]] != machine[rank], held[:, :, rank, None]
+            arrived = send(b, total, own.device, lane.channel, far, waits)
+            total, waits = b.adds([arrived, own]), ()
+        made.append(total.reshape(-1, 1, 1))
+    return join(b, made)
+
+
+def _lanes(given: Values, ways: Sequence[T], how: Decision) -> list[tuple[T, Lane]]:
+    """Return every way with its lane.
+
+    By LL, the threads of a block are halved until each has 8 bytes for every rank, although a chain
+    has no use for a share per rank.
+    """
+    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
+    halvings, each = 0, len(given) * how.channels
+    while how.protocol == "ll" and halvings < 3 and nbytes < each * (how.rules.ll.hold >> halvings):
+        halvings += 1
+    made = lanes(ways, how.channels)
+    return [
+        (way, lane._replace(channel=halve_threads(lane.channel, halvings))) for way, lane in made
+    ]
+
+
+def _from(way: Sequence[int], root: int) -> Sequence[int]:
+    """The ring from the root on."""
+    start = way.index(root)
+    return [*way[start:], *way[:start]]
+
+
+def _share(lane: Lane, given: Values, how: Decision, machine: Ints) -> Values:
+    """The lane's share of every rank's value, by chunk, part and rank.
+
+    A NIC sends what waits for it one chunk of LL128 after another, so over a network every channel
+    of a lane has pieces of its own.
+    """
+    copies, most = len(given) * min(lane.of, 8), _CHAIN_OPS[how.protocol]
+    count = pieces(given, lane.of, step_bytes(how), copies, most=most)
+    if how.protocol == "ll128" and np.ptp(machine):
+        count *= count_blocks(lane.channel)
+    parts = part_count(
+        given, how, count, max(min(_CHAIN_PARTS, most // (copies * count)), 1), FEW_WARPS
+    )
+    return lane.share(given).cut(count).cut(parts).swapaxes(0, 1).swapaxes(1, 2)

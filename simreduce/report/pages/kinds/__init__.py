@@ -13,12 +13,11 @@ from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
-from simreduce.report.pages.kinds.capacity import capacity_jobs_page, capacity_page
-from simreduce.report.pages.kinds.explain import explain_page
+from simreduce.report.pages.kinds.capacity_page import capacity_jobs_page, capacity_page
+from simreduce.report.pages.kinds.mesh_steps import meshes_page, replicas_page
 from simreduce.report.pages.kinds.placed import jobs_page, placement_page
-from simreduce.report.pages.kinds.steps import meshes_page, replicas_page
+from simreduce.report.pages.kinds.reductions import READ, explain_page, validate_page
 from simreduce.report.pages.kinds.sweep import sweep_page
-from simreduce.report.pages.kinds.validate import READ, validate_page
 from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import RUN, run_page
 from simreduce.report.replicas import REPLICAS

@@ -17,7 +17,7 @@ from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Sectio
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.report.sweeps import ROW
 from simreduce.study.sweep import STEP, objective
-from simreduce.study.sweep.columns import FACTORS
+from simreduce.study.sweep.cells import FACTORS
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]

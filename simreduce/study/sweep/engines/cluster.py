@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from simreduce.errors import InputError
-from simreduce.study.sweep.cells import Cell
-from simreduce.study.sweep.columns import Figures, LostCell, row_of
+from simreduce.study.sweep.cells import Cell, Figures, LostCell, row_of
 from simreduce.study.sweep.engines.engine import (
     MOST_DEATHS,
     Batches,

@@ -10,9 +10,8 @@ from collections.abc import Generator, Hashable, Sequence
 from typing import Protocol
 
 from simreduce.errors import PlanTooLarge
-from simreduce.study.outcome import Refused
-from simreduce.study.sweep.cells import Cell
-from simreduce.study.sweep.columns import TOO_LARGE, Figures, LostCell, row_of
+from simreduce.study.study import Refused
+from simreduce.study.sweep.cells import TOO_LARGE, Cell, Figures, LostCell, row_of
 from simreduce.study.sweep.evaluate import evaluate, forget
 from simreduce.study.sweep.store import CellAnswer
 

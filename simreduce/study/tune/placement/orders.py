@@ -3,25 +3,34 @@
 Nodes of one such group are alike, and so are groups of equal shape below the same switches. Of
 orders that differ in these only, one is canonical: it takes groups that are alike by number.
 
-Bounds of orders of nodes: what a plan moves out of each group of switches, at the group's rate.
-
-The bytes between nodes are those of the plan for one order. Nodes are alike, so that the plan of
+An order takes at least what a plan moves out of each group of switches, at the group's rate. The
+bytes between nodes are those of the plan for one order. Nodes are alike, so that the plan of
 another order moves as much between the nodes in the same places.
+
+On nodes that do not all share a switch, groups of an axis of a mesh are no longer alike: all run at
+once, and the slowest counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
+from typing import Any, Self
 
 import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints, blocks
+from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan
 from simreduce.planners.layouts import Layout
+from simreduce.study.scenario import Meshes
 from simreduce.topology.switch_groups import SwitchGroup
+from simreduce.training.calls import CallCost
+from simreduce.training.mesh.costs import Costs, Group
+from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh.simulate import simulate_mesh
 
 Leaves = tuple[int, ...]
 """An order of nodes by the lowest group of each."""
@@ -239,3 +248,70 @@ class Cuts:
         out, into = (np.einsum("opc,p->oc", inside, each) for each in (self._out, self._into))
         seconds = (np.maximum(out, into) - stays) / self._rates
         return seconds.max(axis=1), seconds.mean(axis=1)
+
+
+@dataclass(frozen=True)
+class OnMesh:
+    """One mesh of a scenario, to be laid out on nodes."""
+
+    meshes: Meshes
+    job: MeshJob
+
+    @property
+    def name(self) -> str:
+        return self.meshes.name
+
+    @property
+    def title(self) -> str:
+        return self.meshes.title
+
+    @property
+    def setup(self) -> Setup:
+        return self.meshes.setup
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        return self.meshes.free
+
+    @property
+    def worth(self) -> float:
+        return self.meshes.worth
+
+    def but(self, **changes: Any) -> Self:
+        """The same mesh on another setup, by what `Setup.but` takes."""
+        return replace(self, meshes=self.meshes.but(**changes))
+
+
+@dataclass
+class _AllGroups(Costs):
+    """Costs where the slowest group counts; `moved` sums the bytes between nodes of one call of
+    each kind.
+    """
+
+    moved: list[Floats] = field(default_factory=list)
+
+    def _beside(self, group: Group, groups: Sequence[Group]) -> list[Group]:
+        return [group, *(each for each in groups if each != group)]
+
+    def _alike(self, axis: str, stage: int) -> int:  # noqa: ARG002 - stages lie on other nodes
+        return stage
+
+    def _together(self, plans: list[Plan]) -> CallCost:
+        layout = self.setup.layout
+        self.moved += [bytes_between(plan, layout) for plan in plans]
+        return super()._together(plans)
+
+
+def mesh_seconds(asked: OnMesh, setup: Setup) -> float:
+    """Seconds of the step of a mesh on the nodes of a setup."""
+    return simulate_mesh(asked.job, setup, _AllGroups(setup, asked.job.mesh)).seconds
+
+
+def mesh_bytes(asked: OnMesh, setup: Setup) -> Floats:
+    """The bytes that calls of a mesh move between nodes, one of each kind: what a search swaps
+    nodes by, and no bound.
+    """
+    costs = _AllGroups(setup, asked.job.mesh)
+    simulate_mesh(asked.job, setup, costs)
+    count = len(setup.layout.tasks)
+    return sum(costs.moved, np.zeros((count, count)))

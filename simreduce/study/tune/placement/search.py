@@ -27,14 +27,24 @@ from simreduce.planners.layouts import layout, node_names
 from simreduce.study.frameworks import default_text
 from simreduce.study.ranking import Ending
 from simreduce.study.scenario import Meshes, Scenario, with_step
-from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_bytes, mesh_seconds
-from simreduce.study.tune.placement.orders import Cuts, Leaves, Orders, bytes_between
-from simreduce.study.tune.search.best_first import SAME, SearchOutcome, Tried, search
+from simreduce.study.tune.placement.orders import (
+    Cuts,
+    Leaves,
+    OnMesh,
+    Orders,
+    bytes_between,
+    mesh_bytes,
+    mesh_seconds,
+)
 from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.setting import (
+    SAME,
+    SearchOutcome,
     Setting,
+    Tried,
     evaluate,
     reducing_scenario,
+    search,
     simulating,
 )
 from simreduce.topology.switch_groups import SwitchGroup, machine_kinds, switch_groups

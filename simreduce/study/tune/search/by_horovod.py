@@ -16,7 +16,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.computing.arrays import Floats
 from simreduce.engine import NCCL
-from simreduce.planners.nccl.tables import Rule
+from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of

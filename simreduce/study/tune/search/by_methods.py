@@ -30,15 +30,21 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import OPEN, Decision
-from simreduce.planners.nccl.tables import Rule
+from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.candidates import sharing_candidates
-from simreduce.study.tune.search.best_first import Tried, search
 from simreduce.study.tune.search.packings import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
-from simreduce.study.tune.search.setting import Setting, Working, least_fit, shared_by
+from simreduce.study.tune.search.setting import (
+    Setting,
+    Tried,
+    Working,
+    least_fit,
+    search,
+    shared_by,
+)
 from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
@@ -54,8 +60,7 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
     wrap,
 )
-from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey
-from simreduce.training.sharded.costs import key_cost
+from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey, key_cost
 from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
 from simreduce.training.sharded.simulation import compose
 

@@ -13,7 +13,6 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.composed import is_composed
-from simreduce.study.tune.search.best_first import SAME, SearchOutcome, Tried, search
 from simreduce.study.tune.search.packings import (
     MANY,
     CallSetting,
@@ -22,7 +21,15 @@ from simreduce.study.tune.search.packings import (
     machines,
 )
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
-from simreduce.study.tune.search.setting import Do, Setting, evaluate
+from simreduce.study.tune.search.setting import (
+    SAME,
+    Do,
+    SearchOutcome,
+    Setting,
+    Tried,
+    evaluate,
+    search,
+)
 from simreduce.study.tune.search.step_calls import (
     StepCalls,
     decisions,

@@ -25,9 +25,8 @@ from simreduce.study.frameworks import default_text
 from simreduce.study.question import ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.candidates import candidates
-from simreduce.study.tune.search.best_first import Tried, search
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
-from simreduce.study.tune.search.setting import Do, Setting, evaluate
+from simreduce.study.tune.search.setting import Do, Setting, Tried, evaluate, search
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.study.tune.simulate import lower_bound
 

@@ -12,7 +12,7 @@ from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import Scenario
 from simreduce.study.study import TIED
-from simreduce.study.tune.bench import tensor
+from simreduce.study.tune.sizes import tensor
 
 SIZES = tuple(1 << power for power in range(10, 25))
 """1 KiB to 16 MiB."""

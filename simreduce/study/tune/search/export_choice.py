@@ -8,7 +8,7 @@ from itertools import islice
 
 from simreduce.export import Choice, export, mode_files, why_not
 from simreduce.export.frameworks import TARGETS
-from simreduce.planners.nccl.tables import Rule
+from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask, choice_of
 from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from simreduce import dtypes
 from simreduce.engine import AtLeast, LeastSeconds, Symmetry, Use
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Plan
@@ -31,7 +31,7 @@ from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.search.best_first import NOTHING, Busy, Tried
+from simreduce.study.tune.search.setting import NOTHING, Busy, Tried
 from simreduce.topology import Folded, fold
 from simreduce.training.calls import CallCost
 from simreduce.training.groups import loses_of, slowest

@@ -12,11 +12,11 @@ from simreduce.computing.watching import Progress
 from simreduce.engine import NCCL
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.study.ranking import in_order
-from simreduce.study.tune.search.best_first import SearchOutcome
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap
 from simreduce.study.tune.search.setting import (
     S,
     S_co,
+    SearchOutcome,
     Setting,
     Working,
     evaluate,

@@ -38,8 +38,7 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import estimates, nvls_channels
-from simreduce.planners.nccl.tables import Rule
-from simreduce.study.tune.search.best_first import Tried
+from simreduce.planners.nccl.constants import Rule
 from simreduce.study.tune.search.packings import (
     COLLECTIVE,
     MANY,
@@ -49,7 +48,7 @@ from simreduce.study.tune.search.packings import (
     machines,
     simulate_call,
 )
-from simreduce.study.tune.search.setting import Do, with_channels
+from simreduce.study.tune.search.setting import Do, Tried, with_channels
 from simreduce.study.tune.whatif import ring_limit
 
 SMALLER, PER_BYTE = 0.8, 0.88

@@ -13,7 +13,7 @@ from simreduce.export.bucket_sizes import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import Packer, why_too_fine
-from simreduce.planners.packing.options import FP16
+from simreduce.planners.packing.arrangement import FP16
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import packings_of
 from simreduce.study.scenario import Scenario, StepScenario

@@ -14,7 +14,7 @@ from math import inf
 
 from simreduce import dtypes
 from simreduce.engine import NCCL
-from simreduce.engine.calibrate.sure import NcclCall
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.planners.packing import Fusion
 from simreduce.study.advice import Sureness, difference_error, recommend_setting
 from simreduce.study.ranking import Ending, in_order

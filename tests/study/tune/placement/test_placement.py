@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simreduce.engine.results.hardware import narrowest_cut
+from simreduce.engine.bounds import narrowest_cut
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
@@ -20,8 +20,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report.placement import verdict
 from simreduce.study.scenario import Scenario, build_meshes, build_scenario
 from simreduce.study.tune.placement import search
-from simreduce.study.tune.placement.on_mesh import OnMesh, mesh_seconds
-from simreduce.study.tune.placement.orders import Cuts, Orders, bytes_between
+from simreduce.study.tune.placement.orders import Cuts, OnMesh, Orders, bytes_between, mesh_seconds
 from simreduce.study.tune.placement.search import Placement, on_nodes, place
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.topology import load_topology

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simreduce.planners.nccl.tables import Rule
+from simreduce.planners.nccl.constants import Rule
 from simreduce.study.advice import Sureness
 from simreduce.study.frameworks import SCALES
 from simreduce.study.scenario import load_scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.study.tune.search.best_first import SearchOutcome, Tried, search
+from simreduce.study.tune.search.setting import SearchOutcome, Tried, search
 
 costs = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 20)), min_size=1)
 """Of each point: a bound, how much better a bound gets when it is sharpened, and the rest."""

@@ -12,7 +12,7 @@ import pytest
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError
 from simreduce.planners.nccl import Settings
-from simreduce.planners.nccl.tables import read_tuner
+from simreduce.planners.nccl.constants import read_tuner
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.tuned import tuned_document, tuned_text
 from simreduce.study.scenario import Scenario

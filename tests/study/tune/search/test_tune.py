@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.nccl import Settings
-from simreduce.planners.nccl.tables import Rule, read_tuner
+from simreduce.planners.nccl.constants import Rule, read_tuner
 from simreduce.study.scenario import Scenario, load_scenario
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search import step_calls

@@ -1,1 +1,0 @@
-"""Results of finished runs, with critical paths, floors and rates over time."""

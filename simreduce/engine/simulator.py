@@ -1,0 +1,502 @@
+"""Plans, each alone on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+import simpy
+
+from simreduce.computing.arrays import Floats, uniform
+from simreduce.engine import bounds as floors
+from simreduce.engine.bounds import find_bounds
+from simreduce.engine.disturbance import CALM, Disturbance
+from simreduce.engine.fabric import Fabric
+from simreduce.engine.lowering.lowering import Lowered, lower_unpriced
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.recording import Recording, flow_starts
+from simreduce.engine.result import ROUNDED, Floors, Result, Use, critical
+from simreduce.engine.runtime import (
+    NOMINAL,
+    TENSORFLOW,
+    Calibration,
+    NcclConstants,
+    Runtime,
+    no_lanes,
+)
+from simreduce.engine.submission import Timeline, read_ready
+from simreduce.engine.symmetry import Symmetry, find_symmetry
+from simreduce.errors import InputError, TopologyError, expect
+from simreduce.plan import Kind, Plan
+from simreduce.plan.plan import part_for
+from simreduce.topology import Folded, Topology
+
+_NONE: Floats = np.zeros(0)
+
+_LARGE = 1 << 19
+"""Of a plan of more ops, the floors of a part are looked at first: what its last transfer needs."""
+
+MOVED, TELLING = 1e-3, 0.05
+"""The part of a time by which starts are moved to find out whether it hangs on ties, and the change
+from which on it does.
+"""
+
+MOST_MOVED = 1 << 17
+"""Transfers of the longest plans for which that is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A lower limit of what a plan takes, in seconds, and what sets it."""
+
+    seconds: float
+    reason: str
+
+
+class Summary(NamedTuple):
+    """The prediction of a plan, without its critical path; as in `Result`."""
+
+    seconds: float
+    floors: Floors
+    links: tuple[Use, ...]
+    lanes: tuple[Use, ...]
+    timeline: Timeline
+
+
+class LeastSeconds(NamedTuple):
+    """Seconds that a plan takes at least.
+
+    These are `latency`, however few bytes it moves, and `busy` for the bytes that its busiest link
+    or lane moves, in proportion to them.
+    """
+
+    latency: float
+    busy: float
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
+
+    Each plan is simulated alone.
+
+    All methods raise Deadlock if the plan can never finish, and InputError if it needs devices or
+    routes that are not there.
+    """
+
+    machine: Topology | Folded
+    runtime: Runtime = TENSORFLOW
+    calibration: Calibration = NOMINAL
+    disturbance: Disturbance = CALM
+
+    @property
+    def topology(self) -> Topology:
+        """The machine with all that is in it. TopologyError if equal machines are folded."""
+        if isinstance(self.machine, Folded):
+            raise TopologyError(f"{self.machine.name}: its equal machines are folded into one")
+        return self.machine
+
+    @property
+    def disturbed(self) -> str:
+        """What goes wrong, in words: links that carry less or more than the machine's, and the
+        disturbance; "" for nothing.
+        """
+        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
+        return ", ".join(filter(None, (machine.scaled, self.disturbance.text)))
+
+    def constants_of(self, plan: Plan) -> Calibration:  # noqa: ARG002 - for those that choose
+        """The constants that a plan is simulated with."""
+        return self.calibration
+
+    @cached_property
+    def resources(self) -> Resources:
+        """The links, memories and processors, shared by all simulations."""
+        return Resources.of(self.machine, self.calibration, self.disturbance)
+
+    def fabric(
+        self,
+        plan: Plan,
+        disturbance: Disturbance | None = None,
+        lanes: dict[str, int] | None = None,
+        *,
+        fixed: bool = True,
+    ) -> Fabric:
+        """A fabric for one plan, in an environment of its own; see `Fabric`."""
+        return Fabric(
+            simpy.Environment(),
+            self.machine,
+            self.constants_of(plan),
+            self.runtime,
+            self.disturbance if disturbance is None else disturbance,
+            lanes,
+            self.resources,
+            fixed=fixed,
+        )
+
+    def simulate(self, plan: Plan, ready: float | Floats = 0.0) -> Result:
+        """How long a plan takes, and why.
+
+        `ready` is when its inputs exist, in seconds: one number, or one for each as in
+        `Fabric.submit`; of a folded plan, for one machine. What a step costs (`step_cost`) comes
+        before everything.
+        """
+        result = self.simulate_within(plan, inf, ready)
+        assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
+        return result
+
+    def simulate_within(
+        self,
+        plan: Plan,
+        limit: float,
+        ready: float | Floats = 0.0,
+        lowered: Lowered | None = None,
+        symmetry: Symmetry | None = None,
+    ) -> Result | AtLeast:
+        """Return the prediction if it is at most `limit` seconds, else a lower limit.
+
+        The prediction has the same bits as `simulate`. Where a floor of the plan is above the
+        limit, nothing is simulated.
+
+        `lowered` is the plan, lowered with a fabric of this simulator. With `symmetry`, the plan is
+        a part that represents others.
+        """
+        expect(plan, Plan, "a Plan, as compile makes it")
+        lanes = {name: i for i, name in enumerate(lowered.lane_names)} if lowered else None
+        fabric = self.fabric(plan, lanes=lanes)
+        done = _carry_out(plan, fabric, ready, limit, lowered, symmetry)
+        if isinstance(done, AtLeast):
+            return done
+        lowered, timeline, seconds = done.lowered, done.timeline, done.seconds
+        path = critical(lowered, fabric.resources, timeline)
+        summary = done.summary(fabric)
+        del lowered, done  # which is large, and so are columns of a result
+        return Result(
+            seconds=seconds,
+            topology=self.machine.name,
+            topology_digest=self.machine.digest,
+            runtime=self.runtime.name,
+            calibration=fabric.calibration.name,
+            digested=plan,
+            transfers=plan.transfers,
+            floors=summary.floors,
+            links=summary.links,
+            lanes=summary.lanes,
+            devices=plan.devices,
+            kind=plan.kind,
+            source=plan.source,
+            device=plan.device,
+            nbytes=plan.nbytes,
+            ready=timeline.ready,
+            start=timeline.start,
+            finish=timeline.finish,
+            blame=timeline.blame,
+            begun=timeline.begun,
+            path=path,
+            disturbance=self.disturbed,
+        )
+
+    def summarise(self, plan: Plan) -> Summary:
+        """As `simulate`, without the critical path: what a ranking needs, in less time."""
+        summary = self.summarise_within(plan, inf)
+        assert isinstance(summary, Summary)  # noqa: S101 - without a limit there is no other
+        return summary
+
+    def summarise_within(
+        self, plan: Plan, limit: float, *, symmetry: Symmetry | None = None
+    ) -> Summary | AtLeast:
+        """As `simulate_within`, without the critical path."""
+        fabric = self.fabric(plan)
+        done = _carry_out(plan, fabric, 0.0, limit, symmetry=symmetry)
+        return done if isinstance(done, AtLeast) else done.summary(fabric)
+
+    def find_seconds(self, plan: Plan) -> float:
+        """The seconds of `simulate`, in less time."""
+        done = _carry_out(plan, self.fabric(plan), 0.0, inf, bounded=False)
+        assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
+        return done.seconds
+
+    def find_moved(self, plan: Plan, seconds: float) -> float | None:
+        """The seconds of a plan whose inputs are ready at other times: up to `MOVED` of `seconds`
+        later, each by another part.
+
+        None if that changes its time by `TELLING` at most, and where it is not tried: where nothing
+        waits in the queues of a runtime, of folded machines and of long plans, under faults, which
+        do not move with the starts, and under jitter, which breaks ties already.
+
+        Where copies tie in several queues, the order of ops holds all of them in step, and times
+        are far from those that the least difference gives.
+        """
+        queues = self.runtime.lanes is not no_lanes and not plan.executor.all()
+        if not queues or plan.machines > 1 or plan.transfers > MOST_MOVED:
+            return None
+        if self.disturbance.faults or self.disturbance.jitter:
+            return None
+        inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
+        done = _carry_out(
+            plan, self.fabric(plan), MOVED * seconds * uniform(0, 0, inputs), inf, bounded=False
+        )
+        assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
+        return done.seconds if abs(done.seconds - seconds) > TELLING * seconds else None
+
+    def find_floor(self, plan: Plan, *, in_chunks: bool = False) -> AtLeast:
+        """The highest floor of a plan, which is not simulated.
+
+        With `in_chunks`, that of the same plan in chunks of any size: chunks move as many bytes,
+        and each goes all the way.
+        """
+        fabric = self.fabric(plan, self._without_jitter if in_chunks else None)
+        begin = np.asarray(step_cost(plan, self.machine, self.runtime, fabric.calibration))
+        return _at_least(_floors_of(plan, fabric, in_chunks=in_chunks), begin)
+
+    def find_rates(self, plan: Plan) -> LeastSeconds:
+        """The floors of a plan, which is not simulated, apart for its latencies and for its bytes.
+
+        A plan that moves other amounts over the same ways takes at least as much of each: the first
+        has no bytes, and the second is proportional to them.
+        """
+        fabric = self.fabric(plan, self._without_jitter)
+        lowered, best = fabric.lower(plan), fabric.resources.best
+        calls, nothing = lowered.calls, np.zeros_like(lowered.calls.latency)
+        bare = replace(lowered, calls=replace(calls, overhead=nothing, latency=nothing))
+        lanes = floors.lane_seconds(bare, *floors.alone(bare, best))
+        links = floors.resource_seconds(lowered, best)
+        empty = replace(lowered, amount=np.zeros_like(lowered.amount))
+        return LeastSeconds(
+            floors.critical_path(empty, best)
+            + step_cost(plan, self.machine, self.runtime, fabric.calibration),
+            max(float(lanes.max(initial=0.0)), float(links.max(initial=0.0))),
+        )
+
+    @property
+    def _without_jitter(self) -> Disturbance:
+        """The disturbance without jitter, which would scatter other ops than the plan's."""
+        return replace(self.disturbance, jitter=0.0)
+
+    def compare_parts(self, parts: Sequence[Plan]) -> Symmetry | None:
+        """Return the symmetry by which the first part represents all; None if they differ."""
+        fabric = self.fabric(parts[0])
+        if fabric.resources.congestion:
+            return None  # a link that represents others has no place on their ways
+        return find_symmetry([fabric.lower(part) for part in parts], fabric.resources.capacity)
+
+    def record(self, plan: Plan, ready: float | Floats = 0.0) -> Recording:
+        """The prediction with the rate of every flow over time.
+
+        InputError with a tolerance or if equal machines are folded.
+        """
+        expect(plan, Plan, "a Plan, as compile makes it")
+        _ = self.topology  # refuses equal machines that are folded
+        if self.disturbance.tolerance:
+            raise InputError("tolerance: a recording has every byte; leave the tolerance out")
+        lowered = self.fabric(plan, fixed=False).lower(plan)
+        result = self.simulate_within(plan, inf, ready, lowered)
+        assert isinstance(result, Result)  # noqa: S101 - without a limit there is no other
+        return Recording(plan, result, lowered, self.resources)
+
+
+class _Done(NamedTuple):
+    """A plan that was simulated to its end. Without `bounds`, its floors were not asked for."""
+
+    plan: Plan
+    lowered: Lowered
+    timeline: Timeline
+    seconds: float
+    needed: Floats
+    bounds: Floors | None
+
+    def summary(self, fabric: Fabric) -> Summary:
+        """The prediction, without its critical path."""
+        assert self.bounds is not None  # noqa: S101 - nobody asks for it otherwise
+        return Summary(
+            self.seconds,
+            self.bounds.under(self.seconds, exact=not fabric.disturbance.tolerance),
+            link_use(fabric.resources.best, self.needed, self.seconds),
+            _lane_use(self.lowered, self.timeline, self.seconds),
+            self.timeline,
+        )
+
+
+def _carry_out(
+    plan: Plan,
+    fabric: Fabric,
+    ready: float | Floats,
+    limit: float,
+    lowered: Lowered | None = None,
+    symmetry: Symmetry | None = None,
+    *,
+    bounded: bool = True,
+) -> _Done | AtLeast:
+    """Simulate a plan alone on a new fabric; with its floors, if it is to be `bounded`."""
+    begin = read_ready(ready) + step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
+    limited = limit < inf
+    if limited and not fabric.disturbance.jitter and len(plan) > _LARGE:
+        part = part_for(plan, np.flatnonzero(plan.kind == Kind.COPY)[-1:])
+        # With lanes of its own: the plan's are numbered as it comes to them.
+        found = _at_least(_floors_of(part, fabric.empty()), begin)
+        if found.seconds > limit:
+            return found
+    lowered = fabric.lower(plan) if lowered is None else lowered
+    lowered = symmetry.fold(lowered) if symmetry else lowered
+    needed, bounds = _NONE, None
+    if bounded:
+        best = fabric.resources.best
+        needed = floors.resource_seconds(lowered, best)
+        # Before what happens to all ops needs room.
+        bounds = _floors(plan, fabric.topology, lowered, best, needed)
+        if limited and (found := _at_least(bounds, begin)).seconds > limit:
+            return found
+    env, done = fabric.env, fabric.submit(plan, begin, lowered)
+    env.run(until=done | env.timeout(limit) if limited else done)
+    if not done.triggered:
+        return AtLeast(limit, "simulated so far")
+    timeline = done.value
+    assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
+    seconds = float(timeline.finish.max(initial=0.0))
+    return _Done(plan, lowered, timeline, seconds, needed, bounds)
+
+
+def _at_least(bounds: Floors, begin: Floats) -> AtLeast:
+    """The highest floor of a plan that begins then.
+
+    A floor may be higher than the time by rounding.
+    """
+    reasons = {
+        "critical path": bounds.critical_path,
+        "busiest link": bounds.resource,
+        "busiest lane": bounds.lane,
+        "narrowest cut": bounds.cut,
+    }
+    reason = max(reasons, key=reasons.__getitem__)
+    earliest = float(begin.min()) if begin.size else 0.0
+    return AtLeast(earliest + reasons[reason] * (1.0 - ROUNDED), reason)
+
+
+def _floors_of(plan: Plan, fabric: Fabric, *, in_chunks: bool = False) -> Floors:
+    lowered, best = fabric.lower(plan), fabric.resources.best
+    needed = floors.resource_seconds(lowered, best)
+    found = _floors(plan, fabric.topology, lowered, best, needed)
+    if not in_chunks:
+        return found
+    empty = replace(lowered, amount=np.zeros_like(lowered.amount))
+    return replace(found, critical_path=floors.critical_path(empty, best))
+
+
+def step_cost(
+    plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration
+) -> float:
+    """Return the seconds that a step takes besides its ops, where ops are dispatched.
+
+    They are `calibration.step` for every machine that takes part, and ways between the first
+    machine, where the step is started, and the farthest of the others: there, back with the answer
+    and, if anything is sent between machines, one for the request that every receiver sends when it
+    starts.
+    """
+    if not calibration.step or not runtime.dispatch:
+        return 0.0
+    place = (topology.pair if isinstance(topology, Folded) else topology).router.index
+    names = sorted(
+        (plan.devices[device] for device in np.unique(plan.device).tolist()), key=place.__getitem__
+    )
+    if isinstance(topology, Folded):
+        # The next machine represents all others.
+        machines, graph, others = plan.machines, topology.pair, [topology.twin[names[0]]]
+        sent = True
+    else:
+        graph = topology
+        first = {
+            graph.nodes[name].machine: name for name in reversed(names)
+        }  # by machine, a device of it
+        machines, others = len(first), sorted(set(first.values()) - {names[0]}, key=names.index)
+        machine = np.array([graph.nodes[name].machine for name in plan.devices])
+        copies = np.flatnonzero(plan.kind == Kind.COPY)
+        sent = bool((machine[plan.source[copies]] != machine[plan.device[copies]]).any())
+    if not others:
+        return calibration.step
+    ways = graph.router.routes(
+        np.full(len(others), place[names[0]]), np.array([place[name] for name in others])
+    )
+    waits = np.array(Resources.of(graph, calibration).latency)[ways.links]
+    away = max(float(way.sum()) for way in np.split(waits * ways.crossing, ways.start[1:-1]))
+    return calibration.step * machines + (3.0 if sent else 2.0) * away
+
+
+def _floors(
+    plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
+) -> Floors:
+    lanes = (
+        floors.lane_seconds(lowered, *floors.alone(lowered, resources))
+        if lowered.lane_names
+        else _NONE
+    )
+    bounds = find_bounds(topology, resources, plan)
+    return Floors(
+        critical_path=floors.critical_path(lowered, resources),
+        resource=float(needed.max(initial=0.0)),
+        lane=float(lanes.max(initial=0.0)),
+        cut=bounds.cut,
+        hardware=bounds.hardware,
+    )
+
+
+def link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
+    """Return how busy each link and memory is in so many seconds, busiest first.
+
+    Their bytes need `needed` seconds of each.
+    """
+    in_cores = resources.in_cores
+    uses = [
+        Use(
+            name,
+            float(busy / seconds) if seconds else 0.0,
+            0.0 if name in in_cores else float(busy * rate),
+        )
+        for name, busy, rate in zip(resources.names, needed, resources.capacity, strict=True)
+        if busy > 0
+    ]
+    return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))
+
+
+def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use, ...]:
+    if not lowered.lane_names:
+        return ()
+    transfer = timeline.finish - flow_starts(lowered, timeline)
+    total = floors.lane_seconds(lowered, timeline.finish - timeline.start, transfer)
+    uses = [
+        Use(n, float(t / seconds) if seconds else 0.0)
+        for n, t in zip(lowered.lane_names, total, strict=True)
+    ]
+    return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))
+
+
+class Rerun:
+    """A plan on a machine, timed with any constants of NCCL.
+
+    Lowers the plan once, without the constants. Not for calibrations of CPU devices.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        topology: Topology | Folded,
+        runtime: Runtime,
+        calibration: Calibration,
+    ) -> None:
+        self._plan, self._at = plan, Simulator(topology, runtime, calibration)
+        self._lanes: dict[str, int] = {}
+        self._unpriced, _ = lower_unpriced(
+            plan, topology, runtime, calibration, self._at.resources, self._lanes
+        )
+        self._begin = step_cost(plan, topology, runtime, calibration)
+
+    def __call__(self, constants: NcclConstants) -> Timeline:
+        """When ops start and finish, as `simulate` says with these constants."""
+        fabric = self._at.fabric(self._plan, lanes=self._lanes)
+        done = fabric.submit(self._plan, self._begin, self._unpriced.priced(constants))
+        fabric.env.run(until=done)
+        timeline = done.value
+        assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of a value
+        return timeline

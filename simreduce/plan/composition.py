@@ -1,0 +1,277 @@
+"""Plans made of plans: several as one, one several times, or one taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
+from simreduce.errors import whole
+from simreduce.plan.builder import PlanBuilder
+from simreduce.plan.plan import Contract, Homes, Kind, Plan
+
+
+def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
+    """Return one plan of all `plans` on `devices`, which include all their devices.
+
+    The plans follow each other in program order, and no op waits for an op of another plan.
+    Addresses follow each other likewise. Contributors keep their numbers, and their homes within
+    the addresses of their plan. The collective is the first plan's.
+    """
+    index = {name: i for i, name in enumerate(devices)}
+    moved = [_on(plan, [index[name] for name in plan.devices], len(devices)) for plan in plans]
+    tops = [max(int(p.hi.max(initial=0)), int(p.contract.hi.max(initial=0))) for p in moved]
+    room = row_starts(np.array(tops))[:-1]
+    base = row_starts(np.array([len(p) for p in moved]))[:-1]
+
+    def join(name: str, by: Ints | None = None) -> AnyInts:
+        columns = [getattr(p, name) for p in moved]
+        if by is not None:
+            columns = [(c + k).astype(c.dtype) for c, k in zip(columns, by, strict=True)]
+        return np.concatenate(columns)
+
+    def starts(name: str) -> AnyInts:
+        counts = np.concatenate([np.diff(getattr(p, name)) for p in moved])
+        return row_starts(counts).astype(np.int32)
+
+    return Plan(
+        devices=tuple(devices),
+        kind=join("kind"),
+        device=join("device"),
+        lo=np.concatenate(
+            [np.add(p.lo, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]
+        ),
+        hi=np.concatenate(
+            [np.add(p.hi, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]
+        ),
+        dtype=join("dtype"),
+        arg=join("arg"),
+        stream=join("stream"),
+        executor=join("executor"),
+        operand_start=starts("operand_start"),
+        operands=join("operands", base),
+        control_start=starts("control_start"),
+        controls=join("controls", base),
+        contract=_join_contracts([p.contract for p in moved], room, tops),
+    )
+
+
+def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
+    """`plan` with device d renumbered as place[d] of `devices`, streams too."""
+    to = np.array(place, dtype=np.int32)
+    channel, owner = np.divmod(plan.stream, max(len(plan.devices), 1))
+    stream = np.where(plan.stream < 0, plan.stream, channel * devices + to[owner]).astype(
+        plan.stream.dtype
+    )
+    homes = tuple(
+        Homes(lo, {k: int(to[home]) for k, home in device.items()})
+        for lo, device in plan.contract.homes
+    )
+    contract = replace(plan.contract, device=to[plan.contract.device], homes=homes)
+    return replace(plan, device=to[plan.device], stream=stream, contract=contract)
+
+
+def _join_contracts(contracts: Sequence[Contract], room: Ints, tops: Sequence[int]) -> Contract:
+    """All promises. The addresses of plan i begin at `room[i]`, and there are `tops[i]` of them."""
+    first = row_starts(np.array([len(c.sets) for c in contracts]))[:-1].astype(np.int32)
+    pairs = list(zip(contracts, room, strict=True))
+    return Contract(
+        collective=contracts[0].collective,
+        device=np.concatenate([c.device for c in contracts]),
+        lo=np.concatenate([np.add(c.lo, k, dtype=np.int64) for c, k in pairs]),
+        hi=np.concatenate([np.add(c.hi, k, dtype=np.int64) for c, k in pairs]),
+        dtype=np.concatenate([c.dtype for c in contracts]),
+        members=np.concatenate([c.members + k for c, k in zip(contracts, first, strict=True)]),
+        divisor=np.concatenate([c.divisor for c in contracts]),
+        sets=tuple(s for c in contracts for s in c.sets),
+        homes=_join_homes(contracts, room, tops),
+    )
+
+
+def _join_homes(
+    contracts: Sequence[Contract], room: Ints, tops: Sequence[int]
+) -> tuple[Homes, ...]:
+    """The homes of every contract, within the addresses of its plan only."""
+    homes: list[Homes] = []
+    for contract, base, top in zip(contracts, room.tolist(), tops, strict=True):
+        for lo, device in (Homes(0, {}), *contract.homes):
+            if lo >= top:
+                continue
+            if homes and homes[-1].lo == base + lo:
+                homes.pop()
+            if device != (homes[-1].device if homes else {}):
+                homes.append(Homes(base + lo, device))
+    return tuple(homes)
+
+
+def results_last(plan: Plan, key: Sequence[int]) -> Plan:
+    """`plan` with its OUTPUTs at the end, in ascending `key` (one per OUTPUT, in program order;
+    ties keep it).
+    """
+    is_output = plan.kind == Kind.OUTPUT
+    outputs = np.flatnonzero(is_output)[np.argsort(np.asarray(key, dtype=np.int64), kind="stable")]
+    order = np.concatenate([np.flatnonzero(~is_output), outputs])
+    place = np.empty(len(plan), dtype=np.int64)
+    place[order] = np.arange(len(plan))
+
+    def permute(start: AnyInts, items: AnyInts) -> tuple[AnyInts, AnyInts]:
+        counts = np.diff(start)[order]
+        moved = place[items[ranges(start[:-1][order], counts)]].astype(items.dtype)
+        return row_starts(counts).astype(start.dtype), moved
+
+    operand_start, operands = permute(plan.operand_start, plan.operands)
+    control_start, controls = permute(plan.control_start, plan.controls)
+    names = ("kind", "device", "lo", "hi", "dtype", "arg", "stream", "executor")
+    return replace(
+        plan,
+        **{name: getattr(plan, name)[order] for name in names},
+        operand_start=operand_start,
+        operands=operands,
+        control_start=control_start,
+        controls=controls,
+    )
+
+
+def repeat(plan: Plan, times: int) -> Plan:
+    """`times` copies of `plan`, chained: on every device, an iteration starts when all results of
+    the one before it are there. There is no barrier across devices.
+
+    Each iteration reduces its own gradients (addresses of its own), so the contract is proved for
+    all of them.
+    """
+    times = whole(times, "times", 1)
+    gates = _gates(plan)
+    joined = side_by_side([plan, *[gates, plan] * (times - 1)], plan.devices)
+    joined = replace(joined, times=times * plan.times)
+    waiters, waited = [], []
+    outputs, inputs = (
+        np.flatnonzero(plan.kind == Kind.OUTPUT),
+        np.flatnonzero(plan.kind == Kind.INPUT),
+    )
+    for k in range(1, times):
+        before = (k - 1) * (len(plan) + len(gates))
+        gate = before + len(plan)
+        for i, device in enumerate(gates.device):
+            ends = outputs[plan.device[outputs] == device] + before
+            starts = inputs[plan.device[inputs] == device] + gate + len(gates)
+            waiters += [np.full(len(ends), gate + i), starts]
+            waited += [ends, np.full(len(starts), gate + i)]
+    if not waiters:
+        return joined
+    return _with_controls(joined, np.concatenate(waiters), np.concatenate(waited))
+
+
+def _gates(plan: Plan) -> Plan:
+    """An empty INPUT on every device that has inputs, for an iteration to wait on."""
+    b = PlanBuilder(plan.devices)
+    for device in np.unique(plan.device[plan.kind == Kind.INPUT]):
+        b.barrier(int(device), ())
+    return b.finish(Contract.of(plan.contract.collective, ()))
+
+
+def _with_controls(plan: Plan, waiters: Ints, waited: Ints) -> Plan:
+    """`plan` in which, besides, waiters[i] waits for waited[i]."""
+    waiters = np.concatenate(
+        [np.repeat(np.arange(len(plan)), np.diff(plan.control_start)), waiters]
+    )
+    waited = np.concatenate([plan.controls, waited])
+    order = np.argsort(waiters, kind="stable")
+    start = row_starts(np.bincount(waiters, minlength=len(plan)))
+    return replace(
+        plan,
+        control_start=start.astype(plan.control_start.dtype),
+        controls=waited[order].astype(plan.controls.dtype),
+    )
+
+
+def split_independent(plan: Plan, *, loose: bool = False) -> list[Plan]:
+    """Plans that together hold every op of `plan`. None reads an op of another; in the
+    order of their first ops. They keep devices and addresses, and promise nothing: what is proved
+    is the whole.
+
+    No part waits for another, either, unless it is `loose`: then parts are what reads of each
+    other, and where one has to wait for another (NCCL's collectives for the one before, a variable
+    for its update) is left to whoever runs them. A variable that several parts read is in each of
+    them.
+
+    Streams join nothing: an order that an algorithm keeps among the tensors of one call is lost
+    between parts.
+    """
+    from scipy.sparse import coo_matrix  # noqa: PLC0415 - scipy takes long to load
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
+    n = len(plan)
+    reader, read = np.repeat(np.arange(n), plan.operand_count), plan.operands
+    waiter, awaited = np.repeat(np.arange(n), np.diff(plan.control_start)), plan.controls
+    waits = (plan.kind == Kind.INPUT) & (np.diff(plan.control_start) > 0)
+    is_read = np.zeros(n, dtype=np.bool_)
+    is_read[read] = True
+    shared = waits & is_read & loose  # variables after their update
+    joins = (
+        ~shared[read],
+        (waits & ~is_read)[awaited] | (not loose),
+    )  # a barrier belongs to those that wait for it
+    user = np.concatenate([reader[joins[0]], waiter[joins[1]]])
+    used = np.concatenate([read[joins[0]], awaited[joins[1]]])
+    graph = coo_matrix((np.ones(len(user), dtype=np.int8), (user, used)), shape=(n, n))
+    count, label = connected_components(graph, directed=False)
+    label = label.astype(np.int64)
+    again = np.unique(
+        np.stack([label[reader[~joins[0]]], read[~joins[0]].astype(np.int64)]), axis=1
+    )
+    alone = np.flatnonzero(~shared)
+    member, op = np.concatenate([label[alone], again[0]]), np.concatenate([alone, again[1]])
+    order = np.lexsort((op, member))
+    inside = (label[waiter] == label[awaited]) & ~shared[waiter]
+    kept = np.bincount(waiter[inside], minlength=n)
+    return list(_cut(plan, member[order], op[order], count, row_starts(kept), awaited[inside]))
+
+
+def _cut(
+    plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: AnyInts
+) -> Iterator[Plan]:
+    """The parts; row i says that op[i] is in part member[i], and rows are in ascending order. What
+    each op waits for is row op of `awaited`.
+    """
+    n = len(plan)
+    first = row_starts(np.bincount(member, minlength=count))
+    place = member * n + op
+
+    def rows(start: AnyInts, items: AnyInts) -> tuple[Ints, Ints]:
+        """Of every row: where its entries begin, and their places in the part."""
+        size = np.diff(start)[op]
+        found = np.searchsorted(
+            place, np.repeat(member, size) * n + items[ranges(start[:-1][op], size)]
+        )
+        return row_starts(size), found - np.repeat(first[member], size)
+
+    operand_start, operands = rows(plan.operand_start, plan.operands)
+    control_start, controls = rows(waits, awaited)
+    contract = Contract.of(plan.contract.collective, [])
+    parts = [
+        slice(a, b) for a, b in zip(first[:-1].tolist(), first[1:].tolist(), strict=True) if a < b
+    ]
+    for part in sorted(parts, key=lambda each: int(op[each.start])):
+        mine = op[part]
+        edges = slice(part.start, part.stop + 1)
+        reads, waits = operand_start[edges], control_start[edges]
+        yield Plan(
+            devices=plan.devices,
+            kind=plan.kind[mine],
+            device=plan.device[mine],
+            lo=plan.lo[mine],
+            hi=plan.hi[mine],
+            dtype=plan.dtype[mine],
+            arg=plan.arg[mine],
+            stream=plan.stream[mine],
+            executor=plan.executor[mine],
+            operand_start=(reads - reads[0]).astype(np.int32),
+            operands=operands[reads[0] : reads[-1]].astype(np.int32),
+            control_start=(waits - waits[0]).astype(np.int32),
+            controls=controls[waits[0] : waits[-1]].astype(np.int32),
+            contract=contract,
+            machines=plan.machines,
+            times=plan.times,
+        )

@@ -1,0 +1,491 @@
+"""The constants of NCCL's planner by version: microseconds, GB/s, and the ladders of speeds.
+
+They were read from the public history of NVIDIA/nccl. Exact: 2.8, 2.17, 2.19 to 2.21 and 2.30.
+Between these, a constant changes with the version that the release history names. Not known
+exactly: 2.5 to 2.7 (their caps of trees and of LL come from 2.6), the Blackwell rows of 2.25 to
+2.28, and since when trees have Blackwell's rows. Before 2.5 there was no model (`choice`).
+
+The CSV of NCCL's example tuner plugin: rules that choose instead of the model.
+
+    collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps[,regBuff]]
+
+The first rule that matches wins; -1 matches everything, or leaves the channels to NCCL. Lines that
+begin with # do not count. The plugin's largest size, 4294967295, means any size.
+
+So its README (NVIDIA/nccl, plugins/tuner/example) has it. Its code gives a call one channel if no
+rule matches or a rule has -1 channels: whoever writes a file covers every call and says how many.
+
+NCCL's symmetric kernels (2.27 and later), and how NCCL chooses among them.
+
+They run on GPUs that links or switches of links join, where an application has registered the
+buffers of all ranks as symmetric windows. NCCL has a model of time of its own for them: bytes that
+a port carries over the rate of some blocks, after a constant. It takes the kernel of the least
+time, with 2.5 % added for each block (`ncclSymkPickKernel` and `queryModel_lsa` of NVIDIA/nccl
+src/sym_kernels.cc, 01050a1, read 2026-11; the constants are its own).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import exp, log1p
+from pathlib import Path
+from typing import NamedTuple
+
+from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.files.formats import Faults
+from simreduce.files.textfiles import read_text
+
+Version = tuple[int, int]
+CURRENT: Version = (2, 30)
+CURRENT_RCCL: Version = (2, 27)
+"""Of ROCm 7.1 and 7.2; the published times were taken with it and with older ones."""
+OLDEST: Version = (2, 4)
+
+ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
+COLLNET = "collnet"
+"""The algorithm that the network's switches take part in, in each of NCCL's two forms."""
+ALL_PAIRS = "allpairs"
+"""The algorithm of MSCCL that RCCL has."""
+PROTOCOLS = ("ll", "ll128", "simple")
+COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
+EFA_LATENCY = {"efa_100": 75.0, "efa_100x4": 75.0, "efa_200x2": 35.0, "efa_400": 35.0}
+"""Microseconds that the plugin for EFA states for its network, by class: "NET/OFI Internode latency
+set at 75.0 us" in logs of p4d; aws/aws-ofi-nccl src/platform-aws.cpp.
+"""
+SIMPLE_ONLY = ("efa_100",)
+"""Networks whose plugin sets NCCL_PROTO=simple unless the user sets it: EFA that sends and receives
+(p3dn, p4d) may deliver bytes out of order, which LL and LL128 do not stand (aws/aws-ofi-nccl issues
+76 and 280).
+"""
+
+NVLINK, PCI, NET = "nvlink", "pci", "net"
+XGMI = {90: 36.0, 94: 48.0, 95: 48.0}
+"""GB/s of one xGMI link as RCCL plans it, by compute capability: ROCm/rocm-systems
+projects/rccl/src/graph/topo.h.
+"""
+
+Row = tuple[float, float, float]
+"""By protocol, or by nodes: one, two, more."""
+VOLTA, AMPERE, HOPPER, BLACKWELL = range(4)
+_NONE: Row = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Constants of one version. Rows by protocol are LL, LL128, Simple; rows by generation are
+    Volta, Ampere, Hopper, Blackwell, and in each one node, two nodes, more.
+    """
+
+    version: Version
+    base: Mapping[str, Row]
+    steps: Mapping[tuple[str, str], Row]
+    """Latency of a step, by kind of link and algorithm."""
+    ll_cap: tuple[Row, ...]
+    ring_ll128: tuple[Row, ...]
+    tree_ll128: tuple[Row, ...]
+    tree_cap: tuple[Row, ...]
+    nvls_tree_cap: tuple[Row, ...]
+    nvls_efficiency: tuple[float, ...]
+    correction: tuple[tuple[float, ...], ...]
+    """The part of their rate that trees reach, by protocol and power of two from 64 bytes."""
+    nvlink: Mapping[int, float]
+    """GB/s of one NVLink, by compute capability."""
+    amd_sockets: float = 16.0
+    most_channels: int = 64
+    bus_caps: tuple[float, ...] = (float("inf"),) * 4
+    ll128_by_collective: Row | tuple[float, ...] = ()
+    """Cap of LL128 by collective: of a channel in 2.8 and 2.9, of all channels before."""
+    pat_efficiency: float = 0.75
+
+    def since(self, minor: int) -> bool:
+        """Whether this is version 2.`minor` or later."""
+        return self.version >= (2, minor)
+
+    def nvlink_rate(self, capability: int) -> float:
+        """GB/s of one NVLink of a GPU."""
+        known = [cc for cc in self.nvlink if cc <= capability] or [min(self.nvlink)]
+        return self.nvlink[max(known)]
+
+
+_TREE = tuple(
+    tuple(map(float, row.split()))
+    for row in (
+        "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
+        "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
+        ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
+    )
+)
+_LL128_2_8 = "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .5 .6 .6 .7 .7 .8 .9 .9 .92 .92"
+_TREE_2_8 = (_TREE[0], tuple(map(float, _LL128_2_8.split())), _TREE[2])
+
+_NEWEST = Tables(
+    version=CURRENT,
+    base={
+        "tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4), "nvls": _NONE, "nvlstree": _NONE,
+        "pat": (8.0, 8.0, 8.0),
+    },
+    steps={
+        (NVLINK, "tree"): (0.6, 1.25, 4.0), (NVLINK, "ring"): (0.6, 1.9, 3.4),
+        (NVLINK, "nvls"): (0, 0, 25.0), (NVLINK, "nvlstree"): (0, 0, 25.0),
+        (NVLINK, "pat"): (0, 0, 4.0),
+        (PCI, "tree"): (1.0, 1.9, 4.0), (PCI, "ring"): (1.0, 2.5, 5.7),
+        (PCI, "nvls"): _NONE, (PCI, "nvlstree"): _NONE, (PCI, "pat"): (0, 0, 4.0),
+        (NET, "tree"): (5.0, 8.5, 14.0), (NET, "ring"): (2.7, 4.0, 14.0),
+        (NET, "nvls"): (0, 0, 18.0), (NET, "nvlstree"): (0, 0, 20.9), (NET, "pat"): (0, 0, 14.0),
+    },
+    ll_cap=((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0)),
+    ring_ll128=((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3),
+    tree_ll128=((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0)),
+    tree_cap=((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0)),
+    nvls_tree_cap=(_NONE, _NONE, (0.0, 57.7, 45.5), (0.0, 96.0, 80.0)),
+    nvls_efficiency=(0.0, 0.0, 0.85, 0.74),
+    correction=_TREE,
+    nvlink={60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 90: 20.6, 100: 40.1},
+)  # fmt: skip
+
+
+@functools.cache
+def tables(version: Version = CURRENT) -> Tables:
+    """The constants of a version, from the newest back, change by change."""
+    at = replace(_NEWEST, version=version)
+    if version < (2, 29):
+        at = replace(
+            at,
+            ring_ll128=(*at.ring_ll128[:3], (73.4,) * 3),
+            nvls_tree_cap=(*at.nvls_tree_cap[:3], (0.0, 96.0, 43.8)),
+        )
+    if version < (2, 28):
+        at = replace(
+            at,
+            steps={**at.steps, (NET, "nvlstree"): (0, 0, 14.0)},
+            tree_ll128=(*at.tree_ll128[:3], (73.4, 73.4, 58.0)),
+            tree_cap=(*at.tree_cap[:3], (77.4, 82.8, 72.0)),
+        )
+    if version < (2, 24):
+        at = replace(at, pat_efficiency=0.85)
+    if version < (2, 23):
+        slow = {(link, "tree"): (*at.steps[link, "tree"][:2], 28.0) for link in (NVLINK, PCI, NET)}
+        at = replace(
+            at,
+            base={**at.base, "tree": (6.8, 14.0, 0.0)},
+            steps={**at.steps, **slow},
+            most_channels=32,
+        )
+    if version < (2, 21):
+        nvls = {(NVLINK, name): (0, 0, 23.0) for name in ("nvls", "nvlstree")}
+        at = replace(at, steps={**at.steps, **nvls}, ll_cap=(*at.ll_cap[:2], *(at.ll_cap[1],) * 2))
+    if version < (2, 20):
+        at = replace(at, nvlink={**at.nvlink, 90: 20.0})
+    if version < (2, 19):
+        fast = {NVLINK: 4.0, PCI: 6.0, NET: 14.0}
+        trees = {(k, "tree"): (*at.steps[k, "tree"][:2], late) for k, late in fast.items()}
+        at = replace(
+            at, amd_sockets=5000.0, steps={**at.steps, **trees, (NET, "nvlstree"): (0, 0, 19.0)}
+        )
+    return _before_2_18(at) if version < (2, 18) else at
+
+
+def _before_2_18(at: Tables) -> Tables:
+    version = at.version
+    ring_net = 28.0 if (2, 12) <= version < (2, 14) else 9.6
+    at = replace(
+        at,
+        base={**at.base, "tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4), "nvls": (0, 0, 40.0)},
+        steps={
+            **at.steps,
+            **{(link, "tree"): (*at.steps[link, "tree"][:2], 28.0) for link in (PCI, NET)},
+            (NVLINK, "tree"): (0.52, 1.25, 28.0), (NVLINK, "ring"): (0.47, 1.9, 3.4),
+            (NVLINK, "nvls"): _NONE, (NET, "ring"): (2.7, 4.0, ring_net),
+        },
+        tree_ll128=at.ring_ll128,
+        tree_cap=(*at.tree_cap[:2], *((38.7, 41.4, 33.0),) * 2),
+        nvlink={**at.nvlink, 70: 22.0, 80: 22.0},
+        bus_caps=(float("inf"), 235.0, 370.0, 370.0),
+    )  # fmt: skip
+    if version < (2, 10):
+        at = replace(
+            at,
+            tree_cap=((26.5, 18.5, 10.0), *((24.0, 22.5, 16.0),) * 3),
+            ll128_by_collective=(18.8, 12.0, 18.3, 15.2, 16.9),
+            correction=_TREE_2_8,
+            nvlink={**at.nvlink, 70: 21.0, 80: 21.0},
+        )
+    if version < (2, 8):
+        at = replace(
+            at,
+            ll_cap=((float("inf"),) * 3,) * 4,
+            tree_cap=((110.0, 80.0, 80.0),) * 4,
+            ll128_by_collective=(113.0, 72.0, 110.0, 91.0, 100.0),
+        )
+    if version < (2, 6):
+        at = replace(
+            at,
+            base={**at.base, "ring": (3.6, 3.6, 8.4)},
+            steps={
+                **at.steps,
+                (NVLINK, "tree"): (0.5, 1.9, 28.0), (NVLINK, "ring"): (0.4, 2.5, 5.7),
+                (NET, "tree"): (5.0, 7.5, 50.0), (NET, "ring"): (0.9, 2.5, 6.6),
+            },
+        )  # fmt: skip
+    return at
+
+
+_INTRA = {
+    70: "40 30 20 18 15 12 10 9 7 6 5 4 3",
+    90: "60 50 40 30 24 20 15 12 11 6 3",
+    100: "90 80 70 60 50 45 40 30 24 20 19 18",
+}
+_INTER = {
+    70: "48 30 28 24 20 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12",
+    90: "48 45 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12",
+    100: "96 86 80 48 45.1 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12",
+}
+_BEFORE_2_10 = "42 30 24 21 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12"
+
+
+def ladder(capability: int, nodes: int, version: Version) -> tuple[float, ...]:
+    """The speeds of a channel in GB/s that the search tries, the highest first."""
+    row = 100 if capability >= 100 and version >= (2, 25) else 90 if capability >= 90 else 70
+    text = (_INTRA if nodes == 1 else _INTER)[row] if version >= (2, 10) else _BEFORE_2_10
+    speeds = tuple(map(float, text.split()))
+    if version < (2, 18) and row == 70:
+        # The planning rate of an NVLink was 22 then, and the ladder was made for it.
+        speeds = tuple({40.0: 44.0, 20.0: 22.0}.get(speed, speed) for speed in speeds)
+    if version < (2, 29) and nodes > 1:
+        speeds = tuple(speed for speed in speeds if speed not in (86.0, 80.0))
+    return speeds
+
+
+_COLLECTIVES = {name.replace("_", ""): name for name in COLLECTIVES}
+_ALGORITHMS = {
+    "tree": "tree", "ring": "ring", "nvls": "nvls", "nvls_tree": "nvlstree", "pat": "pat",
+    "collnet_direct": "collnetdirect", "collnet_chain": "collnetchain",
+}  # fmt: skip
+_ANY_SIZE = 4294967295
+_WIDEST = 200
+"""Characters of a comment; the plugin reads 255 of a line, and takes the rest for another."""
+_NUMBERS = ("channels", "nNodes", "nRanks", "numPipeOps", "regBuff")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A line: for which collective, sizes and communicators it is, and what it chooses."""
+
+    collective: str
+    least: int
+    most: int | None
+    algorithm: str
+    protocol: str
+    channels: int
+    nodes: int
+    ranks: int
+
+    def matches(self, collective: str, nbytes: int, nodes: int, ranks: int) -> bool:
+        """Whether the rule is for this call."""
+        return (
+            self.collective == collective
+            and self.least <= nbytes
+            and (self.most is None or nbytes <= self.most)
+            and self.nodes in (-1, nodes)
+            and self.ranks in (-1, ranks)
+        )
+
+
+HEADER = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
+
+
+def tuner_text(rules: Iterable[Rule], title: str = "") -> str:
+    """The file that has these rules, under a comment; `numPipeOps` and `regBuff` match anything."""
+    algorithms = {ours: theirs for theirs, ours in _ALGORITHMS.items()}
+    collectives = {ours: theirs for theirs, ours in _COLLECTIVES.items()}
+    rows = (
+        (
+            collectives[rule.collective], rule.least, _ANY_SIZE if rule.most is None else rule.most,
+            algorithms[rule.algorithm], rule.protocol, rule.channels, rule.nodes, rule.ranks,
+            -1, -1,
+        )
+        for rule in rules
+    )  # fmt: skip
+    lines = (",".join(map(str, row)) for row in rows)
+    heads = [f"# {line}"[:_WIDEST] for line in (title, f"{HEADER},numPipeOps,regBuff") if line]
+    return "\n".join([*heads, *lines, ""])
+
+
+def load_tuner(path: str) -> tuple[Rule, ...]:
+    """The rules of a file; raises `InputError` with every fault."""
+    return read_tuner(read_text(Path(path), InputError), path)
+
+
+def read_tuner(content: str, source: str) -> tuple[Rule, ...]:
+    """The rules of a text; raises `InputError` with every fault."""
+    faults = Faults(source)
+    rules = []
+    for number, line in enumerate(content.split("\n"), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            cells = [cell.strip() for cell in line.split(",")]
+            if cells[0] != "collective_type":
+                rules.append(_rule(cells, faults, f"line {number}"))
+    faults.raise_any()
+    return tuple(rule for rule in rules if rule is not None)
+
+
+def _rule(cells: list[str], faults: Faults, place: str) -> Rule | None:
+    if not 8 <= len(cells) <= 10:
+        faults.add(place, f"must have 8, 9 or 10 fields, got {len(cells)}")
+        return None
+    before = len(faults.problems)
+    collective = _word(cells[0], _COLLECTIVES, "collective", faults, place)
+    algorithm = _word(cells[3], _ALGORITHMS, "algorithm", faults, place)
+    protocol = _word(cells[4], {name: name for name in PROTOCOLS}, "protocol", faults, place)
+    sizes = [_number(cells[i], 0, name, faults, place) for i, name in ((1, "min"), (2, "max"))]
+    numbers = [
+        _number(cell, -1, name, faults, place)
+        for cell, name in zip(cells[5:], _NUMBERS, strict=False)
+    ]
+    if len(faults.problems) > before:
+        return None
+    most = None if sizes[1] == _ANY_SIZE else sizes[1]
+    return Rule(collective, sizes[0], most, algorithm, protocol, *numbers[:3])
+
+
+def _word(text: str, known: dict[str, str], what: str, faults: Faults, place: str) -> str:
+    if text.lower() in known:
+        return known[text.lower()]
+    near = did_you_mean(text.lower(), known) or f"; known: {', '.join(known)}"
+    faults.add(place, f"unknown {what} {quote(text)}{near}")
+    return ""
+
+
+def _number(text: str, least: int, name: str, faults: Faults, place: str) -> int:
+    if re.fullmatch(r"-?[0-9]{1,18}", text) and int(text) >= least:
+        return int(text)
+    faults.add(place, f"{name}: must be a whole number of at least {least}, got {quote(text)}")
+    return least
+
+
+BY_ENGINES = ("all_gather", "all_to_all")
+"""What copy engines move, with NCCL_CTA_POLICY zero, from a version on."""
+
+_GIB = (1 << 30) / 1e6  # bytes/us
+_BLOCKS, _MULTICAST_BLOCKS, _NEWER_BLOCKS = 64, 16, 32
+_FLAGGED = 9.0
+"""Bytes that a kernel with flags in the data counts for one: twice, and work on them."""
+_TOLERANCE, _PENALTY = 1.025, 0.025
+_MOST_FLAGGED = 2 << 30
+_BLACKWELL = 100
+_LEAST_MULTICAST = 3
+"""GPUs below which NCCL multicasts nothing."""
+
+
+class SymmetricKernel(NamedTuple):
+    """A kernel: its name, its collective, whether flags come with the data, whether switches
+    multicast or sum.
+    """
+
+    name: str
+    collective: str
+    flagged: bool
+    switched: bool
+
+
+_AR, _AG, _RS = "all_reduce", "all_gather", "reduce_scatter"
+KERNELS = (
+    SymmetricKernel("agxll_r", _AR, flagged=True, switched=False),
+    SymmetricKernel("agxllmc_r", _AR, flagged=True, switched=True),
+    SymmetricKernel("rsxld_agxst", _AR, flagged=False, switched=False),
+    SymmetricKernel("rsxldmc_agxstmc", _AR, flagged=False, switched=True),
+    SymmetricKernel("ll", _AG, flagged=True, switched=False),
+    SymmetricKernel("llmc", _AG, flagged=True, switched=True),
+    SymmetricKernel("st", _AG, flagged=False, switched=False),
+    SymmetricKernel("stmc", _AG, flagged=False, switched=True),
+    SymmetricKernel("ll", _RS, flagged=True, switched=False),
+    SymmetricKernel("ld", _RS, flagged=False, switched=False),
+    SymmetricKernel("ldmc", _RS, flagged=False, switched=True),
+)
+"""NCCL's in its own order, by the names that strategies have. Those that move tiles (TMA) are
+switched off unless a user asks for them (NCCL_SYM_TMA_ENABLE).
+"""
+
+
+def choose_symmetric(
+    gpus: int, nbytes: int, capability: int, among: Iterable[SymmetricKernel], *, multicast: bool
+) -> str:
+    """The name of the kernel that a library takes `among` its own for a collective of a tensor of
+    `nbytes`; `multicast` says whether switches sum and multicast.
+    """
+    best, least = "", float("inf")
+    for kernel in among:
+        if kernel.switched and not (multicast and gpus >= _LEAST_MULTICAST):
+            continue
+        if kernel.flagged and nbytes >= _MOST_FLAGGED:
+            continue
+        us, blocks = _estimate(kernel, gpus, nbytes, capability)
+        if us * (1.0 + _PENALTY * blocks) < least:
+            best, least = kernel.name, us * (1.0 + _PENALTY * blocks)
+    return best
+
+
+def _estimate(
+    kernel: SymmetricKernel, gpus: int, nbytes: int, capability: int
+) -> tuple[float, int]:
+    """NCCL's estimate in microseconds, and the blocks that it takes."""
+    newer, reduces = capability >= _BLACKWELL, kernel.collective == _AR
+    given = nbytes if reduces else nbytes / gpus  # of a rank
+    most, multiplier = _BLOCKS, 1.0
+    if kernel.flagged:
+        carried = gpus * given * _FLAGGED
+        multiplier = 1.1 if kernel.switched else 1.0
+    elif kernel.switched:
+        carried = given / gpus + given if reduces else (gpus - 1) * given
+        multiplier = gpus if reduces else 0.55 * gpus
+        most = -(-(_NEWER_BLOCKS if newer else _MULTICAST_BLOCKS) // gpus)
+    else:
+        carried = 2.0 * given * (gpus - 1) / gpus if reduces else (gpus - 1) * given
+    base = _base(kernel, newer=newer)
+    each = (55.0 if newer else 65.0 if reduces else 44.0) * _GIB
+    sums = reduces and kernel.switched and not kernel.flagged
+    peak = ((1000.0 if sums else 600.0) if newer else 480.0 if sums else 320.0) * _GIB
+
+    def us(blocks: int) -> float:
+        rate = _soft_least(blocks * each * multiplier, peak, each)
+        return base + _soft_most(carried / rate - 1.0)
+
+    best = us(most)
+    fewest = next((n for n in range(1, most) if us(n) <= _TOLERANCE * best), most)
+    return us(fewest), fewest
+
+
+def _base(kernel: SymmetricKernel, *, newer: bool) -> float:
+    """Microseconds of a kernel without bytes."""
+    if not newer:
+        return 4.5 if kernel.flagged else 7.8
+    if kernel.flagged:
+        return 8.5 if kernel.collective == _AG else 11.0
+    return 19.5 if kernel.collective == _AR else 13.0
+
+
+def _soft_least(x: float, ceiling: float, softness: float) -> float:
+    """A smooth least of `x` and the ceiling."""
+    return ceiling - softness * log1p((exp(ceiling / softness) - 1.0) * exp(-x / softness))
+
+
+def _soft_most(z: float) -> float:
+    """A smooth most of `z` and 0."""
+    return z if z >= 100.0 else log1p(exp(z))
+
+
+def choose_engine(gpus: int, part: int, capability: int, *, multicast: bool) -> str:
+    """`engine` or, where a switch multicasts, `engine_mc`: what NCCL takes for an all-gather of
+    `part` bytes of each GPU, by the floor and the rate of its model without CUDA graphs
+    (NVIDIA/nccl src/tuning/ce_model.cc, 8898068, read 2026-11).
+    """
+    if not multicast:
+        return "engine"
+    newer = capability >= _BLACKWELL
+    rate = (779.0 if newer else 392.0) * 1e3  # bytes/us
+    one = (32.04 if newer else 17.5) + (0.13 if newer else 1.957) * gpus + part * (gpus - 1) / rate
+    many = (29.14 if newer else 14.9) + (0.137 if newer else 0.726) * gpus + part * gpus / rate
+    return "engine_mc" if many < one else "engine"

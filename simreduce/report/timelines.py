@@ -1,0 +1,273 @@
+"""Timelines: rows of characters for a terminal, bars for charts and pages.
+
+A character stands for an equal span of time. Pages draw the trace events that `trace` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from simreduce import units
+from simreduce.files import tables
+from simreduce.files.tables import Table, page_width
+from simreduce.report.blocks import Bar, Chart, TimelineBlock
+from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
+from simreduce.training import Bucket, Span, StepPrediction, lanes
+
+WIDTH = 64
+"""Characters of a timeline, less on a page without room for them."""
+_FRAME = "   ||"
+"""What stands in a row of a timeline besides its name and its characters."""
+IDLE = "."
+
+
+def timeline_rows(
+    rows: Sequence[tuple[str, Callable[[int], str]]], since: str, until: str, most: int = WIDTH
+) -> list[str]:
+    """The begin and the end, then each row with its name; a row is made of its width."""
+    left = max((len(name) for name, _ in rows), default=0)
+    width = page_width(left + len(_FRAME) + most) - left - len(_FRAME)
+    scale = f"  {'':{left}}  {since}{until:>{width - len(since)}}"
+    return [scale, *(f"  {name:{left}} |{row(width)}|" for name, row in rows)]
+
+
+def shares(
+    spans: Iterable[tuple[float, float, str]], begin: float, end: float, kinds: str, width: int
+) -> list[dict[str, float]]:
+    """How many spans (from, to, kind) of each kind are under way, on average, in each of `width`
+    equal parts of the time from `begin` to `end`.
+    """
+    found = [dict.fromkeys(kinds, 0.0) for _ in range(width)]
+    scale = width / (end - begin) if end > begin else 0.0
+    for since, until, kind in spans:
+        first, last = (
+            min(max((time - begin) * scale, 0.0), float(width)) for time in (since, until)
+        )
+        for cell in range(int(first), min(int(last) + 1, width)):
+            found[cell][kind] += max(min(last, cell + 1.0) - max(first, float(cell)), 0.0)
+    return found
+
+
+def letters(cells: Iterable[dict[str, float]]) -> str:
+    """The kind of most of each part; `IDLE` where less than half of it has any."""
+    return "".join(
+        max(cell, key=cell.__getitem__) if sum(cell.values()) >= 0.5 else IDLE for cell in cells
+    )
+
+
+_MOST = 8
+"""Devices that have a row each; of more, three are shown."""
+
+LEGEND = (
+    "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, "
+    "2 to 9 at once, + more"
+)
+
+
+def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
+    """The compute of each device and all transfers: a row of bars for each."""
+    moving = lanes(step)
+    rows = list(dict.fromkeys([*(span.device for span in step.spans), *(n for n, _ in moving)]))
+    bars: dict[str, list[PlotPoint]] = {}
+    for span in step.spans:
+        kind = "backward" if span.backward else "forward"
+        point = PlotPoint(span.end, rows.index(span.device), span.begin)
+        bars.setdefault(kind, []).append(point)
+    for name, buckets in moving:
+        bars[name] = [PlotPoint(b.finish, rows.index(name), b.start) for b in buckets]
+    series = [PlotSeries(kind, some, "", "bar", interval="across") for kind, some in bars.items()]
+    axis = Axis("time", "seconds", log=False)
+    facet = Facet(axis, Axis(names=rows), series, height=22.0 * len(rows) + 10)
+    return Plot(title, subtitle, [facet], width=860.0)
+
+
+def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
+    """Rows of `most` characters, or as many as the page has room for: what computes (F forward, B
+    backward), and what moves: - less than half of the time, = one at a time, or how many at once, +
+    from 10.
+    """
+    tracks: dict[str, list[Span]] = {}
+    for span in step.spans:
+        tracks.setdefault(span.device, []).append(span)
+    names = list(tracks)
+    shown = names if len(names) <= _MOST else [*names[:2], names[-1]]
+    rows: list[tuple[str, Callable[[int], str]]] = [
+        (name, partial(_compute_bar, tracks[name], step.seconds)) for name in shown
+    ]
+    rows += [(name, partial(_moving_bar, some, step.seconds)) for name, some in lanes(step)]
+    more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
+    return [*timeline_rows(rows, "0", f"{step.seconds * 1e3:.3f} ms", most), *more]
+
+
+def _compute_bar(spans: Sequence[Span], seconds: float, width: int) -> str:
+    kinds = ((span.begin, span.end, "FB"[span.backward]) for span in spans)
+    return letters(shares(kinds, 0.0, seconds, "FB", width))
+
+
+def _moving_bar(buckets: Sequence[Bucket], seconds: float, width: int) -> str:
+    """How many are under way at once, on average."""
+    moving = ((bucket.start, bucket.finish, "=") for bucket in buckets)
+    return "".join(_load(cell["="]) for cell in shares(moving, 0.0, seconds, "=", width))
+
+
+def _load(busy: float) -> str:
+    if busy < 0.5:
+        return "-" if busy > 0.0 else IDLE
+    return "=" if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
+
+
+MOST_BARS = 30_000
+"""Bars of a page; short ones that stand side by side become one until there are no more."""
+
+_PATH = "critical path"
+_WORDS = ("forward", "backward", "wait", "read", "compute", "send", "update")
+"""First words of slices that say what kind they are."""
+_BY_WORD = ("compute", "workers", "updates", "stages")
+"""Processes whose slices have such words; those of others may be names of gradients."""
+_FEW = 24
+"""Rows that are shown at once, whatever their groups."""
+
+
+def timeline_of_events(
+    events: Iterable[Mapping[str, Any]],
+    path: Iterable[int] = (),
+    most: int = MOST_BARS,
+    chain: Iterable[tuple[float, float, str]] = (),
+) -> TimelineBlock:
+    """The timeline of a trace's slices. Those whose op is on `path` are marked. A `chain` of (from,
+    to, words), in microseconds, is a critical path that has no ops.
+    """
+    marked = frozenset(path)
+    processes: dict[int, str] = {}
+    threads: dict[int, tuple[int, str]] = {}
+    opened: dict[int, Mapping[str, Any]] = {}
+    rows: dict[int, list[Bar]] = {}
+    for event in events:
+        phase, tid = event["ph"], event["tid"]
+        if phase == "M" and event["name"] == "process_name":
+            processes[event["pid"]] = event["args"]["name"]
+        elif phase == "M" and event["name"] == "thread_name":
+            threads[tid] = event["pid"], event["args"]["name"]
+        elif phase == "B":
+            opened[tid] = event
+        elif phase == "E" and tid in opened:
+            begun = opened.pop(tid)
+            process, row = threads[tid]
+            kind = _PATH if begun["args"].get("op") in marked else _kind(begun)
+            bar = Bar(processes[process], row, begun["ts"], event["ts"], kind, _text(begun))
+            rows.setdefault(tid, []).append(bar)
+    ordered = [rows[tid] for tid in sorted(rows)]
+    own = [_on_path(row) for row in ordered if not row[0].group.startswith(("links", "lanes"))]
+    ordered = [*filter(None, [_chained(chain), *own]), *ordered]
+    if len(ordered) <= _FEW:
+        ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
+    whole = max((bar.end for row in ordered for bar in row), default=0.0)
+    resolution, found = 0.0, ordered
+    joined = {row[0].group for row in ordered}
+    if sum(len(row) for row in ordered if row[0].group == _PATH) <= most // 2:
+        joined.discard(_PATH)
+    while sum(map(len, found)) > most and resolution <= whole > 0.0:
+        resolution = 2 * resolution or whole / 20_000
+        found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
+    return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution)
+
+
+def _on_path(row: Sequence[Bar]) -> list[Bar]:
+    """The bars of a row that are on the critical path, as a group of their own."""
+    return [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
+
+
+def _chained(chain: Iterable[tuple[float, float, str]]) -> list[Bar]:
+    """One row for all of a chain."""
+    return [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
+
+
+def _kind(event: Mapping[str, Any]) -> str:
+    """`copy`, `add`, `forward`."""
+    word = str(event["name"]).partition(" ")[0]
+    return word if word in _WORDS and event["cat"] in _BY_WORD else str(event["cat"])
+
+
+def _text(event: Mapping[str, Any]) -> str:
+    nbytes = event["args"].get("bytes")
+    return f"{event['name']}, {units.format_size(nbytes)}" if nbytes else str(event["name"])
+
+
+def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
+    """The row with short bars of one kind joined where less than `resolution` is between them."""
+    found: list[tuple[Bar, int]] = []
+    for bar in row:
+        last, count = found[-1] if found else (bar, 0)
+        near = bar.begin - last.end < resolution and bar.end - bar.begin < resolution
+        if count and near and bar.kind == last.kind and bar.end - last.begin < 8 * resolution:
+            text = f"{count + 1} short ones"
+            found[-1] = (
+                Bar(bar.group, bar.row, last.begin, bar.end, bar.kind, text),
+                count + 1,
+            )
+        else:
+            found.append((bar, 1))
+    return [bar for bar, _ in found]
+
+
+def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
+    """The chart of a timeline."""
+    texts: dict[str, int] = {}
+    kinds = list(dict.fromkeys(bar.kind for bar in timeline.bars))
+    groups: dict[str, dict[str, dict[str, list[Bar]]]] = {}
+    for bar in timeline.bars:
+        rows = groups.setdefault(bar.group, {})
+        rows.setdefault(bar.row, {}).setdefault(bar.kind, []).append(bar)
+        texts.setdefault(bar.text, len(texts))
+    data = {
+        "whole": timeline.whole,
+        "kinds": kinds,
+        "texts": list(texts),
+        "groups": [
+            {
+                "name": group,
+                "rows": list(rows),
+                "items": [
+                    {
+                        "row": row,
+                        "kind": kind,
+                        "begin": [round(bar.begin, 4) for bar in bars],
+                        "end": [round(bar.end, 4) for bar in bars],
+                        "text": [texts[bar.text] for bar in bars],
+                    }
+                    for row, by_kind in enumerate(rows.values())
+                    for kind, bars in by_kind.items()
+                ],
+            }
+            for group, rows in groups.items()
+        ],
+    }
+    if timeline.resolution:
+        took = units.format_duration(timeline.resolution * 1e-6)
+        words += f" Bars shorter than {took} that stand side by side are drawn as one."
+    return Chart("timeline", words, data, _table(timeline))
+
+
+def _table(timeline: TimelineBlock) -> Table:
+    """A row for every row of the timeline: how many bars, and how busy."""
+    found: dict[tuple[str, str], list[Bar]] = {}
+    for bar in timeline.bars:
+        found.setdefault((bar.group, bar.row), []).append(bar)
+    columns = tables.columns(
+        "part|row|bars|first begins|last ends|busy", units="|||(us)|(us)|", left="part|row"
+    )
+    rows = (
+        (
+            group,
+            row,
+            str(len(bars)),
+            f"{bars[0].begin:.2f}",
+            f"{bars[-1].end:.2f}",
+            f"{sum(bar.end - bar.begin for bar in bars) / (timeline.whole or 1.0):.0%}",
+        )
+        for (group, row), bars in found.items()
+    )
+    return Table(columns, tuple(rows))

@@ -1,0 +1,558 @@
+"""Several jobs on one machine, and traffic that is no job's, as a TOML file with `[[job]]` tables.
+
+Each job is read as a scenario of its own with the keys that all share, on the nodes that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import simpy
+
+from simreduce import units
+from simreduce.computing.arrays import uniform
+from simreduce.engine import Fabric
+from simreduce.engine.background import Stream, TrafficFlows, excess_messages
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError, ScenarioError, escape
+from simreduce.files.formats import (
+    LINE,
+    Faults,
+    Field,
+    FieldValues,
+    Format,
+    Scalar,
+    TableOf,
+    TablesOf,
+    choice,
+    quantity,
+    whole,
+)
+from simreduce.files.formats.fields import refusal
+from simreduce.planners.layouts import Layout, node_names
+from simreduce.planners.strategy import parse_strategy
+from simreduce.study.scenario import (
+    SCENARIO,
+    LoadMachine,
+    Meshes,
+    Scenario,
+    build_meshes,
+    build_scenario,
+    has_mesh,
+    read_places,
+    read_scenario_file,
+)
+from simreduce.topology import load_topology
+from simreduce.topology.switch_groups import label
+from simreduce.training.calls import GroupPlans, channels_of
+from simreduce.training.executions import ExecutionNode
+from simreduce.training.mesh.costs import Costs
+from simreduce.training.mesh.job import NCCL
+from simreduce.training.mesh.passes import MeshPasses
+from simreduce.training.mesh.pipeline import load_schedule
+from simreduce.training.mesh.write import write_ranks
+from simreduce.training.sharded.settings import DDP
+from simreduce.training.shared_fabric import Job, JobOutcome, RecordedJob, simulate_jobs
+
+T = TypeVar("T")
+_SHARED = (
+    "topology", "runtime", "calibration", "topology_overrides", "link_factors", "fails", "nccl",
+    "call_cost",
+)  # fmt: skip
+"""Keys of a scenario that all jobs have in common."""
+_COUNT_NODES = "say how many nodes, not which, so that there can be several"
+NOT_FREE = " are free"
+"""The end of the fault of a machine that is too small for a job."""
+_OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
+"""Those that say what a machine is."""
+_MOST, _MOST_NODES = 100_000, 1 << 20
+_TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
+INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
+    "incast", "permutation", "all_to_all", "reads", "writes",
+)  # fmt: skip
+GPUS, HOSTS = ("gpus", "hosts")
+_SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"), (1, 1 << 50, "of at least 1 B"))
+_RATE = quantity(units.bandwidth, "a bandwidth", ("2 GB/s",), (1.0, inf, "at least 1 B/s"))
+_WHICH = 'a list such as [0, 2], or a host list such as "n[0-3,8]"'
+_EVERY = quantity(units.duration, "a time", ("10 min",), (1e-9, 3.6e6, "from 1 ns to 1000 h"))
+
+
+def _nodes(value: object, words: str, *, count: bool) -> int | str:
+    """How many nodes, if that may be said, or which, as a host list."""
+    if count and type(value) is int and value > 0:
+        return value
+    if isinstance(value, list) and value and all(type(each) in (int, str) for each in value):
+        return LINE.read(",".join(map(str, value)))
+    if isinstance(value, str):
+        return LINE.read(value)
+    raise refusal(words, value)
+
+
+_LISTED: tuple[Mapping[str, Any], ...] = (
+    {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1}, {"type": "string"},
+)  # fmt: skip
+_TO = Scalar(_WHICH, {"anyOf": [*_LISTED]}, partial(_nodes, words=_WHICH, count=False))
+_NODES = Scalar(f"how many, {_WHICH}", {"anyOf": [{"type": "integer", "minimum": 1}, *_LISTED]},
+                partial(_nodes, words=f"how many, {_WHICH}", count=True))  # fmt: skip
+CHECKPOINT = Format(
+    "checkpoint",
+    "What a job writes to storage, by its hosts.",
+    Field("size", _SIZE, "What a node writes each time.", required=True),
+    Field("every", _EVERY, "The time from one to the next.", required=True),
+    Field("to", _TO, "The nodes that store it.", required=True),
+)
+LOADER = Format(
+    "reads",
+    "What a job reads from storage, by its hosts, at random times.",
+    Field("rate", _RATE, "Of all of its nodes together.", required=True),
+    Field("size", _SIZE, "What is read at once.", 1 << 20, default_words="`1 MiB`"),
+    Field("to", _TO, "The nodes that store it.", required=True),
+)  # fmt: skip
+JOB = Format(
+    "job",
+    "A job, which repeats a reduction, or the training step of its `[job.step]`.",
+    Field("name", LINE, "Its name.", required=True),
+    Field("nodes", _NODES, "The nodes that it has: which, or how many of those that no"
+          " other job names.", required=True),
+    Field("workload", LINE, "As in a scenario.", required=True),
+    Field("strategy", LINE, "How it reduces.", "nccl"),
+    Field("step", Scalar("a table", {}, lambda value: value),
+          "As in a scenario, for methods without shards, or with one `mesh`.",
+          default_words="only reductions"),
+    Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
+    Field("count", whole(1, _MOST), "Repetitions.", 10),
+    Field("checkpoint", TableOf(CHECKPOINT), "Its checkpoints.", default_words="none"),
+    Field("reads", TableOf(LOADER), "Its data loader.", default_words="none"),
+)  # fmt: skip
+TRAFFIC = Format(
+    "traffic",
+    "Traffic that is no job's. With a `rate` messages come at random times, with `every` all at"
+    " once each time, with neither each pair sends the next when the one before has arrived.",
+    Field("name", LINE, "Its name.", required=True),
+    Field("pattern", choice(PATTERNS, "pattern"), "`incast`: all nodes send to those of `to`;"
+          " `permutation`: each to another one, drawn by `seed`; `all_to_all`: each to every other;"
+          " `writes` (a checkpoint) and `reads` (a data loader): to and from those of `to`.",
+          required=True),
+    Field("nodes", _NODES, "The nodes that take part.", default_words="all"),
+    Field("to", _TO, "The nodes at the other end, such as storage."),
+    Field("ends", choice((GPUS, HOSTS), "end"), "Whether `gpus` or `hosts` send and receive.",
+          default_words="`hosts` for `reads` and `writes`, else `gpus`"),
+    Field("size", _SIZE, "A message.", required=True),
+    Field("rate", _RATE, "Of all pairs together."),
+    Field("every", _EVERY, "The time from one burst to the next."),
+    Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
+    Field("seed", whole(0), "Where its random numbers begin.", 0),
+)  # fmt: skip
+JOBS = Format(
+    "jobs",
+    "Several jobs on one machine. Keys of a scenario that say what the machine is hold for all.",
+    *(SCENARIO[key] for key in (*_SHARED, "title")),
+    Field("job", TablesOf(JOB), "The jobs, at least one.", required=True),
+    Field("traffic", TablesOf(TRAFFIC), "What else moves."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobsQuestion:
+    """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
+    its `nodes`; the keys that list some are `named`. `nominal` says which times rest on no
+    measurement.
+    """
+
+    name: str
+    title: str
+    setup: Setup
+    jobs: tuple[Job, ...]
+    does: tuple[str, ...]
+    nodes: tuple[tuple[int, ...], ...]
+    streams: tuple[Stream, ...]
+    named: tuple[str, ...] = ()
+    nominal: str = ""
+
+
+class CopiesFit(NamedTuple):
+    """How many copies of a mix of jobs fit where none may take more than `promise` times as long as
+    alone, and why no more do, once that is `final`. The `question` has those that fit, or one copy
+    if none does.
+    """
+
+    question: JobsQuestion
+    outcomes: tuple[JobOutcome, ...]
+    promise: float
+    copies: int
+    limit: str
+    final: bool
+
+
+def fit_jobs(
+    path: Path,
+    document: Mapping[str, Any],
+    promise: float,
+    load: LoadMachine = load_topology,
+    mix: JobsQuestion | None = None,
+) -> Iterator[CopiesFit]:
+    """Copy after copy of the jobs of tables that were read from the file at `path`, on the first
+    nodes that are free; the last has the answer. ScenarioError as of `build_mix`, unless that has
+    built the `mix`.
+    """
+    question, copies, alone = mix or build_mix(path, document, load), 0, dict[str, float]()
+    found = None
+    while True:
+        # A copy has the nodes that it had among fewer, so its time alone is known.
+        outcomes = simulate_jobs(question.jobs, question.streams, alone)
+        alone = {each.job.name: each.alone for each in outcomes}
+        slow = max(outcomes, key=lambda each: each.slowdown)
+        if slow.slowdown > promise:
+            limit = f"with {copies + 1}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
+            one = found or CopiesFit(question, outcomes, promise, 0, "", final=True)
+            yield one._replace(limit=limit, final=True)
+            return
+        copies += 1
+        used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
+        full = used // copies > whole - used
+        found = CopiesFit(
+            question, outcomes, promise, copies, f"{used} of {whole} nodes are taken", full
+        )
+        yield found
+        if full:
+            return
+        question = build_jobs(path, document, load, copies + 1)
+
+
+def build_mix(
+    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology
+) -> JobsQuestion:
+    """Jobs of which there can be copies. ScenarioError lists every fault, and those that name their
+    nodes.
+    """
+    question = build_jobs(path, document, load)
+    if question.named:
+        raise ScenarioError([f"{path}: {key}: {_COUNT_NODES}" for key in question.named])
+    return question
+
+
+def elsewhere(document: Mapping[str, Any], machine: str) -> dict[str, Any]:
+    """The tables of jobs on another machine, without what they say of their own."""
+    return {k: v for k, v in document.items() if k not in _OF_MACHINES} | {"topology": machine}
+
+
+def load_jobs(text: str) -> JobsQuestion:
+    """The jobs in the file `text`; ScenarioError lists every fault."""
+    return build_jobs(*read_scenario_file(text))
+
+
+def build_jobs(
+    path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1,
+    options: Mapping[str, str] | None = None,
+) -> JobsQuestion:  # fmt: skip
+    """So many copies of the jobs of tables that were read from the file at `path`, and perhaps
+    changed; ScenarioError lists every fault. For a key in `options`, faults name the text given
+    there instead of the file.
+    """
+    faults = Faults(str(path), options=options)
+    values = JOBS.read(document, faults)
+    shared = {key: document[key] for key in _SHARED if key in document}
+    tables = values["job"] or []
+    if values["job"] == []:
+        faults.add("job", "must have one table at least")
+    named = tuple(
+        f"job[{i}].nodes" for i, each in enumerate(tables) if isinstance(each["nodes"], str)
+    )
+    if named and copies > 1:
+        for name in named:
+            faults.add(name, _COUNT_NODES)
+        copies = 1
+    owner = dict[str, str]()
+    for key in ("job", "traffic"):
+        for i, each in enumerate(values[key] or []):
+            first = owner.setdefault(each["name"], f"{key}[{i}]")
+            if each["name"] == "":
+                faults.add(f"{key}[{i}].name", "must not be empty")
+            elif each["name"] and first != f"{key}[{i}]":
+                faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
+    machine = None
+    try:
+        whole = {**shared, "workload": "bytes:4"}
+        machine = build_scenario(path, whole, None, load, options).setup
+    except ScenarioError as error:
+        faults.problems += [each for each in error.problems if each not in faults.problems]
+    if machine is not None and copies > 1:
+        needs = copies * sum(each["nodes"] or 0 for each in tables)
+        if needs > (most := len(machine.layout.tasks)):
+            there = units.plural(most, "node")
+            faults.add("job", f"{copies} copies need {needs} nodes, and the machine has {there}")
+            copies = 1
+    tables = [*_copies(tables, copies, {*owner})]
+    raw = document["job"] * copies if tables else []
+    shape = machine.layout if machine else None
+    nodes: list[tuple[int, ...]] = [() for _ in tables]
+    streams = list[Stream]()
+    if machine is not None:
+        nodes = _share_out([each["nodes"] for each in tables], machine, faults)
+        reads = _Streams(path, machine, faults)
+        for i, each in enumerate(values["traffic"] or []):
+            streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
+        for i, each in enumerate(tables):
+            streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
+    reader, found = _Reader(path, shared, load, shape, faults), list[Read]()
+    for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
+        found += reader.read(i % (len(raw) // copies), table, given, mine)
+    if faults.problems and machine is not None:  # else they are counted once times are known
+        least = max((_least_seconds(job) for job, *_ in found), default=0.0)
+        faults.problems += excess_messages([(each, reads.flows) for each in streams], least)
+    faults.raise_any(ScenarioError)
+    assert machine is not None  # noqa: S101 - else there is a fault
+    jobs, does, nominal = zip(*found, strict=True)
+    return JobsQuestion(
+        path.stem, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
+        named, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))),
+    )  # fmt: skip
+
+
+def _copies(
+    tables: Sequence[FieldValues], copies: int, taken: set[str]
+) -> Iterator[Mapping[str, Any]]:
+    """So many copies of tables, whose names are unlike those `taken`."""
+    for i in range(copies):
+        for each in tables:
+            name = f"{each['name']} {i + 1}" if i else each["name"]
+            while i and name in taken:
+                name = f"{each['name']}, {name}"
+            taken.add(name)
+            yield {**each, "name": name}
+
+
+Read = tuple[Job, str, str]
+"""A job, what it repeats, in words, and which of its times are nominal."""
+
+
+class _Reader:
+    """Reads jobs, as scenarios with the keys that they share; on the `whole` machine, unless that
+    has faults.
+    """
+
+    def __init__(
+        self, path: Path, shared: Mapping[str, Any], load: LoadMachine, whole: Layout | None,
+        faults: Faults,
+    ) -> None:  # fmt: skip
+        self.path, self.shared, self.load, self.whole = path, shared, load, whole
+        self.faults = faults
+        self._scenarios: dict[int, Scenario | None] = {}
+
+    def read(
+        self, i: int, table: FieldValues, given: Mapping[str, Any], nodes: Sequence[int]
+    ) -> list[Read]:
+        """The job of the i-th table on these nodes; none with a fault, which is noted."""
+        own = {key: given[key] for key in ("workload", "step") if key in given}
+        tasks = self.whole.tasks if self.whole else ()
+        ranks = [rank for node in nodes if node < len(tasks) for rank in tasks[node]]
+        if has_mesh(own):
+            if not ranks:
+                return []
+            if "strategy" in given:
+                words = "NCCL chooses how the collectives of a mesh run"
+                self.faults.add(f"job[{i}].strategy", words)
+            meshes = self._noting(
+                i, lambda: build_meshes(
+                    self.path, {**self.shared, **own}, load=self.load, ranks=ranks
+                )
+            )  # fmt: skip
+            read = partial(_mesh_job, table, meshes) if meshes else None
+        else:
+            own["strategies"] = [given.get("strategy", "nccl")]
+            if i not in self._scenarios:
+                self._scenarios[i] = self._noting(
+                    i, lambda: build_scenario(self.path, {**self.shared, **own}, load=self.load)
+                )
+            scenario = self._scenarios[i]
+            if scenario is None or self.whole is None or not ranks:
+                return []
+            read = partial(_job, table, scenario.but(part=self.whole.only(ranks)))
+        job = self.faults.attempt(f"job[{i}]", read) if read else None
+        return [job] if job else []
+
+    def _noting(self, i: int, build: Callable[[], T]) -> T | None:
+        """What is built; its faults are those of the i-th job, unless all share them."""
+        try:
+            return build()
+        except ScenarioError as error:
+            for problem in error.problems:
+                key, _, words = problem.removeprefix(f"{self.path}: ").partition(": ")
+                root = key.partition(".")[0].partition("[")[0]
+                missing = key == "workload" and words.startswith("missing")  # as it is of a job
+                if root not in _SHARED and not missing:  # whose faults are said once
+                    key = key.replace("strategies[0]", "strategy")
+                    self.faults.add(f"job[{i}].{key}", words)
+            return None
+
+
+def _least_seconds(job: Job) -> float:
+    """A bound of the time to its end; nothing is simulated."""
+    each = job.setup.find_floor(job.plan).seconds if job.plan else 0.0
+    return job.start + job.count * each
+
+
+def _job(table: FieldValues, scenario: Scenario) -> Read:
+    strategies, question = scenario.strategies or (), scenario.step
+    if len(strategies) != 1:
+        raise InputError("strategy: must be one strategy")
+    strategy, setup = strategies[0], scenario.setup.running(strategies[0])
+    times = table["start"] or 0.0, table["count"] or 1
+    does = f"{scenario.workload.name}, {strategy.text}"
+    nominal = setup.nominal([strategy.text], setup.calls_of(strategy, scenario.workload))
+    if question is None:
+        plan = setup.compile(strategy, scenario.workload)
+        return Job(table["name"], setup, plan, None, *times), does, nominal
+    if question.methods != (DDP,) or question.mode:
+        raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
+    method = question.method(strategy, setup.layout)
+    step = question.job, method
+    return Job(table["name"], setup, method.plan, step, *times), f"step of {does}", nominal
+
+
+def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
+    if len(meshes.question.jobs) != 1:
+        raise InputError("step: must be one mesh with one choice of each key")
+    setup, job = meshes.setup.running(parse_strategy("nccl")), meshes.question.jobs[0]
+    if job.tensor_all_reduce != NCCL:
+        raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
+    costs = Costs(meshes.setup, job.mesh)
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    execution = write_ranks(job, schedule, MeshPasses(job, costs), _MOST_NODES)
+    if execution.notes:
+        raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
+    plans = GroupPlans(setup, "nccl")
+
+    def slows(node: ExecutionNode, group: tuple[int, ...]) -> float:
+        plan = plans.of(node, group)
+        return job.slows(channels_of(plan)) if plan else 0.0
+
+    times = table["start"] or 0.0, table["count"] or 1
+    does = f"step of {meshes.model.name}, {job.mesh.text}"
+    recorded = RecordedJob(execution, plans, slows)
+    return Job(table["name"], setup, None, None, *times, recorded), does, setup.nominal(["nccl"])
+
+
+def _share_out(
+    asked: Sequence[int | str | None], machine: Setup, faults: Faults
+) -> list[tuple[int, ...]]:
+    """The nodes of each job: those that it names, or the first that nobody does."""
+    shape, owner = machine.layout, dict[int, int]()
+    found = [() if isinstance(nodes, int) else _named(f"job[{i}].nodes", nodes, machine, faults)
+             for i, nodes in enumerate(asked)]  # fmt: skip
+    names = node_names(shape, machine.topology)
+    for i, mine in enumerate(found):
+        for node in mine:
+            if owner.setdefault(node, i) != i:
+                words = f"job[{owner[node]}] has node {label(names[node])} too"
+                faults.add(f"job[{i}].nodes", words)
+    free = [node for node in range(len(shape.tasks)) if node not in owner]
+    for i, nodes in enumerate(asked):
+        if isinstance(nodes, int):
+            if nodes > len(free):
+                words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}"
+                faults.add(f"job[{i}].nodes", words)
+                continue
+            found[i], free = tuple(free[:nodes]), free[nodes:]
+    return found
+
+
+def _named(path: str, nodes: str | None, machine: Setup, faults: Faults) -> tuple[int, ...]:
+    """The nodes of a host list, by their places."""
+    if nodes is None:
+        return ()
+    return read_places(faults, path, machine.layout, machine.topology, nodes)
+
+
+class _Streams:
+    """Reads traffic on a machine from tables of the file `source`."""
+
+    def __init__(self, source: Path, machine: Setup, faults: Faults) -> None:
+        self._source, self._machine, self._faults = source, machine, faults
+        at = machine.running(None)
+        self.flows = TrafficFlows(Fabric(
+            simpy.Environment(), at.topology, at.constants, at.runtime, at.disturbance, fixed=False
+        ))  # fmt: skip
+
+    def of_job(
+        self, i: int, path: str, table: FieldValues, nodes: tuple[int, ...]
+    ) -> Iterator[Stream]:
+        """What the i-th job writes to storage and reads from it."""
+        for key, pattern in (("checkpoint", WRITES), ("reads", READS)):
+            if (given := table[key]) is None or not nodes:
+                continue
+            own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
+            more = {"ends": HOSTS, "start": table["start"], "seed": i}
+            yield from self.of_table(f"{path}.{key}", {**given, **own, **more}, given.faulty)
+
+    def of_table(
+        self, path: str, table: Mapping[str, Any], faulty: Collection[str]
+    ) -> Iterator[Stream]:
+        """The traffic of a table; none with a fault, which is noted."""
+        faults, shape = self._faults, self._machine.layout
+        before, pattern, to = len(faults.problems), table["pattern"], table["to"]
+        mine, count = table["nodes"], len(shape.tasks)
+        if isinstance(mine, str):
+            mine = _named(f"{path}.nodes", mine, self._machine, faults)
+        elif not isinstance(mine, tuple):
+            if mine is not None and mine > count:
+                words = f"{mine} asked for, and the machine has {units.plural(count, 'node')}"
+                faults.add(f"{path}.nodes", words)
+            mine = tuple(range(count if mine is None else min(mine, count)))
+        others = _named(f"{path}.to", to, self._machine, faults)
+        needs = pattern in (INCAST, READS, WRITES)
+        if needs and to is None and "to" not in faulty:
+            faults.add(f"{path}.to", f"missing; which nodes are at the other end of {pattern}")
+        if pattern and not needs and to is not None:
+            faults.add(f"{path}.to", f"{pattern} has no other end")
+        rate, every = table.get("rate"), table.get("every")
+        if rate is not None and every is not None:
+            faults.add(f"{path}.every", "give one of rate and every")
+        ends = table["ends"] or (HOSTS if pattern in (READS, WRITES) else GPUS)
+        if ends == HOSTS and not all(shape.hosts):
+            faults.add(path, 'a node has no host; only GPUs can send, with ends = "gpus"')
+        if faulty or len(faults.problems) > before or None in (pattern, table["size"]):
+            return
+        pairs = _pairs(pattern, mine, others, ends, table["seed"] or 0, shape)
+        if not pairs:
+            faults.add(path, f"{pattern}: nobody is left to send to anybody")
+            return
+        stream = Stream(
+            table["name"], pairs, table["size"], rate, every, table["start"] or 0.0,
+            table["seed"] or 0, escape(f"{self._source}: {path}"),
+        )  # fmt: skip
+        if problems := stream.problems(self.flows):
+            faults.problems += problems
+        else:
+            yield stream
+
+
+def _pairs(
+    pattern: str, mine: Sequence[int], others: Sequence[int], ends: str, seed: int, layout: Layout
+) -> tuple[tuple[str, str], ...]:
+    """Who sends to whom."""
+    if ends == HOSTS:
+        here = [[host] for host in layout.hosts]
+    else:
+        here = [[layout.ranks[r] for r in task] for task in layout.tasks]
+    if others:
+        far = [each for node in others for each in here[node]]
+        near = [each for node in mine if node not in others for each in here[node]]
+        pairs = [(each, far[i % len(far)]) for i, each in enumerate(near)]
+        pairs = [(b, a) for a, b in pairs] if pattern == READS else pairs
+    elif pattern == ALL_TO_ALL:
+        pairs = [
+            (a, b) for x, y in permutations(mine, 2) for a in here[x] for b in here[y]
+        ]  # fmt: skip
+    else:
+        order = [mine[i] for i in np.argsort(uniform(seed, 0, len(mine)))]
+        turned = zip(order, [*order[1:], *order[:1]], strict=True)
+        pairs = [pair for x, y in turned if x != y for pair in zip(here[x], here[y], strict=False)]
+    return tuple(pairs)

@@ -1,0 +1,312 @@
+"""From what a user types, or a file of clusters holds, to a topology."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from simreduce.errors import TopologyError, cut, did_you_mean, quote
+from simreduce.files.formats import FLAG, Faults, Format
+from simreduce.files.formats.fields import refusal
+from simreduce.files.textfiles import data_dir, flatten
+from simreduce.topology.formats import CLUSTER
+from simreduce.topology.generators import GENERATORS, Inline, build_cluster, generate, split_inline
+from simreduce.topology.generators.inline import DEVICES_LIMIT, FOLDED_LIMIT, WHOLE_LIMIT, too_many
+from simreduce.topology.generators.machines import FABRIC_KEYS, FABRICS, SETTINGS
+from simreduce.topology.graph import Folded, Topology, fold
+from simreduce.topology.machine import build_machine
+from simreduce.topology.machine_files import MergedFile, apply_overrides, is_path, read_document
+
+_MOST = 1 << 63
+"""Upper limit of whole numbers that are written out."""
+_OWN_KEYS = ("title", "sources", "extends", "nodes", "machine", "overrides")
+_OWN = Format("", "", *(replace(CLUSTER[key], required=False) for key in _OWN_KEYS))
+"""The keys that are no settings of the network."""
+_FLAGS = [field.key for field in CLUSTER.fields if field.kind is FLAG]
+
+
+def is_cluster(tables: Mapping[str, Any]) -> bool:
+    """Whether these are the tables of such a file, not of a machine."""
+    return "machine" in tables or "fabric" in tables
+
+
+def cluster(
+    document: MergedFile,
+    path: Path,
+    name: str,
+    overrides: Mapping[str, str | int],
+    load: Callable[[str, Mapping[str, str | int]], Topology],
+) -> Topology:
+    """The topology of the file at `path`.
+
+    `overrides` set keys of the file, or keys of its machine, which `load` reads. Raises
+    `TopologyError` with every fault.
+    """
+    faults = Faults(document.shown, document.origin)
+    tables = dict(document.tables)
+    if "fabric" in overrides:
+        tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
+    mine = {
+        key: overrides[key]
+        for key in overrides
+        if key in ("title", "nodes", *SETTINGS, *FABRIC_KEYS)
+    }
+    tables |= mine
+    head = {key: tables[key] for key in _OWN_KEYS if key in tables and key != "nodes"}
+    own = _OWN.read(head, faults)
+    for key in ("links", "routes"):
+        if key in tables:
+            words = "[overrides] has keys of the machine, such as links.qpi.bandwidth"
+            faults.add(key, f"is of machine files; {words}")
+    if "routing" in tables:
+        faults.add("routing", "is of machine files; here its keys stand beside fabric")
+    settings = {
+        key: _setting(faults, key, tables[key])
+        for key in tables
+        if key not in (*_OWN_KEYS, "links", "routes", "routing")
+    }
+    within = flatten(own["overrides"] or {})
+    for key, value in within.items():
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            faults.add(f"overrides.{key}", refusal("text or a whole number", value))
+    within |= {key: value for key, value in overrides.items() if key not in mine}
+    nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
+    if nodes and not nodes.isdecimal():
+        faults.add("nodes", f"must be a whole number of machines, got {cut(nodes)}")
+    nodes = nodes if nodes.isdecimal() else "1"
+    if not own["machine"]:
+        if "machine" not in own.faulty:
+            faults.add("machine", "must name the machine")
+        faults.raise_any(TopologyError)
+    inline = Inline(
+        document.shown, _beside(path, own["machine"]), nodes, settings, tuple(faults.problems)
+    )
+    made = build_cluster(inline, within, load)
+    return replace(made, name=name, title=own["title"] or made.title)
+
+
+def _setting(faults: Faults, key: str, value: object) -> str:
+    """The value of a key, as it would be written inline."""
+    if isinstance(value, bool):
+        yes, no = ("yes", "no") if key in _FLAGS else ("true", "false")
+        return yes if value else no
+    if isinstance(value, int) and abs(value) >= _MOST:
+        faults.add(key, f"{quote(value)} is more than any machine has")
+        return ""
+    if isinstance(value, str | int | float):
+        return str(value)
+    faults.add(key, refusal("text or a number", value))
+    return ""
+
+
+def _beside(path: Path, machine: str) -> str:
+    """Return the machine that the file at `path` means by `machine`.
+
+    It is a file beside that file, if there is one, but not the file itself.
+    """
+    there = path.parent / (machine if is_path(machine) else f"{machine}.toml")
+    # Path.exists raises for names that no file can have.
+    other = os.path.exists(there) and os.path.realpath(there) != os.path.realpath(path)  # noqa: PTH110
+    return str(there) if is_path(machine) or other else machine
+
+
+Overrides = Mapping[str, str | int]
+
+FOLDED_ABOVE = 4096
+"""Equal machines on one switch are folded without being asked if they have more GPUs than this."""
+
+
+def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
+    """The topology that `text` means: a file, `./topologies/TEXT.toml`, a shipped name, or one
+    written inline.
+
+    A text that ends in `.toml` or has a slash is a path. `overrides` maps dotted keys of the
+    machine file to new values, `{"links.qpi.bandwidth": "9.6 GB/s"}`; overriding a `bandwidth` also
+    drops the `achievable` beside it, unless that is overridden too. For an inline topology its
+    settings (`bandwidth`, `latency`; `fabric`, `nic`, and the keys of the machine) are what can be
+    overridden. Raises `TopologyError` with every fault found.
+    """
+    return _load(text, overrides or {}, DEVICES_LIMIT)
+
+
+def _load(text: str, overrides: Overrides, limit: int) -> Topology:
+    machine = _file(text, overrides)
+    if machine is not None:
+        return machine
+    inline = split_inline(text, ":")
+    if inline is not None and inline.name in GENERATORS:
+        return generate(inline, overrides, limit)
+    copies = split_inline(text, "x")
+    if copies is not None:
+        return build_cluster(
+            copies, overrides, partial(_machine, typed=text.partition(",")[0]), limit
+        )
+    raise _unknown_name(text)
+
+
+def load_machine(
+    text: str, overrides: Overrides | None = None, *, folded: bool = False
+) -> Topology | Folded:
+    """`load_topology`, but equal machines on one switch are folded if they are to be, or are many.
+
+    TopologyError says why machines that should be folded cannot be.
+    """
+    overrides = overrides or {}
+    fewest = _two_of(text, overrides)
+    if fewest is not None:
+        two, copies = fewest
+        count = copies * len(two.devices) // 2
+        if folded or count > FOLDED_ABOVE:
+            if copies > FOLDED_LIMIT:
+                raise TopologyError(f"{cut(text)}: {too_many(copies, 'machines')}")
+            one = fold(two, copies)
+            many = count > WHOLE_LIMIT
+            whole = None if many else partial(_load, text, overrides, WHOLE_LIMIT)
+            return replace(
+                one, name=text, title=f"{copies} equal machines: {two.title}", whole=whole
+            )
+    machine = load_topology(text, overrides)
+    return fold(machine) if folded else machine
+
+
+def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
+    """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; else None."""
+    separator = ":" if ":" in text.partition(",")[0] else "x"
+    inline = None if find(text) else split_inline(text, separator)
+    if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:
+        return None
+    fabric = inline.settings.get("fabric", overrides.get("fabric", "switch"))
+    if (inline.name if separator == ":" else fabric) != "switch":
+        return None
+    two = "".join((inline.name, separator, "2", *text.partition(",")[1:]))
+    try:
+        return load_topology(two, overrides), int(inline.size)
+    except TopologyError as error:  # in what was typed
+        raise TopologyError(
+            [problem.replace(cut(two), cut(text), 1) for problem in error.problems]
+        ) from None
+
+
+def shipped() -> list[tuple[str, str]]:
+    """Name and title of every shipped machine, by name."""
+    found = []
+    for path in sorted(data_dir("topologies").glob("*.toml"), key=lambda path: path.stem):
+        title = tomllib.loads(path.read_text(encoding="utf-8")).get("title", "")
+        found.append((path.stem, str(title)))
+    return found
+
+
+def _machine(text: str, overrides: Overrides, typed: str = "") -> Topology:
+    """A machine that must have a file. `typed` is where its name was taken from, which may be what
+    was meant as a name.
+    """
+    machine = _file(text, overrides, whole=False)
+    if machine is None:
+        # Of dgx3, which is no three dg, the whole is nearer to a name; of dgx1wx2 it is not.
+        raise _unknown_name(max(text, typed, key=_likeness))
+    return machine
+
+
+def _likeness(text: str) -> float:
+    """How much `text` is like the nearest shipped name, from 0 to 1."""
+    return max(SequenceMatcher(None, text, name).ratio() for name, _ in shipped())
+
+
+def _file(text: str, overrides: Overrides, *, whole: bool = True) -> Topology | None:
+    """The machine of a file, None when `text` means no file that is there. Several machines only if
+    it may be the `whole`.
+    """
+    place = find(text)
+    if place is None:
+        return None
+    path, shown = place
+    document = read_document(path, shown)
+    if is_cluster(document.tables):
+        if not whole:
+            raise TopologyError(f"{shown}: is made of several machines already")
+        return cluster(document, path, text, overrides, _machine)
+    document, problems = apply_overrides(document, overrides)
+    return build_machine(document, name=text, source=shown, problems=problems)
+
+
+def find(text: str) -> tuple[Path, str] | None:
+    """The path that `text` means, and how to show it: the same wherever simreduce is installed."""
+    if is_path(text):
+        return (Path(text), text) if os.path.exists(text) else None  # noqa: PTH110 - never raises
+    if not text or not re.fullmatch(r"[^/\\\0]+", text):
+        return None
+    ships = data_dir("topologies") / f"{text}.toml"
+    local = Path("topologies") / f"{text}.toml"
+    if os.path.exists(local) and os.path.realpath(local) != os.path.realpath(ships):  # noqa: PTH110 - likewise
+        return local, local.as_posix()
+    return (ships, ships.name) if os.path.exists(ships) else None  # noqa: PTH110 - likewise
+
+
+_CLOUDS = re.compile(r"\b[a-z]+\d[a-z\d]*[._-][a-z\d._-]*[a-z\d]")
+"""What clouds call a machine, in a title in small letters."""
+_LIKE_CLOUDS = 0.93
+"""As `difflib` has it: `p4dn.24xlarge` is like `p4d.24xlarge`, but `a2-highgpu-8g`, which has other
+GPUs, is not like `a4-highgpu-8g`.
+"""
+
+
+def _unknown_name(text: str) -> TopologyError:
+    if is_path(text):
+        return TopologyError(f"{cut(text)}: there is no such file")
+    near = nearest_name(text)
+    if os.path.isfile(text):  # noqa: PTH113 - never raises
+        near = f"; there is a file of that name: write ./{text}"
+    return TopologyError(
+        f"no topology {quote(text)}{near}; `simreduce topo list` names what is shipped; "
+        f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "
+        "the path of a file"
+    )
+
+
+def nearest_name(text: str, names: Sequence[str] = ()) -> str:
+    """What may be meant by `text`, which names no machine: " (did you mean 'p5'?)", or "".
+
+    Known are the shipped machines, by their names and by those of clouds, the generators, and
+    `names`. It opens nothing that `text` may be the path of.
+    """
+    machines = shipped()
+    head = re.split(r"[:,]", text)[0]
+    # Titles have what clouds call a machine, such as p5.48xlarge.
+    titled = [name for name, title in machines if head.casefold() in title.casefold()]
+    called = {word: name for name, title in machines for word in _CLOUDS.findall(title.casefold())}
+    meant = (
+        titled
+        if len(titled) == 1
+        else [called[word] for word in get_close_matches(head.casefold(), called, 1, _LIKE_CLOUDS)]
+    )
+    known = [*names, *(name for name, _ in machines), *GENERATORS]
+    fabric = f"network of machines, such as dgx1vx4,fabric={head}"
+    if head in GENERATORS and ":" not in text:
+        also = f"; or a {fabric}" if head in FABRICS else ""
+        return f"; {head} needs its size: {GENERATORS[head].form}{also}"
+    if head in FABRICS:
+        return f"; {head} is a {fabric}"
+    if head in GENERATORS:
+        return f"; {head} is a shape of GPUs, no machine"
+    return did_you_mean(meant[0] if meant else head, known)
+
+
+def machine_of(topology: str) -> str:
+    """`abci-v` of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    return head.rpartition("x")[0] if copies_of(topology) > 1 else head
+
+
+@lru_cache(maxsize=1024)
+def copies_of(topology: str) -> int:
+    """32 of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    name, _, count = head.rpartition("x")
+    return int(count) if name and count.isdecimal() and head not in dict(shipped()) else 1

@@ -1,0 +1,523 @@
+"""Decoders of equal blocks, from GPT-2 to DeepSeek-V3, by name or by their figures.
+
+Blocks have attention with keys and values for groups of heads or from a latent vector, then a
+feed-forward part, plain or gated, or experts.
+
+Of experts a token passes through some, and all have gradients. Parameters have the names of Hugging
+Face's Llama (Grattafiori et al. 2024) and Mixtral (Jiang et al. 2024). A norm belongs to the part
+that reads it. PyTorch registers a block's two norms last.
+
+A decoder by its figures, as text: `transformer:layers=48,hidden=8192,heads=64,vocab=51200`.
+
+The keys have the words of Megatron-LM and of configurations on Hugging Face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from simreduce.errors import WorkloadError
+from simreduce.files.formats import Faults, Field, Format, choice, whole
+from simreduce.workload.workload import Gradient, Kept, Layer
+
+Shapes = list[tuple[str, tuple[int, ...]]]
+"""Parameters by name, in the order of their registration."""
+
+
+def linear(path: str, inputs: int, outputs: int, *, bias: bool = True) -> Shapes:
+    """A fully connected part."""
+    weight = (f"{path}.weight", (inputs, outputs))
+    return [weight, (f"{path}.bias", (outputs,))] if bias else [weight]
+
+
+def norm(path: str, width: int) -> Shapes:
+    """A norm with scale and shift."""
+    return [(f"{path}.weight", (width,)), (f"{path}.bias", (width,))]
+
+
+def scale(path: str, width: int) -> Shapes:
+    """A norm with nothing but a scale."""
+    return [(f"{path}.weight", (width,))]
+
+
+def gradients(name: str, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[Gradient, ...]:
+    """The gradients of the parameters of `name`."""
+    return tuple(Gradient(f"{name}.{path}", prod(shape)) for path, shape in shapes)
+
+
+def products(shapes: Sequence[tuple[str, tuple[int, ...]]], tokens: float) -> float:
+    """FLOPs of the products of all two-dimensional shapes with so many vectors."""
+    return sum(2.0 * prod(shape) * tokens for _, shape in shapes if len(shape) == 2)
+
+
+def attention(queries: float, keys: float, width: float) -> float:
+    """FLOPs of the two products of attention over vectors of that width, all heads together."""
+    return 4.0 * queries * keys * width
+
+
+def layer(
+    name: str, shapes: Shapes, tokens: float, more: float = 0.0, kept: Kept | None = None
+) -> Layer:
+    """A layer of `shapes` over `tokens` vectors, with `more` FLOPs besides its matrix products."""
+    forward = more + products(shapes, tokens)
+    return Layer(name, gradients(name, shapes), forward, 2 * forward, kept=kept)
+
+
+HEAD = 64
+"""The width of a head of `block`, in all sizes of its models."""
+
+
+def block(
+    names: tuple[str, str], parts: tuple[Shapes, Shapes], tokens: float, width: int
+) -> list[Layer]:
+    """Attention, and a feed-forward part four times as wide, with their parameters.
+
+    They have dropout and keep 13 s h + 5 a s^2 and 21 s h, their norms included.
+    """
+    core = attention(tokens, tokens, width)
+    scores = 5 * (width // HEAD) * tokens**2
+    kept = Kept(2 * tokens * width, 13 * tokens * width, scores, core)
+    wide = Kept(2 * tokens * width, 21 * tokens * width)
+    return [
+        layer(names[0], parts[0], tokens, core, kept),
+        layer(names[1], parts[1], tokens, kept=wide),
+    ]
+
+
+def kept_by_head(tokens: float, width: int, words: int) -> Kept:
+    """What the last norm, the output and the loss keep: 4 s h, and logits in float32, 4 s V."""
+    return Kept(2 * tokens * width, 4 * tokens * (width + words))
+
+
+class Latent(NamedTuple):
+    """Widths of multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434).
+
+    Queries and keys with values come from vectors of `query` and `key`; `rotary` values of each
+    head's query, and as many of all keys together, carry the position.
+    """
+
+    query: int
+    key: int
+    rotary: int
+
+
+class HeldElements(NamedTuple):
+    """Elements of a part's parameters: those that tensor parallel ranks share, and those that each
+    of them has.
+    """
+
+    split: int
+    whole: int
+
+
+class Activated(NamedTuple):
+    """Bytes of activations for each token in 16 bits: those that tensor parallel ranks share, and
+    those that each has unless sequences are split.
+    """
+
+    split: float
+    whole: float
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The figures of a decoder, as its configuration has them.
+
+    `blocks` of `width`, with `heads` of width `head` and keys and values for `groups` of them. The
+    feed-forward part has an `inner` width; with `experts`, all blocks after the first `dense` have
+    as many of width `expert`, of which a token passes through `active`, and `shared` ones; if they
+    are `limited`, those are in so many of so many groups. With learned `positions`, there are so
+    many. A `tied` output is the embedding of the `words`.
+    """
+
+    blocks: int
+    width: int
+    heads: int
+    groups: int
+    head: int
+    inner: int
+    words: int
+    sequence: int
+    experts: int = 0
+    active: int = 0
+    expert: int = 0
+    shared: int = 0
+    dense: int = 0
+    gated: bool = True
+    bias: bool = False
+    dropout: bool = False
+    tied: bool = False
+    positions: int = 0
+    latent: Latent | None = None
+    limited: tuple[int, int] = (1, 1)
+
+    @property
+    def queries(self) -> int:
+        """The width of all heads together."""
+        return self.heads * self.head
+
+    @property
+    def narrow(self) -> int:
+        """The width of keys, and of values."""
+        return self.groups * self.head
+
+    def has_experts(self, block: int) -> bool:
+        """Whether that block has experts."""
+        return bool(self.experts) and block >= self.dense
+
+    @cached_property
+    def attention(self) -> HeldElements:
+        """Parameters of a block's attention, with its norm."""
+        return self._held(self._attention(), ("o_proj.bias",))
+
+    @cached_property
+    def feed_forward(self) -> HeldElements:
+        """Parameters of a block's feed-forward part without experts, with its norm."""
+        return self._held([*self._part("", self.inner), *self._norm("n")], ("down_proj.bias",))
+
+    @cached_property
+    def one_expert(self) -> int:
+        """Parameters of one expert."""
+        return _elements(self._part("", self.expert))
+
+    @cached_property
+    def around_experts(self) -> HeldElements:
+        """Parameters of a block with experts besides them and attention."""
+        beside = [*self._shared(), *linear("gate", self.width, self.experts, bias=False)]
+        return self._held([*beside, *self._norm("n")], ("down_proj.bias", "gate.weight"))
+
+    @cached_property
+    def embedding(self) -> HeldElements:
+        """Parameters of the embedding of words and positions."""
+        return HeldElements(self.words * self.width, self.positions * self.width)
+
+    @cached_property
+    def output(self) -> HeldElements:
+        """Parameters of the last norm and the output, which has the embedding's if it is tied."""
+        last = _elements(self._norm("n"))
+        return HeldElements(0 if self.tied else self.words * self.width, last)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        plain = sum(not self.has_experts(i) for i in range(self.blocks))
+        held = sum(self.attention) * self.blocks + sum(self.feed_forward) * plain
+        if plain < self.blocks:
+            with_experts = sum(self.around_experts) + self.experts * self.one_expert
+            held += with_experts * (self.blocks - plain)
+        return held + sum(self.embedding) + sum(self.output)
+
+    @property
+    def crossed(self) -> float:
+        """The width over which attention by itself multiplies, the mean of its two products."""
+        rotary = self.heads * self.latent.rotary if self.latent else 0
+        return self.queries + rotary / 2
+
+    @cached_property
+    def kept_by_attention(self) -> Activated:
+        """What attention keeps, without its scores: the norm's and the product's input, queries,
+        keys, values and what it gives; and latent vectors.
+        """
+        whole = 4.0 * self.width + self.width * self.dropout
+        if self.latent:
+            whole += 2.0 * sum(self.latent)
+            return Activated(8.0 * self.queries + 4.0 * self.heads * self.latent.rotary, whole)
+        return Activated(4.0 * self.queries + 4.0 * self.narrow, whole)
+
+    def kept_by_feed_forward(self, inner: float) -> Activated:
+        """What a feed-forward part of that inner width keeps."""
+        mask = self.width * self.dropout
+        return Activated((8.0 if self.gated else 4.0) * inner, 4.0 * self.width + mask)
+
+    def scores(self, tokens: float) -> float:
+        """Bytes of each token's scores with so many others: softmax, and what dropout leaves."""
+        return (5.0 if self.dropout else 2.0) * self.heads * tokens
+
+    def layers(self, tokens: int) -> list[Layer]:
+        """The layers for sequences of `tokens` tokens."""
+        h = self.width
+        words = [("weight", (self.words, h))]
+        found = [Layer("embed_tokens", gradients("embed_tokens", words), kept=Kept())]
+        if self.positions:
+            learned = gradients("embed_positions", [("weight", (self.positions, h))])
+            mask = Kept(0.0, float(tokens * h * self.dropout))
+            found.append(Layer("embed_positions", learned, kept=mask))
+        for i in range(self.blocks):
+            more = attention(tokens, tokens, self.crossed)
+            bytes_each = sum(self.kept_by_attention)
+            scores = self.scores(tokens) * tokens
+            kept = Kept(2.0 * tokens * h, tokens * bytes_each, scores, more)
+            found += [
+                layer(f"layers.{i}.self_attn", self._attention(), tokens, more, kept),
+                self._feed_forward(i, tokens),
+            ]
+        head = [] if self.tied else linear("lm_head", h, self.words, bias=False)
+        more = 2.0 * self.words * h * tokens * self.tied
+        kept = kept_by_head(tokens, h, self.words)
+        return [*found, layer("head", [*self._norm("norm"), *head], tokens, more, kept)]
+
+    def _attention(self) -> Shapes:
+        h, wide = self.width, self.queries
+        if self.latent:
+            query, key, rotary = self.latent
+            return [
+                *linear("q_a_proj", h, query, bias=False),
+                *scale("q_a_layernorm", query),
+                *linear("q_b_proj", query, wide + self.heads * rotary, bias=False),
+                *linear("kv_a_proj_with_mqa", h, key + rotary, bias=False),
+                *scale("kv_a_layernorm", key),
+                *linear("kv_b_proj", key, 2 * wide, bias=False),
+                *linear("o_proj", wide, h, bias=False),
+                *self._norm("input_layernorm"),
+            ]
+        return [
+            *linear("q_proj", h, wide, bias=self.bias),
+            *linear("k_proj", h, self.narrow, bias=self.bias),
+            *linear("v_proj", h, self.narrow, bias=self.bias),
+            *linear("o_proj", wide, h, bias=self.bias),
+            *self._norm("input_layernorm"),
+        ]
+
+    def _feed_forward(self, block: int, tokens: int) -> Layer:
+        name, after = f"layers.{block}.mlp", self._norm("post_attention_layernorm")
+        input_ = 2.0 * tokens * self.width
+        if not self.has_experts(block):
+            kept = Kept(input_, tokens * sum(self.kept_by_feed_forward(self.inner)))
+            return layer(name, [*self._part("", self.inner), *after], tokens, kept=kept)
+        gate = linear("gate", self.width, self.experts, bias=False)
+        shared = self._shared()
+        experts = [
+            shape for j in range(self.experts) for shape in self._part(f"experts.{j}.", self.expert)
+        ]
+        forward = products([*gate, *shared], tokens)
+        forward += products(experts, tokens) * self.active / self.experts
+        every = gradients(name, [*gate, *experts, *shared, *after])
+        routed = 4.0 * self.active * self.width  # inputs and outputs of experts
+        each = sum(self.kept_by_feed_forward((self.active + self.shared) * self.expert)) + routed
+        return Layer(name, every, forward, 2 * forward, kept=Kept(input_, tokens * each))
+
+    def _shared(self) -> Shapes:
+        return self._part("shared_experts.", self.shared * self.expert) if self.shared else []
+
+    def _part(self, path: str, inner: int) -> Shapes:
+        gate = linear(f"{path}gate_proj", self.width, inner, bias=self.bias) if self.gated else []
+        return [
+            *gate,
+            *linear(f"{path}up_proj", self.width, inner, bias=self.bias),
+            *linear(f"{path}down_proj", inner, self.width, bias=self.bias),
+        ]
+
+    def _norm(self, path: str) -> Shapes:
+        shift = [(f"{path}.bias", (self.width,))] if self.bias else []
+        return [*scale(path, self.width), *shift]
+
+    def _held(self, shapes: Shapes, each: tuple[str, ...]) -> HeldElements:
+        """Norms, and biases and matrices whose names end like those of `each`, are on each rank."""
+        vectors = ("norm.weight", "n.weight", "n.bias", "_a_proj.weight", "with_mqa.weight")
+        whole = [pair for pair in shapes if pair[0].endswith((*vectors, "norm.bias", *each))]
+        return HeldElements(_elements(shapes) - _elements(whole), _elements(whole))
+
+
+def _elements(shapes: Shapes) -> int:
+    return sum(prod(shape) for _, shape in shapes)
+
+
+_PADDED = 51200
+"""Words of GPT-2's vocabulary (50,257), padded as Megatron-LM's published runs have them."""
+
+
+def _gpt(blocks: int, width: int, heads: int, sequence: int = 2048) -> Decoder:
+    """A model of GPT-3's kind: biases, dropout, a plain feed-forward part four times as wide."""
+    return Decoder(
+        blocks, width, heads, heads, width // heads, 4 * width, _PADDED, sequence,
+        gated=False, bias=True, dropout=True, tied=True, positions=sequence,
+    )  # fmt: skip
+
+
+def _llama(blocks: int, width: int, heads: int, inner: int, words: int = 128256) -> Decoder:
+    return Decoder(blocks, width, heads, 8, width // heads, inner, words, 8192)
+
+
+def _nemotron(blocks: int, width: int, heads: int) -> Decoder:
+    """Squared ReLU, no dropout, no biases; an output of its own."""
+    return Decoder(
+        blocks, width, heads, 8, width // heads, 4 * width, 256000, 4096, gated=False
+    )  # fmt: skip
+
+
+def _qwen3(blocks: int, width: int, heads: int, expert: int) -> Decoder:
+    return Decoder(
+        blocks, width, heads, 4, 128, 0, 151936, 4096, experts=128, active=8, expert=expert
+    )
+
+
+DECODERS: Mapping[str, tuple[Decoder, int]] = {
+    # Brown et al. 2020, https://arxiv.org/abs/2005.14165, table 2.1
+    "gpt-3-175b": (_gpt(96, 12288, 96), 2048),
+    # Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, table 3
+    "megatron-22b": (_gpt(48, 6144, 64), 2048),
+    "megatron-530b": (_gpt(105, 20480, 128), 2048),
+    "megatron-1t": (_gpt(128, 25600, 160), 2048),
+    # Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783, table 3; 131,072 tokens at most
+    "llama-3-8b": (_llama(32, 4096, 32, 14336), 131072),
+    "llama-3-70b": (_llama(80, 8192, 64, 28672), 131072),
+    "llama-3.1-405b": (_llama(126, 16384, 128, 53248), 131072),
+    # Parmar et al. 2024, https://arxiv.org/abs/2402.16819, table 1
+    "nemotron-4-15b": (_nemotron(32, 6144, 48), 4096),
+    # Nvidia 2024, https://arxiv.org/abs/2406.11704, table 1
+    "nemotron-4-340b": (_nemotron(96, 18432, 96), 4096),
+    # Jiang et al. 2024, https://arxiv.org/abs/2401.04088, table 1; trained on 32,768 tokens
+    "mixtral-8x7b": (
+        Decoder(32, 4096, 32, 8, 128, 0, 32000, 8192, experts=8, active=2, expert=14336),
+        32768,
+    ),
+    # https://github.com/xai-org/grok-1, run.py: feed-forward parts of 2/3 of 8 times the width
+    "grok-1": (
+        Decoder(
+            64, 6144, 48, 8, 128, 0, 131072, 8192, experts=8, active=2, expert=32768, tied=True,
+        ),
+        8192,
+    ),
+    # DeepSeek-AI 2024, https://arxiv.org/abs/2412.19437, section 4.2
+    "deepseek-v3": (
+        Decoder(
+            61, 7168, 128, 128, 128, 18432, 129280, 4096, experts=256, active=8, expert=2048,
+            shared=1, dense=3, latent=Latent(1536, 512, 64), limited=(4, 8),
+        ),
+        131072,
+    ),
+    # Qwen Team 2025, https://arxiv.org/abs/2505.09388, table 2, and the configurations on
+    # https://huggingface.co/Qwen: trained on 4,096 tokens first, 40,960 at most
+    "qwen3-30b-a3b": (_qwen3(48, 2048, 32, 768), 40960),
+    "qwen3-235b-a22b": (_qwen3(94, 4096, 64, 1536), 40960),
+}  # fmt: skip
+
+
+STATED = "transformer:"
+EXAMPLE = "transformer:layers=48,hidden=8192,heads=64,vocab=51200"
+_MOST = 10**6
+_COUNT = whole(1, _MOST)
+_FLAG = choice(("yes", "no"), "answer")
+
+SHAPE = Format(
+    "transformer",
+    "A decoder of equal blocks, by its figures.",
+    Field("layers", _COUNT, "Blocks.", required=True),
+    Field("hidden", _COUNT, "The width of a block.", required=True),
+    Field("heads", _COUNT, "Heads of attention.", required=True),
+    Field("vocab", _COUNT, "Words, with padding.", required=True),
+    Field("seq", whole(1, 10**7), "Tokens of a sequence.", 2048),
+    Field("groups", _COUNT, "Groups of heads with keys and values of their own.",
+          default_words="`heads`"),
+    Field("head", _COUNT, "The width of a head.", default_words="`hidden` / `heads`"),
+    Field("ffn", _COUNT, "The inner width of a feed-forward part.", default_words="4 `hidden`"),
+    Field("gated", _FLAG, "Whether feed-forward parts are gated, as SwiGLU is; then there are no"
+          " biases, no dropout and no learned positions unless stated.", "no"),
+    Field("bias", _FLAG, "Whether products have biases.", default_words="`no` if gated"),
+    Field("dropout", _FLAG, "Whether there is dropout.", default_words="`no` if gated"),
+    Field("positions", _FLAG, "Whether positions are learned, not rotary.",
+          default_words="`no` if gated"),
+    Field("tied", _FLAG, "Whether the output is the embedding.", default_words="`no` if gated"),
+    Field("experts", whole(0, _MOST), "Experts in place of a feed-forward part.", 0),
+    Field("topk", _COUNT, "Experts that a token passes through.", default_words="2"),
+    Field("expert_ffn", _COUNT, "The inner width of an expert.", default_words="`ffn`"),
+    Field("shared", whole(0, _MOST), "Experts that every token passes through besides.", 0),
+    Field("dense", whole(0, _MOST), "Blocks at the beginning without experts.", 0),
+)  # fmt: skip
+
+
+def read_shape(text: str) -> Decoder:
+    """The figures that `text` states; WorkloadError lists every fault."""
+    faults, pairs = Faults(text), dict[str, object]()
+    for option in text.removeprefix(STATED).split(","):
+        key, _, value = option.partition("=")
+        if key in pairs:
+            faults.add(key, "is given twice")
+        pairs[key] = int(value) if value.isdecimal() and len(value) < 10 else value
+    values = SHAPE.read(pairs, faults)
+    faults.raise_any(WorkloadError)
+    plain = values["gated"] == "no"
+
+    def says(key: str) -> bool:
+        return values[key] == "yes" or (values[key] is None and plain)
+
+    hidden, heads, experts = values["hidden"], values["heads"], values["experts"]
+    groups, ffn, active = values["groups"] or heads, values["ffn"] or 4 * hidden, values["topk"]
+    if not values["head"] and hidden % heads:
+        faults.add("heads", f"{heads} do not share {hidden} evenly; give head")
+    if heads % groups:
+        faults.add("groups", f"{groups} do not share {heads} heads evenly")
+    if experts and (active or 2) > experts:
+        faults.add("topk", f"{active or 2} of {experts} experts")
+    for key in ("topk", "expert_ffn", "shared", "dense"):
+        if values[key] and not experts:
+            faults.add(key, "there are no experts")
+    if experts and values["dense"] >= values["layers"]:
+        faults.add("dense", f"leaves none of {values['layers']} layers for experts")
+    faults.raise_any(WorkloadError)
+    return Decoder(
+        values["layers"], hidden, heads, groups, values["head"] or hidden // heads, ffn,
+        values["vocab"], values["seq"], experts, (active or 2) if experts else 0,
+        values["expert_ffn"] or (ffn if experts else 0), values["shared"], values["dense"],
+        gated=not plain, bias=says("bias"), dropout=says("dropout"), tied=says("tied"),
+        positions=values["seq"] if says("positions") else 0,
+    )  # fmt: skip
+
+
+_GPT2_WORDS = 50257
+GPT2_POSITIONS = 1024
+
+
+class Gpt2(NamedTuple):
+    """A GPT-2 model of `blocks` blocks and that width.
+
+    Radford et al. 2019. Its output is tied to the word embedding, whose gradient is complete only
+    when back-propagation is at the input again.
+    """
+
+    blocks: int
+    width: int
+
+    @property
+    def shape(self) -> Decoder:
+        """Its figures as a decoder."""
+        heads = self.width // HEAD
+        return Decoder(
+            self.blocks, self.width, heads, heads, HEAD, 4 * self.width, _GPT2_WORDS,
+            GPT2_POSITIONS,
+            gated=False, bias=True, dropout=True, tied=True, positions=GPT2_POSITIONS,
+        )  # fmt: skip
+
+    def layers(self, tokens: int) -> list[Layer]:
+        """The layers for sequences of `tokens` tokens."""
+        h = self.width
+        found = [
+            Layer(
+                "embeddings",
+                (
+                    *gradients("wte", [("weight", (_GPT2_WORDS, h))]),
+                    *gradients("wpe", [("weight", (GPT2_POSITIONS, h))]),
+                ),
+                kept=Kept(0.0, 1.0 * tokens * h),  # the mask of its dropout
+            )
+        ]
+        for i in range(self.blocks):
+            heads = [*norm("ln", h), *linear("c_attn", h, 3 * h), *linear("c_proj", h, h)]
+            mlp = [*norm("ln", h), *linear("c_fc", h, 4 * h), *linear("c_proj", 4 * h, h)]
+            names = f"h.{i}.attention", f"h.{i}.mlp"
+            found += block(names, (heads, mlp), tokens, h)
+        head = 2.0 * _GPT2_WORDS * h * tokens
+        return [
+            *found,
+            Layer(
+                "head",
+                gradients("ln_f", [("weight", (h,)), ("bias", (h,))]),
+                head,
+                2 * head,
+                kept=kept_by_head(tokens, h, _GPT2_WORDS),
+            ),
+        ]
