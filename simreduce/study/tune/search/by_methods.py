@@ -322,18 +322,28 @@ class ShardedSearch(Search[StepScenario]):
     def _bound(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
         """Seconds of a point at least, where collectives have this cost at least.
 
-        While one is in flight, kernels lose a part of its time, or if nothing computes, all of it.
+        While one is in flight, kernels lose a part of its time, or all of it before the parameters
+        of the first of them are there, and after the last.
         """
         method, job = self._method(setting), self.scenario.step.job
         if method is None:
             return inf
-        found = self._compose(setting, lambda key: cost(key)._replace(channels=0))
+
+        def without_losses() -> float:
+            return self._compose(setting, lambda key: cost(key)._replace(channels=0))
+
         if self._overlaps(setting):
-            return found
+            return without_losses()
         loses, factor = loses_of(job, self._setup), slowest(job, self._setup)
-        costs = [cost(key) for each in method.instructions for key in method.keys(each)]
-        lost = sum(each.seconds * loses(each.channels) for each in costs)
-        return max(found, factor * (job.compute + job.update / method.group) + lost)
+        listed = method.instructions
+        computes = [i for i, each in enumerate(listed) if each.layers]
+        needed = [i for i in range(computes[0]) if listed[i].unit == listed[computes[0]].unit]
+        spent = factor * (job.compute + job.update / method.group)
+        for i, each in enumerate(listed):
+            exposed = i > computes[-1] or i <= max(needed, default=-1)
+            for call in map(cost, method.keys(each)):
+                spent += call.seconds * (1.0 if exposed else loses(call.channels))
+        return spent if spent >= self.outcome.best else max(without_losses(), spent)
 
     def _sharpen(self, do: Do, setting: Setting) -> float | None:
         """The time of a point, or what it takes at least.

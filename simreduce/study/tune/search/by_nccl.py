@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import inf
 
 from simreduce.engine import NCCL
@@ -154,19 +154,15 @@ class NcclSearch(Search[Scenario]):
         """Seconds that a point takes at least, by what is known of its calls."""
         calls, overlap = self.calls, self.aim.overlap
 
-        def price(how: Decision, size: CallSize) -> tuple[float, float]:
-            seconds = calls.bound(how, size)
-            return seconds, seconds * overlap.loses(how.channels)
-
-        def least(size: CallSize) -> list[tuple[float, float]]:
+        @cache
+        def least(size: CallSize) -> tuple[float, float]:
+            """Seconds of a call, and those that kernels lose beside it."""
             chosen = calls.choices if point.ruled else [calls.own(size, point.channels)]
-            return [price(how, size) for how in chosen] or [(0.0, 0.0)]
+            found = [(calls.bound(how, size), overlap.loses(how.channels)) for how in chosen]
+            seconds = min((each for each, _ in found), default=0.0)
+            return seconds, min((each * part for each, part in found), default=0.0)
 
-        return overlap.bound(
-            point.packing,
-            lambda size: min(seconds for seconds, _ in least(size)),
-            lambda size: min(lost for _, lost in least(size)),
-        )
+        return overlap.bound(point.packing, lambda s: least(s)[0], lambda s: least(s)[1])
 
     def _sharpen(self, do: Do, point: PackingPoint) -> float | None:
         """The bound from the fastest decisions for the sizes of a point.

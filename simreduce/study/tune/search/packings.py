@@ -353,12 +353,17 @@ class OverlapEstimate:
     def bound(self, packing: GradientPacking, price: Price, lost: Price = lambda _: 0.0) -> float:
         """Seconds that the packing takes at least where calls take `price`.
 
-        Beside a call kernels lose the seconds `lost`, or if nothing is left to compute, more.
+        Beside a call kernels lose the seconds `lost`, or if nothing computes, all of its time: so
+        it is of calls whose gradients are there when the last pass ends.
         """
         found = self._seconds(packing, price, _COPYING * self.copying)
         if not self.ready or not self.in_turns or self._is_dynamic(packing):
             return found
-        return max(found, self.alone + sum(map(lost, packing.calls)))
+        spent, last = self.alone, self.compute * _EXACT
+        for group, sizes in zip(packing.groups, packing.sizes, strict=True):
+            late = max(self.ready[i] for i in group) >= last
+            spent += sum(map(price if late else lost, sizes))
+        return max(found, spent)
 
     def loses(self, channels: int) -> float:
         """By what part of their speed kernels of the step slow down beside so many channels."""
