@@ -143,7 +143,7 @@ def commands() -> dict[str, tuple[Base, list[click.Option]]]:
 
 
 FILES = (
-    "-o", "--output", "--output_file", "--out", "--trace", "--db", "--svg", "--png", "--csv",
+    "-o", "--output", "--output_file", "--out", "--trace", "--chakra", "--db", "--svg", "--png", "--csv",
     "--parquet", "--html", "--input",
 )  # fmt: skip
 
