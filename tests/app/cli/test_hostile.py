@@ -143,8 +143,8 @@ def commands() -> dict[str, tuple[Base, list[click.Option]]]:
 
 
 FILES = (
-    "-o", "--output", "--output_file", "--out", "--trace", "--chakra", "--db", "--svg", "--png", "--csv",
-    "--parquet", "--html", "--input",
+    "-o", "--output", "--output_file", "--out", "--trace", "--chakra", "--db", "--svg", "--png",
+    "--csv", "--parquet", "--html", "--input",
 )  # fmt: skip
 
 
