@@ -56,7 +56,7 @@ from simreduce.study.capacity.choose import (
     Offer,
     WithinTarget,
 )
-from simreduce.study.capacity.price_lists import HOUR, format_amount, format_period
+from simreduce.study.capacity.price_list import HOUR, format_amount, format_period
 from simreduce.study.sweep.cells import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 

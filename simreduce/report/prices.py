@@ -8,7 +8,7 @@ from simreduce.files import tables
 from simreduce.files.formats.documents import ITSELF, TEXT, Document, Key, Record, list_of
 from simreduce.files.tables import Column
 from simreduce.report.capacity import ITEM, PRICE_LIST
-from simreduce.study.capacity.price_lists import PriceList
+from simreduce.study.capacity.price_list import PriceList
 
 _SHIPPED = Record(
     "list", "A price list.",

@@ -33,7 +33,7 @@ from simreduce.report.replicas import REPLICAS
 from simreduce.report.steps import STEP
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.capacity_question import CAPACITY
-from simreduce.study.capacity.price_lists import PRICES
+from simreduce.study.capacity.price_list import PRICES
 from simreduce.study.job_files import JOBS
 from simreduce.study.scenario import SCENARIO
 from simreduce.study.sweep import SWEEP

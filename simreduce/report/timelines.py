@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.tables import Table, page_width
 from simreduce.report.blocks import Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
-from simreduce.training import Bucket, Span, StepPrediction, lanes
+
+if TYPE_CHECKING:
+    from simreduce.training import Bucket, Span, StepPrediction
 
 WIDTH = 64
 """Characters of a timeline, less on a page without room for them."""
@@ -69,7 +71,7 @@ LEGEND = (
 
 def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
     """The compute of each device and all transfers: a row of bars for each."""
-    moving = lanes(step)
+    moving = step.lanes
     rows = list(dict.fromkeys([*(span.device for span in step.spans), *(n for n, _ in moving)]))
     bars: dict[str, list[PlotPoint]] = {}
     for span in step.spans:
@@ -97,7 +99,7 @@ def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
     rows: list[tuple[str, Callable[[int], str]]] = [
         (name, partial(_compute_bar, tracks[name], step.seconds)) for name in shown
     ]
-    rows += [(name, partial(_moving_bar, some, step.seconds)) for name, some in lanes(step)]
+    rows += [(name, partial(_moving_bar, some, step.seconds)) for name, some in step.lanes]
     more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
     return [*timeline_rows(rows, "0", f"{step.seconds * 1e3:.3f} ms", most), *more]
 

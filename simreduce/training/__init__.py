@@ -20,7 +20,6 @@ from simreduce.training.step import (
     StepRecording,
     device_label,
     lane,
-    lanes,
 )
 from simreduce.training.step_table import STEP, StepQuestion, parse_step
 
@@ -41,7 +40,6 @@ __all__ = [
     "StepRecording",
     "device_label",
     "lane",
-    "lanes",
     "load_model",
     "load_profile",
     "method_for_mode",

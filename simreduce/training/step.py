@@ -217,6 +217,14 @@ class StepPrediction:
         return max(self.seconds - own, 0.0)
 
     @property
+    def lanes(self) -> list[tuple[str, list[Bucket]]]:
+        """The transfers by lane."""
+        found: dict[str, list[Bucket]] = {"reads": list(self.reads)} if self.reads else {}
+        for bucket in self.buckets:
+            found.setdefault(lane(bucket), []).append(bucket)
+        return list(found.items())
+
+    @property
     def images_per_second(self) -> float:
         """Samples of all devices a second."""
         samples = self.devices * self.batch * self.accumulate
@@ -264,14 +272,6 @@ def device_label(devices: Sequence[str], of: int) -> str:
 def lane(bucket: Bucket) -> str:
     """Return the lane of a bucket in a timeline: its collective, or `reductions` without shards."""
     return bucket.collective.replace("_", "-") or "reductions"
-
-
-def lanes(step: StepPrediction) -> list[tuple[str, list[Bucket]]]:
-    """Return the transfers of a step, by lane."""
-    found: dict[str, list[Bucket]] = {"reads": list(step.reads)} if step.reads else {}
-    for bucket in step.buckets:
-        found.setdefault(lane(bucket), []).append(bucket)
-    return list(found.items())
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from simreduce.app.cli.group import command
 from simreduce.app.cli.reply import Reply, option_faults, report_options
 from simreduce.report.prices import LISTS, PRICES, lists_text, prices_text
-from simreduce.study.capacity.price_lists import join, load_prices, shipped
+from simreduce.study.capacity.price_list import join, load_prices, shipped
 
 
 def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -35,7 +35,7 @@ from simreduce.computing.arrays import ULP, Floats, Ints, invert
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
 from simreduce.topology import Topology
-from simreduce.training import Bucket, StepPrediction, lanes as lanes_of
+from simreduce.training import Bucket, StepPrediction
 from simreduce.training.executions import COLLECTIVE, COMPUTE
 from simreduce.training.executor import Ran
 from simreduce.training.replicas import ReplicasRun
@@ -411,7 +411,7 @@ def _step_threads(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread
             if s.device == device
         ]
         yield from split("compute", device, slices)
-    for process, buckets in lanes_of(step):
+    for process, buckets in step.lanes:
         yield from split(process, process, [_slice(b, names) for b in buckets])
 
 

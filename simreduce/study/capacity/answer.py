@@ -47,7 +47,7 @@ from simreduce.study.capacity.flips import (
     rate_flips,
 )
 from simreduce.study.capacity.options import CapacityOption, classes_of, pieces, plain, product
-from simreduce.study.capacity.price_lists import ENERGY, period_of
+from simreduce.study.capacity.price_list import ENERGY, period_of
 from simreduce.study.scenario import beside
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
 from simreduce.study.sweep.cells import DONE, MESH

@@ -70,7 +70,7 @@ from simreduce.study.capacity.options import (
     expand,
     expand_jobs,
 )
-from simreduce.study.capacity.price_lists import (
+from simreduce.study.capacity.price_list import (
     HOURLY as PER_HOUR,
     MONEY,
     PERIOD,

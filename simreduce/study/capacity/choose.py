@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from simreduce.study.capacity.price_lists import HOUR, PriceList
+from simreduce.study.capacity.price_list import HOUR, PriceList
 from simreduce.study.sweep.cells import DONE, Figures
 
 _MILLION = 1e6

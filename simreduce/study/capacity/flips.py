@@ -38,7 +38,7 @@ from simreduce.study.capacity.choose import (
     offer,
 )
 from simreduce.study.capacity.options import CapacityOption, with_rates
-from simreduce.study.capacity.price_lists import HOUR, PriceList
+from simreduce.study.capacity.price_list import HOUR, PriceList
 from simreduce.study.sweep.cells import MESH
 
 Answer = Callable[[float], Configuration | None]

@@ -28,7 +28,7 @@ from simreduce.files.formats import (
 )
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.capacity.choose import Configuration
-from simreduce.study.capacity.price_lists import Pieces
+from simreduce.study.capacity.price_list import Pieces
 from simreduce.study.job_files import elsewhere
 from simreduce.study.scenario import beside
 from simreduce.study.sweep.cells import MESH

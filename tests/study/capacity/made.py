@@ -7,7 +7,7 @@ from types import MappingProxyType
 from hypothesis import strategies as st
 
 from simreduce.study.capacity.choose import CapacityCandidate, CapacityTarget, Configuration
-from simreduce.study.capacity.price_lists import PriceItem, PriceList
+from simreduce.study.capacity.price_list import PriceItem, PriceList
 
 NAMES = ("machines.a.price", "machines.b.price", "energy")
 

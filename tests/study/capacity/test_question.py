@@ -9,7 +9,7 @@ from simreduce.files.formats import Faults
 from simreduce.study.capacity.answer import cell_of
 from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.options import with_rates
-from simreduce.study.capacity.price_lists import (
+from simreduce.study.capacity.price_list import (
     ENERGY_PRICE,
     POWER,
     PRICE,
