@@ -108,6 +108,7 @@ from simreduce.training import Bucket, Memory, StepPrediction, device_label
 from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
 from simreduce.training.path import PathPiece, seconds_by_kind
+from simreduce.training.profile import compute_caution
 from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
 
 _FIRST, _LAST = 8, 4
@@ -625,7 +626,7 @@ def step_page(document: Written, beside: Attachments) -> Page:
         f"{units.plural(len(rows), 'method')} simulated.{composed and f' {composed}.'}",
         answer=sentence(found, "a step"),
         sure=caution(factor, document["calibration"], "times of the communication")
-        + f" The time of compute is an input, not a prediction: {document['compute_source']}.",
+        + f" {compute_caution(document['compute_source'])}",
         facts=tuple(_facts(document, beside, found)),
         sections=tuple(sections),
     )
@@ -662,7 +663,7 @@ def _sure(document: Written, found: Written) -> tuple[str, str]:
         else (f"and 80% of published times are within a factor of {factor:.2f} of predictions")
     )
     return answer, (
-        f"{1 - share:.1%} of the step is an input ({document['compute_source']}). The other"
+        f"{1 - share:.1%} of the step is compute ({document['compute_source']}). The other"
         f" {share:.1%}, communication that is not hidden, is predicted, {off}."
     )
 

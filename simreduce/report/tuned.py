@@ -549,7 +549,7 @@ def tune_page(document: Written, beside: Attachments) -> Page:
     told = caution(
         factor, document["calibration"], "times of the communication" if step else "times"
     )
-    told += " The time of compute is an input, not a prediction." * step
+    told += " The time of compute is taken as the scenario gives it." * step
     return Page(
         title=page_title(
             document, f"{document['workload']} on {document['topology']}: best setting for {target}"

@@ -84,13 +84,10 @@ def run_nodes(
 
 
 class _Rank:
-    """The work of a rank: all that was `written`, and the `nodes` that are left, with what they
-    wait for and who follows them.
-    """
+    """The work of a rank: `nodes` that are left, with what they wait for and who follows them."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.written: list[ExecutionNode] = []
         self.nodes: dict[int, ExecutionNode] = {}
         self.waits: list[int] = []
         self.followers: dict[int, list[int]] = defaultdict(list)
@@ -135,6 +132,7 @@ class Run:
         self.meetings: dict[Meeting, list[tuple[_Rank, int]]] = defaultdict(list)
         self.moved: list[Movement] = []
         self.ran: list[Ran] = []
+        self.written: list[ExecutionNode] | None = None  # all that is added, if a list is here
         self.total = sum(len(nodes) for nodes in execution.nodes.values())
         self.over = env.event()
         for rank, nodes in execution.nodes.items():
@@ -152,7 +150,8 @@ class Run:
         for before in left:
             rank.followers[before].append(index)
         rank.nodes[index] = node
-        rank.written.append(node)
+        if self.written is not None:
+            self.written.append(node)
         if act is not None:
             rank.acts[index] = act
         rank.waits.append(int(0 < len(node.after) == len(left)) if node.early else len(left))

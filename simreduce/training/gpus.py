@@ -152,7 +152,7 @@ GPUS: Mapping[str, Gpu] = {
     "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256),
     "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256),
 }
-"""By the beginning of a model's name."""
+"""By a part of a model's name."""
 
 
 def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
@@ -209,6 +209,15 @@ def load_gpu(text: str, own: Gpu | None) -> Gpu:
     faults.raise_any()
     base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
     return replace(base, **{"title": Path(text).name, **given})
+
+
+@lru_cache(maxsize=256)
+def least_gpu(setup: Setup) -> Gpu | None:
+    """The GPU with the fewest SMs among a setup's ranks; None if one of them is not known."""
+    nodes = [setup.topology.nodes[name] for name in setup.layout.ranks]
+    found = [gpu_of(model) for model in {node.model for node in nodes}]
+    known = [each for each in found if each is not None]
+    return min(known, key=lambda gpu: gpu.units) if len(known) == len(found) else None
 
 
 _FASTER = ("products", "products8", "attention", "memory")

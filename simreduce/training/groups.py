@@ -18,7 +18,7 @@ from simreduce.engine import Disturbance
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
 from simreduce.training.executions import COMPUTE, ExecutionNode
-from simreduce.training.gpus import gpu_at, slowest_of
+from simreduce.training.gpus import least_gpu, slowest_of
 from simreduce.training.reductions import Method, Reduction
 from simreduce.training.step import Bucket, Ledger, Span, StepJob, StepPrediction, device_label
 
@@ -94,9 +94,9 @@ def slowest(job: StepJob, setup: Setup) -> float:
 
 def loses_of(job: StepJob, setup: Setup) -> Callable[[int], float]:
     """By what part of their speed a job's kernels slow down beside so many channels of NCCL's;
-    nothing on GPUs that are not known.
+    nothing if a GPU is not known. Of several kinds the one with the fewest SMs counts.
     """
-    gpu = gpu_at(setup)
+    gpu = job.gpu or least_gpu(setup)
     return partial(gpu.loses, interference=job.interference) if gpu else lambda _: 0.0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution
+from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, Execution
 from simreduce.training.executor import Ran
 from simreduce.training.step import Bucket, Span, StepJob, StepPrediction, lane
 
@@ -230,12 +230,13 @@ def run_path(execution: Execution, ran: Sequence[Ran]) -> tuple[PathPiece, ...]:
     return tuple(each for each in reversed(pieces) if each.seconds > 0.0)
 
 
-def _meeting(execution: Execution, each: Ran) -> tuple[float, frozenset[int]]:
-    """What tells a collective or a send from others: its end and its ranks."""
+def _meeting(execution: Execution, each: Ran) -> tuple[object, ...]:
+    """What tells a collective or a send from others: its end, its ranks, and its name or tag."""
     node = each.node
-    pair = (each.rank, node.peer)
-    members = execution.members(node) if node.kind == COLLECTIVE else pair
-    return each.end, frozenset(members)
+    if node.kind == COLLECTIVE:
+        return each.end, execution.members(node), node.name
+    pair = (each.rank, node.peer) if node.kind == SEND else (node.peer, each.rank)
+    return each.end, pair, node.tag
 
 
 def seconds_by_kind(pieces: Sequence[PathPiece]) -> list[tuple[str, str, float, int]]:

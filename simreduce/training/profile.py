@@ -39,6 +39,20 @@ PROFILE = Format(
 )
 
 
+KERNELS_OF = "kernels of"
+"""The beginning of the source of times that are predicted from kernels, not given."""
+
+
+def compute_caution(source: str) -> str:
+    """What a page says of times of compute with this source."""
+    if source.startswith(KERNELS_OF):
+        return (
+            f"The time of compute is predicted from {source}; simreduce accuracy mesh says how far "
+            "off such predictions are."
+        )
+    return f"The time of compute is an input, not a prediction: {source}."
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Seconds of one batch on one device, by layer in the order of the forward pass.

@@ -37,6 +37,7 @@ from simreduce.plan import Plan
 from simreduce.training.calls import GroupPlans, Lowering, OnFabric
 from simreduce.training.executions import Execution, ExecutionNode
 from simreduce.training.executor import Run, Slows, slows_nothing
+from simreduce.training.gpus import least_gpu
 from simreduce.training.groups import merged_reads, slowdowns
 from simreduce.training.reductions import Method
 from simreduce.training.simulation import Steps
@@ -230,6 +231,7 @@ class _Together:
         slow = slowdowns(step, fabric.disturbance, (*ranks, *method.servers))
         return (
             self._cost(method.whole), _settling(job), replace(step, slow={}), slow, len(ranks),
+            step.gpu or least_gpu(job.setup),
             method.in_order, parts,
         )  # fmt: skip
 

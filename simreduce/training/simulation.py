@@ -152,11 +152,13 @@ def write_execution(job: StepJob, method: Method, setup: Setup) -> Execution:
     ready.
     """
     steps = Steps(Alone(lambda _: NOTHING), job, method, setup)
-    if not steps.one or method.reads:
-        words = "only steps that are alike, and read no variables, are written as an execution"
-        raise InputError(f"{method.name}: {words}")
+    if not steps.one or method.reads or method.streams > 1:
+        words = "only steps that are alike, read no variables and have one stream are written"
+        raise InputError(f"{method.name}: {words} as an execution")
+    written = list[ExecutionNode]()
+    steps.run.written = written
     steps.begin()
-    nodes = nodes_of(steps.run.ranks[0].written[: steps.last + 1], steps.groups)
+    nodes = nodes_of(written[: steps.last + 1], steps.groups)
     return Execution(method.name, nodes, setup.layout.n)
 
 
@@ -243,7 +245,6 @@ class Steps:
         self.one = job.barrier and method.fusion is None and not self.faulty
         self.done: list[Ledger] = []
         self.times: list[float] = []  # of steps since the last fault
-        self.seen = 0  # of what has run
         self.over = self.env.event()
 
     @property
@@ -282,8 +283,10 @@ class Steps:
     def _end(self, ledger: Ledger) -> None:
         """End a step, and begin the next if there is one."""
         ledger.end, left = self.env.now, self.left
-        ledger.spans = self.passes.spans(self.run.ran[self.seen :], ledger.begin)
-        self.seen = len(self.run.ran)
+        ledger.spans = self.passes.spans(self.run.ran, ledger.begin)
+        self.run.ran.clear()  # as a job may have very many steps
+        if self.count and self.done:
+            self.done[-1].spans.clear()
         self.done.append(ledger)
         same = len(left) == ledger.faults
         self.times = [*self.times, ledger.end - ledger.begin] if same else []

@@ -14,7 +14,7 @@ from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Plan
-from simreduce.training.gpus import INTERFERENCE
+from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.profile import Profile
 from simreduce.training.reductions import Reduction
 from simreduce.units import format_size
@@ -36,7 +36,8 @@ class StepJob:
     deviation `spread` in parts of their time, and all wait for the slowest (`groups.slowest_of`):
     for what is expected, or for the `part` of all draws.
 
-    Kernels slow down beside a collective by `interference` times its part of a GPU's SMs.
+    Kernels slow down beside a collective by `interference` times its part of the SMs of the `gpu`,
+    or if it is None of the machine's.
 
     With `no_sync` only the last pass reduces gradients, which are sums over the passes; else every
     pass does.
@@ -54,6 +55,7 @@ class StepJob:
     spread: float = 0.0
     part: float | None = None
     interference: float = INTERFERENCE
+    gpu: Gpu | None = None
 
     def __post_init__(self) -> None:
         if self.consistency not in CONSISTENCIES:

@@ -29,7 +29,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.training.executions import is_record
-from simreduce.training.gpus import INTERFERENCE, SPREAD, gpu_among, load_gpu_beside
+from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu_beside
 from simreduce.training.mesh.passes import kernels_profile
 from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
@@ -159,7 +159,7 @@ STEP = Format(
     Field("rate", _Rates(), "FLOP/s that a GPU achieves; or a table by GPU or model."),
     Field("profile", LINE, "A file with measured times by layer, or a recorded job as `simreduce"
           " replay` reads it; beside the scenario or not."),
-    Field("speed", number(1e-6, 1e6), "Times as fast as time, rate or profile say.", 1.0),
+    Field("speed", number(1e-6, 1e6), "Times as fast as time, rate, profile or compute say.", 1.0),
     Field("spread", SPREAD, "The standard deviation of these times, from GPU to GPU or from step to"
           " step, as a part, such as 0.02: all wait for the slowest, the more of them the longer.",
           0.0, default_words="0, or that of the GPUs of `compute`"),
@@ -197,8 +197,8 @@ STEP = Format(
           " `selective`, attention by itself; `full`, all of a block but its input. That forward"
           " work counts on top of time, rate or profile, which are without it.", NONE),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) keeps no scores"
-          " of attention, `unfused` keeps them; only the estimate of activations depends on it.",
-          FUSED),
+          " of attention, `unfused` keeps them: the estimate of activations depends on it, and what"
+          " `compute` takes.", FUSED),
     Field("consistency", choice(CONSISTENCIES, "consistency"), "`relaxed` reduces the gradients of"
           " the step before; `staged` computes with variables read a step earlier.", STRONG),
     *_FLAGS,
@@ -271,7 +271,8 @@ def parse_step(
         return None
     measured = values["batch"] or 1
     batch = measured if batch is None else batch
-    profile, slow, spread = _compute(values, model, batch, topology, beside, faults)
+    profile, slow, gpu = _compute(values, model, batch, topology, beside, faults)
+    spread = gpu.spread if gpu and "spread" not in values.given else values["spread"]
     if profile and batch != measured and not {"rate", "compute"} & values.given:
         profile = profile.rescale(measured, batch)
     if profile and values["speed"] not in (None, 1.0):
@@ -305,7 +306,7 @@ def parse_step(
     job = StepJob(
         model, profile, batch, update, values["consistency"], values["barrier"], slow,
         values["accumulate"], values["no_sync"], spread,
-        interference=_interference(values, beside),
+        interference=_interference(values, beside), gpu=gpu,
     )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]
     activations = _activations(values, model, batch, measured)
@@ -367,9 +368,9 @@ def _compute(
     topology: Topology | None,
     beside: Callable[[str], str],
     faults: Faults,
-) -> tuple[Profile | None, Mapping[str, float], float]:
-    """The profile, how many times as long each device takes, and by what part they spread."""
-    profile, slow, spread = None, {}, values["spread"]
+) -> tuple[Profile | None, Mapping[str, float], Gpu | None]:
+    """The profile, how many times as long each device takes, and the GPU to compute as."""
+    profile, slow, gpu = None, {}, None
     if values["profile"] is not None:
         profile = faults.attempt("step.profile", load_profile, beside(values["profile"]), model)
     if values["rate"] is not None:
@@ -386,8 +387,7 @@ def _compute(
         if gpu and model:
             kept = values["attention"] or FUSED, values["recompute"] or NONE
             profile = faults.attempt("step.compute", kernels_profile, model, gpu, batch, *kept)
-            spread = spread if "spread" in values.given else gpu.spread
-    return profile, slow, spread
+    return profile, slow, gpu
 
 
 def _rates(

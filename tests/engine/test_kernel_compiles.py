@@ -309,8 +309,8 @@ def test_few_ops_are_interpreted_and_many_are_not(kept):
 
 _SCRIPT = """
 import sys, simreduce as sr
-from simreduce.engine.kernel import compiled
-compiled.WORTH = compiled.SMALL = 0
+from simreduce.engine.kernel import machine_code
+machine_code.WORTH = machine_code.SMALL = 0
 topology = sr.load_topology("dgx1v")
 plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
 finish = sr.simulate(plan, topology).finish

@@ -88,7 +88,8 @@ class Reply:
 
     `text` is a table, or its lines; `document` takes its place under `--json`. `files` has the
     pieces of the file that the parameter of that name asks for, `picture` what `--svg` and `--png`
-    show. Lines of `paste` follow the table, printed as they are.
+    show; without one they say that they write nothing. Lines of `paste` follow the table, printed
+    as they are.
     """
 
     text: Callable[[], str | Iterable[str]]
@@ -112,6 +113,8 @@ class Reply:
                 write_output(path, pieces())
         if self.picture:
             write_pictures(self.picture)
+        for option, path in output_paths(PictureOption).items() if not self.picture else ():
+            click.echo(f"{option} {path}: not written, as this answer has no picture", err=True)
         return int(self.failed) if self.complete else STOPPED
 
 

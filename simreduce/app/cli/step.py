@@ -55,7 +55,7 @@ from simreduce.study.scenario import (
     with_step,
 )
 from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.steps import MethodRanking, rank_steps
 from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import Execution, is_record, write_chakra
 from simreduce.training.executions.chakra import attribute_type
@@ -172,7 +172,7 @@ def step(
     question = with_step(faults.require(read_scenario(faults, scenario, options, texts, batch)))
     with within(seconds), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
-    lines = () if chakra is None else _write_traces(chakra, execution_of_step(ranking))
+    lines, unwritten = _traces_of_step(chakra, ranking)
     document = cache(partial(step_document, ranking))
     names = [gradient.name for gradient in question.workload.gradients]
     return Reply(
@@ -182,7 +182,7 @@ def step(
             "trace": lambda: step_trace_text(ranking.recommended.step, names, _about(document()))
         },
         paste="".join(f"{line}\n" for line in lines),
-        failed=any(c.wrong for c in ranking.candidates),
+        failed=unwritten or any(c.wrong for c in ranking.candidates),
         complete=not ranking.interrupted,
     )
 
@@ -194,6 +194,16 @@ def _about(document: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in document.items()
         if key != "schema" and not isinstance(value, list)
     }
+
+
+def _traces_of_step(folder: str | None, ranking: MethodRanking) -> tuple[tuple[str, ...], bool]:
+    """Lines on the traces of the recommended step, and whether it could not be written."""
+    if folder is None:
+        return (), False
+    try:
+        return _write_traces(folder, execution_of_step(ranking)), False
+    except InputError as error:
+        return tuple(f"--chakra: {each}" for each in error.problems), True
 
 
 def _write_traces(folder: str, execution: Execution) -> tuple[str, ...]:

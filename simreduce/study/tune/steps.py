@@ -304,7 +304,8 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
 
 def _mfu(step: StepPrediction, job: StepJob, setup: Setup) -> float | None:
     """MFU of the step, of products in 16 bits; None where that is not known."""
-    gpu, flops = gpu_at(setup), job.model.flops * job.batch * job.accumulate * step.devices
+    samples, gpu = job.batch * job.accumulate * step.devices, job.gpu or gpu_at(setup)
+    flops = job.model.flops * samples
     if gpu is None or not flops or not step.seconds:
         return None
     return utilization(gpu, flops, step.seconds, step.devices)

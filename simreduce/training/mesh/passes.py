@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simreduce.engine.setup import Setup
+from simreduce.errors import InputError, WorkloadError
 from simreduce.training.gpus import Gpu, Times
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.job import EP, Mesh, MeshJob
 from simreduce.training.mesh.parts import BlockPart, MeshCall, Parts
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
-from simreduce.training.profile import Profile
+from simreduce.training.profile import KERNELS_OF, Profile
 from simreduce.training.recompute import FUSED, NONE
 from simreduce.workload import Model, load_decoder
 
@@ -159,10 +160,16 @@ def kernels_profile(
     """The times of a decoder's layers for a batch on one GPU, and of the update of all parameters.
 
     Its layers are the parts of a mesh: the embedding, which may be of words and positions, two for
-    each block, and the output. WorkloadError if it is no decoder.
+    each block, and the output. InputError if it is no decoder.
     """
-    decoder = load_decoder(model.name)
-    shape = decoder.shape
+    try:
+        decoder = load_decoder(model.name)
+    except WorkloadError:
+        words = "is no decoder such as gpt2 or llama-3-8b, whose kernels are known"
+        raise InputError(f"{model.name} {words}; give a time, a rate or a profile") from None
+    shape, held = decoder.shape, sum(gradient.elements for gradient in model.workload.gradients)
+    if held != shape.parameters or len(model.layers) < 2 * shape.blocks + 2:
+        raise InputError(f"{model.name}: its layers are not those of the decoder of that name")
     job = MeshJob(
         shape, Mesh(), gpu, batch, 1, decoder.tokens, "1f1b", 1, (shape.blocks,),
         recompute=policy, attention=attention,
@@ -173,5 +180,5 @@ def kernels_profile(
     backward = tuple(each.seconds for each in reversed(passes.layers(0, BACKWARD)))
     return Profile(
         (*forward[:1], *more, *forward[1:]), (*backward[:1], *more, *backward[1:]),
-        f"kernels of {gpu.title}", update_seconds(gpu, shape.parameters),
+        f"{KERNELS_OF} {gpu.title}", update_seconds(gpu, shape.parameters),
     )  # fmt: skip

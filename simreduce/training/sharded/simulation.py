@@ -525,8 +525,8 @@ def compose(
     """The seconds of a step whose collectives have their `cost`.
 
     It gives the bits of the simulation where no two collectives share a link while both are in
-    flight. Elsewhere it is a lower bound, as sharing only delays; so it is with lower bounds of the
-    collectives' times, and without channels.
+    flight. Elsewhere it is a lower bound if no call has channels: sharing only delays then, but a
+    call that takes longer may slow fewer kernels down. So it is with lower bounds of their times.
     """
     factor = slowest(job, setup)
     group = DeviceGroup(frozenset((0,)), "kernels", "kernels", factor)

@@ -217,6 +217,18 @@ def test_steps_without_a_mesh_are_written_as_chakra_too(simreduce, tmp_path):
     )
 
 
+def test_kernels_are_those_of_decoders(simreduce, tmp_path):
+    """Of other models they are not known."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'topology = "dgx-h100"\nworkload = "resnet50"\n[step]\nbatch = 8\ncompute = "H100"\n'
+    )
+    status, out, err = simreduce("step", path)
+
+    assert (2, "") == (status, out)
+    assert "step.compute: resnet50 is no decoder such as gpt2" in err
+
+
 def test_where_no_chakra_traces_can_be_written(simreduce, tmp_path):
     """Into folders that are not there, and of updates of replicas."""
     folder = tmp_path / "no" / "no"

@@ -216,7 +216,7 @@ def test_a_step_is_as_sure_as_its_compute_where_that_is_most_of_it(found):
         return next(fact for fact in page.facts if fact.question == "How sure is that?")
 
     assert "as sure as its compute" == card(3.0).answer
-    assert card(3.0).more.startswith("97.0% of the step is an input (FLOPs at 10 TFLOP/s). The ")
+    assert card(3.0).more.startswith("97.0% of the step is compute (FLOPs at 10 TFLOP/s). The ")
     assert "other 3.0%" in card(3.0).more
     assert card(3.0).more.endswith("80% of published times are within a factor of 1.50 of"
                                    " predictions.")  # fmt: skip

@@ -359,9 +359,9 @@ class OverlapEstimate:
         found = self._seconds(packing, price, _COPYING * self.copying)
         if not self.ready or not self.in_turns or self._is_dynamic(packing):
             return found
-        spent, last = self.alone, self.compute * _EXACT
+        spent = self.alone
         for group, sizes in zip(packing.groups, packing.sizes, strict=True):
-            late = max(self.ready[i] for i in group) >= last
+            late = max(self.ready[i] for i in group) >= self.compute
             spent += sum(map(price if late else lost, sizes))
         return max(found, spent)
 
