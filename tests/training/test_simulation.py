@@ -15,7 +15,9 @@ from simreduce.plan import Plan
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import Profile, StepJob, method_for_strategy, simulate_step
 from simreduce.training.calls import CallCost
+from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import run_nodes
+from simreduce.training.path import run_path
 from simreduce.training.sharded import Sharding, sharded_method, write_sharded_execution
 from simreduce.training.simulation import compose_step, write_execution
 from simreduce.workload import Gradient, Layer, Model
@@ -127,5 +129,21 @@ def test_steps_that_are_not_alike_are_no_execution():
     setup = Setup("switch:2", IDEAL)
     method = method_for_strategy(parse_strategy("nccl"), job.model.workload, setup.layout)
 
-    with pytest.raises(InputError, match="only steps that are alike"):
-        write_execution(replace(job, barrier=False), method, setup)
+    for other in (replace(job, barrier=False), method), (job, replace(method, streams=2)):
+        with pytest.raises(InputError, match="only steps that are alike"):
+            write_execution(*other, setup)
+
+
+def test_a_path_goes_through_calls_that_take_no_time():
+    """Two of one group that end at once are told apart."""
+    first = ExecutionNode("work", COMPUTE, (), "kernels", 1.0)
+    sums = [
+        ExecutionNode(f"sum {i}", COLLECTIVE, (i,), "nccl", collective="all_reduce", nbytes=1)
+        for i in range(2)
+    ]
+    execution, env = Execution("test", dict.fromkeys(range(2), (first, *sums)), 2), simpy.Environment()
+    ran = run_nodes(execution, env, lambda node, _: env.timeout(float(node.name == "sum 0")))
+
+    assert [("forward", 1.0), ("transfer", 1.0)] == [
+        (each.kind, each.seconds) for each in run_path(execution, ran)
+    ]

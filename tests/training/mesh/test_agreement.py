@@ -8,24 +8,26 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
 from simreduce.study.scenario import load_meshes, load_scenario, with_step
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import Profile, StepJob
 from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE
+from simreduce.training.groups import loses_of
 from simreduce.training.mesh.costs import REPLICAS, Costs
 from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
-from simreduce.training.mesh.passes import MeshPasses
+from simreduce.training.mesh.passes import MeshPasses, kernels_profile
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, Action
 from simreduce.training.mesh.simulate import simulate_mesh
 from simreduce.training.reductions import Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import examples
-from tests.training.mesh.jobs import job
+from tests.training.mesh.jobs import GPU, job
 
 SETUP = Setup("dgx-a100", "nccl")
 
@@ -127,3 +129,27 @@ def test_both_ways_count_one_memory(tmp_path):
     assert memory.optimizer == pytest.approx(held.optimizer, rel=1e-4)
     assert memory.activations.nbytes == held.activations
     assert memory.peak == pytest.approx(held.peak, rel=1e-4)
+
+
+def test_the_gpu_to_compute_as_counts_for_losses_and_rates(tmp_path):
+    """On a machine of other GPUs: its SMs, and its FLOPs in the MFU."""
+    path = tmp_path / "step.toml"
+    found = []
+    for name in ("A100", "B200"):
+        text = SCENARIO.replace("dgx-h100", "dgx-a100")
+        text += f'strategies = ["nccl+ddp"]\n[step]\nbatch = 16\ncompute = "{name}"\n'
+        path.write_text(text, "utf-8")
+        scenario = with_step(load_scenario(str(path)))
+        found.append((loses_of(scenario.step.job, scenario.setup)(24), rank_steps(scenario)))
+    (slow, one), (fast, other) = found
+
+    assert slow / fast == pytest.approx(148 / 108)
+    assert 0.1 < one.recommended.mfu < 1 > other.recommended.mfu > 0.1
+
+
+def test_a_model_with_the_name_of_a_decoder_is_none():
+    """Its layers are looked at."""
+    tiny = Model("gpt2", (Layer("l", (Gradient("g", 9),)),))
+
+    with pytest.raises(InputError, match="its layers are not those of the decoder"):
+        kernels_profile(tiny, GPU, 1)
