@@ -141,7 +141,8 @@ def test_a_path_goes_through_calls_that_take_no_time():
         ExecutionNode(f"sum {i}", COLLECTIVE, (i,), "nccl", collective="all_reduce", nbytes=1)
         for i in range(2)
     ]
-    execution, env = Execution("test", dict.fromkeys(range(2), (first, *sums)), 2), simpy.Environment()
+    execution = Execution("test", dict.fromkeys(range(2), (first, *sums)), 2)
+    env = simpy.Environment()
     ran = run_nodes(execution, env, lambda node, _: env.timeout(float(node.name == "sum 0")))
 
     assert [("forward", 1.0), ("transfer", 1.0)] == [
