@@ -24,7 +24,7 @@ from simreduce.app.cli.reply import (
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.published import (
     COMPUTE_SOURCE,
-    COMPUTE_SOURCE as CRAB,
+    CONGESTION_SOURCE as CRAB,
     KERNEL_SETS,
     RCCL,
     SOURCES,
