@@ -1,8 +1,5 @@
-"""Groups simulated as one because their members do the same at the same time.
-
-They hold ranks, and reads of one layer.
-
-Summaries of simulated steps.
+"""Groups simulated as one because their members do the same at the same time: ranks, and reads of
+one layer. Summaries of the steps that they take.
 """
 
 from __future__ import annotations

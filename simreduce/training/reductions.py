@@ -25,6 +25,9 @@ from simreduce.workload import Workload
 CYCLE = 1e-3
 """`HOROVOD_CYCLE_TIME` in seconds, since 0.21; before it was 5 ms."""
 
+ENDLESS = 1 << 62
+"""Bytes of a buffer that takes all."""
+
 FIXED = math.inf
 """A cycle that never ends: which gradients share a buffer is settled before the step, as by XLA."""
 

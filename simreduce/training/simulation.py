@@ -5,10 +5,11 @@ all. With a barrier (`session.run`, `optimizer.step`) a step ends when all its w
 of the variables are done. Without one, a layer's next forward pass waits for that layer's variables
 only. Then
 
-    step time = launch + compute + update + exposed,
+    step time = launch + compute + interference + update + exposed,
 
 where launch is the calibrated cost of a step (`step_cost`; hidden without a barrier), compute is
-that of the slowest device, and exposed is its wait for communication and for other devices.
+that of the slowest device, interference what it takes longer beside collectives, and exposed is its
+wait for communication and for other devices.
 
 With several passes to accumulate gradients, those before the last only compute, or with `no_sync`
 off end like steps without an update.
@@ -19,9 +20,7 @@ to `MOST_STEPS`; the last is the result. Long before a fault, equal steps are sk
 
 While a kernel of NCCL moves data, passes beside it lose a part of their speed (`Gpu.loses`), except
 where kernels share a queue with TensorFlow's copies. Not modelled: copies do not wait for kernels
-queued on their two ends.
-
-Link faults while steps run, on a clock that skips equal steps.
+queued on their two ends. Links fail (`LinkFaults`) on a clock that skips equal steps.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from simreduce.training.groups import (
     summarize,
 )
 from simreduce.training.passes import STREAM, Passes
-from simreduce.training.reductions import Fused, Method, Reduction
+from simreduce.training.reductions import ENDLESS, Fused, Method, Reduction
 from simreduce.training.step import Ledger, MovedBucket, StepJob, StepPrediction, StepRecording
 from simreduce.workload import Gradient, Workload
 
@@ -183,7 +182,7 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
     fused = method.fusion
     assert fused is not None  # noqa: S101 - it takes turns
     # Whatever the threshold: what a buffer takes depends on what is in it.
-    own, gradients = Fusion(_ENDLESS, fused.fusion.fp16), fused.workload.gradients
+    own, gradients = Fusion(ENDLESS, fused.fusion.fp16), fused.workload.gradients
     known = dict[tuple[int, ...], CallCost]()
     strategy = replace(fused.strategy, text=fused.strategy.spec, packing="fusion", packer=own)
 
@@ -194,10 +193,6 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
         return known[buffer]
 
     return compose_step(job, replace(method, fusion=fused.unplanned), setup, cost, most).seconds
-
-
-_ENDLESS = 1 << 62
-"""Bytes of a buffer that takes all."""
 
 
 @lru_cache(maxsize=1 << 14)

@@ -40,7 +40,7 @@ from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
 from simreduce.training.calls import CallCost
-from simreduce.training.reductions import FIXED, FusedCalls, Method
+from simreduce.training.reductions import ENDLESS, FIXED, FusedCalls, Method
 from simreduce.training.simulation import compose_step, is_calm
 from simreduce.workload import Gradient, Workload
 
@@ -49,7 +49,7 @@ ERROR = 2 * PRECISION
 Horovod's cycles it may be another cycle.
 """
 
-_ENDLESS = Fusion(1 << 62)
+_ENDLESS = Fusion(ENDLESS)
 """One buffer of all."""
 
 
@@ -102,8 +102,7 @@ class ComposedStep:
         """The step, with its buckets."""
         if self.method.fusion:
             return compose_step(self.job, self.method, self.setup, self._buffer_cost)
-        groups = (tuple(sorted(group)) for group in self.packing.groups)
-        costs = dict(zip(groups, self._costs(self.packing), strict=True))
+        costs = self.packing.costs(self._cost, self._copying)
         return compose_step(self.job, self.method, self.setup, costs.__getitem__)
 
     @property
@@ -170,21 +169,15 @@ class ComposedStep:
     def _call(self, size: CallSize) -> Tried:
         return _simulate(self.setup, self._decide(size), size.rounded)
 
-    def _costs(self, packing: GradientPacking) -> list[CallCost]:
-        """The cost of each group of a packing, with its copies."""
-        return [
-            CallCost(
-                sum(self._call(size).seconds for size in sizes) + self._copying * copied,
-                max(self._decide(size).channels for size in sizes),
-            )
-            for sizes, copied in zip(packing.sizes, packing.copied, strict=True)
-        ]
+    def _cost(self, size: CallSize) -> CallCost:
+        return CallCost(self._call(size).seconds, self._decide(size).channels)
 
     def _buffer_cost(self, buffer: tuple[int, ...]) -> CallCost:
         gradients = self.job.model.workload.gradients
         assert isinstance(self.strategy.packer, Fusion)  # noqa: S101 - the caller has looked
         endless = replace(_ENDLESS, fp16=self.strategy.packer.fp16)
-        costs = self._costs(packing_of(endless, [gradients[i] for i in buffer]))
+        packing = packing_of(endless, [gradients[i] for i in buffer])
+        costs = packing.costs(self._cost, self._copying).values()
         seconds = sum(each.seconds for each in costs)
         return CallCost(seconds, max(each.channels for each in costs))
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import simpy
 
+from simreduce import dtypes
 from simreduce.engine import CALM, Fabric
 from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.setup import Setup
@@ -43,6 +44,11 @@ class PlanKey(NamedTuple):
     collective: str
     elements: int
     dtype: int
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return self.elements * dtypes.SIZES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

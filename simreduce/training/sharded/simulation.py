@@ -37,7 +37,6 @@ from typing import NamedTuple
 
 import simpy
 
-from simreduce import dtypes
 from simreduce.engine import NCCL, Fabric
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
@@ -175,9 +174,11 @@ class _Writer:
 
     def _queue(self, key: PlanKey, unit: int, after: tuple[int, ...]) -> int:
         """Put a collective on its stream."""
-        lane, nbytes = self.method.stream(key), key.elements * dtypes.SIZES[key.dtype]
+        lane = self.method.stream(key)
         name = f"{key.collective} of {self.method.units[unit].name}"
-        node = self._add(lane, after, name, COLLECTIVE, collective=key.collective, nbytes=nbytes)
+        node = self._add(
+            lane, after, name, COLLECTIVE, collective=key.collective, nbytes=key.nbytes
+        )
         self._tails[lane] = node
         self.found.moved[node] = key, unit
         self.found.ready[node] = (*after, *self._cpu)
@@ -292,15 +293,11 @@ def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setu
         setup.disturbance,
     )
     moved = {
-        (key.collective, _nbytes(key)): (plan, fabric.lower(plan, i))
+        (key.collective, key.nbytes): (plan, fabric.lower(plan, i))
         for i, (key, plan) in enumerate(plans.items())
     }
     found = (MovedBucket(b, *moved[b.collective, b.nbytes]) for b in step.buckets)
     return StepRecording(step, tuple(found), fabric.resources)
-
-
-def _nbytes(key: PlanKey) -> int:
-    return key.elements * dtypes.SIZES[key.dtype]
 
 
 def running_sharded(setup: Setup, name: str) -> Setup:
@@ -445,9 +442,10 @@ class _Run:
             fixed=True,
         )
         lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
+        lost = {key: self.loses(channels_of(plan)) for key, plan in plans.items()}
         self.begins, self.ends = _run(
             self.written, env, lambda key: fabric.submit(plans[key], lowered=lowered[key]),
-            lambda key: self.loses(channels_of(plans[key])),
+            lost.__getitem__,
         )  # fmt: skip
 
     def _latest(self, nodes: Sequence[int], times: Sequence[float]) -> float:
@@ -465,7 +463,7 @@ class _Run:
             Bucket(
                 units[unit].gradients,
                 ranks,
-                _nbytes(key),
+                key.nbytes,
                 self._latest(self.written.ready[i], self.ends),
                 self.begins[i],
                 self.ends[i],

@@ -307,7 +307,7 @@ class ShardedSearch(Search[StepScenario]):
         def price(key: PlanKey) -> CallCost:
             # A GPU lacks the sum of the others.
             rate = self._rate if key.collective == ALL_REDUCE else each
-            return CallCost(_nbytes(key) * rate, self._channels(setting, key))
+            return CallCost(key.nbytes * rate, self._channels(setting, key))
 
         return self._bound(setting, price)
 
@@ -317,7 +317,7 @@ class ShardedSearch(Search[StepScenario]):
         whole = shared_by(setting, self._setup) == layout.n and setting.strategy == "nccl"
         if not whole or layout.decide is None:
             return 0
-        return layout.decide(layout.ranks, key.collective, _nbytes(key), OPEN).channels
+        return layout.decide(layout.ranks, key.collective, key.nbytes, OPEN).channels
 
     def _bound(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
         """Seconds of a point at least, where collectives have this cost at least.
@@ -403,16 +403,12 @@ def choose_per_collective(
     for (key, how), cost in zip(asked, do(_simulate_collective, items), strict=True):
         best[key] = min(best.get(key, (cost.seconds, how)), (cost.seconds, how))
     rules = list[Rule]()
-    ordered = sorted(best, key=lambda key: (key.collective, _nbytes(key)))
+    ordered = sorted(best, key=lambda key: (key.collective, key.nbytes))
     for collective, some in groupby(ordered, key=lambda key: key.collective):
         mine = list(some)
-        sizes, chosen = [_nbytes(key) for key in mine], [best[key][1] for key in mine]
+        sizes, chosen = [key.nbytes for key in mine], [best[key][1] for key in mine]
         rules += make_rules(setup, collective, sizes, chosen)
     return replace(setting, rules=tuple(rules), channels=needed_channels(setup, rules))
-
-
-def _nbytes(key: PlanKey) -> int:
-    return key.elements * dtypes.SIZES[key.dtype]
 
 
 def _slowest_gpu(setup: Setup) -> float:

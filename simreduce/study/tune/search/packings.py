@@ -270,6 +270,19 @@ class GradientPacking:
         """Every call in order."""
         return (size for group in self.sizes for size in group)
 
+    def costs(
+        self, cost: Callable[[CallSize], CallCost], copying: float
+    ) -> dict[tuple[int, ...], CallCost]:
+        """The cost of each group, by its gradients in order: its calls, and its copies at `copying`
+        seconds for each byte.
+        """
+        found = dict[tuple[int, ...], CallCost]()
+        for group, sizes, copied in zip(self.groups, self.sizes, self.copied, strict=True):
+            calls = [cost(size) for size in sizes]
+            seconds = sum(each.seconds for each in calls) + copying * copied
+            found[tuple(sorted(group))] = CallCost(seconds, max(each.channels for each in calls))
+        return found
+
 
 def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> GradientPacking:
     """The calls of `nccl` with a packer, such as `+ddp=25`.
@@ -379,12 +392,8 @@ class OverlapEstimate:
             return self._seconds(packing, lambda size: cost(size).seconds, self.copying)
         job, setup = self.step
         packer = parse_strategy(f"nccl{packing.text}").packer
-        costs = dict[tuple[int, ...], CallCost]()
-        for group, sizes, copied in zip(packing.groups, packing.sizes, packing.copied, strict=True):
-            found = [cost(size) for size in sizes]
-            seconds = sum(each.seconds for each in found) + self.copying * copied
-            costs[tuple(sorted(group))] = CallCost(seconds, max(each.channels for each in found))
         method = method_of(packing, packer, setup.layout.n)
+        costs = packing.costs(cost, self.copying)
         return compose_step(job, method, setup, costs.__getitem__).seconds
 
     def _seconds(self, packing: GradientPacking, price: Price, copying: float) -> float:
