@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from simreduce.app.cli import terminal
 from simreduce.app.cli.main import cli
@@ -150,9 +150,13 @@ def _lines(table: Table, width: int, **layout: int | bool) -> list[str]:
     st.booleans(),
 )
 def test_fitted_tables_lose_no_character(rows, width, comment):
-    """Whatever the cells, lines are as narrow as the page, and wrapped words are all there."""
+    """Whatever the cells, lines are as narrow as the page, and wrapped words are all there.
+
+    A table that is divided says its first column twice: that is another test's.
+    """
     heads = columns("#|name|time|place|why", units="||(ms)||", left="name|place|why", spare="why")
     lines = _lines(Table(heads, tuple(rows)), width, indent=2, comment=comment)
+    assume(sum("name" in line for line in lines) == 1)
 
     assert max(map(len, lines)) <= width
     without = "(without why" in lines[-1]
