@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+V = TypeVar("V", bound=Hashable)
 
 Path = tuple[int, ...]
 Edge = tuple[int, int]
@@ -95,6 +98,35 @@ class Network:
             paths=tuple(tuple(self.paths[v][u][::-1] for v in n) for u in n),
             tasks=self.tasks,
         )
+
+    def costs(self, prices: Sequence[float]) -> list[list[float]]:
+        """By two ranks, the sum of the prices of the arcs on their path; infinite without one."""
+        return [
+            [sum(prices[a] for a in path) if path else math.inf for path in row]
+            for row in self.paths
+        ]
+
+
+def breadth_first(start: V, beside: Callable[[V], Iterable[V]]) -> dict[V, V]:
+    """By vertex that is reached from `start`, nearest first, the one before it; that of `start` is
+    itself.
+    """
+    before = {start: start}
+    frontier = [start]
+    for vertex in frontier:
+        for other in beside(vertex):
+            if other not in before:
+                before[other] = vertex
+                frontier.append(other)
+    return before
+
+
+def way_to(before: Mapping[V, V], end: V) -> list[V]:
+    """The vertices on the way that `breadth_first` found to `end`, its start first."""
+    path = [end]
+    while before[path[-1]] != path[-1]:
+        path.append(before[path[-1]])
+    return path[::-1]
 
 
 def is_connected(ranks: int, edges: Sequence[Edge]) -> bool:

@@ -23,7 +23,7 @@ from simreduce.planners.algorithms.nccl import (
     tree,
     tree as pat,
 )
-from simreduce.planners.algorithms.nccl.lanes import fill, machine_of
+from simreduce.planners.algorithms.nccl.lanes import fill, machine_of, nbytes
 from simreduce.planners.algorithms.nccl.paths import (
     BY_ENGINE,
     SYMMETRIC,
@@ -81,12 +81,12 @@ def run(
     ranks, machine = given.device.tolist(), machine_of(layout, given)
     place = {rank: i for i, rank in enumerate(ranks)}
     shares = len(given) * layout.machines if collective == "all_gather" else 1
-    nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
-    how = decided(layout, ranks, collective, nbytes, wanted, given.dtype)
+    total = nbytes(given) * shares
+    how = decided(layout, ranks, collective, total, wanted, given.dtype)
     if machine.max() == machine.min() and (layout.machines == 1 or layout.one_task):
         how = how._replace(slices=how.rules.slices_alone)
     if how.algorithm in (SYMMETRIC, BY_ENGINE):
-        return kernels.symmetric_run(collective, how)(b, layout, given, before)
+        return kernels.schedule(collective, how).run(b, layout, given, before)
     channel = point_to_point.launched(how, collective, len(given) * layout.machines)
     with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
         if how.algorithm == "allpairs":
@@ -105,7 +105,7 @@ def run(
         if how.algorithm == "pat":
             pat.check(layout, ranks)
             return _BY_PAT[collective](b, given, [], how, launch, machine)
-        share = nbytes // dtypes.SIZES[given.dtype] // (len(given) * layout.machines)
+        share = total // dtypes.SIZES[given.dtype] // (len(given) * layout.machines)
         check_alike(layout, ranks, share, how.channels)
         orders = [[place[rank] for rank in order] for order in rings(layout, ranks)]
         return _BY_RINGS[collective](b, given, orders, how, launch, machine, *root)

@@ -29,7 +29,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.computing.arrays import Bools, Ints
 from simreduce.plan import PlanBuilder, Value, Values
-from simreduce.plan.channels import FOLLOWING, UNALIGNED, merged_channel
+from simreduce.plan.channels import FOLLOWING, merged_channel
 from simreduce.plan.ops import Numbers
 from simreduce.planners.algorithms.family import After, Connect, Pull
 from simreduce.planners.algorithms.trees import Send
@@ -80,10 +80,9 @@ def lanes_of(how: Decision, ways: Sequence[T], of: int) -> list[tuple[T, Lane]]:
     return made if how.way < 0 else made[how.way :: of]
 
 
-def alignment(values: Values) -> int:
-    """What a channel has for values that do not follow each other at multiples of 16 bytes."""
-    part = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
-    return UNALIGNED if part % 16 else 0
+def nbytes(values: Values) -> int:
+    """Bytes of the largest value."""
+    return int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
 
 
 def step_bytes(how: Decision) -> int:
@@ -98,18 +97,17 @@ def pieces(
     """How many pieces of about `step` bytes a channel's share of every value is cut into, if one
     piece makes so many copies, of `most` in all.
     """
-    share = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype] / channels
+    share = nbytes(values) / channels
     return int(max(min(-(-share // step), most / copies), min(least, share / _LEAST), 1))
 
 
-def chunk_count(nbytes: int, chunk: int, copies: int, hops: int) -> int:
-    """The number of chunks that a channel sends `nbytes` in.
+def chunk_count(size: int, chunk: int, copies: int, hops: int) -> int:
+    """The number of chunks that a channel sends `size` bytes in.
 
     Each chunk makes `copies` copies, and the longest way has `hops` hops. Chunks are larger than
     NCCL's where copies would be too many.
     """
-    most = max(_COPIES // copies, 4 * hops)
-    return max(min(-(-nbytes // chunk), most), 1)
+    return max(min(-(-size // chunk), max(_COPIES // copies, 4 * hops)), 1)
 
 
 def join(b: PlanBuilder, made: Sequence[Values]) -> Values:
@@ -159,9 +157,8 @@ def part_count(values: Values, how: Decision, chunks: int, most: int, warps: int
     flagged = how.rules.flagged(how.protocol)
     if flagged is None:
         return 1
-    nbytes = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
     held = flagged.hold * warps // _WARPS * chunks * how.channels
-    return max(min(nbytes // held, most), 1)
+    return max(min(nbytes(values) // held, most), 1)
 
 
 def send(

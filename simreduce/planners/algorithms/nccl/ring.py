@@ -14,7 +14,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.channels import LAST, count_blocks, halve_threads
@@ -27,6 +26,7 @@ from simreduce.planners.algorithms.nccl.lanes import (
     join,
     lanes,
     lanes_of,
+    nbytes,
     on_all_machines,
     part_count,
     pieces,
@@ -185,9 +185,8 @@ def _lanes(given: Values, ways: Sequence[T], how: Decision) -> list[tuple[T, Lan
     By LL, the threads of a block are halved until each has 8 bytes for every rank, although a chain
     has no use for a share per rank.
     """
-    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    halvings, each = 0, len(given) * how.channels
-    while how.protocol == "ll" and halvings < 3 and nbytes < each * (how.rules.ll.hold >> halvings):
+    size, halvings, each = nbytes(given), 0, len(given) * how.channels
+    while how.protocol == "ll" and halvings < 3 and size < each * (how.rules.ll.hold >> halvings):
         halvings += 1
     made = lanes(ways, how.channels)
     return [

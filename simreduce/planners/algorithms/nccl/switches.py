@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Values
 from simreduce.plan.channels import merged_channel
-from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, lanes
+from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, lanes, nbytes
 from simreduce.planners.algorithms.nccl.paths import ways
 from simreduce.planners.algorithms.trees import Tree, down, parents, second_tree, up
 from simreduce.planners.layouts import Aggregation, Decision, Layout, aggregations
@@ -90,18 +89,18 @@ def _across(b: PlanBuilder, sums: Values, channels: int) -> Values:
     return b.joins(Values.stack(made, axis=3))
 
 
-def chunk_bytes(nbytes: int, machines: int, at_once: int) -> int:
+def chunk_bytes(total: int, machines: int, at_once: int) -> int:
     """Bytes of NCCL's chunks, `at_once` on all channels of all heads (src/enqueue.cc)."""
     size = 1 << (16 if machines >= 4 else 17)
     for loops, shorter in _LOOPS_ACROSS if machines > 1 else _LOOPS:
-        size = min(size, shorter) if nbytes < loops * at_once * size else size
+        size = min(size, shorter) if total < loops * at_once * size else size
     return size
 
 
 def _chunks(given: Values, machines: int, at_once: int) -> int:
-    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    chunk, hops = chunk_bytes(nbytes, machines, at_once), 4 * machines.bit_length()
-    return chunk_count(-(-nbytes // at_once), chunk, 6 * len(given), hops)
+    size = nbytes(given)
+    chunk, hops = chunk_bytes(size, machines, at_once), 4 * machines.bit_length()
+    return chunk_count(-(-size // at_once), chunk, 6 * len(given), hops)
 
 
 _RAILS = 16
@@ -195,13 +194,12 @@ class _Stage:
     def _count(self, given: Values, parts: Sequence[Sequence[int]]) -> int:
         depth = 2 if self.direct else max(map(len, parts))
         at_once = self.how.channels * (self.rails if self.direct else 1)
-        nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-        size = _LONGEST
+        total, size = nbytes(given), _LONGEST
         for loops, least in _LOOPS_DIRECT if self.direct else _LOOPS_CHAIN:
-            while size > least and nbytes // (at_once * size) < loops * depth:
+            while size > least and total // (at_once * size) < loops * depth:
                 size //= 2
         copies = 2 * len(given) * self.rails
-        return chunk_count(-(-nbytes // at_once), size, copies, 2 * depth + 2)
+        return chunk_count(-(-total // at_once), size, copies, 2 * depth + 2)
 
     def gather(self, own: Values, part: Sequence[int], after: Sequence[int]) -> Values:
         """By piece, the sum over a machine on its head."""
