@@ -41,8 +41,9 @@ from simreduce.planners.algorithms.nccl.lanes import (
     pieces,
     step_bytes,
 )
-from simreduce.planners.algorithms.trees import Tree, down, parents, second_tree, up
+from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.layouts.rings import parents, second_tree
 
 _PARTS, _OPS = 8, 12_000
 """Parts of a chunk that follow one another, and copies of one collective, about."""
