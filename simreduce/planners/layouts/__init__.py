@@ -208,6 +208,12 @@ class Layout:
             return self.tasks
         return tuple(tuple(task[i] for i in self.order) for task in self.tasks)
 
+    def among(self, ranks: Collection[int]) -> list[list[int]]:
+        """The tasks of these ranks, with no others."""
+        chosen = {*ranks}
+        tasks = ([rank for rank in task if rank in chosen] for task in self.tasks)
+        return [task for task in tasks if task]
+
     def with_order(self, order: Sequence[int]) -> Layout:
         """The same machine with rings that take the GPUs of every task in `order`.
 
@@ -221,25 +227,26 @@ class Layout:
             )
         return replace(self, order=tuple(order))
 
+    def nic(self, rank: int) -> int:
+        """The place of a rank's NIC in its machine; 0 where nothing is known of NICs."""
+        return self.nics[rank] if self.nics else 0
+
     @property
     def devices(self) -> tuple[str, ...]:
         """Every device that a plan may name: ranks, then hosts, then switches that can sum."""
-        hosts = (host for host in self.hosts if host)
-        return tuple(
-            dict.fromkeys((*self.ranks, *hosts, *(switch.name for switch in self.reducers)))
-        )
+        hosts, switches = filter(None, self.hosts), (switch.name for switch in self.reducers)
+        return tuple(dict.fromkeys((*self.ranks, *hosts, *switches)))
 
     def host_devices(self, algorithm: str) -> tuple[int, ...]:
         """Per task, the index in `devices` of its host; raises `StrategyError` when a task has
         none.
         """
-        index = {name: i for i, name in enumerate(self.devices)}
         for task, host in zip(self.tasks, self.hosts, strict=True):
             if not host:
                 raise StrategyError(
                     f"{algorithm}: it needs a CPU beside {self.ranks[task[0]]!r}, and there is none"
                 )
-        return tuple(index[host] for host in self.hosts)
+        return tuple(map(self.devices.index, self.hosts))
 
     def few(self, machines: int) -> Layout:
         """The layout of `machines` of the equal machines, not folded."""
@@ -308,11 +315,11 @@ class Layout:
                 "none can be left out"
             )
         place = {rank: i for i, rank in enumerate(ranks)}
-        kept = [
+        kept = sorted(
             (tuple(place[r] for r in task if r in place), host)
             for task, host in zip(self.tasks, self.hosts, strict=True)
-        ]
-        kept = sorted((task, host) for task, host in kept if task)
+            if place.keys() & {*task}
+        )
         return Layout(
             ranks=tuple(self.ranks[r] for r in ranks),
             tasks=tuple(task for task, _ in kept),
@@ -343,10 +350,9 @@ class Layout:
             return False
         if self.wiring is not None:
             return self.wiring.joined(self.ranks)
+        pairs = itertools.permutations(range(self.n), 2)
         whole = any(len(switch.ranks) == self.n for switch in self.reducers)
-        return whole or all(
-            self.links[i][j] for i in range(self.n) for j in range(self.n) if i != j
-        )
+        return whole or all(self.links[i][j] for i, j in pairs)
 
     def network(self, *, routed: bool = False) -> Network:
         """The graph of links that transfers between the ranks share.
@@ -365,17 +371,10 @@ class Layout:
             )
         if self.wiring is not None:
             return self.wiring.network(self.ranks, self.tasks, routed=routed)
-        ranks = range(self.n)
-        lanes = {
-            (i, j): float(self.links[i][j])
-            for i in ranks
-            for j in ranks
-            if i != j and self.links[i][j]
-        }
-        make = (
-            direct_network if is_connected(self.n, list(lanes)) and not routed else switched_network
-        )
-        return make(self.ranks, lanes, self.tasks)
+        pairs = itertools.permutations(range(self.n), 2)
+        lanes = {(i, j): float(self.links[i][j]) for i, j in pairs if self.links[i][j]}
+        alone = is_connected(self.n, list(lanes)) and not routed
+        return (direct_network if alone else switched_network)(self.ranks, lanes, self.tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +418,7 @@ def _network(
     """
     linked = {(link.source, link.target) for link in topology.links if not link.is_toll}
     n = range(len(ranks))
-    pairs = [(u, v) for u in n for v in n if u != v]
+    pairs = list(itertools.permutations(n, 2))
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
     used = direct if is_connected(len(ranks), direct) and not routed else pairs
     crossed = {(u, v): _links(topology, ranks[u], ranks[v]) for u, v in used}
@@ -551,18 +550,16 @@ def aggregations(layout: Layout, ranks: Sequence[int]) -> dict[int, Aggregation]
     """
     if layout.machines > 1:
         raise NotFoldable("the network's switches sum over all machines")
-    chosen = {*ranks}
-    tasks = [[rank for rank in task if rank in chosen] for task in layout.tasks]
-    tasks = [task for task in tasks if task]
+    tasks = layout.among(ranks)
     if len(tasks) < 2:
         raise StrategyError("switches of a network sum between machines, and these GPUs share one")
-    rails = [dict.fromkeys(_place(layout, rank) for rank in task) for task in tasks]
+    rails = [dict.fromkeys(map(layout.nic, task)) for task in tasks]
     if any(rail.keys() != rails[0].keys() for rail in rails):
         raise StrategyError("needs GPUs at the same NICs of every machine")
     flows: Counter[str] = Counter()
     found = {}
     for place in rails[0]:
-        heads = [next(r for r in task if _place(layout, r) == place) for task in tasks]
+        heads = [next(r for r in task if layout.nic(r) == place) for task in tasks]
         found[place] = _tree(layout, heads, flows)
     crowded = [name for name, count in flows.items() if count > MOST_FLOWS]
     if crowded:
@@ -572,10 +569,6 @@ def aggregations(layout: Layout, ranks: Sequence[int]) -> dict[int, Aggregation]
             "each rail"
         )
     return found
-
-
-def _place(layout: Layout, rank: int) -> int:
-    return layout.nics[rank] if layout.nics else 0
 
 
 def _tree(layout: Layout, heads: Sequence[int], flows: Counter[str]) -> Aggregation:

@@ -21,7 +21,7 @@ all together, if resources carry what they would carry then (`engine.symmetry`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -108,6 +108,16 @@ def chunk_count(size: int, chunk: int, copies: int, hops: int) -> int:
     NCCL's where copies would be too many.
     """
     return max(min(-(-size // chunk), max(_COPIES // copies, 4 * hops)), 1)
+
+
+def halve(size: int, of: int, hops: float, loops: Iterable[tuple[int, int]]) -> int:
+    """Bytes of a chunk, from `size` on halved while `of` bytes have fewer chunks than each of some
+    `loops` asks for each hop, down to the bytes that it states (NVIDIA/nccl src/enqueue.cc).
+    """
+    for least_chunks, least in loops:
+        while size > least and of // size < least_chunks * hops:
+            size //= 2
+    return size
 
 
 def join(b: PlanBuilder, made: Sequence[Values]) -> Values:

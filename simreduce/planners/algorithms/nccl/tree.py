@@ -33,6 +33,7 @@ from simreduce.planners.algorithms.nccl.lanes import (
     Lane,
     chunk_count,
     edges,
+    halve,
     join,
     lanes,
     lanes_of,
@@ -94,10 +95,7 @@ def chunk_bytes(how: Decision, total: int, machines: int, local: int) -> int:
     else:
         flags, hops = 1 / how.rules.ll128.data, (1 + across + 0.1 * local) / local
         size = round(size * flags)
-    for loops, least in _LOOPS[how.protocol]:
-        while size > least and total // (how.channels * size) < loops * hops:
-            size //= 2
-    return int(size / flags)
+    return int(halve(size, total // how.channels, hops, _LOOPS[how.protocol]) / flags)
 
 
 def _tree(way: Sequence[Sequence[int]], order: Ints) -> Tree:
@@ -117,8 +115,7 @@ def check(layout: Layout, ranks: Sequence[int]) -> None:
     """StrategyError unless each of several ranks is on a machine of its own."""
     if layout.machines > 1:
         raise NotFoldable("machines have different places in NCCL's trees")
-    task = {rank: number for number, members in enumerate(layout.tasks) for rank in members}
-    if len(ranks) < 2 or len({task[rank] for rank in ranks}) < len(ranks):
+    if len(ranks) < 2 or any(len(task) > 1 for task in layout.among(ranks)):
         raise StrategyError("PAT runs over several machines, with one GPU each")
 
 
