@@ -42,7 +42,7 @@ from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms import direct
 from simreduce.planners.algorithms.family import Knobs
 from simreduce.planners.algorithms.nccl import switches
-from simreduce.planners.algorithms.nccl.lanes import nbytes
+from simreduce.planners.algorithms.nccl.lanes import launch, nbytes
 from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, decided
 from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_chain
 from simreduce.planners.layouts import Decision, Layout
@@ -91,15 +91,12 @@ class KernelSchedule:
 
     def run(self, b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
         """The results, once the values `before` are there too."""
-        first, ops = given[0].device, [value.op for value in (*given, *before)]
         channel = self.channel | BEGINS
         if self.channel & ENGINE:
             channel += merged_channel(0, len(given))
-        executor, b.executor = b.executor, Executor.KERNEL if self.channel else Executor.KERNEL_LL
-        try:
-            return self.body(b, layout, given, b.barrier(first, ops, b.stream(first, channel)))
-        finally:
-            b.executor = executor
+        executor = Executor.KERNEL if self.channel else Executor.KERNEL_LL
+        with launch(b, executor, [*given, *before], channel) as op:
+            return self.body(b, layout, given, op)
 
 
 Run = Callable[[PlanBuilder, Layout, Values, Sequence[Value]], Values]
@@ -140,26 +137,26 @@ def as_nccl(collective: str, algorithm: str, protocol: str = "") -> Run:
     return run
 
 
-def _held(b: PlanBuilder, given: Values, launch: int) -> Values:
-    """The values once the op `launch` is done."""
-    return Values.of([b.hold(value, (launch,)) for value in given])
+def _held(b: PlanBuilder, given: Values, op: int) -> Values:
+    """The values once the op `op` is done."""
+    return Values.of([b.hold(value, (op,)) for value in given])
 
 
-def _all_read(b: PlanBuilder, _: Layout, given: Values, launch: int) -> Values:
+def _all_read(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
     """Every GPU reads everything from all, or is sent it, and adds."""
-    held, n = _held(b, given, launch), len(given)
+    held, n = _held(b, given, op), len(given)
     wanted = held[direct.givers(n, n) % n][None]
     return direct.add_up(b, direct.exchange(b, held[None], wanted))[0, :]
 
 
-def _reduce_scatter(b: PlanBuilder, _: Layout, given: Values, launch: int) -> Values:
+def _reduce_scatter(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
     """Every GPU reads its part from all, or is sent it, and adds."""
-    return direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
+    return direct.reduce_scatter(b, _held(b, given, op)[None], Knobs())[0, :]
 
 
-def _two_shot(b: PlanBuilder, layout: Layout, given: Values, launch: int) -> Values:
+def _two_shot(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU adds its part; then all read the sums, a thread from one GPU at a time."""
-    sums = _reduce_scatter(b, layout, given, launch)
+    sums = _reduce_scatter(b, layout, given, op)
     middle = b.stream(sums[0].device, sync_channel(1, 1))
     done = b.barrier(sums[0].device, sums.op.tolist(), middle)
     return _gather(b, _held(b, sums, done), _serving(_BLOCKS, len(given)))
@@ -182,12 +179,12 @@ def _gather(b: PlanBuilder, sums: Values, channel: int | None = None) -> Values:
 
 
 def _by_switch(
-    b: PlanBuilder, layout: Layout, given: Values, launch: int, blocks: int = _NCCL_BLOCKS
+    b: PlanBuilder, layout: Layout, given: Values, op: int, blocks: int = _NCCL_BLOCKS
 ) -> Values:
     """The switch sums and multicasts, by so many blocks."""
     count, how = _count(nbytes(given) // len(given)), Decision("nvls", "simple", blocks)
     found = switches.boxes(layout, given.device.tolist())
-    return switches.nvls_all_reduce(b, given, found, how, (launch,), count)
+    return switches.nvls_all_reduce(b, given, found, how, (op,), count)
 
 
 def _count(size: int) -> int:
@@ -195,41 +192,39 @@ def _count(size: int) -> int:
     return max(min(size // _LEAST, _PIECES), 1)
 
 
-def _multicast(b: PlanBuilder, layout: Layout, given: Values, launch: int) -> Values:
+def _multicast(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU writes everything once, and the switch multicasts it."""
     ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n = len(given)
-    up = b.copies(given, np.full(n, switch), after=(launch,))
+    up = b.copies(given, np.full(n, switch), after=(op,))
     parts = up[np.repeat(np.arange(n), n)].reshape(n, n)
     down = b.copies(parts, np.broadcast_to(given.device, (n, n)))
     return b.adds([down[i, :] for i in range(n)])
 
 
-def _stores(b: PlanBuilder, layout: Layout, given: Values, launch: int) -> Values:
+def _stores(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU reads and adds its part, and writes the sum to all."""
-    sums = _reduce_scatter(b, layout, given, launch)
+    sums = _reduce_scatter(b, layout, given, op)
     return _gather(b, sums, _serving(_NCCL_BLOCKS, len(given)))
 
 
-def _gathered(b: PlanBuilder, _: Layout, given: Values, launch: int) -> Values:
+def _gathered(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
     """Every GPU writes its part to all, with flags."""
-    return _gather(b, _held(b, given, launch))
+    return _gather(b, _held(b, given, op))
 
 
-def _stored(b: PlanBuilder, _: Layout, given: Values, launch: int) -> Values:
+def _stored(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
     """Every GPU writes its part to all."""
-    return _gather(b, _held(b, given, launch), _serving(_NCCL_BLOCKS, len(given)))
+    return _gather(b, _held(b, given, op), _serving(_NCCL_BLOCKS, len(given)))
 
 
-def _spread(
-    b: PlanBuilder, layout: Layout, given: Values, launch: int, *, cut: bool = False
-) -> Values:
+def _spread(b: PlanBuilder, layout: Layout, given: Values, op: int, *, cut: bool = False) -> Values:
     """Every GPU writes its part once, in pieces if `cut`, and the switch multicasts it."""
     ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n, count = len(given), _count(nbytes(given)) if cut else 1
     part = given.cut(count)
     streams = b.streams(part.device, _RISE)
-    up = b.copies(part, np.full(part.shape, switch), stream=streams, after=(launch,))
+    up = b.copies(part, np.full(part.shape, switch), stream=streams, after=(op,))
     to, giver = np.broadcast_arrays(given.device[:, None, None], given.device[:, None])
     down = b.copies(
         up[np.tile(np.arange(n), (n, 1))], np.broadcast_to(to, (n, n, count)),
@@ -238,38 +233,38 @@ def _spread(
     return b.joins(b.joins(down))
 
 
-def _loaded_by_switch(b: PlanBuilder, layout: Layout, given: Values, launch: int) -> Values:
+def _loaded_by_switch(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU has the switch sum its part on load."""
     ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n = len(given)
     pieces = given.cut(n).cut(_count(nbytes(given) // n))  # by GPU, part and piece
     streams = b.streams(pieces.device, _RISE)
-    up = b.copies(pieces, np.full(pieces.shape, switch), stream=streams, after=(launch,))
+    up = b.copies(pieces, np.full(pieces.shape, switch), stream=streams, after=(op,))
     sums = b.adds([up[i, :] for i in range(n)])
     to = np.broadcast_to(given.device[:, None], sums.shape)
     return b.joins(b.copies(sums, to, stream=b.streams(to, _FALL)))
 
 
-def _engine_gather(b: PlanBuilder, _: Layout, given: Values, launch: int) -> Values:
+def _engine_gather(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
     """Every GPU writes its part to every other."""
-    return _gather(b, _held(b, given, launch), merged_channel(0, len(given) - 1) + ENGINE)
+    return _gather(b, _held(b, given, op), merged_channel(0, len(given) - 1) + ENGINE)
 
 
-def _engine_multicast(b: PlanBuilder, layout: Layout, given: Values, launch: int) -> Values:
+def _engine_multicast(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU writes its part once, and the switch multicasts it."""
     ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n = len(given)
-    up = b.copies(given, np.full(n, switch), after=(launch,))
+    up = b.copies(given, np.full(n, switch), after=(op,))
     to = np.broadcast_to(given.device[:, None], (n, n))
     giver = np.tile(np.arange(n), (n, 1))
     stream = b.streams(np.full((n, n), switch), merged_channel(0, n) + ENGINE + giver)
     return b.joins(b.copies(up[giver], to, stream=stream))
 
 
-def _engine_exchange(b: PlanBuilder, _: Layout, given: Values, launch: int) -> Values:
+def _engine_exchange(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
     """Every GPU writes a part to every other; by GPU and giver."""
     n = len(given)
-    part = _held(b, given, launch).cut(n)
+    part = _held(b, given, op).cut(n)
     taker, giver = np.indices((n, n))
     far = taker != giver
     sent = part[giver[far], taker[far]]

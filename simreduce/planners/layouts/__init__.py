@@ -59,13 +59,10 @@ class SparseRow(Sequence[int]):
     @overload
     def __getitem__(self, place: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> SparseRow: ...
-    def __getitem__(self, place: int | slice) -> int | SparseRow:
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
         if isinstance(place, slice):
-            kept = range(self.size)[place]
-            return SparseRow(
-                {kept.index(i): v for i, v in self.values.items() if i in kept}, len(kept)
-            )
+            return tuple(self)[place]
         if 0 <= place < self.size:
             return self.values.get(place, 0)
         return self.values.get(range(self.size)[place], 0)

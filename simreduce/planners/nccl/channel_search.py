@@ -87,7 +87,8 @@ def graphs_of(
         )
         facts.cache[key] = common, found
     common, by_box = facts.cache[key]
-    return common if box is None else by_box[box]
+    agreed: Graphs = common if box is None else by_box[box]
+    return agreed
 
 
 def _common(graphs: Sequence[Graph]) -> Graph:

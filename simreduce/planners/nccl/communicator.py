@@ -86,9 +86,10 @@ def facts(
 
 
 def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) -> Facts:
-    topology, copies, one_task = machine, 1, False
+    topology = machine.pair if isinstance(machine, Folded) else machine
+    copies, one_task = 1, False
     if isinstance(machine, Folded):
-        topology, copies, one_task = machine.pair, machine.machines, machine.one_task
+        copies, one_task = machine.machines, machine.one_task
     chosen = tuple(gpus) or machine.devices
     by_machine: dict[str, list[str]] = {}
     for gpu in chosen:

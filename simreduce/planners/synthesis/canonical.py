@@ -31,8 +31,7 @@ def canonical(network: Network, root: int = -1) -> tuple[Network, tuple[int, ...
 
     `root`, if given, comes first. The names are numbers, and all ranks are one task.
     """
-    found = _Search(network, root).order()
-    order = tuple(sorted(found, key=lambda rank: rank != root))
+    order = tuple(sorted(_Search(network, root).order(), key=lambda rank: rank != root))
     n = range(network.ranks)
     users: list[list[int]] = [[] for _ in network.arcs]
     for i, u in enumerate(order):
@@ -76,8 +75,7 @@ class _Search:
 
     def order(self) -> tuple[int, ...]:
         """The ranks in canonical order."""
-        found = self._least(self._refine(self.start), 0)[1]
-        return tuple(int(rank) for rank in found)
+        return tuple(self._least(self._refine(self.start), 0)[1].tolist())
 
     def _least(self, colours: Colours, depth: int) -> tuple[bytes, Ints]:
         """The least colours of all ways to tell the ranks apart, and the order that they give."""

@@ -21,14 +21,15 @@ all together, if resources carry what they would carry then (`engine.symmetry`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Bools, Ints
-from simreduce.plan import PlanBuilder, Value, Values
+from simreduce.plan import Executor, PlanBuilder, Value, Values
 from simreduce.plan.channels import FOLLOWING, merged_channel
 from simreduce.plan.ops import Numbers
 from simreduce.planners.algorithms.family import After, Connect, Pull
@@ -118,6 +119,23 @@ def halve(size: int, of: int, hops: float, loops: Iterable[tuple[int, int]]) -> 
         while size > least and of // size < least_chunks * hops:
             size //= 2
     return size
+
+
+@contextmanager
+def launch(
+    b: PlanBuilder, executor: Executor, values: Sequence[Value], channel: int
+) -> Iterator[int]:
+    """Mark the ops appended inside as those of kernels with this executor.
+
+    Yields the op to wait for: it is done when all `values` are there and the kernels run, on the
+    channels that `channel` represents (`merged_channel`).
+    """
+    before, b.executor = b.executor, executor
+    first = values[0].device
+    try:
+        yield b.barrier(first, [value.op for value in values], b.stream(first, channel))
+    finally:
+        b.executor = before
 
 
 def join(b: PlanBuilder, made: Sequence[Values]) -> Values:

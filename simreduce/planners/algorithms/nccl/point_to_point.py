@@ -56,18 +56,18 @@ def _send(
     number = number + PEER + UNALIGNED * (nbytes(values) % 16 > 0)
     part = how.part // dtypes.SIZES[values.dtype]
     full = int(values.elements.max(initial=0)) // part if part else 0
-    if not 0 < full < how.channels:
-        stream = b.streams(values.device, merged_channel(0, how.channels) + number)
-        return b.copies(values, to, stream=stream, after=after)
-    middle = np.minimum(values.lo + full * part, values.hi)
-    made = []
-    for lo, hi, channel in (
-        (values.lo, middle, merged_channel(0, full)),
-        (middle, values.hi, merged_channel(_AT_ONCE, how.channels - full)),
-    ):
-        stream = b.streams(values.device, channel + number)
-        made.append(b.copies(values.view(lo, hi), to, stream=stream, after=after))
-    return b.joins(Values.stack(made, axis=-1))
+    shares = [(values, merged_channel(0, how.channels))]
+    if 0 < full < how.channels:
+        middle = np.minimum(values.lo + full * part, values.hi)
+        shares = [
+            (values.view(values.lo, middle), merged_channel(0, full)),
+            (values.view(middle, values.hi), merged_channel(_AT_ONCE, how.channels - full)),
+        ]
+    made = [
+        b.copies(share, to, stream=b.streams(share.device, channel + number), after=after)
+        for share, channel in shares
+    ]
+    return made[0] if len(made) == 1 else b.joins(Values.stack(made, axis=-1))
 
 
 def all_to_all(
