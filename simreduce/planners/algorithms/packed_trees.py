@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.computing.arrays import Ints
+from simreduce.computing.arrays import Ints, grouped
 from simreduce.plan import Kind, PlanBuilder, Value, Values
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.family import check_chunks
@@ -216,9 +216,10 @@ def all_to_all(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     (`synthesis.relays`), in chunks. On a DGX-1V every pair gets 3/8 of a link: 8/3 M/(nB) where B
     is the rate of one link.
     """
-    shares: dict[tuple[int, int], list[tuple[SpanningTree, float]]] = {}
-    for path, share in all_to_all_paths(layout.network()).patterns:
-        shares.setdefault((path.root, path.down[-1][1]), []).append((path, share))
+    shares = grouped(
+        ((path.root, path.down[-1][1]), (path, share))
+        for path, share in all_to_all_paths(layout.network()).patterns
+    )
 
     def one(tensor: Sequence[Value], _: int) -> Values:
         own = Values.of(tensor)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.computing.arrays import grouped
 from simreduce.plan import PlanBuilder, SeparateBuilder, Value, Values, ValueTable
 from simreduce.plan.batches import Alike
 from simreduce.planners.layouts import OPEN, Decision, Layout
@@ -119,9 +120,7 @@ def plan_together(
 def _plan_some(b: PlanBuilder, given: ValueTable, plan: PlanMany, shape: Shape) -> ValueTable:
     if len(given) == 1:
         return ValueTable.of([plan(b, given[0][None, :])[0, :]])
-    places: dict[tuple[int, Hashable], list[int]] = {}
-    for i, tensor in enumerate(given):
-        places.setdefault((tensor.dtype, shape(tensor)), []).append(i)
+    places = grouped(((tensor.dtype, shape(tensor)), i) for i, tensor in enumerate(given))
     separate, made = SeparateBuilder(b, len(given)), []
     for those in places.values():
         at = np.array(those)

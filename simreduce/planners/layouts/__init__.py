@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
+from simreduce.computing.arrays import grouped
 from simreduce.errors import NotFoldable, StrategyError, TopologyError
 from simreduce.planners.layouts.rings import NCCL, LibraryRules, rules_of
 from simreduce.planners.synthesis.network import (
@@ -488,12 +489,8 @@ def layout(topology: Topology | Folded) -> Layout:
         )
     ranks = topology.devices
     index = {name: rank for rank, name in enumerate(ranks)}
-    tasks: dict[str, list[int]] = {}
-    for rank, name in enumerate(ranks):
-        tasks.setdefault(topology.nodes[name].machine, []).append(rank)
-    hosts: dict[str, str] = {}
-    for name in topology.hosts:
-        hosts.setdefault(topology.nodes[name].machine, name)
+    tasks = grouped((topology.nodes[name].machine, rank) for rank, name in enumerate(ranks))
+    hosts = {topology.nodes[name].machine: name for name in reversed(topology.hosts)}
     links: list[dict[int, int]] = [{} for _ in ranks]
     for link in topology.links:
         if link.source in index and link.target in index and not link.is_toll:
@@ -503,9 +500,7 @@ def layout(topology: Topology | Folded) -> Layout:
     for link in topology.links:
         if link.source in near and not link.is_toll:
             near[link.source].append(link.target)
-    at: dict[str, list[int]] = {}
-    for rank, name in enumerate(ranks if near else ()):
-        at.setdefault(topology.router.nic(name) or "", []).append(rank)
+    at = grouped((topology.router.nic(name), i) for i, name in enumerate(ranks if near else ()))
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),
@@ -517,7 +512,7 @@ def layout(topology: Topology | Folded) -> Layout:
                 tuple(sorted(index[t] for t in ends if t in index)),
                 tuple(t for t in ends if t in near),
                 topology.nodes[name].kind == "nvswitch",
-                tuple(sorted(rank for t in ends if t for rank in at.get(t, ()))),
+                tuple(sorted(rank for t in ends for rank in at.get(t, ()))),
             )
             for name, ends in near.items()
         ),

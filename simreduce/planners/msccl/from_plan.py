@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simreduce.computing.arrays import grouped
 from simreduce.errors import StrategyError
 from simreduce.plan import ZEROS, Kind, Plan
 from simreduce.planners.msccl.algorithm import (
@@ -63,10 +64,8 @@ class Move:
 
 def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[ThreadBlock, ...]]:
     """The thread blocks of every GPU for its moves, given in an order in which they can run."""
-    by_gpu: list[list[Move]] = [[] for _ in range(ranks)]
-    for move in moves:
-        by_gpu[move.gpu].append(move)
-    return [_blocks(of_gpu) for of_gpu in by_gpu]
+    by_gpu = grouped((move.gpu, move) for move in moves)
+    return [_blocks(by_gpu.get(gpu, ())) for gpu in range(ranks)]
 
 
 def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
@@ -75,9 +74,7 @@ def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
     numbers = {key: i for i, key in enumerate(sorted({*keys.values()}))}
     block = {move: numbers[keys[move]] for move in moves}
     _drop_implied(moves, block)
-    inside: dict[int, list[Move]] = defaultdict(list)
-    for move in moves:
-        inside[block[move]].append(move)
+    inside = grouped((block[move], move) for move in moves)
     fused = {number: _fuse(inside[number]) for number in numbers.values()}
     told = {move for each in moves for move in each.after}
     places: dict[Move, tuple[int, int]] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
+from simreduce.computing.arrays import grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
@@ -91,9 +92,7 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
     if isinstance(machine, Folded):
         copies, one_task = machine.machines, machine.one_task
     chosen = tuple(gpus) or machine.devices
-    by_machine: dict[str, list[str]] = {}
-    for gpu in chosen:
-        by_machine.setdefault(topology.nodes[gpu].machine, []).append(gpu)
+    by_machine = grouped((topology.nodes[gpu].machine, gpu) for gpu in chosen)
     content = _content(topology)
     around, links = {name: content.nodes.get(name, []) for name in by_machine}, content.links
     made: dict[object, Box] = {}
@@ -150,17 +149,13 @@ class _Content:
 
 @lru_cache(maxsize=4)
 def _content(topology: Topology) -> _Content:
-    nodes: defaultdict[str, list[Node]] = defaultdict(list)
-    for node in topology.nodes.values():
-        nodes[node.machine].append(node)
-    links: defaultdict[str, list[Link]] = defaultdict(list)
+    nodes = grouped((node.machine, node) for node in topology.nodes.values())
+    links = grouped((link.source, link) for link in topology.links if not link.is_toll)
     classes: defaultdict[str, set[str]] = defaultdict(set)
     for link in topology.links:
-        if not link.is_toll:
-            links[link.source].append(link)
         classes[link.source].add(link.link_class)
         classes[link.target].add(link.link_class)
-    return _Content(dict(nodes), dict(links), dict(classes))
+    return _Content(nodes, links, dict(classes))
 
 
 def _cpu(content: _Content, around: Mapping[str, list[Node]]) -> tuple[str, str]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from simreduce.computing.arrays import grouped
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import Settings
 from simreduce.planners.synthesis.network import breadth_first, way_to
@@ -311,18 +311,18 @@ class NodeReading:
             # Not networkx's: a GPU is an end of a path and never inside it, so each pair would
             # need a graph of its own.
             inside = ("pcie_switch", "cpu")
-            return [b for b in self._edges[name] if b == v or self.around[b].kind in inside]
+            return [b for b in self._edges.get(name, ()) if b == v or self.around[b].kind in inside]
 
         before = breadth_first(u, onwards)
         return way_to(before, v) if v in before else []
 
     @cached_property
     def _edges(self) -> dict[str, list[str]]:
-        edges: dict[str, list[str]] = defaultdict(list)
-        for a, b in self.rates:
-            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus):
-                edges[a].append(b)
-        return edges
+        return grouped(
+            (a, b)
+            for a, b in self.rates
+            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus)
+        )
 
     def _kind(self, walk: Sequence[str]) -> int:
         kinds = [self.around[name].kind for name in walk]

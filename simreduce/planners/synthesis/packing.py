@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from simreduce.computing.arrays import Floats
+from simreduce.computing.arrays import Floats, grouped
 from simreduce.planners.synthesis.network import Edge, breadth_first
 from simreduce.planners.synthesis.optimum import maximise
 
@@ -242,9 +242,7 @@ def arborescence(costs: Costs, root: int) -> list[Edge] | None:
 
 def in_order(before: Mapping[int, int], root: int) -> list[Edge]:
     """(parent, child) by child -> parent, breadth first."""
-    children: dict[int, list[int]] = {}
-    for child, parent in sorted(before.items()):
-        children.setdefault(parent, []).append(child)
+    children = grouped((parent, child) for child, parent in sorted(before.items()))
     reached = breadth_first(root, lambda vertex: children.get(vertex, ()))
     return [(parent, child) for child, parent in reached.items() if child != root]
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.computing.arrays import Ints
+from simreduce.computing.arrays import Ints, grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.synthesis.canonical import canonical
 from simreduce.planners.synthesis.network import Edge, Network, breadth_first, way_to
@@ -274,10 +274,7 @@ def _both_ways(
 
 def _from_centre(edges: Sequence[Edge]) -> SpanningTree:
     """The tree of these edges, rooted where it is least deep."""
-    beside: dict[int, list[int]] = {}
-    for a, b in edges:
-        beside.setdefault(a, []).append(b)
-        beside.setdefault(b, []).append(a)
+    beside = grouped((*edges, *_turned(edges)))
 
     def search(start: int) -> dict[int, int]:
         return breadth_first(start, lambda vertex: sorted(beside[vertex]))
@@ -421,11 +418,10 @@ def timetable(
             return max(1, math.ceil(width[edge] * size / max(1, total[edge]) - 1e-3))
 
         ready: dict[int, int] = {}
-        children: dict[int, list[int]] = {}
         for child, parent in tree.up:
             hops.append(ChunkHop(ready.setdefault(child, 0), t, child, parent, upwards=True))
             ready[parent] = max(ready.get(parent, 0), ready[child] + rounds((child, parent)))
-            children.setdefault(parent, []).append(child)
+        children = grouped((parent, child) for child, parent in tree.up)
         sums += [Sum(ready[rank], t, rank, tuple(below)) for rank, below in children.items()]
         for parent, child in tree.down:
             # A rank forwards what its parent sent, whenever it had its own sum.
@@ -468,9 +464,7 @@ def mirror(hops: Sequence[ChunkHop]) -> tuple[list[ChunkHop], list[Sum]]:
     last = max((hop.start for hop in hops), default=0)
     back = [ChunkHop(last - h.start, h.tree, h.target, h.source, upwards=True) for h in hops[::-1]]
     sent = {(hop.tree, hop.source): hop.start for hop in back}
-    children: dict[tuple[int, int], list[int]] = {}
-    for hop in back:
-        children.setdefault((hop.tree, hop.target), []).append(hop.source)
+    children = grouped(((hop.tree, hop.target), hop.source) for hop in back)
     sums = [
         Sum(sent.get((tree, rank), last + 1), tree, rank, tuple(below))
         for (tree, rank), below in children.items()
