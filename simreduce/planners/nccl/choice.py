@@ -335,9 +335,9 @@ def _sends(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
     most = found.channels_per_peer
     while most * at.facts.n > 4 * found.channels and most > 1:
         most //= 2
-    older = at.settings.release < (2, 19) and at.facts.nodes == 1
-    pair, part = most, _P2P_PART if older else max(found.chunk // 8, 1)
-    if not older:
+    pair, part = most, _P2P_PART
+    if at.settings.release >= (2, 19) or at.facts.nodes > 1:
+        part = max(found.chunk // 8, 1)
         while pair * at.facts.n > found.channels and pair > 1:
             pair //= 2
         longest = found.chunk * (32 if at.facts.nodes == 1 else 1)

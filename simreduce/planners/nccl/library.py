@@ -339,10 +339,9 @@ class RcclTuner(Tuner):
         """The protocol after RCCL's ranges of bytes have had their say."""
         collective, algorithm, protocol = entry
         each = nbytes if collective == "all_reduce" else nbytes // self.n  # of each rank
-        ranges = self.tuning.ranges.get(collective)
-        if self.nodes == 1 or not ranges:
+        if self.nodes == 1 or collective not in self.tuning.ranges:
             return protocol
-        ll, ll128 = ranges
+        ll, ll128 = self.tuning.ranges[collective]
         if collective == "all_reduce" and self.nodes > 2:
             ll128 = int(3.8 * ll128)
         if self._trusts_ll128(algorithm) and ll < each <= ll128:

@@ -156,12 +156,12 @@ class Tuner:
         spared = not self.tables.since(24) and algorithm == "ring" and collective != "all_reduce"
         if not (spared or allows(settings.algorithms, collective, algorithm)):
             return False
-        if not allows(settings.protocols, collective, protocol):
+        if settings.protocols:
+            # A user who names LL128 has it wherever the paths lead.
+            return allows(settings.protocols, collective, protocol)
+        if place != SIMPLE and self.facts.network in SIMPLE_ONLY:
             return False
-        if place != SIMPLE and not settings.protocols and self.facts.network in SIMPLE_ONLY:
-            return False
-        # A user who names LL128 has it wherever the paths lead.
-        return place != LL128 or bool(settings.protocols) or self._trusts_ll128(algorithm)
+        return place != LL128 or self._trusts_ll128(algorithm)
 
     def _trusts_ll128(self, algorithm: str) -> bool:
         """Whether the paths keep the order of the 128 bytes."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from simreduce.computing.arrays import grouped
+
 V = TypeVar("V", bound=Hashable)
 
 Path = tuple[int, ...]
@@ -63,17 +65,10 @@ class Network:
         """Whether transfers back load the arcs as those there do: every arc has a partner of the
         same rate (it may be itself) that v > u crosses exactly if u > v crosses the arc.
         """
-        there: list[Counter[Edge]] = [Counter() for _ in self.arcs]
-        back: list[Counter[Edge]] = [Counter() for _ in self.arcs]
-        for u, v in self.edges:
-            for arc in self.paths[u][v]:
-                there[arc][u, v] += 1
-                back[arc][v, u] += 1
+        there = grouped((arc, (u, v)) for u, v in self.edges for arc in self.paths[u][v])
+        back = {arc: [(v, u) for u, v in users] for arc, users in there.items()}
         one, other = (
-            Counter(
-                (rate, frozenset(users.items()))
-                for rate, users in zip(self.capacity, each, strict=True)
-            )
+            Counter((self.arcs[arc][2], *sorted(users)) for arc, users in each.items())
             for each in (there, back)
         )
         return one == other
@@ -163,8 +158,7 @@ def switched_network(
     names: Sequence[str], lanes: Mapping[Edge, float], tasks: Sequence[Sequence[int]] = ()
 ) -> Network:
     """A `direct_network` in which every rank also has a port, of capacity 1, on one switch."""
-    n = len(names)
-    direct = direct_network(names, lanes, tasks)
+    n, direct = len(names), direct_network(names, lanes, tasks)
     first = len(direct.arcs)
     ports = [arc for u in range(n) for arc in ((u, n, 1.0), (n, u, 1.0))]
     return Network(
