@@ -208,14 +208,11 @@ def _stores(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     return _gather(b, sums, _serving(_NCCL_BLOCKS, len(given)))
 
 
-def _gathered(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
-    """Every GPU writes its part to all, with flags."""
-    return _gather(b, _held(b, given, op))
-
-
-def _stored(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
-    """Every GPU writes its part to all."""
-    return _gather(b, _held(b, given, op), _serving(_NCCL_BLOCKS, len(given)))
+def _gathered(
+    b: PlanBuilder, _: Layout, given: Values, op: int, over: Callable[[int], int] | None = None
+) -> Values:
+    """Every GPU writes its part to all, `over` connections of the channel for so many GPUs."""
+    return _gather(b, _held(b, given, op), over(len(given)) if over else None)
 
 
 def _spread(b: PlanBuilder, layout: Layout, given: Values, op: int, *, cut: bool = False) -> Values:
@@ -245,9 +242,9 @@ def _loaded_by_switch(b: PlanBuilder, layout: Layout, given: Values, op: int) ->
     return b.joins(b.copies(sums, to, stream=b.streams(to, _FALL)))
 
 
-def _engine_gather(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
-    """Every GPU writes its part to every other."""
-    return _gather(b, _held(b, given, op), merged_channel(0, len(given) - 1) + ENGINE)
+def _engine_peers(n: int) -> int:
+    """The channel of a GPU's copies by engines to all others."""
+    return merged_channel(0, n - 1) + ENGINE
 
 
 def _engine_multicast(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
@@ -268,7 +265,7 @@ def _engine_exchange(b: PlanBuilder, _: Layout, given: Values, op: int) -> Value
     taker, giver = np.indices((n, n))
     far = taker != giver
     sent = part[giver[far], taker[far]]
-    stream = b.streams(sent.device, merged_channel(0, n - 1) + ENGINE)
+    stream = b.streams(sent.device, _engine_peers(n))
     moved = b.copies(sent, given.device[taker[far]], stream=stream)
     own = b.slices(part[np.arange(n), np.arange(n)])
     order = np.argsort(np.concatenate([np.flatnonzero(far), np.flatnonzero(~far)]))
@@ -291,7 +288,8 @@ SYMMETRIC_KERNELS: Mapping[str, Mapping[str, KernelSchedule]] = {
     "all_gather": {
         "ll": KernelSchedule(_gathered, title="AllGather_LL"),
         "llmc": KernelSchedule(_spread, title="AllGather_LLMC"),
-        "st": KernelSchedule(_stored, sync_channel(2, 1), "AllGather_ST"),
+        "st": KernelSchedule(partial(_gathered, over=partial(_serving, _NCCL_BLOCKS)),
+                             sync_channel(2, 1), "AllGather_ST"),
         "stmc":
             KernelSchedule(partial(_spread, cut=True), sync_channel(2, 1, SWITCHED),
                            "AllGather_STMC"),
@@ -308,7 +306,7 @@ SYMMETRIC_KERNELS: Mapping[str, Mapping[str, KernelSchedule]] = {
 
 _ENGINES: Mapping[str, Mapping[str, KernelSchedule]] = {
     "all_gather": {
-        "engine": KernelSchedule(_engine_gather, ENGINE),
+        "engine": KernelSchedule(partial(_gathered, over=_engine_peers), ENGINE),
         "engine_mc": KernelSchedule(_engine_multicast, ENGINE + SWITCHED),
     },
     "all_to_all": {"engine": KernelSchedule(_engine_exchange, ENGINE)},

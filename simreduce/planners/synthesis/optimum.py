@@ -91,6 +91,11 @@ def maximise(goal: Floats, table: Any, limit: Floats) -> tuple[float, Floats, Fl
     return float(-found.fun), np.asarray(found.x), -np.asarray(found.ineqlin.marginals)
 
 
+def maximise_first(table: Any, limit: Floats) -> tuple[float, Floats, Floats]:
+    """`maximise` the first of x, which is the rate of a collective."""
+    return maximise(np.eye(1, table.shape[1])[0], table, limit)
+
+
 _GRAIN = 1 << 40
 """Rates are rounded to this part of the greatest for the flows, which are exact."""
 _CLOSE = 1e-9
@@ -102,8 +107,6 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
     unit = max(network.capacity)
     # Columns: the rate, w by rank, c_out by arc, c_in by arc.
     share = np.concatenate([np.zeros((m, 1 + n)), np.eye(m), np.eye(m)], axis=1)
-    goal = np.zeros(1 + n + 2 * m)
-    goal[0] = 1.0
     total = np.zeros((1, 1 + n + 2 * m))
     total[0, 0], total[0, 1 : 1 + n] = -1.0, 1.0  # w sums up to the rate at most
     through = np.array(
@@ -121,7 +124,7 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
     while True:
         table = np.concatenate([share, through, np.array(list(rows.values()))])
         limit = np.concatenate([capacity, np.zeros(len(table) - m)])
-        value, point, price = maximise(goal, table, limit)
+        value, point, price = maximise_first(table, limit)
         before = len(rows)
         for side in (0, 1):
             for found in _broken_cuts(network, side, value, point):

@@ -20,7 +20,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats, grouped
 from simreduce.planners.synthesis.network import Edge, breadth_first
-from simreduce.planners.synthesis.optimum import maximise
+from simreduce.planners.synthesis.optimum import maximise, maximise_first
 
 P = TypeVar("P", bound=Hashable)
 Load = Mapping[int, int]
@@ -121,10 +121,8 @@ class _Pool(Generic[P]):
         columns = self.columns if chosen is None else [self.columns[i] for i in chosen]
         rate = np.concatenate([np.zeros(m), np.ones(groups)])
         table = np.stack([rate, *columns], axis=1)
-        goal = np.zeros(len(columns) + 1)
-        goal[0] = 1.0
         limit = np.concatenate([np.array(self.problem.capacity) / self.unit, np.zeros(groups)])
-        value, point, prices = maximise(goal, table, limit)
+        value, point, prices = maximise_first(table, limit)
         return value * self.unit, point[1:] * self.unit, prices[:m]
 
     def prove(self, cheapest: Iterable[P], y: Floats) -> float:

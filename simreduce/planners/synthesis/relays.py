@@ -18,7 +18,7 @@ import numpy as np
 from simreduce.computing.arrays import Floats
 from simreduce.errors import StrategyError
 from simreduce.planners.synthesis.network import Edge, Network, breadth_first, way_to
-from simreduce.planners.synthesis.optimum import Optimum, maximise
+from simreduce.planners.synthesis.optimum import Optimum, maximise, maximise_first
 from simreduce.planners.synthesis.packing import Packing
 from simreduce.planners.synthesis.trees import SpanningTree, Trees, search_in_order
 
@@ -53,9 +53,7 @@ def concurrent_flow(network: Network) -> Flow:
     unit = max(network.capacity)
     table = _table(network)
     limit = np.concatenate([np.array(network.capacity) / unit, np.zeros(n * (n - 1))])
-    goal = np.zeros(1 + n * len(edges))
-    goal[0] = 1.0
-    rate, _, price = maximise(goal, table, limit)
+    rate, _, price = maximise_first(table, limit)
     tight = np.flatnonzero(price[: len(network.arcs)] > _CLOSE)
     lengths = np.array([len(network.paths[u][v]) for u, v in edges], dtype=float)
     limit[len(network.arcs) :] = -rate * (1 - _EXACT)

@@ -175,11 +175,11 @@ def _all_reduce(network: Network) -> Trees:
 
 def _broadcast(network: Network) -> Trees:
     bound = broadcast(network, 0).rate if network.ranks > 1 else math.inf
-    return _pack_outward(network, 1, lambda _: 0, [0], list(_by_first_edges(network)), bound)
+    return _pack_outward(network, [0], list(_by_first_edges(network)), bound)
 
 
 def _all_gather(network: Network) -> Trees:
-    return _pack_outward(network, network.ranks, lambda tree: tree.root, range(network.ranks))
+    return _pack_outward(network, range(network.ranks))
 
 
 def _by_first_edges(network: Network) -> Iterator[SpanningTree]:
@@ -195,16 +195,15 @@ def _by_first_edges(network: Network) -> Iterator[SpanningTree]:
 
 def _pack_outward(
     network: Network,
-    groups: int,
-    group: Callable[[SpanningTree], int],
     roots: Sequence[int],
     seeds: Sequence[SpanningTree] = (),
     bound: float = math.inf,
 ) -> Trees:
+    """Trees from 0 and the ranks after it, a group for each of these `roots`."""
     return _pack_trees(
         network,
-        groups,
-        group,
+        len(roots),
+        lambda tree: tree.root,
         functools.partial(_outward, network, roots=roots),
         functools.partial(_outward, network, roots=roots, depths=range(1, 2 * _SHALLOW)),
         bound=bound,
