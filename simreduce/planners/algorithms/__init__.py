@@ -175,10 +175,8 @@ def _kernel(name: str, run: kernels.Run, summary: str, most: int = kernels.MOST_
 
 def _engine(collective: str) -> Algorithm:
     """NCCL's copies by copy engines."""
-    run, summary = (
-        kernels.as_nccl(collective, BY_ENGINE),
-        "NCCL's copies by copy engines, without SMs",
-    )
+    summary = "NCCL's copies by copy engines, without SMs"
+    run = kernels.as_nccl(collective, BY_ENGINE)
     return _kernel("symmetric:engine", run, summary, kernels.MOST_BY_ENGINES)
 
 
