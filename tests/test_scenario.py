@@ -14,6 +14,7 @@ from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, ScenarioError
 from simreduce.files.textfiles import data_dir
 from simreduce.planners.layouts import layout
+from simreduce.planners.nccl.environment import allows
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario
 from simreduce.topology import load_topology
@@ -453,7 +454,7 @@ def test_what_nccl_is_told_stands_in_a_table(tmp_path):
     found = load_scenario(str(file)).setup.nccl
 
     assert (found.version, len(found.tuner)) == ((2, 18), 1)
-    assert not found.allows_algorithm("all_reduce", "tree")
+    assert not allows(found.algorithms, "all_reduce", "tree")
     file.write_text(f"{text}NCCL_ALG = 'Ring'\nNCCL_PROTO = 'fast'\n")
     with pytest.raises(ScenarioError) as caught:
         load_scenario(str(file))

@@ -78,8 +78,7 @@ def block(
 
     They have dropout and keep 13 s h + 5 a s^2 and 21 s h, their norms included.
     """
-    core = attention(tokens, tokens, width)
-    scores = 5 * (width // HEAD) * tokens**2
+    core, scores = attention(tokens, tokens, width), 5 * (width // HEAD) * tokens**2
     kept = Kept(2 * tokens * width, 13 * tokens * width, scores, core)
     wide = Kept(2 * tokens * width, 21 * tokens * width)
     return [
@@ -198,8 +197,8 @@ class Decoder:
     @cached_property
     def output(self) -> HeldElements:
         """Parameters of the last norm and the output, which has the embedding's if it is tied."""
-        last = _elements(self._norm("n"))
-        return HeldElements(0 if self.tied else self.words * self.width, last)
+        words = 0 if self.tied else self.words * self.width
+        return HeldElements(words, _elements(self._norm("n")))
 
     @property
     def parameters(self) -> int:
@@ -246,11 +245,9 @@ class Decoder:
             learned = gradients("embed_positions", [("weight", (self.positions, h))])
             mask = Kept(0.0, float(tokens * h * self.dropout))
             found.append(Layer("embed_positions", learned, kept=mask))
+        more, scores = attention(tokens, tokens, self.crossed), self.scores(tokens) * tokens
+        kept = Kept(2.0 * tokens * h, tokens * sum(self.kept_by_attention), scores, more)
         for i in range(self.blocks):
-            more = attention(tokens, tokens, self.crossed)
-            bytes_each = sum(self.kept_by_attention)
-            scores = self.scores(tokens) * tokens
-            kept = Kept(2.0 * tokens * h, tokens * bytes_each, scores, more)
             found += [
                 layer(f"layers.{i}.self_attn", self._attention(), tokens, more, kept),
                 self._feed_forward(i, tokens),
@@ -288,13 +285,12 @@ class Decoder:
         if not self.has_experts(block):
             kept = Kept(input_, tokens * sum(self.kept_by_feed_forward(self.inner)))
             return layer(name, [*self._part("", self.inner), *after], tokens, kept=kept)
-        gate = linear("gate", self.width, self.experts, bias=False)
-        shared = self._shared()
+        gate, shared = linear("gate", self.width, self.experts, bias=False), self._shared()
         experts = [
             shape for j in range(self.experts) for shape in self._part(f"experts.{j}.", self.expert)
         ]
-        forward = products([*gate, *shared], tokens)
-        forward += products(experts, tokens) * self.active / self.experts
+        passed = products(experts, tokens) * self.active / self.experts
+        forward = products([*gate, *shared], tokens) + passed
         every = gradients(name, [*gate, *experts, *shared, *after])
         routed = 4.0 * self.active * self.width  # inputs and outputs of experts
         each = sum(self.kept_by_feed_forward((self.active + self.shared) * self.expert)) + routed
@@ -312,8 +308,7 @@ class Decoder:
         ]
 
     def _norm(self, path: str) -> Shapes:
-        shift = [(f"{path}.bias", (self.width,))] if self.bias else []
-        return [*scale(path, self.width), *shift]
+        return norm(path, self.width) if self.bias else scale(path, self.width)
 
     def _held(self, shapes: Shapes, each: tuple[str, ...]) -> HeldElements:
         """Norms, and biases and matrices whose names end like those of `each`, are on each rank."""
@@ -330,16 +325,18 @@ _PADDED = 51200
 """Words of GPT-2's vocabulary (50,257), padded as Megatron-LM's published runs have them."""
 
 
-def _gpt(blocks: int, width: int, heads: int, sequence: int = 2048) -> Decoder:
-    """A model of GPT-3's kind: biases, dropout, a plain feed-forward part four times as wide."""
+def _gpt(
+    blocks: int, width: int, heads: int, words: int = _PADDED, sequence: int = 2048
+) -> Decoder:
+    """A model of GPT's kind: biases, dropout, a plain feed-forward part four times as wide."""
     return Decoder(
-        blocks, width, heads, heads, width // heads, 4 * width, _PADDED, sequence,
+        blocks, width, heads, heads, width // heads, 4 * width, words, sequence,
         gated=False, bias=True, dropout=True, tied=True, positions=sequence,
     )  # fmt: skip
 
 
-def _llama(blocks: int, width: int, heads: int, inner: int, words: int = 128256) -> Decoder:
-    return Decoder(blocks, width, heads, 8, width // heads, inner, words, 8192)
+def _llama(blocks: int, width: int, heads: int, inner: int) -> Decoder:
+    return Decoder(blocks, width, heads, 8, width // heads, inner, 128256, 8192)
 
 
 def _nemotron(blocks: int, width: int, heads: int) -> Decoder:
@@ -472,52 +469,28 @@ _GPT2_WORDS = 50257
 GPT2_POSITIONS = 1024
 
 
-class Gpt2(NamedTuple):
-    """A GPT-2 model of `blocks` blocks and that width.
+def gpt2_shape(blocks: int, width: int) -> Decoder:
+    """The figures of a GPT-2 model as a decoder."""
+    return _gpt(blocks, width, width // HEAD, _GPT2_WORDS, GPT2_POSITIONS)
+
+
+def gpt2_layers(blocks: int, h: int, tokens: int) -> list[Layer]:
+    """A GPT-2 model of `blocks` blocks and a width of `h`, for sequences of `tokens` tokens.
 
     Radford et al. 2019. Its output is tied to the word embedding, whose gradient is complete only
     when back-propagation is at the input again.
     """
-
-    blocks: int
-    width: int
-
-    @property
-    def shape(self) -> Decoder:
-        """Its figures as a decoder."""
-        heads = self.width // HEAD
-        return Decoder(
-            self.blocks, self.width, heads, heads, HEAD, 4 * self.width, _GPT2_WORDS,
-            GPT2_POSITIONS,
-            gated=False, bias=True, dropout=True, tied=True, positions=GPT2_POSITIONS,
-        )  # fmt: skip
-
-    def layers(self, tokens: int) -> list[Layer]:
-        """The layers for sequences of `tokens` tokens."""
-        h = self.width
-        found = [
-            Layer(
-                "embeddings",
-                (
-                    *gradients("wte", [("weight", (_GPT2_WORDS, h))]),
-                    *gradients("wpe", [("weight", (GPT2_POSITIONS, h))]),
-                ),
-                kept=Kept(0.0, 1.0 * tokens * h),  # the mask of its dropout
-            )
-        ]
-        for i in range(self.blocks):
-            heads = [*norm("ln", h), *linear("c_attn", h, 3 * h), *linear("c_proj", h, h)]
-            mlp = [*norm("ln", h), *linear("c_fc", h, 4 * h), *linear("c_proj", 4 * h, h)]
-            names = f"h.{i}.attention", f"h.{i}.mlp"
-            found += block(names, (heads, mlp), tokens, h)
-        head = 2.0 * _GPT2_WORDS * h * tokens
-        return [
-            *found,
-            Layer(
-                "head",
-                gradients("ln_f", [("weight", (h,)), ("bias", (h,))]),
-                head,
-                2 * head,
-                kept=kept_by_head(tokens, h, _GPT2_WORDS),
-            ),
-        ]
+    tables = (
+        *gradients("wte", [("weight", (_GPT2_WORDS, h))]),
+        *gradients("wpe", [("weight", (GPT2_POSITIONS, h))]),
+    )
+    # The mask of its dropout is kept.
+    found = [Layer("embeddings", tables, kept=Kept(0.0, 1.0 * tokens * h))]
+    for i in range(blocks):
+        heads = [*norm("ln", h), *linear("c_attn", h, 3 * h), *linear("c_proj", h, h)]
+        mlp = [*norm("ln", h), *linear("c_fc", h, 4 * h), *linear("c_proj", 4 * h, h)]
+        found += block((f"h.{i}.attention", f"h.{i}.mlp"), (heads, mlp), tokens, h)
+    head = 2.0 * _GPT2_WORDS * h * tokens
+    last = gradients("ln_f", [("weight", (h,)), ("bias", (h,))])
+    kept = kept_by_head(tokens, h, _GPT2_WORDS)
+    return [*found, Layer("head", last, head, 2 * head, kept=kept)]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from math import prod
 
 from simreduce.workload.workload import Gradient, Kept, Layer, Model
@@ -31,7 +32,7 @@ CLASSES = 1001
 _WIDTH = 4
 """Bytes of an activation."""
 
-_CONV = re.compile(r"(\d*)@(\d+)x(\d+)(?:/(\d+))?(v?)")
+_CONV = re.compile(r"(p?)(\d*)@(\d+)x(\d+)(?:/(\d+))?(v?)")
 
 
 class _Net:
@@ -43,7 +44,7 @@ class _Net:
         self.size, self.channels, self.norm, self.scope = size, 3, norm, ""
         self.layers: list[Layer] = []
         self.branched = False
-        self._count = {"conv": 0, "affine": 0}
+        self._convolutions, self._affine = count(), count()
         self._read = self._elements  # what the next layer reads and no layer before it keeps
 
     @property
@@ -55,7 +56,7 @@ class _Net:
         activated: bool = True,
     ) -> None:  # fmt: skip
         """A convolution, followed by a batch norm or with biases, and by a ReLU if `activated`."""
-        number = self._next("conv")
+        number = next(self._convolutions)
         path = f"cg/{self.scope}conv{number}"
         shapes: dict[str, tuple[int, ...]] = {
             f"{path}/conv2d/kernel": (*kernel, self.channels, filters)
@@ -79,7 +80,7 @@ class _Net:
 
     def affine(self, outputs: int) -> None:
         """A fully connected layer; it reads all there is."""
-        path = f"cg/affine{self._next('affine')}"
+        path = f"cg/affine{next(self._affine)}"
         inputs = self._elements
         self.size, self.channels = 1, outputs
         shapes = {f"{path}/weights": (inputs, outputs), f"{path}/biases": (outputs,)}
@@ -92,28 +93,23 @@ class _Net:
         size, channels, given, self.branched = self.size, self.channels, 0, True
         for text in texts:
             self.size, self.channels = size, channels
-            for siblings in text.split():
-                source, total = (self.size, self.channels), 0
-                for one in siblings.split("+"):
-                    self.size, self.channels = source
-                    self._add(one)
-                    total += self.channels
-                self.channels = total
+            self.chain(text)
             given += self.channels
         self.channels = given
 
-    def _add(self, text: str) -> None:
-        match = _CONV.fullmatch(text.removeprefix("p"))
-        assert match, text  # noqa: S101 - our own tables
-        filters, height, width, stride, valid = match.groups()
-        if text.startswith("p"):
-            self.pool(int(height), int(stride or 1), padded=not valid)
-        else:
-            self.conv(int(filters), (int(height), int(width)), int(stride or 1), padded=not valid)
-
-    def _next(self, kind: str) -> int:
-        self._count[kind] += 1
-        return self._count[kind] - 1
+    def chain(self, text: str) -> None:
+        """Convolutions one after another, as the head of this file spells a branch."""
+        for siblings in text.split():
+            source, total = (self.size, self.channels), 0
+            for pooled, filters, height, width, stride, valid in _CONV.findall(siblings):
+                self.size, self.channels = source
+                if pooled:
+                    self.pool(int(height), int(stride or 1), padded=not valid)
+                else:
+                    kernel = int(height), int(width)
+                    self.conv(int(filters), kernel, int(stride or 1), padded=not valid)
+                total += self.channels
+            self.channels = total
 
     def _layer(
         self, name: str, shapes: Mapping[str, Sequence[int]], positions: int, buffers: int
@@ -127,38 +123,26 @@ class _Net:
         self.layers.append(Layer(name, gradients, forward, backward, kept=kept))
 
 
-def _trivial(net: _Net) -> None:
-    for outputs in (1, 4096, CLASSES):
-        net.affine(outputs)
+def _plain(convolutions: str, *outputs: int) -> Callable[[_Net], None]:
+    """Convolutions and poolings one after another, then fully connected layers."""
+
+    def build(net: _Net) -> None:
+        net.chain(convolutions)
+        for each in outputs:
+            net.affine(each)
+
+    return build
 
 
-def _alexnet(net: _Net) -> None:
-    net.conv(64, (11, 11), 4, padded=False)
-    net.pool(3, 2)
-    net.conv(192, (5, 5))
-    net.pool(3, 2)
-    for filters in (384, 384, 256):
-        net.conv(filters, (3, 3))
-    net.pool(3, 2)
-    for outputs in (4096, 4096, CLASSES):
-        net.affine(outputs)
-
-
-def _vgg16(net: _Net) -> None:
-    for filters, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-        for _ in range(count):
-            net.conv(filters, (3, 3))
-        net.pool(2, 2)
-    for outputs in (4096, 4096, CLASSES):
-        net.affine(outputs)
+_ALEXNET = "64@11x11/4v p@3x3/2v 192@5x5 p@3x3/2v 384@3x3 384@3x3 256@3x3 p@3x3/2v"
+_VGG16 = " ".join(
+    f"{filters}@3x3 " * times + "p@2x2/2v"
+    for filters, times in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+)
 
 
 def _googlenet(net: _Net) -> None:
-    net.conv(64, (7, 7), 2)
-    net.pool(3, 2, padded=True)
-    net.conv(64, (1, 1))
-    net.conv(192, (3, 3))
-    net.pool(3, 2, padded=True)
+    net.chain("64@7x7/2 p@3x3/2 64@1x1 192@3x3 p@3x3/2")
     net.scope = "incept_v10/"
     for module in (
         (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), (),
@@ -203,23 +187,19 @@ def _resnet(*blocks: int) -> Callable[[_Net], None]:
     """Version 1: the stride is in a block's first convolution."""
 
     def build(net: _Net) -> None:
-        net.conv(64, (7, 7), 2)
-        net.pool(3, 2, padded=True)
-        number = 0
-        for stage, count in enumerate(blocks):
+        net.chain("64@7x7/2 p@3x3/2")
+        numbers = count()
+        for stage, length in enumerate(blocks):
             width = 64 * 2**stage
-            for block in range(count):
-                net.scope = f"resnet_v1{number}/"
+            for block in range(length):
+                net.scope = f"resnet_v1{next(numbers)}/"
                 stride = 2 if stage and not block else 1
                 size, channels = net.size, net.channels
                 if not block:
                     # the shortcut, where the shape changes
                     net.conv(4 * width, (1, 1), stride, activated=False)
                     net.size, net.channels = size, channels
-                net.conv(width, (1, 1), stride)
-                net.conv(width, (3, 3))
-                net.conv(4 * width, (1, 1))
-                number += 1
+                net.chain(f"{width}@1x1/{stride} {width}@3x3 {4 * width}@1x1")
         _classify(net)
 
     return build
@@ -232,14 +212,14 @@ def _classify(net: _Net) -> None:
 
 
 _TABLE: Mapping[str, tuple[Callable[[_Net], None], int, tuple[str, ...]]] = {
-    "alexnet": (_alexnet, 227, ()),
+    "alexnet": (_plain(_ALEXNET, 4096, 4096, CLASSES), 227, ()),
     "googlenet": (_googlenet, 224, ()),
     "inception3": (_inception3, 299, ("beta",)),
     "resnet50": (_resnet(3, 4, 6, 3), 224, ("gamma", "beta")),
     "resnet101": (_resnet(3, 4, 23, 3), 224, ("gamma", "beta")),
     "resnet152": (_resnet(3, 8, 36, 3), 224, ("gamma", "beta")),
-    "trivial": (_trivial, 227, ()),
-    "vgg16": (_vgg16, 224, ()),
+    "trivial": (_plain("", 1, 4096, CLASSES), 227, ()),
+    "vgg16": (_plain(_VGG16, 4096, 4096, CLASSES), 224, ()),
 }
 """Builder, pixels along an image's edge, and variables of batch norms, by model.
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -157,9 +158,8 @@ def _gradient(
 
 def _model(source: str, values: FieldValues, faults: Faults) -> Model:
     layers: list[Layer] = []
-    names: set[str] = set()
-    of_gradients: set[str] = set()
-    count = 0
+    names, of_gradients = set[str](), set[str]()
+    count = itertools.count()
     for i, table in enumerate(values["layers"] or ()):
         place = f"layers[{i}]"
         if table["name"] in names:
@@ -167,15 +167,14 @@ def _model(source: str, values: FieldValues, faults: Faults) -> Model:
         names.add(table["name"])
         if "backward" in table.given and "forward" not in table.given:
             faults.add(f"{place}.backward", "needs forward beside it")
-        gradients = []
-        for j, each in enumerate(table["gradients"] or ()):
-            where = f"{place}.gradients[{j}]"
-            gradients.append(_gradient(each, count, of_gradients, faults, where))
-            count += 1
+        gradients = tuple(
+            _gradient(each, next(count), of_gradients, faults, f"{place}.gradients[{j}]")
+            for j, each in enumerate(table["gradients"] or ())
+        )
         forward, backward = table["forward"] or 0.0, table["backward"]
         backward = 2 * forward if backward is None else backward
         counted = "forward" in table.given
-        layers.append(Layer(str(table["name"]), tuple(gradients), forward, backward, counted))
+        layers.append(Layer(str(table["name"]), gradients, forward, backward, counted))
     faults.raise_any(WorkloadError)
     model = Model(source, tuple(layers))
     model.workload  # noqa: B018 - raises for what no workload can be
@@ -194,16 +193,14 @@ def model_text(model: Model, about: Iterable[str] = ()) -> str:
 def _layer_table(layer: Layer) -> dict[str, Any]:
     table: dict[str, Any] = {"name": layer.name}
     if layer.counted:
-        table["forward"] = units.exact_work(layer.forward)
-        table["backward"] = units.exact_work(layer.backward)
+        table |= {key: units.exact_work(getattr(layer, key)) for key in ("forward", "backward")}
     if layer.gradients:
-        table["gradients"] = [_gradient_table(gradient) for gradient in layer.gradients]
+        table["gradients"] = [
+            {"name": each.name, "elements": each.elements}
+            | ({"dtype": dtypes.NAMES[each.dtype]} if each.dtype else {})
+            for each in layer.gradients
+        ]
     return table
-
-
-def _gradient_table(gradient: Gradient) -> dict[str, Any]:
-    dtype = {"dtype": dtypes.NAMES[gradient.dtype]} if gradient.dtype else {}
-    return {"name": gradient.name, "elements": gradient.elements, **dtype}
 
 
 def shipped() -> list[str]:
@@ -275,13 +272,12 @@ def load_decoder(text: str) -> architectures.Sequences:
     if text.startswith(STATED):
         return _stated(text)
     model = load_model(text)
-    found = None
-    if (name := text.split(",", maxsplit=1)[0]) in architectures.NAMES:
-        found = architectures.decoder(name, model.tokens if "," in text else None)
+    name, comma, _ = text.partition(",")
+    known = name in architectures.NAMES
+    found = architectures.decoder(name, model.tokens if comma else None) if known else None
     if found is None:
-        known = ", ".join(DECODERS)
         words = "is no decoder of equal blocks, which a mesh could divide"
-        raise WorkloadError(f"{text} {words}; such are {known}, and {EXAMPLE}")
+        raise WorkloadError(f"{text} {words}; such are {', '.join(DECODERS)}, and {EXAMPLE}")
     return found
 
 
@@ -300,9 +296,9 @@ def _inline(text: str) -> Workload:
         faults.add("", "a gradient has at least one element, and this has 0 bytes")
     for value in _values(options, "dtype", faults):
         dtype = faults.attempt("", dtypes.code, value) or 0
-    nbytes = nbytes or 0
-    if nbytes % dtypes.SIZES[dtype]:
+    count, rest = divmod(nbytes or 0, dtypes.SIZES[dtype])
+    if rest:
         of_dtype = f"a whole number of {dtypes.NAMES[dtype]} elements"
         faults.add("", f"{nbytes} bytes are not {of_dtype}")
     faults.raise_any(WorkloadError)
-    return Workload(text, (Gradient("gradient", nbytes // dtypes.SIZES[dtype], dtype),))
+    return Workload(text, (Gradient("gradient", count, dtype),))

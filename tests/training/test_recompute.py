@@ -13,7 +13,7 @@ from simreduce.training.recompute import estimate_activations
 from simreduce.training.step import Activations
 from simreduce.workload import Model, load_model
 from simreduce.workload.architectures import NAMES
-from simreduce.workload.decoder import _GPT2_WORDS, Gpt2
+from simreduce.workload.decoder import _GPT2_WORDS, gpt2_layers
 from tests.training.small import read_step
 
 GPT2, RESNET, MACHINE = load_model("gpt2"), load_model("resnet50"), load_topology("dgx1p")
@@ -47,7 +47,7 @@ def test_the_published_formula(policy, attention, expected):
 def test_what_is_made_again_is_there_for_one_block_at_a_time():
     """Where the logits are smaller than that, which are gone by then."""
     tokens, blocks = 4096, 3
-    long = Model("long", tuple(Gpt2(blocks, WIDTH).layers(tokens)))
+    long = Model("long", tuple(gpt2_layers(blocks, WIDTH, tokens)))
     again = 34 * tokens * WIDTH + 5 * HEADS * tokens**2
     inputs, mask = 2 * blocks * tokens * WIDTH, tokens * WIDTH
 

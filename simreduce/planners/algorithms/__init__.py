@@ -14,7 +14,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 
 from simreduce.computing import workers
@@ -29,11 +28,12 @@ from simreduce.planners.algorithms.copies import (
     reduce_to_one,
 )
 from simreduce.planners.algorithms.families import FAMILIES, planner as planner_of
-from simreduce.planners.algorithms.family import NAMES, Family
+from simreduce.planners.algorithms.family import NAMES
 from simreduce.planners.algorithms.hierarchy import blueconnect, fits, two_level
 from simreduce.planners.algorithms.in_switch import in_switch
 from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.planners.algorithms.nccl.hybrids import nccl_pscpu, nccl_rechd, nccl_xring
+from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, SYMMETRIC
 from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.planners.algorithms.plugins import (
     Choices,
@@ -63,55 +63,17 @@ def _one(_: Layout) -> Sequence[int]:
     return (1,)
 
 
-def _one_or_two(_: Layout) -> Sequence[int]:
-    return (1, 2)
+def _where(holds: Callable[[Layout], bool]) -> Choices:
+    """One shard on layouts of which that holds; others are not worth trying."""
+    return lambda layout: (1,) if holds(layout) else ()
 
 
-def _powers_of_two(layout: Layout) -> Sequence[int]:
-    return [1 << i for i in range(len(layout.ranks).bit_length())]
-
-
-def _several_orders(layout: Layout) -> Sequence[int]:
-    # In one task the rings of all sub-chunks are rotations of one list and use the same links.
-    return (1,) if len(layout.tasks) == 1 else (1, 2)
-
-
-def _across(layout: Layout) -> Sequence[int]:
-    # With one task there is nothing to cross: only detours are left.
-    return () if len(layout.tasks) == 1 else (1,)
-
-
-def _switches_that_sum(layout: Layout) -> Sequence[int]:
-    return (1,) if layout.reducers else ()
-
-
-def _switches_across(layout: Layout) -> Sequence[int]:
-    summing = any(not switch.heads for switch in layout.reducers)
-    return (1,) if summing and len(layout.tasks) > 1 else ()
-
-
-def _one_each(layout: Layout) -> Sequence[int]:
-    return (1,) if len(layout.tasks) == layout.n > 1 else ()
-
-
-def _joined(layout: Layout) -> Sequence[int]:
-    return (1,) if len(layout.tasks) == 1 and layout.joined else ()
-
-
-def _across_alike(layout: Layout) -> Sequence[int]:
-    return () if len({len(task) for task in layout.tasks}) > 1 else _across(layout)
-
-
-def _searched(layout: Layout) -> Sequence[int]:
-    return (1,) if layout.n <= MOST_RANKS else ()
-
-
-def _relayed(layout: Layout) -> Sequence[int]:
-    return (1,) if 1 < layout.n <= _MOST_RELAYED else ()
-
-
-def _eight_only(layout: Layout) -> Sequence[int]:
-    return (1,) if len(layout.ranks) == 8 else ()
+# With one task there is nothing to cross: only detours are left.
+_ACROSS = _where(lambda layout: len(layout.tasks) > 1)
+_ACROSS_ALIKE = _where(lambda layout: len({*map(len, layout.tasks)}) == 1 < len(layout.tasks))
+_JOINED = _where(lambda layout: len(layout.tasks) == 1 and layout.joined)
+_SEARCHED = _where(lambda layout: layout.n <= MOST_RANKS)
+_SUMMED = _where(lambda layout: bool(layout.reducers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +120,7 @@ class Algorithm:
 
 def _trees(plan: Planner) -> Algorithm:
     summary = "trees that share the links at hand best"
-    return Algorithm("trees", plan, summary, choices=_searched, pipelined=True, packs=LIBRARY_PACKS)
+    return Algorithm("trees", plan, summary, choices=_SEARCHED, pipelined=True, packs=LIBRARY_PACKS)
 
 
 _IN_PARTS: Mapping[str, Sequence[str]] = {
@@ -169,18 +131,27 @@ _IN_PARTS: Mapping[str, Sequence[str]] = {
 
 
 _WHERE = {
-    "nvls": _switches_that_sum, "nvlstree": _switches_that_sum, "collnet": _switches_across,
-    "pat": _one_each, "allpairs": _joined,
-}  # fmt: skip
+    "nvls": _SUMMED,
+    "nvlstree": _SUMMED,
+    "collnet": _where(
+        lambda layout: len(layout.tasks) > 1 and not all(each.heads for each in layout.reducers)
+    ),
+    "pat": _where(lambda layout: len(layout.tasks) == layout.n > 1),
+    "allpairs": _JOINED,
+}
 """Where the algorithms of NCCL that not every machine has are worth trying."""
 
 
 def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
     """NCCL as it chooses by itself, then by each of its algorithms, which rankings do not try."""
-    ignored = "ignored" if collective == "all_reduce" else ""
     folds = collective == "all_reduce" or collective in _IN_PARTS
-    plan = nccl.planner(collective)
-    bare = Algorithm("nccl", plan, "NCCL, as it chooses by itself", ignored, symmetric=folds)
+    bare = Algorithm(
+        "nccl",
+        nccl.planner(collective),
+        "NCCL, as it chooses by itself",
+        "ignored" if collective == "all_reduce" else "",
+        symmetric=folds,
+    )
     return bare, *(
         Algorithm(
             f"nccl:{name}",
@@ -199,22 +170,28 @@ def _kernel(name: str, run: kernels.Run, summary: str, most: int = kernels.MOST_
     setting.
     """
     plan = kernels.planner(run, most)
-    return Algorithm(name, plan, summary, choices=_joined, packs=(), kernel=True)
+    return Algorithm(name, plan, summary, choices=_JOINED, packs=(), kernel=True)
 
 
 def _engine(collective: str) -> Algorithm:
     """NCCL's copies by copy engines."""
     summary = "NCCL's copies by copy engines, without SMs"
-    return _kernel("symmetric:engine", kernels.engine(collective), summary, kernels.MOST_BY_ENGINES)
+    run = kernels.as_nccl(collective, BY_ENGINE)
+    return _kernel("symmetric:engine", run, summary, kernels.MOST_BY_ENGINES)
 
 
 def _symmetric(collective: str) -> tuple[Algorithm, ...]:
     """NCCL's symmetric kernels as it chooses among them, then each."""
-    most, run = kernels.MOST_SYMMETRIC, partial(kernels.symmetric, collective)
-    bare = _kernel("symmetric", run(), "NCCL's symmetric kernels, as it chooses", most)
-    return bare, *(
-        _kernel(f"symmetric:{name}", run(name), f"NCCL's {kernel.title}", most)
-        for name, kernel in kernels.SYMMETRIC_KERNELS[collective].items()
+    titles = {"": "symmetric kernels, as it chooses"}
+    titles |= {name: each.title for name, each in kernels.SYMMETRIC_KERNELS[collective].items()}
+    return tuple(
+        _kernel(
+            f"{SYMMETRIC}:{name}".rstrip(":"),
+            kernels.as_nccl(collective, SYMMETRIC, name),
+            f"NCCL's {title}",
+            kernels.MOST_SYMMETRIC,
+        )
+        for name, title in titles.items()
     )
 
 
@@ -228,27 +205,30 @@ _TABLE = (
            collnet="switches of the network that sum (CollNet, SHARP)",
            allpairs="sends from each GPU to each, by kernels of MSCCL in RCCL"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
-              "1 only, with several tasks", _across, quirks=True),
+              "1 only, with several tasks", _ACROSS, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",
-              _across, quirks=True),
+              _ACROSS, quirks=True),
     Algorithm("nccl/pscpu", nccl_pscpu, "NCCL in every task, a shuffle on the CPUs across",
-              "ignored", _across, quirks=True),
+              "ignored", _ACROSS, quirks=True),
     Algorithm("xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks of a segment",
-              _several_orders),
+              # In one task the rings of all sub-chunks are rotations of one list on the same links.
+              lambda layout: (1,) if len(layout.tasks) == 1 else (1, 2)),
     Algorithm("pscpu", pscpu, "sums shards on the tasks' CPUs, a group of them per tensor",
               "CPUs per tensor"),
     Algorithm("psgpu", psgpu, "sums shards on the GPUs, a group of them per tensor",
-              "GPUs per tensor", _powers_of_two),
+              "GPUs per tensor",
+              lambda layout: [1 << i for i in range(len(layout.ranks).bit_length())]),
     Algorithm("pscpu/pscpu", pscpu_pscpu, "sums on every task's CPU, then a shuffle",
-              "CPUs that sum across", _across, quirks=True),
-    Algorithm("collective", collective, "TensorFlow's runtime ring", "rings, 1 or 2", _one_or_two),
+              "CPUs that sum across", _ACROSS, quirks=True),
+    Algorithm("collective", collective, "TensorFlow's runtime ring", "rings, 1 or 2",
+              lambda _: (1, 2)),
     Algorithm("hierarchical_copy", hierarchical_copy, "two quads and a bridge, made for the DGX-1",
               quirks=True),
     Algorithm(
         "hierarchical_copy_gcp_v100",
         hierarchical_copy_gcp_v100,
         "two quads and two bridges, made for GCP's machine with 8 V100",
-        choices=_eight_only,
+        choices=_where(lambda layout: len(layout.ranks) == 8),
     ),
     Algorithm("copy_to_cpu", copy_to_cpu,
               "sums every tensor on the CPU, then copies it to every GPU"),
@@ -257,21 +237,22 @@ _TABLE = (
     Algorithm("reduce_to_one", reduce_to_one,
               "sums every tensor on the first GPU, then copies it to every GPU"),
     Algorithm("in_switch", in_switch, "switches that can sum add what passes through them",
-              choices=_switches_that_sum,
+              choices=_SUMMED,
               pipelined=True, packs=LIBRARY_PACKS, kernel=True),
-    _kernel("oneshot", kernels.oneshot, "one kernel reads everything from all GPUs, and adds"),
-    _kernel("twoshot", kernels.twoshot, "one kernel reads and adds its part, then reads all sums"),
-    _kernel("multimem", kernels.multimem, "one kernel has the NVSwitch sum on load, copy on store",
-            kernels.MOST_SYMMETRIC),
+    _kernel("oneshot", kernels.ONE_SHOT.run, "one kernel reads everything from all GPUs, and adds"),
+    _kernel("twoshot", kernels.TWO_SHOT.run,
+            "one kernel reads and adds its part, then reads all sums"),
+    _kernel("multimem", kernels.MULTIMEM.run,
+            "one kernel has the NVSwitch sum on load, copy on store", kernels.MOST_SYMMETRIC),
     *_symmetric("all_reduce"),
     Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across",
-              choices=_across_alike,
+              choices=_ACROSS_ALIKE,
               packs=LIBRARY_PACKS),
     Algorithm("best_ring", best_ring,
-              "textbook ring in the order whose slowest hop is fastest", choices=_searched,
+              "textbook ring in the order whose slowest hop is fastest", choices=_SEARCHED,
               packs=LIBRARY_PACKS),
     Algorithm("multi_ring", multi_ring, "rings that share the links at hand best",
-              choices=_searched, packs=LIBRARY_PACKS),
+              choices=_SEARCHED, packs=LIBRARY_PACKS),
     _trees(packed_trees.all_reduce),
 )
 
@@ -279,34 +260,22 @@ _OWN: Mapping[str, Sequence[Algorithm]] = {
     "all_reduce": _TABLE,
     "reduce_scatter": (*_nccl("reduce_scatter", ring="rings", pat=_PAT),
                        *_symmetric("reduce_scatter"),
-                       _trees(packed_trees.reduce_scatter)),
+                       _trees(packed_trees.planner("reduce_scatter"))),
     "all_gather": (*_nccl("all_gather", ring="rings", pat=_PAT),
                    *_symmetric("all_gather"), _engine("all_gather"),
-                   _trees(packed_trees.all_gather)),
-    "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
-    "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),
+                   _trees(packed_trees.planner("all_gather"))),
+    "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.planner("reduce"))),
+    "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.planner("broadcast"))),
     "all_to_all": (
         *_nccl("all_to_all"),
         _engine("all_to_all"),
         Algorithm("relay", relay.all_to_all, "parts go over other GPUs where that is faster",
-                  choices=_relayed, pipelined=True, packs=LIBRARY_PACKS),
+                  choices=_where(lambda layout: 1 < layout.n <= _MOST_RELAYED),
+                  pipelined=True, packs=LIBRARY_PACKS),
     ),
     "send_receive": _nccl("send_receive"),
 }
 # fmt: on
-
-
-def _of_family(family: Family, collective: str) -> Algorithm | None:
-    function = getattr(family, collective)
-    return function and Algorithm(
-        family.name,
-        planner_of(collective, function),
-        family.summary,
-        pipelined=family.pipelined,
-        packs=LIBRARY_PACKS,
-        symmetric=family.symmetric
-        and (collective == "all_reduce" or family.name in _IN_PARTS.get(collective, ())),
-    )
 
 
 class Catalogue(dict[str, Algorithm]):
@@ -315,26 +284,32 @@ class Catalogue(dict[str, Algorithm]):
     """
 
     def __init__(self, collective: str) -> None:
-        lifted = [_of_family(family, collective) for family in FAMILIES.values()]
-        own = _OWN.get(collective, ())
-        super().__init__((algorithm.name, algorithm) for algorithm in (*own, *lifted) if algorithm)
+        super().__init__((algorithm.name, algorithm) for algorithm in _OWN[collective])
         self._paired = collective == "all_reduce"
+        for name, family in FAMILIES.items():
+            if function := getattr(family, collective):
+                self[name] = Algorithm(
+                    name,
+                    planner_of(collective, function),
+                    family.summary,
+                    pipelined=family.pipelined,
+                    packs=LIBRARY_PACKS,
+                    symmetric=family.symmetric
+                    and (self._paired or name in _IN_PARTS.get(collective, ())),
+                )
 
     def __missing__(self, name: str) -> Algorithm:
         if name not in self:
             raise KeyError(name)
-        inner, _, outer = name.partition("/")
-        summary = f"{inner} in every task, {outer} across"
-        plan = two_level(FAMILIES[inner], FAMILIES[outer])
-        symmetric = FAMILIES[outer].symmetric
+        inner, outer = (FAMILIES[part] for part in name.split("/"))
         return Algorithm(
             name,
-            plan,
-            summary,
-            choices=_across,
+            two_level(inner, outer),
+            f"{inner.name} in every task, {outer.name} across",
+            choices=_ACROSS,
             pipelined=True,
             packs=LIBRARY_PACKS,
-            symmetric=symmetric,
+            symmetric=outer.symmetric,
         )
 
     def __contains__(self, name: object) -> bool:
@@ -344,9 +319,7 @@ class Catalogue(dict[str, Algorithm]):
 
     def pairs(self) -> list[str]:
         """Every `inner/outer`."""
-        if not self._paired:
-            return []
-        table = FAMILIES.values()
+        table = FAMILIES.values() if self._paired else ()
         return [
             f"{inner.name}/{outer.name}" for inner in table for outer in table if fits(inner, outer)
         ]
@@ -427,8 +400,7 @@ def algorithm(
         try:
             inspect.signature(planner).bind(*_ARGUMENTS)
         except TypeError as error:
-            takes = ", ".join(_ARGUMENTS)
-            raise TypeError(f"{name}: a planner takes ({takes}): {error}") from None
+            raise TypeError(f"{name}: a planner takes ({', '.join(_ARGUMENTS)}): {error}") from None
         plan, counts = guard(planner, collective), guard_choices(choices)
         known[name] = Algorithm(name, plan, summary, shards, counts, pipelined, packs, quirks=True)
         workers.modules.add(planner.__module__)

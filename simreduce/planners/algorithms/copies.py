@@ -100,9 +100,8 @@ def _one(
     total = b.add_on(tensor[main].device, [near_sum, far_sum])
     mirror = b.copy(total, tensor[secondary].device)
     if (main < half) == (secondary < half):
-        total = b.hold(
-            total, ()
-        )  # what is handed out is an identity, so that the secondary gets it once more
+        # What is handed out is an identity, so that the secondary gets it once more.
+        total = b.hold(total, ())
     return [
         b.copy(total if (rank < half) == (main < half) else mirror, value.device)
         for rank, value in enumerate(tensor)

@@ -71,7 +71,7 @@ def fold(b: PlanBuilder, values: Values, channel: int) -> Values:
         return values
     host, rest = values[:, stay[: len(others)]], values[:, stay[len(others) :]]
     arrived = exchange(b, values[:, others], host, channel)
-    return Values.concatenate([b.adds([host, arrived]), rest], axis=1)
+    return _concatenate(b.adds([host, arrived]), rest)
 
 
 def unfold(
@@ -84,7 +84,7 @@ def unfold(
     if not len(others):
         return held
     got = exchange(b, given, values[:, others], channel, after)
-    return Values.concatenate([held, got], axis=1)[:, np.argsort(np.concatenate([stay, others]))]
+    return _concatenate(held, got)[:, np.argsort(np.concatenate([stay, others]))]
 
 
 def all_reduce_by(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
@@ -132,8 +132,7 @@ def doubling_all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     if len(others):
         host, rest = held[:, : len(others)], held[:, len(others) :]
         brought = exchange(b, shards[:, others], host, knobs.channel)
-        joined = b.joins(Values.stack([host, brought], axis=2))
-        held = Values.concatenate([joined, rest], axis=1)
+        held = _concatenate(_join(b, host, brought), rest)
     swap, hosts = _Swap(b, knobs.channel), slice(len(others))
     held = _double(b, held, _edges(held), swap)
     return unfold(b, held, held[:, hosts], shards, knobs.channel, swap.sent[:, hosts])
@@ -203,17 +202,13 @@ def bruck_all_gather(b: PlanBuilder, shards: Values, _: Knobs) -> Values:
     `bruck_all_to_all`, because its parts are no interval. They leave at once, when all of the last
     message is there, and share the port, which takes as long.
     """
-    n, rank = shards.shape[1], np.arange(shards.shape[1])
-    edges = np.concatenate([shards.lo, shards.hi[:, -1:]], axis=1)
+    n, rank, edges = shards.shape[1], np.arange(shards.shape[1]), _edges(shards)
     upper = lower = shards
     arrived = [shards[:, :0]]
     for step in steps(n):
-        count = min(step, n - step)
-        giver = (rank + step) % n
-        turn, after = (
-            n - step,
-            n - step - count + 1,
-        )  # the givers of ranks after..turn-1 go past the last part
+        count, giver = min(step, n - step), (rank + step) % n
+        # The givers of ranks after..turn-1 go past the last part.
+        turn, after = n - step, n - step - count + 1
         gates = _gates(b, shards.device, arrived)
         first = upper[:, giver].view(edges[:, giver], edges[:, np.minimum(giver + count, n)])
         rest = lower[:, after + step :].view(edges[:, :1], edges[:, 1:count])

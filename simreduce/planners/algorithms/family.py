@@ -99,12 +99,12 @@ class Family:
     symmetric: bool = False
 
 
-def knobs(options: Options, dtype: int, root: int = 0, channel: int = 0) -> Knobs:
+def knobs(options: Options, dtype: int, root: int = 0) -> Knobs:
     """The knobs that a user's options mean for tensors of `dtype`; a chunk has at least one
     element.
     """
     chunk = max(options.chunk // dtypes.SIZES[dtype], 1) if options.chunk else 0
-    return Knobs(channel, chunk, root)
+    return Knobs(chunk=chunk, root=root)
 
 
 def size(values: Values, knobs: Knobs) -> int:
@@ -159,13 +159,12 @@ def by_row(collective: Collective, b: PlanBuilder, values: Values, knobs: Knobs)
 
 def pull(
     b: PlanBuilder, values: Values, source: Ints, wanted: Values, *,
-    channel: int | None = None, stream: Numbers = NO_STREAM, after: After = (),
+    stream: Numbers = NO_STREAM, after: After = (),
 ) -> Values:  # fmt: skip
     """Copies to the devices of `wanted` of its intervals, each from the value of position `source`:
-    along axis 1 of `values`, or beyond it on another machine. They leave by the sender's stream of
-    `channel`, or by `stream`.
+    along axis 1 of `values`, or beyond it on another machine.
     """
-    return puller(b, values.device, source, channel=channel, stream=stream)(values, wanted, after)
+    return puller(b, values.device, source, stream=stream)(values, wanted, after)
 
 
 def puller(
@@ -177,7 +176,8 @@ def puller(
     stream: Numbers = NO_STREAM,
 ) -> Pull:
     """`pull` of any values on `device`, as a function of them, of `wanted` and of `after`: for
-    families that pull from the same positions step by step.
+    families that pull from the same positions step by step. They leave by the sender's stream of
+    `channel`, if one is given.
     """
     away, sender = np.divmod(source, device.shape[1])
     machines: Numbers = away if away.any() else 0

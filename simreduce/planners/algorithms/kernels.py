@@ -22,13 +22,12 @@ an op that waits for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Value, Values
 from simreduce.plan.channels import (
@@ -39,10 +38,12 @@ from simreduce.plan.channels import (
     merged_channel,
     sync_channel,
 )
+from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms import direct
 from simreduce.planners.algorithms.family import Knobs
 from simreduce.planners.algorithms.nccl import switches
-from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, SYMMETRIC, decided
+from simreduce.planners.algorithms.nccl.lanes import launch, nbytes
+from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, decided
 from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_chain
 from simreduce.planners.layouts import Decision, Layout
 
@@ -68,8 +69,35 @@ torch/csrc/distributed/c10d/CUDASymmetricMemoryOps.cu).
 _NCCL_BLOCKS = 64
 """NCCL's, at most (NVIDIA/nccl src/include/sym_kernels.h)."""
 
+_RISE, _FALL = (merged_channel(stage, _NCCL_BLOCKS) + ONE_WAY for stage in range(2))
+"""The channels of what goes up to a switch and comes down again."""
+
 _LEAST, _PIECES = 1 << 15, 16
 """Bytes of a piece that goes through a switch, at least, and pieces at most."""
+
+Body = Callable[[PlanBuilder, Layout, Values, int], Values]
+"""From what the GPUs give, and the op after which a kernel runs, to its results."""
+
+
+@dataclass(frozen=True)
+class KernelSchedule:
+    """A kernel on every GPU. `channel` is that of its launch, in which copy engines also count the
+    GPUs; without barriers, flags come with the data. NCCL's symmetric kernels have NCCL's `title`.
+    """
+
+    body: Body
+    channel: int = sync_channel(0, 0)
+    title: str = ""
+
+    def run(self, b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+        """The results, once the values `before` are there too."""
+        channel = self.channel | BEGINS
+        if self.channel & ENGINE:
+            channel += merged_channel(0, len(given))
+        executor = Executor.KERNEL if self.channel else Executor.KERNEL_LL
+        with launch(b, executor, [*given, *before], channel) as op:
+            return self.body(b, layout, given, op)
+
 
 Run = Callable[[PlanBuilder, Layout, Values, Sequence[Value]], Values]
 
@@ -78,7 +106,12 @@ def planner(run: Run, most: int = MOST_GPUS) -> Planner:
     """The planner of a kernel on up to `most` GPUs; each tensor waits for the one before."""
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        _check(layout, most)
+        if layout.machines > 1:
+            raise NotFoldable("the GPUs of one kernel are of one machine")
+        if layout.n > most:
+            raise StrategyError(f"runs on up to {most} GPUs, and these are {layout.n}")
+        if not layout.joined:
+            raise StrategyError("needs NVLinks or NVSwitches between all GPUs")
 
         def plan_next(tensor: Sequence[Value], before: Sequence[Value]) -> Sequence[Value]:
             given = Values.of(tensor)
@@ -89,52 +122,44 @@ def planner(run: Run, most: int = MOST_GPUS) -> Planner:
     return plan
 
 
-def _check(layout: Layout, most: int) -> None:
-    if layout.machines > 1:
-        raise NotFoldable("the GPUs of one kernel are of one machine")
-    if layout.n > most:
-        raise StrategyError(f"runs on up to {most} GPUs, and these are {layout.n}")
-    if not layout.joined:
-        raise StrategyError("needs NVLinks or NVSwitches between all GPUs")
+def as_nccl(collective: str, algorithm: str, protocol: str = "") -> Run:
+    """One of NCCL's symmetric kernels or a collective by copy engines, as NCCL takes them where
+    `protocol` names none.
+    """
+    wanted = Decision(algorithm, protocol)
+
+    def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+        shares = len(given) if collective == "all_gather" else 1
+        total, ranks = nbytes(given) * shares, given.device.tolist()
+        how = decided(layout, ranks, collective, total, wanted, given.dtype)
+        return schedule(collective, how).run(b, layout, given, before)
+
+    return run
 
 
-@contextmanager
-def _kernel(
-    b: PlanBuilder, given: Values, before: Sequence[Value], channel: int, *, flagged: bool = False
-) -> Iterator[int]:
-    """Mark the ops appended inside as a kernel's; yields the op to wait for."""
-    executor, b.executor = b.executor, Executor.KERNEL_LL if flagged else Executor.KERNEL
-    first, ops = given[0].device, [value.op for value in (*given, *before)]
-    try:
-        yield b.barrier(first, ops, b.stream(first, channel | BEGINS))
-    finally:
-        b.executor = executor
+def _held(b: PlanBuilder, given: Values, op: int) -> Values:
+    """The values once the op `op` is done."""
+    return Values.of([b.hold(value, (op,)) for value in given])
 
 
-def _held(b: PlanBuilder, given: Values, launch: int) -> Values:
-    """The values once the op `launch` is done."""
-    return Values.of([b.hold(value, (launch,)) for value in given])
+def _all_read(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
+    """Every GPU reads everything from all, or is sent it, and adds."""
+    held, n = _held(b, given, op), len(given)
+    wanted = held[direct.givers(n, n) % n][None]
+    return direct.add_up(b, direct.exchange(b, held[None], wanted))[0, :]
 
 
-def oneshot(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU reads everything."""
-    with _kernel(b, given, before, sync_channel(2, 0)) as launch:
-        return _one(b, _held(b, given, launch))
+def _reduce_scatter(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
+    """Every GPU reads its part from all, or is sent it, and adds."""
+    return direct.reduce_scatter(b, _held(b, given, op)[None], Knobs())[0, :]
 
 
-def _one(b: PlanBuilder, given: Values) -> Values:
-    n = len(given)
-    wanted = given[direct.givers(n, n) % n][None]
-    return direct.add_up(b, direct.exchange(b, given[None], wanted))[0, :]
-
-
-def twoshot(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+def _two_shot(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU adds its part; then all read the sums, a thread from one GPU at a time."""
-    with _kernel(b, given, before, sync_channel(2, 0)) as launch:
-        sums = direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
-        middle = b.stream(sums[0].device, sync_channel(1, 1))
-        done = b.barrier(sums[0].device, sums.op.tolist(), middle)
-        return _gather(b, _held(b, sums, done), _serving(_BLOCKS, len(given)))
+    sums = _reduce_scatter(b, layout, given, op)
+    middle = b.stream(sums[0].device, sync_channel(1, 1))
+    done = b.barrier(sums[0].device, sums.op.tolist(), middle)
+    return _gather(b, _held(b, sums, done), _serving(_BLOCKS, len(given)))
 
 
 def _serving(blocks: int, n: int) -> int:
@@ -142,244 +167,154 @@ def _serving(blocks: int, n: int) -> int:
     return merged_channel(0, max(blocks // (n - 1), 1))
 
 
-def _gather(b: PlanBuilder, sums: Values, channel: int = -1) -> Values:
+def _gather(b: PlanBuilder, sums: Values, channel: int | None = None) -> Values:
     """The parts of all on every GPU, over connections of this channel if one is given."""
     n = len(sums)
     sender = direct.givers(n, n)[1:]
     wanted = sums[sender].on(np.broadcast_to(sums.device, sender.shape))
-    if channel >= 0:
-        streams = b.streams(sums.device[sender], channel)
-        arrived = b.copies(wanted, wanted.device, stream=streams)
-    else:
-        arrived = b.copies(wanted, wanted.device)
+    stream = NO_STREAM if channel is None else b.streams(sums.device[sender], channel)
+    arrived = b.copies(wanted, wanted.device, stream=stream)
     at = np.arange(n)[:, None]
-    all_of_them = Values.concatenate([sums[None], arrived], axis=0)
-    return b.joins(all_of_them[(at - np.arange(n)) % n, at])
+    return b.joins(Values.concatenate([sums[None], arrived], axis=0)[(at - np.arange(n)) % n, at])
 
 
-def multimem(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """The switch sums and multicasts, by PyTorch's blocks."""
-    return _in_switch(b, layout, given, before, _TORCH_BLOCKS)
-
-
-def _in_switch(
-    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value], blocks: int
+def _by_switch(
+    b: PlanBuilder, layout: Layout, given: Values, op: int, blocks: int = _NCCL_BLOCKS
 ) -> Values:
+    """The switch sums and multicasts, by so many blocks."""
+    count, how = _count(nbytes(given) // len(given)), Decision("nvls", "simple", blocks)
     found = switches.boxes(layout, given.device.tolist())
-    count = _count(_nbytes(given) // len(given))
-    with _kernel(b, given, before, sync_channel(2, 1, SWITCHED)) as launch:
-        how = Decision("nvls", "simple", blocks)
-        return switches.nvls_all_reduce(b, given, found, how, (launch,), count)
+    return switches.nvls_all_reduce(b, given, found, how, (op,), count)
 
 
-def _nbytes(given: Values) -> int:
-    return int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-
-
-def _count(nbytes: int) -> int:
+def _count(size: int) -> int:
     """Pieces in which so many bytes go through a switch."""
-    return max(min(nbytes // _LEAST, _PIECES), 1)
+    return max(min(size // _LEAST, _PIECES), 1)
 
 
-def symmetric(collective: str, name: str = "") -> Run:
-    """One of NCCL's symmetric kernels, or the one that NCCL takes."""
-    return _as_nccl(collective, Decision(SYMMETRIC, name))
-
-
-def engine(collective: str) -> Run:
-    """A collective by copy engines, as NCCL takes them."""
-    return _as_nccl(collective, Decision(BY_ENGINE))
-
-
-def _as_nccl(collective: str, wanted: Decision) -> Run:
-    def run(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-        shares = len(given) if collective == "all_gather" else 1
-        nbytes, ranks = _nbytes(given) * shares, given.device.tolist()
-        how = decided(layout, ranks, collective, nbytes, wanted, given.dtype)
-        return symmetric_run(collective, how)(b, layout, given, before)
-
-    return run
-
-
-def _flagged(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU writes everything to all, with flags."""
-    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
-        return _one(b, _held(b, given, launch))
-
-
-def _multicast(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU writes everything once, with flags, and the switch multicasts it."""
+def _multicast(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
+    """Every GPU writes everything once, and the switch multicasts it."""
     ((switch, _),) = switches.boxes(layout, given.device.tolist())
     n = len(given)
-    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
-        up = b.copies(given, np.full(n, switch), after=(launch,))
-        down = b.copies(
-            up[np.repeat(np.arange(n), n)].reshape(n, n),
-            np.broadcast_to(given.device, (n, n)),
-        )
-        return b.adds([down[i, :] for i in range(n)])
+    up = b.copies(given, np.full(n, switch), after=(op,))
+    parts = up[np.repeat(np.arange(n), n)].reshape(n, n)
+    down = b.copies(parts, np.broadcast_to(given.device, (n, n)))
+    return b.adds([down[i, :] for i in range(n)])
 
 
-def _stores(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
+def _stores(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU reads and adds its part, and writes the sum to all."""
-    with _kernel(b, given, before, sync_channel(2, 1)) as launch:
-        sums = direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())
-        return _gather(b, sums[0, :], _serving(_NCCL_BLOCKS, len(given)))
+    sums = _reduce_scatter(b, layout, given, op)
+    return _gather(b, sums, _serving(_NCCL_BLOCKS, len(given)))
 
 
-def _summed(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    return _in_switch(b, layout, given, before, _NCCL_BLOCKS)
-
-
-def _engine_gather(b: PlanBuilder, _: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU writes its part to every other."""
-    n = len(given)
-    with _kernel(b, given, before, merged_channel(0, n) + ENGINE) as launch:
-        return _gather(b, _held(b, given, launch), merged_channel(0, n - 1) + ENGINE)
-
-
-def _engine_multicast(
-    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
+def _gathered(
+    b: PlanBuilder, _: Layout, given: Values, op: int, over: Callable[[int], int] | None = None
 ) -> Values:
-    """Every GPU writes its part once, and the switch multicasts it."""
+    """Every GPU writes its part to all, `over` connections of the channel for so many GPUs."""
+    return _gather(b, _held(b, given, op), over(len(given)) if over else None)
+
+
+def _spread(b: PlanBuilder, layout: Layout, given: Values, op: int, *, cut: bool = False) -> Values:
+    """Every GPU writes its part once, in pieces if `cut`, and the switch multicasts it."""
     ((switch, _),) = switches.boxes(layout, given.device.tolist())
-    n = len(given)
-    with _kernel(b, given, before, merged_channel(0, n) + ENGINE + SWITCHED) as launch:
-        up = b.copies(given, np.full(n, switch), after=(launch,))
-        to = np.broadcast_to(given.device[:, None], (n, n))
-        giver = np.tile(np.arange(n), (n, 1))
-        stream = b.streams(np.full((n, n), switch), merged_channel(0, n) + ENGINE + giver)
-        return b.joins(b.copies(up[giver], to, stream=stream))
-
-
-def _engine_exchange(b: PlanBuilder, _: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU writes a part to every other; by GPU and giver."""
-    n = len(given)
-    with _kernel(b, given, before, merged_channel(0, n) + ENGINE) as launch:
-        part = _held(b, given, launch).cut(n)
-        taker, giver = np.indices((n, n))
-        far = taker != giver
-        sent = part[giver[far], taker[far]]
-        stream = b.streams(sent.device, merged_channel(0, n - 1) + ENGINE)
-        moved = b.copies(sent, given.device[taker[far]], stream=stream)
-        own = b.slices(part[np.arange(n), np.arange(n)])
-        order = np.argsort(np.concatenate([np.flatnonzero(far), np.flatnonzero(~far)]))
-        return Values.concatenate([moved, own])[order]
-
-
-def _gathered(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU writes its part to all, with flags."""
-    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
-        return _gather(b, _held(b, given, launch))
-
-
-def _gathered_by_switch(
-    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
-) -> Values:
-    """Every GPU writes its part once, with flags, and the switch multicasts it."""
-    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
-        return _spread(b, layout, given, launch, 1)
-
-
-def _stored(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU writes its part to all."""
-    with _kernel(b, given, before, sync_channel(2, 1)) as launch:
-        return _gather(b, _held(b, given, launch), _serving(_NCCL_BLOCKS, len(given)))
-
-
-def _stored_by_switch(
-    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
-) -> Values:
-    """Every GPU writes its part once, and the switch multicasts it."""
-    with _kernel(b, given, before, sync_channel(2, 1, SWITCHED)) as launch:
-        return _spread(b, layout, given, launch, _count(_nbytes(given)))
-
-
-def _spread(b: PlanBuilder, layout: Layout, given: Values, launch: int, count: int) -> Values:
-    """Every GPU's part through the switch to all, in `count` pieces."""
-    ((switch, _),) = switches.boxes(layout, given.device.tolist())
-    n, (rise, fall) = len(given), _hops()
+    n, count = len(given), _count(nbytes(given)) if cut else 1
     part = given.cut(count)
-    streams = b.streams(part.device, rise)
-    up = b.copies(part, np.full(part.shape, switch), stream=streams, after=(launch,))
+    streams = b.streams(part.device, _RISE)
+    up = b.copies(part, np.full(part.shape, switch), stream=streams, after=(op,))
     to, giver = np.broadcast_arrays(given.device[:, None, None], given.device[:, None])
     down = b.copies(
         up[np.tile(np.arange(n), (n, 1))], np.broadcast_to(to, (n, n, count)),
-        stream=b.streams(np.broadcast_to(giver, (n, n, count)), fall),
+        stream=b.streams(np.broadcast_to(giver, (n, n, count)), _FALL),
     )  # fmt: skip
     return b.joins(b.joins(down))
 
 
-def _hops() -> tuple[int, int]:
-    """The channels of what goes up to a switch and comes down again."""
-    rise, fall = (merged_channel(stage, _NCCL_BLOCKS) + ONE_WAY for stage in range(2))
-    return rise, fall
-
-
-def _scattered(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU writes every other its part, with flags, and all add."""
-    with _kernel(b, given, before, sync_channel(0, 0), flagged=True) as launch:
-        return direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
-
-
-def _loaded(b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]) -> Values:
-    """Every GPU reads its part from all, and adds."""
-    with _kernel(b, given, before, sync_channel(2, 0)) as launch:
-        return direct.reduce_scatter(b, _held(b, given, launch)[None], Knobs())[0, :]
-
-
-def _loaded_by_switch(
-    b: PlanBuilder, layout: Layout, given: Values, before: Sequence[Value]
-) -> Values:
+def _loaded_by_switch(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU has the switch sum its part on load."""
     ((switch, _),) = switches.boxes(layout, given.device.tolist())
-    n, (rise, fall) = len(given), _hops()
-    with _kernel(b, given, before, sync_channel(2, 0, SWITCHED)) as launch:
-        pieces = given.cut(n).cut(_count(_nbytes(given) // n))  # by GPU, part and piece
-        streams = b.streams(pieces.device, rise)
-        up = b.copies(pieces, np.full(pieces.shape, switch), stream=streams, after=(launch,))
-        sums = b.adds([up[i, :] for i in range(n)])
-        to = np.broadcast_to(given.device[:, None], sums.shape)
-        return b.joins(b.copies(sums, to, stream=b.streams(to, fall)))
+    n = len(given)
+    pieces = given.cut(n).cut(_count(nbytes(given) // n))  # by GPU, part and piece
+    streams = b.streams(pieces.device, _RISE)
+    up = b.copies(pieces, np.full(pieces.shape, switch), stream=streams, after=(op,))
+    sums = b.adds([up[i, :] for i in range(n)])
+    to = np.broadcast_to(given.device[:, None], sums.shape)
+    return b.joins(b.copies(sums, to, stream=b.streams(to, _FALL)))
 
 
-class KernelSchedule(NamedTuple):
-    """One of NCCL's symmetric kernels, with NCCL's own name."""
-
-    title: str
-    run: Run
+def _engine_peers(n: int) -> int:
+    """The channel of a GPU's copies by engines to all others."""
+    return merged_channel(0, n - 1) + ENGINE
 
 
+def _engine_multicast(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
+    """Every GPU writes its part once, and the switch multicasts it."""
+    ((switch, _),) = switches.boxes(layout, given.device.tolist())
+    n = len(given)
+    up = b.copies(given, np.full(n, switch), after=(op,))
+    to = np.broadcast_to(given.device[:, None], (n, n))
+    giver = np.tile(np.arange(n), (n, 1))
+    stream = b.streams(np.full((n, n), switch), merged_channel(0, n) + ENGINE + giver)
+    return b.joins(b.copies(up[giver], to, stream=stream))
+
+
+def _engine_exchange(b: PlanBuilder, _: Layout, given: Values, op: int) -> Values:
+    """Every GPU writes a part to every other; by GPU and giver."""
+    n = len(given)
+    part = _held(b, given, op).cut(n)
+    taker, giver = np.indices((n, n))
+    far = taker != giver
+    sent = part[giver[far], taker[far]]
+    stream = b.streams(sent.device, _engine_peers(n))
+    moved = b.copies(sent, given.device[taker[far]], stream=stream)
+    own = b.slices(part[np.arange(n), np.arange(n)])
+    order = np.argsort(np.concatenate([np.flatnonzero(far), np.flatnonzero(~far)]))
+    return Values.concatenate([moved, own])[order]
+
+
+ONE_SHOT = KernelSchedule(_all_read, sync_channel(2, 0))
+TWO_SHOT = KernelSchedule(_two_shot, sync_channel(2, 0))
+MULTIMEM = KernelSchedule(partial(_by_switch, blocks=_TORCH_BLOCKS), sync_channel(2, 1, SWITCHED))
+
+# fmt: off
 SYMMETRIC_KERNELS: Mapping[str, Mapping[str, KernelSchedule]] = {
     "all_reduce": {
-        "agxll_r": KernelSchedule("AllReduce_AGxLL_R", _flagged),
-        "agxllmc_r": KernelSchedule("AllReduce_AGxLLMC_R", _multicast),
-        "rsxld_agxst": KernelSchedule("AllReduce_RSxLD_AGxST", _stores),
-        "rsxldmc_agxstmc": KernelSchedule("AllReduce_RSxLDMC_AGxSTMC", _summed),
+        "agxll_r": KernelSchedule(_all_read, title="AllReduce_AGxLL_R"),
+        "agxllmc_r": KernelSchedule(_multicast, title="AllReduce_AGxLLMC_R"),
+        "rsxld_agxst": KernelSchedule(_stores, sync_channel(2, 1), "AllReduce_RSxLD_AGxST"),
+        "rsxldmc_agxstmc":
+            KernelSchedule(_by_switch, sync_channel(2, 1, SWITCHED), "AllReduce_RSxLDMC_AGxSTMC"),
     },
     "all_gather": {
-        "ll": KernelSchedule("AllGather_LL", _gathered),
-        "llmc": KernelSchedule("AllGather_LLMC", _gathered_by_switch),
-        "st": KernelSchedule("AllGather_ST", _stored),
-        "stmc": KernelSchedule("AllGather_STMC", _stored_by_switch),
+        "ll": KernelSchedule(_gathered, title="AllGather_LL"),
+        "llmc": KernelSchedule(_spread, title="AllGather_LLMC"),
+        "st": KernelSchedule(partial(_gathered, over=partial(_serving, _NCCL_BLOCKS)),
+                             sync_channel(2, 1), "AllGather_ST"),
+        "stmc":
+            KernelSchedule(partial(_spread, cut=True), sync_channel(2, 1, SWITCHED),
+                           "AllGather_STMC"),
     },
     "reduce_scatter": {
-        "ll": KernelSchedule("ReduceScatter_LL", _scattered),
-        "ld": KernelSchedule("ReduceScatter_LD", _loaded),
-        "ldmc": KernelSchedule("ReduceScatter_LDMC", _loaded_by_switch),
+        "ll": KernelSchedule(_reduce_scatter, title="ReduceScatter_LL"),
+        "ld": KernelSchedule(_reduce_scatter, sync_channel(2, 0), "ReduceScatter_LD"),
+        "ldmc":
+            KernelSchedule(_loaded_by_switch, sync_channel(2, 0, SWITCHED), "ReduceScatter_LDMC"),
     },
 }
-"""By collective, and the name that strategies have."""
+"""NCCL's symmetric kernels by collective, and the name that strategies have."""
+# fmt: on
 
-_ENGINES: Mapping[str, Mapping[str, Run]] = {
-    "all_gather": {"engine": _engine_gather, "engine_mc": _engine_multicast},
-    "all_to_all": {"engine": _engine_exchange},
+_ENGINES: Mapping[str, Mapping[str, KernelSchedule]] = {
+    "all_gather": {
+        "engine": KernelSchedule(partial(_gathered, over=_engine_peers), ENGINE),
+        "engine_mc": KernelSchedule(_engine_multicast, ENGINE + SWITCHED),
+    },
+    "all_to_all": {"engine": KernelSchedule(_engine_exchange, ENGINE)},
 }
 """Collectives by copy engines, by what a decision has for a protocol."""
 
 
-def symmetric_run(collective: str, how: Decision) -> Run:
+def schedule(collective: str, how: Decision) -> KernelSchedule:
     """What carries out a decision for NCCL's symmetric kernels or copy engines."""
-    if how.algorithm == BY_ENGINE:
-        return _ENGINES[collective][how.protocol]
-    return SYMMETRIC_KERNELS[collective][how.protocol].run
+    known = _ENGINES if how.algorithm == BY_ENGINE else SYMMETRIC_KERNELS
+    return known[collective][how.protocol]

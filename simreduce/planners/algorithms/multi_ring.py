@@ -8,9 +8,8 @@ machines take the rings of a few machines, continued (`synthesis.rings`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Hashable, Sequence
+from itertools import accumulate
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -35,24 +34,16 @@ T = TypeVar("T")
 
 def divide(shares: Sequence[tuple[T, float]], lo: int, hi: int) -> list[tuple[T, int, int]]:
     """The elements [lo, hi) by shares; only those that get some, but one at least."""
-    upto = list(accumulate((share for _, share in shares), initial=0.0))
-    edges = [lo + round((hi - lo) * part / upto[-1]) for part in upto]
-    cut = [(one, a, z) for (one, _), (a, z) in zip(shares, pairwise(edges), strict=True)]
-    return [each for each in cut if each[1] < each[2]] or cut[:1]
+    cut = divide_all(shares, np.array([lo]), np.array([hi]))
+    return [(one, int(first[0]), int(end[0])) for one, first, end in cut]
 
 
-def takers(shares: Sequence[tuple[T, float]], tensor: Values) -> tuple[T, ...]:
-    """Return who gets some of a tensor, given by rank."""
-    return tuple(one for one, _, _ in divide(shares, 0, int(tensor.elements[0])))
-
-
-def divide_all(shares: Sequence[tuple[T, float]], tensors: Values) -> list[tuple[T, Ints, Ints]]:
-    """`divide` of tensors of shape (tensors, ranks) that have the same `takers`: the elements from
-    and up to, by tensor.
+def divide_all(shares: Sequence[tuple[T, float]], lo: Ints, hi: Ints) -> list[tuple[T, Ints, Ints]]:
+    """`divide` of several tensors of which the same get some: the elements from and up to, by
+    tensor.
     """
     upto = np.array(list(accumulate((share for _, share in shares), initial=0.0)))
-    size = tensors.elements[:, :1]
-    edges = tensors.lo[:, :1] + np.rint(size * upto / upto[-1]).astype(np.int64)
+    edges = lo[:, None] + np.rint((hi - lo)[:, None] * upto / upto[-1]).astype(np.int64)
     some = np.flatnonzero(edges[0, 1:] > edges[0, :-1]).tolist() or [0]
     return [(shares[i][0], edges[:, i], edges[:, i + 1]) for i in some]
 
@@ -62,25 +53,31 @@ Shares: TypeAlias = Sequence[tuple[Ring, float]]
 
 def multi_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """All-reduce over the rings that together have the best rate."""
-    rings = search_rings(layout, lambda network: ring_packing(network).patterns)
-    return _over(b, tensors, rings)
+    return _over(b, layout, tensors, lambda network: ring_packing(network).patterns)
 
 
 def best_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The textbook ring, in the order in which its slowest hop is fastest."""
-    rings = search_rings(layout, lambda network: _alone(best_order(network)))
-    return _over(b, tensors, rings)
+
+    def alone(network: Network) -> Shares:
+        ring = best_order(network)
+        return [] if ring is None else [(ring, 1.0)]
+
+    return _over(b, layout, tensors, alone)
 
 
-def _alone(ring: Ring | None) -> Shares:
-    return [] if ring is None else [(ring, 1.0)]
+def _over(
+    b: PlanBuilder, layout: Layout, tensors: Tensors, search: Callable[[Network], Shares]
+) -> Results:
+    rings = search_rings(layout, search)
 
-
-def _over(b: PlanBuilder, tensors: Tensors, rings: Shares) -> Results:
     def many(b: PlanBuilder, tensors: Values) -> Values:
         return over_rings(b, rings, tensors)
 
-    return plan_together(b, tensors, many, shape=partial(takers, rings))
+    def takers(tensor: Values) -> Hashable:
+        return tuple(ring for ring, _, _ in divide(rings, 0, int(tensor.elements[0])))
+
+    return plan_together(b, tensors, many, shape=takers)
 
 
 def search_rings(layout: Layout, search: Callable[[Network], Shares]) -> Shares:
@@ -119,7 +116,8 @@ def _inside(layout: Layout, task: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 def over_rings(b: PlanBuilder, rings: Shares, tensors: Values) -> Values:
     """The sum by tensor and rank, of tensors with the same takers; every ring carries its share."""
     pieces = []
-    for channel, (ring, lo, hi) in enumerate(divide_all(rings, tensors)):
+    cut = divide_all(rings, tensors.lo[:, 0], tensors.hi[:, 0])
+    for channel, (ring, lo, hi) in enumerate(cut):
         share = tensors.view(lo[:, None], hi[:, None])
         made = all_reduce_pieces(b, share[:, np.array(ring)], channel)
         pieces.append(made[:, np.argsort(ring)])

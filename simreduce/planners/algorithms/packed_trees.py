@@ -8,17 +8,17 @@ copy at a time (TensorFlow), a packing may reach half its rate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.computing.arrays import Ints
+from simreduce.computing.arrays import Ints, grouped
 from simreduce.plan import Kind, PlanBuilder, Value, Values
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.family import check_chunks
 from simreduce.planners.algorithms.multi_ring import divide, over_rings
-from simreduce.planners.algorithms.planner import Options, Results, Tensors, plan_each
+from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_each
 from simreduce.planners.layouts import Layout
 from simreduce.planners.synthesis import rings, trees
 from simreduce.planners.synthesis.relays import all_to_all_paths
@@ -151,45 +151,47 @@ def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     return plan_each(b, tensors, one)
 
 
-def broadcast(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """Every tree hands out its share from the root."""
-    shares = trees.broadcast_trees(layout.network(), options.root).patterns
-    root = slice(options.root, options.root + 1)
-    return [_hand_out(b, own, own[root], shares, options) for own in map(Values.of, tensors)]
+def planner(collective: str) -> Planner:
+    """The planner of a collective but all-reduce, whose trees hand out parts from their roots or
+    sum them there: one part for the root, or one for each rank.
+    """
+
+    def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        shares = trees.PACKINGS[collective](layout.network(), options.root).patterns
+        finish = _hand_out if collective in ("broadcast", "all_gather") else _sum_up
+
+        def one(own: Values) -> list[Value]:
+            parts = {
+                "broadcast": own[options.root : options.root + 1],
+                "all_gather": own,
+                "reduce": own[:1],
+                "reduce_scatter": own.cut(layout.n)[0, :],
+            }[collective]
+            return finish(b, own, parts, shares, options)
+
+        return [one(Values.of(tensor)) for tensor in tensors]
+
+    return plan
 
 
-def all_gather(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """The part of every rank goes over trees of its own."""
-    shares = trees.all_gather_trees(layout.network()).patterns
-    return [_hand_out(b, own, own, shares, options) for own in map(Values.of, tensors)]
-
-
-def reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """Every tree sums its share at the root."""
-    shares = trees.reduce_trees(layout.network(), options.root).patterns
-    return [_sum_up(b, own, own[:1], shares, options) for own in map(Values.of, tensors)]
-
-
-def reduce_scatter(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """The part of every rank is summed over trees of its own."""
-    shares, n = trees.reduce_scatter_trees(layout.network()).patterns, layout.n
-    values = map(Values.of, tensors)
-    return [_sum_up(b, own, own.cut(n)[0, :], shares, options) for own in values]
-
-
-def _hand_out(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
-    """On every rank part i, which the i-th root has; `packed` as for `_carry`."""
+def _hand_out(
+    b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
+) -> list[Value]:
+    """On every rank part i, which the i-th root has."""
     results = list(parts)
-    for root, made in _carry(b, own, parts, *packed):
+    for root, made in _carry(b, own, parts, shares, options):
         results += b.joins(made[np.arange(len(own)) != root])
     return results
 
 
-def _sum_up(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
-    """On the i-th root the sum of part i; `packed` as for `_carry`."""
+def _sum_up(
+    b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
+) -> list[Value]:
+    """On the i-th root the sum of part i."""
     if len(own) == 1:
         return list(parts)
-    return [b.joins(made[np.array([root])])[0] for root, made in _carry(b, own, parts, *packed)]
+    carried = _carry(b, own, parts, shares, options)
+    return [b.joins(made[np.array([root])])[0] for root, made in carried]
 
 
 def _carry(
@@ -214,9 +216,10 @@ def all_to_all(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     (`synthesis.relays`), in chunks. On a DGX-1V every pair gets 3/8 of a link: 8/3 M/(nB) where B
     is the rate of one link.
     """
-    shares: dict[tuple[int, int], list[tuple[SpanningTree, float]]] = {}
-    for path, share in all_to_all_paths(layout.network()).patterns:
-        shares.setdefault((path.root, path.down[-1][1]), []).append((path, share))
+    shares = grouped(
+        ((path.root, path.down[-1][1]), (path, share))
+        for path, share in all_to_all_paths(layout.network()).patterns
+    )
 
     def one(tensor: Sequence[Value], _: int) -> Values:
         own = Values.of(tensor)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.computing.arrays import grouped
 from simreduce.plan import PlanBuilder, SeparateBuilder, Value, Values, ValueTable
 from simreduce.plan.batches import Alike
 from simreduce.planners.layouts import OPEN, Decision, Layout
@@ -67,8 +68,7 @@ def plan_chain(b: PlanBuilder, tensors: Tensors, plan_next: PlanNext) -> Results
     alike, and may wait for the results before.
     """
     given = ValueTable.of(tensors)
-    plan = Alike(b, given, lambda i, before: plan_next(given[i], before), chained=True)
-    return plan.plan_all(1)
+    return Alike(b, given, lambda i, before: plan_next(given[i], before), chained=True).plan_all(1)
 
 
 PlanMany: TypeAlias = Callable[[PlanBuilder, Values], Values]
@@ -106,32 +106,21 @@ def plan_together(
     ranks, most = max(given.shape[1], 1), int((given.hi - given.lo).max(initial=0))
     pieces = most * max(dtypes.SIZES) // chunk if chunk else 1
     ops = ranks * max(ranks, pieces)
-    if ops > _LARGE or _REPEATED * _kinds(given) <= len(given):
+    size = given.hi[:, 0] - given.lo[:, 0] if given.shape[1] else given.dtype
+    kinds = len(np.unique(size * len(dtypes.SIZES) + given.dtype))  # of sizes and dtypes
+    if ops > _LARGE or _REPEATED * kinds <= len(given):
         return plan_each(b, given, lambda tensor, _: plan(b, Values.of(tensor)[None, :])[0, :])
     step = max(_AT_ONCE // ops, 1)
-    if chunk:
-        shape = _sizes
     parts = [given[first : first + step] for first in range(0, len(given), step)]
-    made = [_plan_some(b, part, plan, shape) for part in parts]
+    alike: Shape = (lambda tensor: tensor.elements.tobytes()) if chunk else shape
+    made = [_plan_some(b, part, plan, alike) for part in parts]
     return ValueTable.concatenate(made) if made else given
-
-
-def _kinds(given: ValueTable) -> int:
-    """How many different sizes and dtypes there are."""
-    size = given.hi[:, 0] - given.lo[:, 0] if given.shape[1] else given.dtype
-    return len(np.unique(size * len(dtypes.SIZES) + given.dtype))
-
-
-def _sizes(tensor: Values) -> Hashable:
-    return tensor.elements.tobytes()
 
 
 def _plan_some(b: PlanBuilder, given: ValueTable, plan: PlanMany, shape: Shape) -> ValueTable:
     if len(given) == 1:
         return ValueTable.of([plan(b, given[0][None, :])[0, :]])
-    places: dict[tuple[int, Hashable], list[int]] = {}
-    for i, tensor in enumerate(given):
-        places.setdefault((tensor.dtype, shape(tensor)), []).append(i)
+    places = grouped(((tensor.dtype, shape(tensor)), i) for i, tensor in enumerate(given))
     separate, made = SeparateBuilder(b, len(given)), []
     for those in places.values():
         at = np.array(those)
@@ -139,5 +128,4 @@ def _plan_some(b: PlanBuilder, given: ValueTable, plan: PlanMany, shape: Shape) 
         made.append(plan(separate, separate.lift(stacked, at[:, None])))
     separate.settle()
     settled = [ValueTable.stacked(separate.settled(values)) for values in made]
-    order = np.argsort(np.concatenate(list(places.values())))
-    return ValueTable.concatenate(settled)[order]
+    return ValueTable.concatenate(settled)[np.argsort(np.concatenate([*places.values()]))]

@@ -6,12 +6,20 @@ locally: the library works in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
-from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts, puller, size
+from simreduce.planners.algorithms.family import (
+    Connect,
+    Knobs,
+    Pull,
+    everyones,
+    parts,
+    puller,
+    size,
+)
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
@@ -52,20 +60,29 @@ def reduce_scatter_pieces(
     positions of a group have the same intervals. The sums go round upwards, or with `way` -1
     downwards. The last step may have a channel of its own.
     """
-    n, position = own.shape[2], np.arange(own.shape[1])
-    neighbour = (position - way) % n
-    whole, chunks = own[:, :, 0], own[:, 0]
-    send = connect(b, whole.device, neighbour, channel=channel)
-    held = own[:, position, neighbour]
+    position = np.arange(own.shape[1])
+    hops = _hops(b, own[:, :, 0], own[:, 0], 1, channel, way, last, connect)
+    held = own[:, position, (position - way) % own.shape[2]]
     # Step by step, as each rank's port sends one chunk after another in program order.
-    for step in range(1, n):
-        place = (position - way * (1 + step)) % n
-        target = whole.view(chunks.lo[:, place], chunks.hi[:, place])
-        if step == n - 1 and last is not None:
-            send = connect(b, whole.device, neighbour, channel=last)
-        arrived = send(held, target, after if step == 1 else ())
-        held = b.adds([arrived, target])
+    for step, (send, target) in enumerate(hops):
+        held = b.adds([send(held, target, () if step else after), target])
     return held
+
+
+def _hops(
+    b: PlanBuilder, held: Values, chunks: Values, behind: int, channel: int, way: int,
+    last: int | None, connect: Connect,
+) -> Iterator[tuple[Pull, Values]]:  # fmt: skip
+    """By step, how each position hears from the one before it, and the interval of `chunks` that it
+    then holds: the one as many places before its own as there were steps, and `behind` more.
+    """
+    n, position = chunks.shape[1], np.arange(held.shape[1])
+    send = connect(b, held.device, (position - way) % n, channel=channel)
+    for step in range(1, n):
+        if step == n - 1 and last is not None:
+            send = connect(b, held.device, (position - way) % n, channel=last)
+        place = (position - way * (step + behind)) % n
+        yield send, held.view(chunks.lo[:, place], chunks.hi[:, place])
 
 
 def all_gather_pieces(
@@ -75,19 +92,12 @@ def all_gather_pieces(
     """By group, position and chunk, the shards of all positions, which have the intervals of
     `chunks`. The first sends wait for the ops `after`. The last step may have a channel of its own.
     """
-    n, position = chunks.shape[1], np.arange(shards.shape[1])
-    neighbour = (position - way) % n
-    send = connect(b, shards.device, neighbour, channel=channel)
     held, made = shards, [shards.op]
-    for step in range(1, n):
-        place = (position - way * step) % n
-        target = shards.view(chunks.lo[:, place], chunks.hi[:, place])
-        if step == n - 1 and last is not None:
-            send = connect(b, shards.device, neighbour, channel=last)
-        held = send(held, target, after if step == 1 else ())
+    for send, target in _hops(b, shards, chunks, 0, channel, way, last, connect):
+        held = send(held, target, () if len(made) > 1 else after)
         made.append(held.op)
     # Chunk c gets to position p in step p - c.
-    at = position[:, None]
+    n, at = chunks.shape[1], np.arange(shards.shape[1])[:, None]
     op = np.stack(made, axis=1)[:, way * (at - np.arange(n)) % n, at]
     return chunks[:, None].on(shards.device[..., None]).with_ops(op)
 

@@ -80,23 +80,17 @@ def pscpu_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Optio
     hosts = layout.host_devices("pscpu/pscpu")
     gather_groups(hosts, options.shards)
     second = hosts[: 1 if options.faithful else options.shards]
-    return plan_each(b, tensors, lambda tensor, _: _one(b, layout, tensor, hosts, second))
 
+    def one(tensor: Sequence[Value], _: int) -> list[Value]:
+        sums = [
+            b.add_on(host, [tensor[rank] for rank in task])
+            for task, host in zip(layout.tasks, hosts, strict=True)
+        ]
+        totals = shuffle(b, sums, second) if len(sums) > 1 else sums
+        return [
+            b.copy(total, tensor[rank].device)
+            for task, total in zip(layout.tasks, totals, strict=True)
+            for rank in task
+        ]
 
-def _one(
-    b: PlanBuilder,
-    layout: Layout,
-    tensor: Sequence[Value],
-    hosts: Sequence[int],
-    second: Sequence[int],
-) -> list[Value]:
-    sums = [
-        b.add_on(host, [tensor[rank] for rank in task])
-        for task, host in zip(layout.tasks, hosts, strict=True)
-    ]
-    totals = shuffle(b, sums, second) if len(sums) > 1 else sums
-    return [
-        b.copy(total, tensor[rank].device)
-        for task, total in zip(layout.tasks, totals, strict=True)
-        for rank in task
-    ]
+    return plan_each(b, tensors, one)

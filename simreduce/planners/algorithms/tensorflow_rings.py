@@ -70,8 +70,7 @@ def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     if options.shards not in (1, 2):
         raise OptionNotTaken("the number of shards is 1 or 2")
     offsets = [0] if options.shards == 1 or local == 1 else [0, -(local // 2)]
-    tasks = rank_order(layout)
-    rings = [subdivision_order(tasks, offset) for offset in offsets]
+    rings = [subdivision_order(rank_order(layout), offset) for offset in offsets]
 
     def many(b: PlanBuilder, tensors: Values) -> Values:
         return runtime_ring(b, tensors, rings)
@@ -87,12 +86,12 @@ def subdivision_order(tasks: Sequence[Sequence[int]], offset: int) -> list[int]:
     """The ring of one subdivision: every task rotated by |offset|, and reversed first if it is
     negative.
     """
-    order: list[int] = []
-    for task in tasks:
-        for i in range(len(task)):
-            at = (i + abs(offset)) % len(task)
-            order.append(task[at if offset >= 0 else len(task) - 1 - at])
-    return order
+    return _rotated([task if offset >= 0 else task[::-1] for task in tasks], abs(offset))
+
+
+def _rotated(tasks: Sequence[Sequence[int]], by: int) -> list[int]:
+    """The ranks of all tasks, each begun so many places further on."""
+    return [task[(by + i) % len(task)] for task in tasks for i in range(len(task))]
 
 
 def rank_order(layout: Layout) -> list[list[int]]:
@@ -149,12 +148,7 @@ def ring_orders(tasks: Sequence[Sequence[int]], shards: int) -> list[list[int]]:
         raise StrategyError(
             f"the number of sub-chunks must be from 1 to the GPUs per task, {per_task} here"
         )
-    rotation = max(1, per_task // shards)
-    orders = []
-    for s in range(shards):
-        shift = s * rotation % per_task
-        orders.append([rank for task in tasks for rank in (*task[shift:], *task[:shift])])
-    return orders
+    return [_rotated(tasks, s * max(1, per_task // shards)) for s in range(shards)]
 
 
 def padded_split(elements: int, pieces: int) -> tuple[int, int]:

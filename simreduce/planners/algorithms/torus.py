@@ -22,13 +22,17 @@ move along one axis while another moves along the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
 from simreduce.planners.algorithms import ring
-from simreduce.planners.algorithms.family import Family, Knobs
+from simreduce.planners.algorithms.family import Collective, Family, Knobs
+
+ByAxis: TypeAlias = Callable[[PlanBuilder, Values, Sequence[int], int], Values]
+"""A collective on a grid with these axes, which takes two channels for each from one on."""
 
 
 def all_reduce_by_axis(b: PlanBuilder, values: Values, axes: Sequence[int], channel: int) -> Values:
@@ -71,11 +75,6 @@ def all_gather_by_axis(b: PlanBuilder, parts: Values, axes: Sequence[int], chann
     return held.reshape(*parts.shape)
 
 
-def channels(axes: int) -> int:
-    """How many channels a grid of so many axes takes."""
-    return 2 * axes
-
-
 def near_equal(n: int, axes: int) -> tuple[int, ...]:
     """The factors of n with the least sum, ascending: 12 is 3 x 4 or 2 x 2 x 3, and a prime n is 1
     x n.
@@ -98,23 +97,18 @@ def torus(dimensions: int) -> Family:
     A reduce-scatter starts along the columns instead, as its parts are intervals.
     """
 
-    def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-        return all_reduce_by_axis(b, values, _axes(values), knobs.channel)
+    def along(by_axis: ByAxis) -> Collective:
+        def collective(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+            axes = near_equal(values.shape[1], dimensions)
+            return by_axis(b, values, axes, knobs.channel)
 
-    def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-        return reduce_scatter_by_axis(b, values, _axes(values), knobs.channel)
-
-    def all_gather(b: PlanBuilder, parts: Values, knobs: Knobs) -> Values:
-        return all_gather_by_axis(b, parts, _axes(parts), knobs.channel)
-
-    def _axes(values: Values) -> tuple[int, ...]:
-        return near_equal(values.shape[1], dimensions)
+        return collective
 
     return Family(
         f"torus_{dimensions}d",
         f"rings along the {dimensions} axes of a torus",
-        all_reduce=all_reduce,
-        reduce_scatter=reduce_scatter,
-        all_gather=all_gather,
-        channels=channels(dimensions),
+        all_reduce=along(all_reduce_by_axis),
+        reduce_scatter=along(reduce_scatter_by_axis),
+        all_gather=along(all_gather_by_axis),
+        channels=2 * dimensions,
     )

@@ -17,6 +17,7 @@ import numpy as np
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
 from simreduce.planners.algorithms.family import Collective, Knobs, chunk_count
+from simreduce.planners.layouts.rings import parents, second_tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,22 +214,6 @@ ceil(log2 n)(a + S/B) down, the same up, any n: node v hangs below v without its
 nodes from n on are left out. A node sends to its largest subtree first and hears from it last, so
 that a step is never waited for.
 """
-
-
-def parents(n: int) -> Ints:
-    """Node v has its lowest bit set, and the next one up instead of it in its parent; that one is
-    not set if the parent would be n or more.
-    """
-    node = np.arange(n)
-    bit = node & -node
-    above = (node ^ bit) | (bit << 1)
-    return np.where(above < n, above, node ^ bit)
-
-
-def second_tree(n: int) -> Ints:
-    """The places of the second tree's nodes: odd nodes are where even ones are in the first."""
-    node = np.arange(n)
-    return (node + 1) % n if n % 2 else node[::-1]
 
 
 def _free(n: int) -> list[Tree]:

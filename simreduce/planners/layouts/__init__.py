@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
+from simreduce.computing.arrays import grouped
 from simreduce.errors import NotFoldable, StrategyError, TopologyError
 from simreduce.planners.layouts.rings import NCCL, LibraryRules, rules_of
 from simreduce.planners.synthesis.network import (
@@ -59,13 +60,10 @@ class SparseRow(Sequence[int]):
     @overload
     def __getitem__(self, place: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> SparseRow: ...
-    def __getitem__(self, place: int | slice) -> int | SparseRow:
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
         if isinstance(place, slice):
-            kept = range(self.size)[place]
-            return SparseRow(
-                {kept.index(i): v for i, v in self.values.items() if i in kept}, len(kept)
-            )
+            return tuple(self)[place]
         if 0 <= place < self.size:
             return self.values.get(place, 0)
         return self.values.get(range(self.size)[place], 0)
@@ -208,6 +206,12 @@ class Layout:
             return self.tasks
         return tuple(tuple(task[i] for i in self.order) for task in self.tasks)
 
+    def among(self, ranks: Collection[int]) -> list[list[int]]:
+        """The tasks of these ranks, with no others."""
+        chosen = {*ranks}
+        tasks = ([rank for rank in task if rank in chosen] for task in self.tasks)
+        return [task for task in tasks if task]
+
     def with_order(self, order: Sequence[int]) -> Layout:
         """The same machine with rings that take the GPUs of every task in `order`.
 
@@ -221,25 +225,26 @@ class Layout:
             )
         return replace(self, order=tuple(order))
 
+    def nic(self, rank: int) -> int:
+        """The place of a rank's NIC in its machine; 0 where nothing is known of NICs."""
+        return self.nics[rank] if self.nics else 0
+
     @property
     def devices(self) -> tuple[str, ...]:
         """Every device that a plan may name: ranks, then hosts, then switches that can sum."""
-        hosts = (host for host in self.hosts if host)
-        return tuple(
-            dict.fromkeys((*self.ranks, *hosts, *(switch.name for switch in self.reducers)))
-        )
+        hosts, switches = filter(None, self.hosts), (switch.name for switch in self.reducers)
+        return tuple(dict.fromkeys((*self.ranks, *hosts, *switches)))
 
     def host_devices(self, algorithm: str) -> tuple[int, ...]:
         """Per task, the index in `devices` of its host; raises `StrategyError` when a task has
         none.
         """
-        index = {name: i for i, name in enumerate(self.devices)}
         for task, host in zip(self.tasks, self.hosts, strict=True):
             if not host:
                 raise StrategyError(
                     f"{algorithm}: it needs a CPU beside {self.ranks[task[0]]!r}, and there is none"
                 )
-        return tuple(index[host] for host in self.hosts)
+        return tuple(map(self.devices.index, self.hosts))
 
     def few(self, machines: int) -> Layout:
         """The layout of `machines` of the equal machines, not folded."""
@@ -308,11 +313,11 @@ class Layout:
                 "none can be left out"
             )
         place = {rank: i for i, rank in enumerate(ranks)}
-        kept = [
+        kept = sorted(
             (tuple(place[r] for r in task if r in place), host)
             for task, host in zip(self.tasks, self.hosts, strict=True)
-        ]
-        kept = sorted((task, host) for task, host in kept if task)
+            if place.keys() & {*task}
+        )
         return Layout(
             ranks=tuple(self.ranks[r] for r in ranks),
             tasks=tuple(task for task, _ in kept),
@@ -343,10 +348,9 @@ class Layout:
             return False
         if self.wiring is not None:
             return self.wiring.joined(self.ranks)
+        pairs = itertools.permutations(range(self.n), 2)
         whole = any(len(switch.ranks) == self.n for switch in self.reducers)
-        return whole or all(
-            self.links[i][j] for i in range(self.n) for j in range(self.n) if i != j
-        )
+        return whole or all(self.links[i][j] for i, j in pairs)
 
     def network(self, *, routed: bool = False) -> Network:
         """The graph of links that transfers between the ranks share.
@@ -365,17 +369,10 @@ class Layout:
             )
         if self.wiring is not None:
             return self.wiring.network(self.ranks, self.tasks, routed=routed)
-        ranks = range(self.n)
-        lanes = {
-            (i, j): float(self.links[i][j])
-            for i in ranks
-            for j in ranks
-            if i != j and self.links[i][j]
-        }
-        make = (
-            direct_network if is_connected(self.n, list(lanes)) and not routed else switched_network
-        )
-        return make(self.ranks, lanes, self.tasks)
+        pairs = itertools.permutations(range(self.n), 2)
+        lanes = {(i, j): float(self.links[i][j]) for i, j in pairs if self.links[i][j]}
+        alone = is_connected(self.n, list(lanes)) and not routed
+        return (direct_network if alone else switched_network)(self.ranks, lanes, self.tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +416,7 @@ def _network(
     """
     linked = {(link.source, link.target) for link in topology.links if not link.is_toll}
     n = range(len(ranks))
-    pairs = [(u, v) for u in n for v in n if u != v]
+    pairs = list(itertools.permutations(n, 2))
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
     used = direct if is_connected(len(ranks), direct) and not routed else pairs
     crossed = {(u, v): _links(topology, ranks[u], ranks[v]) for u, v in used}
@@ -492,12 +489,8 @@ def layout(topology: Topology | Folded) -> Layout:
         )
     ranks = topology.devices
     index = {name: rank for rank, name in enumerate(ranks)}
-    tasks: dict[str, list[int]] = {}
-    for rank, name in enumerate(ranks):
-        tasks.setdefault(topology.nodes[name].machine, []).append(rank)
-    hosts: dict[str, str] = {}
-    for name in topology.hosts:
-        hosts.setdefault(topology.nodes[name].machine, name)
+    tasks = grouped((topology.nodes[name].machine, rank) for rank, name in enumerate(ranks))
+    hosts = {topology.nodes[name].machine: name for name in reversed(topology.hosts)}
     links: list[dict[int, int]] = [{} for _ in ranks]
     for link in topology.links:
         if link.source in index and link.target in index and not link.is_toll:
@@ -507,9 +500,7 @@ def layout(topology: Topology | Folded) -> Layout:
     for link in topology.links:
         if link.source in near and not link.is_toll:
             near[link.source].append(link.target)
-    at: dict[str, list[int]] = {}
-    for rank, name in enumerate(ranks if near else ()):
-        at.setdefault(topology.router.nic(name) or "", []).append(rank)
+    at = grouped((topology.router.nic(name), i) for i, name in enumerate(ranks if near else ()))
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),
@@ -521,7 +512,7 @@ def layout(topology: Topology | Folded) -> Layout:
                 tuple(sorted(index[t] for t in ends if t in index)),
                 tuple(t for t in ends if t in near),
                 topology.nodes[name].kind == "nvswitch",
-                tuple(sorted(rank for t in ends if t for rank in at.get(t, ()))),
+                tuple(sorted(rank for t in ends for rank in at.get(t, ()))),
             )
             for name, ends in near.items()
         ),
@@ -551,18 +542,16 @@ def aggregations(layout: Layout, ranks: Sequence[int]) -> dict[int, Aggregation]
     """
     if layout.machines > 1:
         raise NotFoldable("the network's switches sum over all machines")
-    chosen = {*ranks}
-    tasks = [[rank for rank in task if rank in chosen] for task in layout.tasks]
-    tasks = [task for task in tasks if task]
+    tasks = layout.among(ranks)
     if len(tasks) < 2:
         raise StrategyError("switches of a network sum between machines, and these GPUs share one")
-    rails = [dict.fromkeys(_place(layout, rank) for rank in task) for task in tasks]
+    rails = [dict.fromkeys(map(layout.nic, task)) for task in tasks]
     if any(rail.keys() != rails[0].keys() for rail in rails):
         raise StrategyError("needs GPUs at the same NICs of every machine")
     flows: Counter[str] = Counter()
     found = {}
     for place in rails[0]:
-        heads = [next(r for r in task if _place(layout, r) == place) for task in tasks]
+        heads = [next(r for r in task if layout.nic(r) == place) for task in tasks]
         found[place] = _tree(layout, heads, flows)
     crowded = [name for name, count in flows.items() if count > MOST_FLOWS]
     if crowded:
@@ -572,10 +561,6 @@ def aggregations(layout: Layout, ranks: Sequence[int]) -> dict[int, Aggregation]
             "each rail"
         )
     return found
-
-
-def _place(layout: Layout, rank: int) -> int:
-    return layout.nics[rank] if layout.nics else 0
 
 
 def _tree(layout: Layout, heads: Sequence[int], flows: Counter[str]) -> Aggregation:

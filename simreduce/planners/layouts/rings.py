@@ -13,7 +13,29 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
+from simreduce.computing.arrays import Ints
+
 Way = tuple[int, ...]
+
+
+def parents(n: int) -> Ints:
+    """The parent of each node of NCCL's binary tree, the root 0 its own.
+
+    Node v has its lowest bit set, and the next one up instead of it in its parent; that one is
+    not set if the parent would be n or more.
+    """
+    node = np.arange(n)
+    bit = node & -node
+    above = (node ^ bit) | (bit << 1)
+    return np.where(above < n, above, node ^ bit)
+
+
+def second_tree(n: int) -> Ints:
+    """The places of the second tree's nodes: odd nodes are where even ones are in the first."""
+    node = np.arange(n)
+    return (node + 1) % n if n % 2 else node[::-1]
 
 
 @dataclass(frozen=True)
@@ -133,6 +155,5 @@ chunk of CDNA 3 and 4 is one slice (rcclUseOneSlice in src/init.cc).
 
 def rules_of(model: str) -> LibraryRules:
     """The rules of the library that a model of GPUs runs: RCCL for AMD Instinct, else NCCL."""
-    if model.upper().replace("INSTINCT", "").strip().startswith("MI2"):
-        return CDNA2
-    return RCCL if model.upper().replace("INSTINCT", "").strip().startswith("MI") else NCCL
+    name = model.upper().replace("INSTINCT", "").strip()
+    return CDNA2 if name.startswith("MI2") else RCCL if name.startswith("MI") else NCCL

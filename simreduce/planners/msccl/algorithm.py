@@ -153,9 +153,21 @@ class MscclAlgorithm:
     most: int = MOST_BYTES
 
     @property
+    def call_chunks(self) -> tuple[int, int]:
+        """Chunks of the input and of the output of a call, on each GPU."""
+        each = self.chunks // len(self.gpus)
+        inputs = each if self.collective == "all_gather" else self.chunks
+        return inputs, each if self.collective == "reduce_scatter" else self.chunks
+
+    @property
     def steps(self) -> int:
         """The steps of all GPUs."""
         return sum(len(block.steps) for gpu in self.gpus for block in gpu.blocks)
+
+
+def coll_of(algorithm: MscclAlgorithm) -> str:
+    """MSCCL's name of the collective."""
+    return next(theirs for theirs, ours in COLLECTIVES.items() if ours == algorithm.collective)
 
 
 def xml_text(algorithm: MscclAlgorithm) -> str:
@@ -163,11 +175,10 @@ def xml_text(algorithm: MscclAlgorithm) -> str:
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - loads urllib and http
 
     a = algorithm
-    coll = next(theirs for theirs, ours in COLLECTIVES.items() if ours == a.collective)
     head = (
         f"<algo name={quoteattr(a.name)} proto={quoteattr(a.protocol)}"
         f' nchannels="{a.channels}" nchunksperloop="{a.chunks}" ngpus="{len(a.gpus)}"'
-        f' coll="{coll}" inplace="{int(a.in_place)}" outofplace="{int(a.out_of_place)}"'
+        f' coll="{coll_of(a)}" inplace="{int(a.in_place)}" outofplace="{int(a.out_of_place)}"'
         f' minBytes="{a.least}" maxBytes="{a.most}">'
     )
     lines = [head]
@@ -203,15 +214,8 @@ def structure_problems(algorithm: MscclAlgorithm) -> list[str]:
 
 def limit_problems(algorithm: MscclAlgorithm) -> list[str]:
     """The limits of MSCCL that an algorithm exceeds."""
-    found = []
-    if algorithm.channels > MOST_CHANNELS:
-        found.append(f"{algorithm.channels} channels; MSCCL has {MOST_CHANNELS}")
     blocks = max(len(gpu.blocks) for gpu in algorithm.gpus)
-    if blocks > MOST_BLOCKS:
-        found.append(f"{blocks} thread blocks on a GPU; MSCCL has {MOST_BLOCKS}")
     steps = max((len(block.steps) for gpu in algorithm.gpus for block in gpu.blocks), default=0)
-    if steps > MOST_STEPS:
-        found.append(f"{plural(steps, 'step')} in a thread block; MSCCL has {MOST_STEPS}")
     each = Counter(
         (rank, side, block.channel)
         for rank, gpu in enumerate(algorithm.gpus)
@@ -219,10 +223,14 @@ def limit_problems(algorithm: MscclAlgorithm) -> list[str]:
         for side, peer in (("send", block.send), ("recv", block.receive))
         if peer >= 0
     )
-    if each and max(each.values()) > MOST_BLOCKS_PER_CHANNEL:
-        words = f"{max(each.values())} peers of a GPU on one channel"
-        found.append(f"{words}; MSCCL has {MOST_BLOCKS_PER_CHANNEL}")
-    return found
+    peers = max(each.values(), default=0)
+    figures = (
+        (algorithm.channels, MOST_CHANNELS, f"{algorithm.channels} channels"),
+        (blocks, MOST_BLOCKS, f"{blocks} thread blocks on a GPU"),
+        (steps, MOST_STEPS, f"{plural(steps, 'step')} in a thread block"),
+        (peers, MOST_BLOCKS_PER_CHANNEL, f"{peers} peers of a GPU on one channel"),
+    )
+    return [f"{words}; MSCCL has {most}" for count, most, words in figures if count > most]
 
 
 def _of_algorithm(algorithm: MscclAlgorithm) -> Iterator[str]:
@@ -231,8 +239,7 @@ def _of_algorithm(algorithm: MscclAlgorithm) -> Iterator[str]:
         yield "inplace and outofplace are both 0: no call would use it"
     if algorithm.chunks > MOST_CHUNKS:
         yield f"nchunksperloop is {algorithm.chunks}; at most {MOST_CHUNKS} can be proved"
-    parts = algorithm.collective != "all_reduce"
-    if parts and algorithm.chunks % len(algorithm.gpus):
+    if algorithm.collective != "all_reduce" and algorithm.chunks % len(algorithm.gpus):
         gpus = plural(len(algorithm.gpus), "GPU")
         yield f"{plural(algorithm.chunks, 'chunk')} cannot be shared evenly by {gpus}"
     if algorithm.collective == "all_to_all" and algorithm.in_place:
@@ -248,12 +255,13 @@ def _of_gpu(algorithm: MscclAlgorithm, rank: int, gpu: MscclGpu) -> Iterator[str
                 continue
             if peer >= len(algorithm.gpus) or peer == rank:
                 yield f"tb {number}: there is no other gpu {peer}"
-            key = (block.channel, peer)
-            if key in seen:
+            if (first := seen.get((block.channel, peer))) is not None:
                 where = f"of gpu {peer} on channel {block.channel}"
-                yield f"tb {number}: tb {seen[key]} has the {side} side {where} already"
-            seen[key] = number
-    sizes = _sizes(algorithm, gpu)
+                yield f"tb {number}: tb {first} has the {side} side {where} already"
+            seen[block.channel, peer] = number
+    # Chunks of each buffer that both the file and the call have.
+    inputs, outputs = algorithm.call_chunks
+    sizes = {"i": min(gpu.inputs, inputs), "o": min(gpu.outputs, outputs), "s": gpu.scratch}
     for number, block in enumerate(gpu.blocks):
         if block.channel >= algorithm.channels:
             yield f"tb {number}: channel {block.channel} of {algorithm.channels}"
@@ -261,14 +269,6 @@ def _of_gpu(algorithm: MscclAlgorithm, rank: int, gpu: MscclGpu) -> Iterator[str
             problems = _of_step(gpu, block, step, sizes)
             yield from (f"tb {number} step {at}: {problem}" for problem in problems)
         yield from (f"tb {number} {problem}" for problem in _of_nops(block))
-
-
-def _sizes(algorithm: MscclAlgorithm, gpu: MscclGpu) -> dict[str, int]:
-    """Chunks of each buffer that both the file and the call have."""
-    each = algorithm.chunks // len(algorithm.gpus)
-    inputs = each if algorithm.collective == "all_gather" else algorithm.chunks
-    outputs = each if algorithm.collective == "reduce_scatter" else algorithm.chunks
-    return {"i": min(gpu.inputs, inputs), "o": min(gpu.outputs, outputs), "s": gpu.scratch}
 
 
 def _of_step(gpu: MscclGpu, block: ThreadBlock, step: Step, sizes: dict[str, int]) -> Iterator[str]:
@@ -296,12 +296,12 @@ def _of_nops(block: ThreadBlock) -> Iterator[str]:
     """MSCCL hangs what a nop waits for on the next step, which must wait for something itself."""
     pending = False
     for at, step in enumerate(block.steps):
-        if step.kind != "nop":
-            if pending and step.waits is None:
-                yield f"step {at}: follows a nop that waits, and waits for nothing itself"
-            pending = False
-        elif step.waits is not None:
-            pending = True
+        if step.kind == "nop":
+            pending = pending or step.waits is not None
+            continue
+        if pending and step.waits is None:
+            yield f"step {at}: follows a nop that waits, and waits for nothing itself"
+        pending = False
     if pending:
         yield "ends with a nop that waits; MSCCL drops it"
 
@@ -316,17 +316,11 @@ def read_algorithm(text: str, name: str) -> MscclAlgorithm:
     if root.tag != "algo":
         raise InputError(f"{name}: line {root.line}: MSCCL's root is <algo>, this is <{root.tag}>")
     faults = Faults(name)
-    algorithm = _algorithm(root, faults)
-    faults.raise_any()
-    return algorithm
-
-
-def _algorithm(root: Element, faults: Faults) -> MscclAlgorithm:
     count = _number(root, "ngpus", faults, 1)
     found = [_gpu(each, faults) for each in _numbered(root, "gpu", "id", faults)]
     if len(found) != count and "ngpus" in root.attributes:
         faults.add(_at(root), f"ngpus is {count}, and there are {len(found)} gpu elements")
-    return MscclAlgorithm(
+    algorithm = MscclAlgorithm(
         root.get("name"),
         COLLECTIVES.get(_word(root, "coll", tuple(COLLECTIVES), faults), ""),
         _word(root, "proto", PROTOCOLS, faults),
@@ -339,6 +333,8 @@ def _algorithm(root: Element, faults: Faults) -> MscclAlgorithm:
         _number(root, "minBytes", faults, 0) if "minBytes" in root.attributes else 0,
         _number(root, "maxBytes", faults, 0) if "maxBytes" in root.attributes else _MOST,
     )  # fmt: skip
+    faults.raise_any()
+    return algorithm
 
 
 def _gpu(element: Element, faults: Faults) -> MscclGpu:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simreduce.computing.arrays import grouped
 from simreduce.errors import StrategyError
 from simreduce.plan import ZEROS, Kind, Plan
 from simreduce.planners.msccl.algorithm import (
@@ -63,21 +64,17 @@ class Move:
 
 def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[ThreadBlock, ...]]:
     """The thread blocks of every GPU for its moves, given in an order in which they can run."""
-    by_gpu: list[list[Move]] = [[] for _ in range(ranks)]
-    for move in moves:
-        by_gpu[move.gpu].append(move)
-    return [_blocks(of_gpu) for of_gpu in by_gpu]
+    by_gpu = grouped((move.gpu, move) for move in moves)
+    return [_blocks(by_gpu.get(gpu, ())) for gpu in range(ranks)]
 
 
 def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
     writers = _order(moves)
     keys = _assign(moves, writers)
-    numbers = {key: i for i, key in enumerate(dict.fromkeys(sorted(keys.values())))}
+    numbers = {key: i for i, key in enumerate(sorted({*keys.values()}))}
     block = {move: numbers[keys[move]] for move in moves}
     _drop_implied(moves, block)
-    inside: dict[int, list[Move]] = defaultdict(list)
-    for move in moves:
-        inside[block[move]].append(move)
+    inside = grouped((block[move], move) for move in moves)
     fused = {number: _fuse(inside[number]) for number in numbers.values()}
     told = {move for each in moves for move in each.after}
     places: dict[Move, tuple[int, int]] = {}
@@ -87,11 +84,15 @@ def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
             at += max(sum(len(move.after) for move in group) - 1, 0)
             places.update(dict.fromkeys(group, (number, at)))
             at += 1
-    found = []
-    for (channel, receive, send), number in numbers.items():
-        steps = [step for group in fused[number] for step in _steps(group, places, told)]
-        found.append(ThreadBlock(send, receive, channel, tuple(steps)))
-    return tuple(found)
+    return tuple(
+        ThreadBlock(
+            send,
+            receive,
+            channel,
+            tuple(step for group in fused[number] for step in _steps(group, places, told)),
+        )
+        for (channel, receive, send), number in numbers.items()
+    )
 
 
 def _order(moves: Sequence[Move]) -> Mapping[Move, Move]:
@@ -111,10 +112,8 @@ def _order(moves: Sequence[Move]) -> Mapping[Move, Move]:
                     move.after.add(written[source])
                     writers[move] = written[source]
             if action.writes:
-                earlier = (each for each in read.pop(target, []) if each is not move)
-                move.after.update(earlier)
-                if target in written and written[target] is not move:
-                    move.after.add(written[target])
+                earlier = {*read.pop(target, []), written.get(target, move)}
+                move.after |= earlier - {move}
                 written[target] = move
     return writers
 
@@ -125,33 +124,29 @@ Key = tuple[int, int, int]
 _LOCAL: Key = (0, -1, -1)
 
 
-def _assign(moves: Sequence[Move], writers: Mapping[Move, Move]) -> dict[Move, Key]:
+def _assign(moves: Sequence[Move], writers: Mapping[Move, Move]) -> Mapping[Move | None, Key]:
     """The thread block of every move. What passes through a GPU is received and sent by one thread
     block, so that the two may fuse.
     """
-    passes: Counter[Key] = Counter()
-    sides: set[tuple[int, int, bool]] = set()
-    for move in moves:
-        if move.peer >= 0:
-            sides.add((move.channel, move.peer, move.sends))
-        writer = writers.get(move) if move.sends else None
-        if writer and writer.peer >= 0 and writer.channel == move.channel:
-            passes[move.channel, writer.peer, move.peer] += 1
+    sent = ((move, writer) for move in moves if move.sends and (writer := writers.get(move)))
+    passes = Counter(
+        (move.channel, writer.peer, move.peer)
+        for move, writer in sent
+        if writer.peer >= 0 and writer.channel == move.channel
+    )
     of_side: dict[tuple[int, int, bool], Key] = {}
     for key, _ in sorted(passes.items(), key=lambda each: (-each[1], each[0])):
         channel, receive, send = key
         both = (channel, receive, False), (channel, send, True)
         if not any(side in of_side for side in both):
             of_side.update(dict.fromkeys(both, key))
-    for channel, peer, sends in sides:
-        alone = (channel, -1, peer) if sends else (channel, peer, -1)
-        of_side.setdefault((channel, peer, sends), alone)
-    keys: dict[Move, Key] = {}
+    for move in (each for each in moves if each.peer >= 0):
+        ends = (-1, move.peer) if move.sends else (move.peer, -1)
+        of_side.setdefault((move.channel, move.peer, move.sends), (move.channel, *ends))
+    keys: dict[Move | None, Key] = {}
     for move in moves:
-        if move.peer >= 0:
-            keys[move] = of_side[move.channel, move.peer, move.sends]
-        else:
-            keys[move] = keys.get(move.near, _LOCAL) if move.near else _LOCAL
+        side = (move.channel, move.peer, move.sends)
+        keys[move] = of_side[side] if move.peer >= 0 else keys.get(move.near, _LOCAL)
     return keys
 
 
@@ -200,8 +195,6 @@ def _steps(
     kind = _FUSED[first.kind] if len(group) > 1 else first.kind
     waits = sorted({places[other] for other in first.after})
     tells = any(move in told for move in group)
-    extra = len(first.after) - len(waits)
-    assert not extra  # noqa: S101 - of one thread block only the last is waited for
     nops = [Step("nop", *_NO_CHUNKS, 0, wait) for wait in waits[:-1]]
     last = waits[-1] if waits else None
     return [*nops, Step(kind, first.source, first.target, first.count, last, tells)]
@@ -209,11 +202,10 @@ def _steps(
 
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 _MOST_OPS = 50_000
-_NOWHERE = ChunkPlace("i", 0)
 
 
-def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> MscclAlgorithm:
-    """The algorithm, for calls in place, that does what a plan of one tensor does.
+def algorithm_of(plan: Plan, name: str) -> MscclAlgorithm:
+    """The algorithm by Simple, for calls in place, that does what a plan of one tensor does.
 
     Raises `StrategyError` with what MSCCL has no step for, or with its limits that the plan
     exceeds.
@@ -224,7 +216,7 @@ def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> MscclAlgori
     gpus = gpus_of(lowering.moves, ranks)
     channels = max((block.channel + 1 for gpu in gpus for block in gpu), default=1)
     made = MscclAlgorithm(
-        name, plan.contract.collective, protocol, channels, lowering.values.chunks,
+        name, plan.contract.collective, "Simple", channels, lowering.values.chunks,
         tuple(lowering.gpu(rank, blocks) for rank, blocks in enumerate(gpus)),
     )  # fmt: skip
     if problems := limit_problems(made):
@@ -234,25 +226,31 @@ def algorithm_of(plan: Plan, name: str, protocol: str = "Simple") -> MscclAlgori
 
 def _check(plan: Plan) -> int:
     """The number of ranks; StrategyError for what MSCCL cannot do."""
-    faults = []
-    contract = plan.contract
-    if contract.collective not in _COLLECTIVES:
-        faults.append(f"MSCCL gets {', '.join(_COLLECTIVES)}, and this is {contract.collective}")
-    if plan.machines > 1 or len(plan) > _MOST_OPS:
-        faults.append(f"a plan of {len(plan) * plan.machines} ops is too large for MSCCL")
-    if plan.executor.any():
-        faults.append("NCCL carries it out itself; MSCCL takes other algorithms, such as ring")
-    ranks = len(frozenset[int]().union(*contract.sets))
-    if others := [plan.devices[d] for d in np.unique(plan.device) if d >= ranks]:
-        faults.append(f"it needs {', '.join(others[:3])}; MSCCL has GPUs only")
-    kinds = {Kind(int(kind)) for kind in np.unique(plan.kind)}
-    if Kind.SCALE in kinds:
-        faults.append("MSCCL divides nothing; leave out +mean")
-    if Kind.CAST in kinds:
-        faults.append("MSCCL casts nothing; leave out fp16 and bf16")
-    if (plan.arg[plan.kind == Kind.INPUT] == ZEROS).any():
-        faults.append("it pads tensors with zeros, which MSCCL cannot")
-    if faults:
+    collective, size = plan.contract.collective, len(plan) * plan.machines
+    ranks = len(frozenset[int]().union(*plan.contract.sets))
+    others = [plan.devices[d] for d in np.unique(plan.device) if d >= ranks]
+    limits = (
+        (
+            collective not in _COLLECTIVES,
+            f"MSCCL gets {', '.join(_COLLECTIVES)}, and this is {collective}",
+        ),
+        (
+            plan.machines > 1 or len(plan) > _MOST_OPS,
+            f"a plan of {size} ops is too large for MSCCL",
+        ),
+        (
+            plan.executor.any(),
+            "NCCL carries it out itself; MSCCL takes other algorithms, such as ring",
+        ),
+        (others, f"it needs {', '.join(others[:3])}; MSCCL has GPUs only"),
+        ((plan.kind == Kind.SCALE).any(), "MSCCL divides nothing; leave out +mean"),
+        ((plan.kind == Kind.CAST).any(), "MSCCL casts nothing; leave out fp16 and bf16"),
+        (
+            (plan.arg[plan.kind == Kind.INPUT] == ZEROS).any(),
+            "it pads tensors with zeros, which MSCCL cannot",
+        ),
+    )
+    if faults := [fault for breaks, fault in limits if breaks]:
         raise StrategyError(faults)
     return ranks
 
@@ -307,8 +305,7 @@ class _Lowering:
         source = [self.at[content] for content in read]
         total = self.sum_of.get(op)
         if total is None:
-            places = self._room(op, own)
-            self._transfer(op, "r", source, places, own)
+            self._transfer(op, "r", source, self._room(op, own), own)
         else:
             base = values.contents[total]
             places = [self._of_sum(total, i) for i in range(len(base))]
@@ -332,7 +329,7 @@ class _Lowering:
             places = [self._of_sum(op, i) for i in range(len(own))]
         else:
             free = [part for part in parts if all(values.is_free(each, op) for each in part)]
-            base = max(free or parts[:1], key=self._at_home)
+            base = max(free or parts[:1], key=lambda part: sum(map(self._is_home, part)))
             rest = [part for part in parts if part is not base]
             places = [self.at[content] for content in base] if free else self._room(op, own)
             if not free:
@@ -353,18 +350,14 @@ class _Lowering:
     def _is_home(self, content: Content) -> bool:
         return self.at[content] == ChunkPlace(self.buffer, content[1])
 
-    def _at_home(self, part: Sequence[Content]) -> int:
-        return sum(self._is_home(content) for content in part)
-
     def _room(self, op: int, own: Sequence[Content]) -> list[ChunkPlace]:
         """Places for a new value: at home where nobody needs what is there, else in scratch."""
         home = self.home[self.device[op]]
         places = []
         for content in own:
             held = home.get(content[1])
-            if held is None or self.values.is_free(held, op - 1):
-                place = ChunkPlace(self.buffer, content[1])
-            else:
+            place = ChunkPlace(self.buffer, content[1])
+            if held is not None and not self.values.is_free(held, op - 1):
                 place = ChunkPlace("s", self.scratch[self.device[op]])
                 self.scratch[self.device[op]] += 1
             self._hold(op, content, place)
@@ -385,8 +378,8 @@ class _Lowering:
         for first, count in _runs(source, target):
             ends = source[first], target[first]
             self.sends.append(Move(peer, "s", *ends, count, channel, gpu))
-            local = target[first] if kind == "rrc" else ends[0]
-            move = Move(gpu, kind, local, target[first], count, channel, peer)
+            local = ends[1] if kind == "rrc" else ends[0]
+            move = Move(gpu, kind, local, ends[1], count, channel, peer)
             self.receives.append(move)
             self.arrived.update(dict.fromkeys(own[first : first + count], move))
 
@@ -413,8 +406,7 @@ class _Lowering:
         """Copy or add runs of chunks, in the thread block that received the last of them."""
         source = [self.at[content] for content in part]
         for first, count in _runs(source, target):
-            near = self.arrived.get(part[first])
-            ends = source[first], target[first]
+            near, ends = self.arrived.get(part[first]), (source[first], target[first])
             self.moves.append(Move(self.device[op], kind, *ends, count, near=near))
 
 

@@ -12,7 +12,7 @@ Otherwise they race, which is a fault whatever the run left behind. Vector clock
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -82,8 +82,8 @@ class _Run:
                 outbox = (rank, block.send, block.channel)
                 clock = np.zeros(total, dtype=np.int64)
                 self.threads.append(_Thread(rank, number, block.steps, inbox, outbox, clock))
-        self.wires: dict[tuple[int, int, int], deque[tuple[list[Sum], Ints]]] = {}
-        self.memory: list[dict[ChunkPlace, _Chunk]] = [{} for _ in algorithm.gpus]
+        self.wires = defaultdict[tuple[int, int, int], deque[tuple[list[Sum], Ints]]](deque)
+        self.memory = [defaultdict[ChunkPlace, _Chunk](_Chunk) for _ in algorithm.gpus]
         for rank in range(self.ranks):
             for place, symbol in self._inputs(rank):
                 self._chunk(rank, place).holds = {symbol: 1}
@@ -106,31 +106,20 @@ class _Run:
 
     def _inputs(self, rank: int) -> Iterator[tuple[ChunkPlace, tuple[int, int]]]:
         """Where each chunk of a rank's input lies, and its symbol: the rank and the address."""
-        each = self.chunks // self.ranks
-        if self.algorithm.collective == "all_gather":
-            for i in range(each):
-                yield ChunkPlace("i", i), (rank, rank * each + i)
-        else:
-            for i in range(self.chunks):
-                yield ChunkPlace("i", i), (rank, i)
+        inputs, _ = self.algorithm.call_chunks
+        first = rank * inputs if self.algorithm.collective == "all_gather" else 0
+        for i in range(inputs):
+            yield ChunkPlace("i", i), (rank, first + i)
 
     def _promised(self, rank: int) -> Iterator[tuple[ChunkPlace, Sum]]:
         """Yield each chunk of a rank's output with the sum that it must hold."""
-        each = self.chunks // self.ranks
-        match self.algorithm.collective:
-            case "all_reduce":
-                for i in range(self.chunks):
-                    yield ChunkPlace("o", i), {(r, i): 1 for r in range(self.ranks)}
-            case "reduce_scatter":
-                for i in range(each):
-                    address = rank * each + i
-                    yield ChunkPlace("o", i), {(r, address): 1 for r in range(self.ranks)}
-            case "all_gather":
-                for i in range(self.chunks):
-                    yield ChunkPlace("o", i), {(i // each, i): 1}
-            case _:
-                for i in range(self.chunks):
-                    yield ChunkPlace("o", i), {(i // each, rank * each + i % each): 1}
+        collective, each = self.algorithm.collective, self.chunks // self.ranks
+        for i in range(self.algorithm.call_chunks[1]):
+            whole = collective in ("all_reduce", "all_gather")
+            address = i if whole else rank * each + i % each
+            summed = collective in ("all_reduce", "reduce_scatter")
+            givers = range(self.ranks) if summed else [i // each]
+            yield ChunkPlace("o", i), {(giver, address): 1 for giver in givers}
 
     def _chunk(self, rank: int, place: ChunkPlace) -> _Chunk:
         """The memory behind a place. In place, input and output overlap."""
@@ -139,10 +128,7 @@ class _Run:
             each = self.chunks // self.ranks
             part = {"all_gather": "i", "reduce_scatter": "o"}.get(self.algorithm.collective)
             place = ChunkPlace("i", offset + rank * each if buffer == part else offset)
-        memory = self.memory[rank]
-        if place not in memory:
-            memory[place] = _Chunk()
-        return memory[place]
+        return self.memory[rank][place]
 
     def _advance(self, index: int) -> bool:
         """Run the steps of a thread block as far as they go; whether there was one."""
@@ -156,7 +142,7 @@ class _Run:
                 moved = True
                 self._compute(index, step, received)
             if thread.sending is not None:
-                queue = self.wires.setdefault(thread.outbox, deque())
+                queue = self.wires[thread.outbox]
                 if queue:
                     return moved
                 clock = thread.clock.copy()
@@ -180,7 +166,7 @@ class _Run:
             np.maximum(thread.clock, other.clocks[told], out=thread.clock)
         if not step.action.receives:
             return []
-        queue = self.wires.get(thread.inbox)
+        queue = self.wires[thread.inbox]
         if not queue:
             return None
         received, clock = queue.popleft()
@@ -216,8 +202,7 @@ class _Run:
     def _write(self, index: int, place: ChunkPlace, value: Sum) -> None:
         thread = self.threads[index]
         chunk = self._chunk(thread.gpu, place)
-        earlier = [*chunk.read.items(), *([chunk.written] if chunk.written else [])]
-        for each in earlier:
+        for each in (*chunk.read.items(), *([chunk.written] if chunk.written else [])):
             self._check(index, each, place)
         chunk.holds, chunk.written, chunk.read = value, (index, thread.done), {}
 
@@ -226,29 +211,24 @@ class _Run:
         other, step = earlier
         thread = self.threads[index]
         if other != index and thread.clock[other] <= step:
-            of = self.threads[other]
-            words = f"races with tb {of.number} step {step} for {place}"
+            words = f"races with tb {self.threads[other].number} step {step} for {place}"
             self.found.append(f"{self._where(thread)}: {words}")
 
     def _wrong(self) -> list[str]:
         """Describe every chunk of the outputs that does not hold what it should."""
-        found = []
-        for rank in range(self.ranks):
-            for place, promised in self._promised(rank):
-                holds = self._chunk(rank, place).holds
-                if holds != promised:
-                    found.append(f"gpu {rank} ends with {_words(holds, promised)} in {place}")
-        return found
+        return [
+            f"gpu {rank} ends with {_words(holds, promised)} in {place}"
+            for rank in range(self.ranks)
+            for place, promised in self._promised(rank)
+            if (holds := self._chunk(rank, place).holds) != promised
+        ]
 
     def _where(self, thread: _Thread) -> str:
         return f"gpu {thread.gpu} tb {thread.number} step {thread.done}"
 
 
 def _added(a: Sum, b: Sum) -> Sum:
-    total = dict(a)
-    for key, count in b.items():
-        total[key] = total.get(key, 0) + count
-    return total
+    return {key: a.get(key, 0) + b.get(key, 0) for key in (*a, *b)}
 
 
 def _words(holds: Sum, promised: Sum) -> str:

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simreduce.planners.msccl.algorithm import (
-    COLLECTIVES,
     ChunkPlace,
     MscclAlgorithm,
     MscclGpu,
     Step,
+    coll_of,
 )
 
 Connection = tuple[int, int, int]
@@ -38,10 +38,9 @@ _MEMORY, _PORT = "memory", "port"
 def plan_text(algorithm: MscclAlgorithm, machines: Sequence[int]) -> str:
     """The JSON of an algorithm for GPUs on these machines."""
     plan = _Plan(algorithm, machines)
-    coll = next(theirs for theirs, ours in COLLECTIVES.items() if ours == algorithm.collective)
     document = {
         "name": algorithm.name,
-        "collective": coll,
+        "collective": coll_of(algorithm),
         "protocol": "Simple",
         "inplace": algorithm.in_place,
         "reuse_resources": False,
@@ -76,8 +75,7 @@ class _Plan:
 
     def channels(self, rank: int, kind: str) -> list[Connection]:
         """A GPU's channels of a type; those to one peer are in the same order on both sides."""
-        own = [each for each in self.inboxes
-               if rank in each[:2] and self.kind(*each[:2]) == kind]  # fmt: skip
+        own = (e for e in self.inboxes if rank in e[:2] and self.kind(*e[:2]) == kind)
         return sorted(own, key=lambda each: (each[0] + each[1] - rank, each[2], each[0]))
 
     def gpu(self, rank: int) -> Op:
@@ -92,7 +90,7 @@ class _Plan:
             _Block(self, rank, number, semaphores, channels, peers).entry()
             for number in range(len(gpu.blocks))
         ]
-        inputs, outputs = self._chunks()
+        inputs, outputs = self.algorithm.call_chunks
         return {
             "id": rank,
             "input_chunks": inputs,
@@ -110,12 +108,6 @@ class _Plan:
             ],
             "semaphores": [{"init_value": 0} for _ in semaphores],
         }
-
-    def _chunks(self) -> tuple[int, int]:
-        """Chunks of the input and the output of a call."""
-        chunks, each = self.algorithm.chunks, self.algorithm.chunks // len(self.machines)
-        inputs = each if self.algorithm.collective == "all_gather" else chunks
-        return inputs, each if self.algorithm.collective == "reduce_scatter" else chunks
 
 
 class _Block:
@@ -142,15 +134,12 @@ class _Block:
     def entry(self) -> Op:
         """The thread block, after the first signals."""
         ends = [each for each in (self.into, self.out) if each in self.plan.inboxes]
-        if self.into in ends:
-            self._add("signal", channel=self.into)
-        if self.out in ends:
-            self._add("wait", channel=self.out)
+        for end in ends:
+            self._add("signal" if end == self.into else "wait", channel=end)
         for at, step in enumerate(self.block.steps):
             self._step(at, step)
         kinds = {kind: [each for each in ends if each in found]
                  for kind, found in self.channels.items()}  # fmt: skip
-        own = {self.plan.kind(self.rank, self.block.send): self.block.send} if self._sends else {}
         return {
             "id": self.number,
             "ops": self.ops,
@@ -160,14 +149,14 @@ class _Block:
                 if found
             ],
             "remote_buffer_refs": [
-                {"access_channel_type": kind, "remote_buffer_ids": [self.peers.index(peer)]}
-                for kind, peer in own.items()
+                {
+                    "access_channel_type": self.plan.kind(sender, peer),
+                    "remote_buffer_ids": [self.peers.index(peer)],
+                }
+                for sender, peer, _ in ends
+                if sender == self.rank
             ],
         }
-
-    @property
-    def _sends(self) -> bool:
-        return self.out in self.plan.inboxes
 
     def _step(self, at: int, step: Step) -> None:
         """The ops of a step."""
@@ -175,9 +164,7 @@ class _Block:
         if step.waits:
             self._add("sem_acquire", semaphore_ids=[self.semaphores[self.number, at]])
         if action.receives:
-            offset, count = self.plan.inboxes[self.into][self.received]
-            assert count == step.count  # noqa: S101 - else the algorithm was not proved
-            box = ChunkPlace("s", offset)
+            box = ChunkPlace("s", self.plan.inboxes[self.into][self.received][0])
             self.received += 1
             self._add("wait", channel=self.into)
         reads = [step.target] * action.reads_target + [step.source] * action.reads_source
@@ -202,38 +189,26 @@ class _Block:
         """Put chunks into the receiver's scratch, and tell it."""
         offset, _ = self.plan.inboxes[self.out][self.sent]
         self.sent += 1
-        kind = self.plan.kind(*self.out[:2])
-        put: Op = {
-            "name": "put",
-            "src_buff": [_buffer(source, count)],
-            "dst_buff": [{"buffer_id": 0, "index": offset, "size": count}],
-            "channel_ids": [self._channel(self.out)],
-            "channel_type": kind,
-        }
-        self.ops += [put, _NOP]
+        there = {"buffer_id": 0, "index": offset, "size": count}
+        self._add("put", src_buff=[_buffer(source, count)], dst_buff=[there], channel=self.out)
         self._add("signal", channel=self.out)
-        if kind == _PORT:  # the source may be overwritten after this only
+        if self.plan.kind(*self.out[:2]) == _PORT:  # the source may be overwritten after this only
             self._add("flush", channel=self.out)
 
     def _move(
         self, name: str, reads: Sequence[ChunkPlace], target: ChunkPlace, count: int, **more: Any
     ) -> None:
-        sources = [_buffer(place, count) for place in reads]
-        op: Op = {"name": name, "src_buff": sources, "dst_buff": [_buffer(target, count)], **more}
-        self.ops += [op, _NOP]
+        sources, targets = [_buffer(place, count) for place in reads], [_buffer(target, count)]
+        self._add(name, src_buff=sources, dst_buff=targets, **more)
 
     def _add(self, name: str, *, channel: Connection | None = None, **more: Any) -> None:
         op: Op = {"name": name, **more}
         if channel is not None:
             kind = self.plan.kind(*channel[:2])
-            op |= {"channel_ids": [self._channel(channel)], "channel_type": kind}
+            ends = [each for each in (self.into, self.out) if each in self.channels[kind]]
+            # The channel's number is that among the thread block's channels of its type.
+            op |= {"channel_ids": [ends.index(channel)], "channel_type": kind}
         self.ops += [op, _NOP]
-
-    def _channel(self, connection: Connection) -> int:
-        """The channel's number among the thread block's channels of its type."""
-        kind = self.plan.kind(*connection[:2])
-        ends = [each for each in (self.into, self.out) if each in self.channels[kind]]
-        return ends.index(connection)
 
 
 def _buffer(place: ChunkPlace, count: int) -> Op:

@@ -71,7 +71,8 @@ class PlanChunks:
             alone = [copy for part in parts if (copy := self._copy_alone(part, op)) is not None]
             for part in sorted(parts, key=_made):
                 late = [copy for copy in alone if copy > _made(part)]
-                if late and all(self._only(content, min(late), op) for content in part):
+                readers = {reader for content in part for reader in self.readers[content]} - {op}
+                if late and max(readers, default=-1) < min(late):
                     base_of[op] = part
                     sum_of |= dict.fromkeys(late, op)
                     break
@@ -81,16 +82,9 @@ class PlanChunks:
         """The copy that makes all of a part, if only op `op` reads it."""
         makers = {maker for maker, _ in part}
         copy = next(iter(makers), -1)
-        if len(makers) != 1 or self.kind[copy] != Kind.COPY:
-            return None
-        if (self.lo[copy], self.hi[copy]) != (self.lo[op], self.hi[op]):
-            return None
-        alone = all(self.readers[content] == [op] for content in part)
-        return copy if alone else None
-
-    def _only(self, content: Content, since: int, op: int) -> bool:
-        """Whether nothing but op `op` reads this from op `since` on."""
-        return all(reader == op or reader < since for reader in self.readers[content])
+        whole = (self.lo[copy], self.hi[copy]) == (self.lo[op], self.hi[op])
+        alone = len(makers) == 1 and all(self.readers[content] == [op] for content in part)
+        return copy if alone and whole and self.kind[copy] == Kind.COPY else None
 
 
 def _made(part: Iterable[Content]) -> int:
@@ -101,6 +95,7 @@ def _channels(plan: Plan) -> list[int]:
     """The channel of each op, from 0 on without gaps."""
     found = np.where(plan.stream == NO_STREAM, 0, plan.stream // len(plan.devices))
     copies = plan.kind == Kind.COPY
-    known = np.unique(found[copies])
-    numbers = np.searchsorted(known, found)
-    return [int(number) for number in np.where(copies, numbers, 0)]
+    numbers: list[int] = np.where(
+        copies, np.searchsorted(np.unique(found[copies]), found), 0
+    ).tolist()
+    return numbers

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from simreduce.planners.nccl.communicator import Facts
 from simreduce.planners.nccl.constants import ladder, tables
 from simreduce.planners.nccl.environment import Settings
-from simreduce.planners.nccl.node import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
+from simreduce.planners.nccl.node import CLASSES, DIS, NVL, PIX, PXN, SYS, Box, BoxPath
 from simreduce.planners.nccl.orders import PathLimits, Task, fill
 
 RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
@@ -86,9 +86,9 @@ def graphs_of(
             _common(nvls) if len(nvls) == len(found) else None,
         )
         facts.cache[key] = common, found
-    entry = facts.cache[key]
-    assert isinstance(entry, tuple)  # noqa: S101
-    return entry[0] if box is None else entry[1][box]  # type: ignore[no-any-return]
+    common, by_box = facts.cache[key]
+    agreed: Graphs = common if box is None else by_box[box]
+    return agreed
 
 
 def _common(graphs: Sequence[Graph]) -> Graph:
@@ -123,15 +123,17 @@ class ChannelSearch:
     @functools.cached_property
     def reach(self) -> float:
         """The rate of the widest path: between GPUs, or to a NIC where there are several nodes."""
-        box = self.box
-        gpus = range(len(box.gpus))
-        if self.several:
-            paths = [path for row in box.to_nic for path in row if path]
-        elif box.switched:
-            return max(box.nvlink)
-        else:
-            paths = [path for u in gpus for v in gpus if u != v and (path := box.between(u, v))]
+        if not self.several and self.box.switched:
+            return max(self.box.nvlink)
+        paths = self._to_nics() if self.several else self._between_gpus()
         return max((path.rate for path in paths), default=self.speeds[-1])
+
+    def _to_nics(self) -> list[BoxPath]:
+        return [path for row in self.box.to_nic for path in row if path]
+
+    def _between_gpus(self) -> list[BoxPath]:
+        pairs = itertools.permutations(range(len(self.box.gpus)), 2)
+        return [path for u, v in pairs if (path := self.box.between(u, v))]
 
     def _first(self, total: float, least: int) -> int:
         """The place of the first speed that the widest path and all links together allow."""
@@ -142,23 +144,15 @@ class ChannelSearch:
 
     def _limits(self, pattern: str = RING) -> list[PathLimits]:
         """From the strictest to the loosest."""
-        box, n = self.box, len(self.box.gpus)
         inside = {NVL}
-        if n > 1 and not box.switched:
-            inside = {
-                path.kind
-                for u in range(n)
-                for v in range(n)
-                if u != v and (path := box.between(u, v))
-            }
-        outside = {path.kind for row in box.to_nic for path in row if path} or {PIX}
+        if len(self.box.gpus) > 1 and not self.box.switched:
+            inside = {path.kind for path in self._between_gpus()}
+        outside = {path.kind for path in self._to_nics()} or {PIX}
         if self.settings.release >= (2, 12) and min(inside, default=DIS) <= NVL:
             outside |= {PXN}
         near = [kind for kind in sorted(inside) if kind <= SYS] or [SYS]
         far = sorted(outside) if self.several else [PIX]
-        cross = [False, True] if self.several and self.settings.cross_nic else [False]
-        if self.several and self.settings.cross_nic == 1:
-            cross = [True]
+        cross = [[False], [True], [False, True]][self.settings.cross_nic if self.several else 0]
         plain = [False, True] if pattern == TREE and self.facts.capability >= 90 else [False]
         c2c = self.settings.release >= (2, 27)
         return [
@@ -167,8 +161,15 @@ class ChannelSearch:
 
     def ring(self) -> Graph:
         """The rings; rings of at least 25 GB/s are split into two of half the speed."""
-        found = self._best(RING, 1, self.most, self.box.total)
-        return self._twice(found or self._fallback(RING))
+        found = self._best(RING, 1, self.most, self.box.total) or self._fallback()
+        if not self._is_doubled(found):
+            return found
+        return replace(
+            found,
+            channels=(found.channels * 2)[: self.most],
+            speed_intra=found.speed_intra / 2,
+            speed_inter=found.speed_inter / 2,
+        )
 
     def tree(self, ring: Graph) -> Graph:
         """As many chains as rings; inside a node they may be faster than between nodes."""
@@ -179,9 +180,7 @@ class ChannelSearch:
         found = self._best(TREE, ring.count, ring.count, total, above=least)
         if found is None or found.speed_inter < ring.speed_inter:
             found = replace(ring, pattern=TREE)
-        if self.several:
-            found = self._faster_inside(found)
-        return found
+        return self._faster_inside(found) if self.several else found
 
     def nvls(self) -> Graph | None:
         """A channel for each head; every port carries all channels and one more for its own."""
@@ -190,19 +189,17 @@ class ChannelSearch:
         if not (capable and self.settings.nvls and self.settings.release >= (2, 17) and n > 2):
             return None
         most, port = min(n, self.most), min(box.nvlink)
-        nics = [nic.rate for nic in box.nics]
-        speeds = self.speeds
-        if self.several:
-            speeds = ladder(self.facts.capability, self.facts.nodes, self.settings.release)
+        # The rate in GB/s of each NIC and the way to its nearest GPU.
+        nics = [
+            max((p.rate for p in ways if p), default=0.0) for ways in zip(*box.to_nic, strict=True)
+        ]
         best: tuple[int, float] = (0, 0.0)
-        for speed in speeds:
+        for speed in self.speeds:
             if self.several and speed > self.reach + _SLACK:
                 continue
             count = min(int((port + _SLACK) / speed) - 1, most)
             if self.several:
-                count = min(
-                    count, sum(int((self._nic(k) + _SLACK) / speed) for k in range(len(nics)))
-                )
+                count = min(count, sum(int((rate + _SLACK) / speed) for rate in nics))
             if count > best[0] or count * speed > best[0] * best[1] + _SLACK:
                 best = (count, speed)
             if best[0] == most:
@@ -211,7 +208,7 @@ class ChannelSearch:
         if count < 2:
             return None
         outer, limit = speed, self.reach if self.several else math.inf
-        for faster in reversed([each for each in speeds if each > speed]):
+        for faster in reversed([each for each in self.speeds if each > speed]):
             if outer < 2 * speed - _SLACK and faster <= limit + _SLACK:
                 outer = faster
         channels = tuple(
@@ -220,10 +217,6 @@ class ChannelSearch:
         inter = self._limits()[0].inter
         return Graph(NVLS, channels, speed, outer, NVL, inter, same_channels=False)
 
-    def _nic(self, k: int) -> float:
-        """The rate in GB/s of a NIC and the way to its nearest GPU."""
-        return max((path.rate for row in self.box.to_nic if (path := row[k])), default=0.0)
-
     def _best(
         self, pattern: str, least: int, most: int, total: float, above: float = 0.0
     ) -> Graph | None:
@@ -231,11 +224,8 @@ class ChannelSearch:
         `above` one.
         """
         best: Graph | None = None
-        for place in range(self._first(total, least), len(self.speeds)):
-            speed = self.speeds[place]
-            if speed <= above:
-                break
-            if best and speed / best.speed_inter <= 0.49:
+        for speed in self.speeds[self._first(total, least) :]:
+            if speed <= above or (best and speed / best.speed_inter <= 0.49):
                 break
             for limits in self._limits(pattern):
                 if best and not self._worth(best, limits):
@@ -263,9 +253,8 @@ class ChannelSearch:
         paths = [path for each in found for path in each.paths]
         outer = [path for each in found for path in each.outer]
         channels = tuple(Channel(each.gpus, each.net_in, each.net_out) for each in found)
-        name = PLAIN if limits.plain else pattern
         return Graph(
-            name, channels, speed, speed,
+            PLAIN if limits.plain else pattern, channels, speed, speed,
             max((path.kind for path in paths), default=0),
             max((path.kind for path in outer), default=PIX),
             any(each.net_in != each.net_out for each in found),
@@ -277,41 +266,32 @@ class ChannelSearch:
         """The tree with a higher speed inside the node, up to the first of at least twice the speed
         between nodes.
         """
-        box, n = self.box, len(self.box.gpus)
-        speed = graph.speed_intra
-        for faster in reversed([each for each in self.speeds if each > speed]):
-            if graph.speed_intra >= 2 * graph.speed_inter - _SLACK or n == 1:
-                break
-            if not self._fits(graph, box, faster):
+        for faster in reversed([each for each in self.speeds if each > graph.speed_intra]):
+            enough = graph.speed_intra >= 2 * graph.speed_inter - _SLACK or len(self.box.gpus) == 1
+            if enough or not self._fits(graph, faster):
                 break
             graph = replace(graph, speed_intra=faster)
         return graph
 
-    def _fits(self, graph: Graph, box: Box, speed: float) -> bool:
-        left = list(box.capacity)
+    def _fits(self, graph: Graph, speed: float) -> bool:
+        left = list(self.box.capacity)
         for channel in graph.channels:
             for u, v in itertools.pairwise(channel.gpus):
-                path = box.between(u, v)
+                path = self.box.between(u, v)
                 for arc in path.arcs if path else ():
                     left[arc] -= speed
         return min(left) >= -_SLACK
 
-    def _twice(self, graph: Graph) -> Graph:
-        """The duplication of fast channels."""
-        cc, speed, count = self.facts.capability, graph.speed_intra, graph.count
-        if speed < 25 or (cc > 80 and speed < 50 and count > 4):
-            return graph
-        twice = min(2 * count, self.most)
-        channels = (graph.channels * 2)[:twice]
-        return replace(
-            graph, channels=channels, speed_intra=speed / 2, speed_inter=graph.speed_inter / 2
-        )
+    def _is_doubled(self, graph: Graph) -> bool:
+        """Whether channels are fast enough to be split into two."""
+        most = 50 if self.facts.capability > 80 and graph.count > 4 else 25
+        return graph.speed_intra >= most
 
-    def _fallback(self, pattern: str) -> Graph:
+    def _fallback(self) -> Graph:
         """GPUs by number at 0.1 GB/s, where no channel was found."""
         nic = self.box.nics[0].name if self.several and self.box.nics else None
         channel = Channel(tuple(range(len(self.box.gpus))), nic, nic)
-        return Graph(pattern, (channel,), 0.1, 0.1, SYS, SYS)
+        return Graph(RING, (channel,), 0.1, 0.1, SYS, SYS)
 
 
 def _better(one: Graph, other: Graph) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from simreduce import units
@@ -30,7 +31,7 @@ from simreduce.planners.nccl.constants import (
     choose_symmetric,
     tables,
 )
-from simreduce.planners.nccl.environment import DEFAULTS, Settings
+from simreduce.planners.nccl.environment import DEFAULTS, Settings, allows
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.nccl.node import NVL
 from simreduce.planners.nccl.time_model import Entry, TimeModel, Tuner, bounded
@@ -78,8 +79,7 @@ class NcclChoice:
         saying, and copy engines choose their way themselves.
         """
         if self.algorithm in (SYMMETRIC, BY_ENGINE):
-            name = self.protocol if self.algorithm == SYMMETRIC else BY_ENGINE
-            return f"{SYMMETRIC}:{name}"
+            return f"{SYMMETRIC}:{self.protocol if self.algorithm == SYMMETRIC else BY_ENGINE}"
         how = "nccl" if self.algorithm == "p2p" else f"nccl:{self.algorithm}"
         return f"{how}+{self.protocol}+channels={self.channels}"
 
@@ -117,8 +117,7 @@ def plan(machine: Machine, settings: Settings = DEFAULTS) -> NcclPlan:
         found = graphs_of(known, settings, library.search)
         tuner = library.tuner(known, found, settings)
         known.cache[key] = NcclPlan(known, settings, found, tuner, tuner.model())
-    made = known.cache[key]
-    assert isinstance(made, NcclPlan)  # noqa: S101
+    made: NcclPlan = known.cache[key]
     return made
 
 
@@ -143,8 +142,8 @@ def choose(
     of the model of time, which a tuner's file can name. Raises `StrategyError` for an
     unknown collective, or if no choice is left.
     """
-    if collective not in (*COLLECTIVES, *SENDS):
-        known = (*COLLECTIVES, *SENDS)
+    known = (*COLLECTIVES, *SENDS)
+    if collective not in known:
         near = did_you_mean(collective, known) or f"; one of {', '.join(known)}"
         raise StrategyError(f"collective: unknown {collective!r}{near}")
     at = plan(machine, settings)
@@ -171,65 +170,55 @@ def choose(
 
 def estimates(at: NcclPlan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
     """The planner's estimate in seconds of each algorithm and protocol that is allowed."""
-    entries = [(a, p) for a in (*ALGORITHMS, COLLNET) for p in PROTOCOLS]
     found = {
         pair: at.tuner.microseconds(at.model, (collective, *pair), nbytes) * 1e-6
-        for pair in entries
+        for pair in product((*ALGORITHMS, COLLNET), PROTOCOLS)
     }
     return {pair: seconds for pair, seconds in found.items() if math.isfinite(seconds)}
 
 
 def _by_model(
-    at: NcclPlan, collective: str, nbytes: int, algorithm: str = "", protocol: str = ""
+    at: NcclPlan, collective: str, nbytes: int, algorithm: str, protocol: str
 ) -> NcclChoice:
     every = estimates(at, collective, nbytes)
-    wanted = (algorithm, protocol)
-    found = {
-        pair: seconds
-        for pair, seconds in every.items()
-        if all(word in ("", have) for word, have in zip(wanted, pair, strict=True))
-    }
+    found = [(a, p) for a, p in every if algorithm in ("", a) and protocol in ("", p)]
     if not found:
-        what = "+".join(filter(None, wanted))
+        what = "+".join(filter(None, (algorithm, protocol)))
         words = f"{library_of(at.facts).name} has no {what} on {at.facts.name}"
         if not every:
             words = f"NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
         raise StrategyError(f"{collective}: {words}")
-    (algorithm, protocol), *others = sorted(found, key=lambda pair: found[pair])
+    best, *others = sorted(found, key=lambda pair: every[pair])
     why = "the only one allowed"
     if others:
-        a, p = others[0]
-        why = f"next: {a}+{p}, {units.format_duration(found[a, p])}"
-    if not (wanted[1] or at.settings.protocols):
-        protocol = at.tuner.protocol((collective, algorithm, protocol), nbytes)
-    return _run(at, (collective, algorithm, protocol), nbytes, why)
+        why = f"next: {'+'.join(others[0])}, {units.format_duration(every[others[0]])}"
+    entry = (collective, *best)
+    if not (protocol or at.settings.protocols):
+        entry = (*entry[:2], at.tuner.protocol(entry, nbytes))
+    return _run(at, entry, nbytes, why)
 
 
 def _by_rule(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice | None:
-    known = at.facts
     for rule in at.settings.tuner:
-        if rule.matches(collective, nbytes, known.nodes, known.n):
+        if rule.matches(collective, nbytes, at.facts.nodes, at.facts.n):
             entry = (collective, rule.algorithm, rule.protocol)
             if at.model.bandwidth.get(entry, 0.0) <= 0:
                 # NCCL ignores a tuner's choice that the communicator does not have.
                 return None
-            why = "a rule of the tuner's file"
-            return _run(at, entry, nbytes, why, max(0, rule.channels))
+            return _run(at, entry, nbytes, "a rule of the tuner's file", max(0, rule.channels))
     return None
 
 
 def _by_threshold(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
     """The choice of 2.4, which knows no NCCL_PROTO; of NCCL_ALGO, whether it leaves trees."""
-    channels = at.model.channels
-    algorithm = "ring"
-    trees = at.settings.allows_algorithm(collective, "tree")
-    if collective == "all_reduce" and trees and nbytes <= tree_limit(at.facts, channels):
-        algorithm = "tree"
-    ll = nbytes <= ll_limit(at.facts, channels)
-    few = max(1, -(-nbytes // (_LL_BYTES * at.facts.n)))
-    why = f"up to {units.format_size(ll_limit(at.facts, channels))} by LL"
-    protocol, running = ("ll", min(channels, few)) if ll else ("simple", channels)
-    return NcclChoice(algorithm, protocol, running, 256, math.nan, why)
+    channels, limit = at.model.channels, ll_limit(at.facts, at.model.channels)
+    trees = collective == "all_reduce" and allows(at.settings.algorithms, collective, "tree")
+    by_tree = trees and nbytes <= tree_limit(at.facts, channels)
+    protocol, few = "simple", channels
+    if nbytes <= limit:
+        protocol, few = "ll", min(channels, max(1, -(-nbytes // (_LL_BYTES * at.facts.n))))
+    why = f"up to {units.format_size(limit)} by LL"
+    return NcclChoice("tree" if by_tree else "ring", protocol, few, 256, math.nan, why)
 
 
 def ll_limit(known: Facts, channels: int) -> int:
@@ -297,12 +286,11 @@ def _run(at: NcclPlan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> N
         why += f"; {nominal_text((COLLNET,))}"
     elif not fixed:
         channels = max(min(channels, nbytes // (threads * threshold)), 1)
-    while algorithm in ("ring", "tree") and nbytes < channels * threads * threshold:
-        if threads % 128:
-            break
+    few = algorithm in ("ring", "tree")
+    while few and nbytes < channels * threads * threshold and threads % 128 == 0:
         threads //= 2
-    threads = max(threads, 3 * _WARP)
     known = seconds if math.isfinite(seconds) else math.nan
+    threads = max(threads, 3 * _WARP)
     return NcclChoice(algorithm, protocol, fixed or channels, threads, known, why)
 
 
@@ -326,11 +314,10 @@ def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     paths = [box.between(u, v) for u in range(len(box.gpus)) for v in others if u != v]
     near = [path for path in paths if path and path.kind <= NVL]
     direct = len(near) == len(paths)
-    counts += [at.tuner.peer_channels(path.rate) for path in near]
-    counts += [2] * (not direct)
-    channels = min(_power(at.model.channels), most)
-    inside = (512 << 10) if direct else (128 << 10)
-    chunk = at.tuner.net_chunk() if at.facts.nodes > 1 else inside
+    counts += [at.tuner.peer_channels(path.rate) for path in near] + [2] * (not direct)
+    channels, chunk = min(_power(at.model.channels), most), (512 if direct else 128) << 10
+    if at.facts.nodes > 1:
+        chunk = at.tuner.net_chunk()
     return P2p(channels, min(_power(min(counts, default=2)), channels), chunk)
 
 
@@ -348,9 +335,9 @@ def _sends(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
     most = found.channels_per_peer
     while most * at.facts.n > 4 * found.channels and most > 1:
         most //= 2
-    older = at.settings.release < (2, 19) and at.facts.nodes == 1
-    pair, part = most, _P2P_PART if older else max(found.chunk // 8, 1)
-    if not older:
+    pair, part = most, _P2P_PART
+    if at.settings.release >= (2, 19) or at.facts.nodes > 1:
+        part = max(found.chunk // 8, 1)
         while pair * at.facts.n > found.channels and pair > 1:
             pair //= 2
         longest = found.chunk * (32 if at.facts.nodes == 1 else 1)
@@ -416,8 +403,7 @@ class Decide:
         """
         known = facts(self.machine, gpus, self.settings)
         by = wanted.algorithm or self._takes_symmetric(known, collective, wanted)
-        if by in (SYMMETRIC, BY_ENGINE):
-            take = _symmetric if by == SYMMETRIC else _by_engines
+        if take := {SYMMETRIC: _symmetric, BY_ENGINE: _by_engines}.get(by):
             name = take(known, collective, nbytes, self.settings, wanted)
             return NcclChoice(by, name, 0, 0, why="buffers are symmetric windows")
         return choose(
@@ -438,20 +424,19 @@ class Decide:
         """`symmetric` or `engine` where NCCL takes one: buffers are symmetric windows, and nothing
         asks for an algorithm; else "".
         """
-        settings = self.settings
+        settings, library = self.settings, library_of(known)
         asked = wanted.algorithm or wanted.protocol or settings.algorithms or settings.protocols
-        library = library_of(known)
-        by_engines = collective in BY_ENGINES and settings.cta_policy == _ZERO
-        has = any(kernel.collective == collective for kernel in library.symmetric)
         if not settings.symmetric or asked or not known.nodes == 1 < known.n:
             return ""
         if not joined(self.machine, known.ranks):
             return ""
         engines, version = library.engines_since, library.version(settings)
+        by_engines = collective in BY_ENGINES and settings.cta_policy == _ZERO
         if by_engines and engines is not None and version >= engines:
-            return "engine"
+            return BY_ENGINE
+        has = any(kernel.collective == collective for kernel in library.symmetric)
         sums = collective in SUMMED and not wanted.floats
-        return "symmetric" if has and not sums and version >= library.symmetric_since else ""
+        return SYMMETRIC if has and not sums and version >= library.symmetric_since else ""
 
 
 def _symmetric(
@@ -462,18 +447,19 @@ def _symmetric(
     among = [kernel for kernel in library.symmetric if kernel.collective == collective]
     if not among:
         raise StrategyError(f"{library.name} has no symmetric kernel for an {what}")
-    if wanted.protocol and wanted.protocol not in {kernel.name for kernel in among}:
-        has = ", ".join(kernel.name for kernel in among)
+    names = [kernel.name for kernel in among]
+    if wanted.protocol and wanted.protocol not in names:
+        has = ", ".join(names)
         raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
     if library.version(settings) < library.symmetric_since:
-        since = ".".join(map(str, library.symmetric_since))
-        own = library.version_text(settings)
+        since, own = ".".join(map(str, library.symmetric_since)), library.version_text(settings)
         raise StrategyError(f"{library.name} has symmetric kernels from {since} on; this is {own}")
     if collective in SUMMED and not wanted.floats:
         raise StrategyError(f"NCCL's symmetric {what}s are of floats of at most 32 bits")
     multicast = known.multicast and settings.nvls
-    name = choose_symmetric(known.n, nbytes, known.capability, among, multicast=multicast)
-    return wanted.protocol or name
+    return wanted.protocol or choose_symmetric(
+        known.n, nbytes, known.capability, among, multicast=multicast
+    )
 
 
 def _by_engines(known: Facts, collective: str, nbytes: int, settings: Settings, _: Decision) -> str:

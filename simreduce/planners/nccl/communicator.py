@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Any
 
+from simreduce.computing.arrays import grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
@@ -37,7 +39,7 @@ class Facts:
     """The library that the GPUs run: nccl or rccl."""
     aggregates: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Whether switches of the network sum what all nodes send."""
-    cache: dict[object, object] = field(default_factory=dict, repr=False)
+    cache: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
     def nodes(self) -> int:
@@ -75,7 +77,8 @@ def facts(
         return machine
     settings = settings or Settings()
     gpus = () if tuple(gpus) == machine.devices else gpus
-    key = (machine.digest, machine.name, tuple(gpus), settings.of_paths)
+    paths = settings.release, settings.p2p_disable, settings.p2p_level, settings.gdr_level
+    key = (machine.digest, machine.name, tuple(gpus), paths)
     if key not in _FOUND:
         if len(_FOUND) >= _MOST_FOUND:
             _FOUND.pop(next(iter(_FOUND)))
@@ -85,15 +88,13 @@ def facts(
 
 def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) -> Facts:
     topology = machine.pair if isinstance(machine, Folded) else machine
-    chosen = tuple(gpus) or (machine.devices if isinstance(machine, Folded) else topology.devices)
-    by_machine: dict[str, list[str]] = {}
-    for gpu in chosen:
-        by_machine.setdefault(topology.nodes[gpu].machine, []).append(gpu)
-    copies = machine.machines if isinstance(machine, Folded) else 1
-    one_task = isinstance(machine, Folded) and machine.one_task
+    copies, one_task = 1, False
+    if isinstance(machine, Folded):
+        copies, one_task = machine.machines, machine.one_task
+    chosen = tuple(gpus) or machine.devices
+    by_machine = grouped((topology.nodes[gpu].machine, gpu) for gpu in chosen)
     content = _content(topology)
-    around = {name: content.nodes.get(name, []) for name in by_machine}
-    links = content.links
+    around, links = {name: content.nodes.get(name, []) for name in by_machine}, content.links
     made: dict[object, Box] = {}
     several = len(by_machine) > 1 or (copies > 1 and not one_task)
     boxes = []
@@ -105,15 +106,19 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         if signature not in made:
             made[signature] = seen.box()
         boxes.append(made[signature])
-    if copies > 1 and not one_task:
-        boxes = boxes * copies
+    if not one_task:
+        boxes *= copies
     ranks = tuple(gpu for members in by_machine.values() for gpu in members) * copies
     capabilities = [capability(topology, gpu) for gpu in chosen]
     arch, vendor = _cpu(content, around)
-    inside = next(iter(around.values()))
-    nics = [link for node in inside if node.kind == "nic" for link in links.get(node.name, ())]
-    names = {node.name for node in inside}
-    networks = [link.link_class for link in nics if link.target not in names]
+    inside = {node.name: node for node in next(iter(around.values()))}
+    networks = [
+        link.link_class
+        for name, node in inside.items()
+        if node.kind == "nic"
+        for link in links.get(name, ())
+        if link.target not in inside
+    ]
     return Facts(
         machine.name, ranks, tuple(boxes), min(capabilities), max(capabilities), arch, vendor,
         any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
@@ -144,17 +149,13 @@ class _Content:
 
 @lru_cache(maxsize=4)
 def _content(topology: Topology) -> _Content:
-    nodes: defaultdict[str, list[Node]] = defaultdict(list)
-    for node in topology.nodes.values():
-        nodes[node.machine].append(node)
-    links: defaultdict[str, list[Link]] = defaultdict(list)
+    nodes = grouped((node.machine, node) for node in topology.nodes.values())
+    links = grouped((link.source, link) for link in topology.links if not link.is_toll)
     classes: defaultdict[str, set[str]] = defaultdict(set)
     for link in topology.links:
-        if not link.is_toll:
-            links[link.source].append(link)
         classes[link.source].add(link.link_class)
         classes[link.target].add(link.link_class)
-    return _Content(dict(nodes), dict(links), dict(classes))
+    return _Content(nodes, links, dict(classes))
 
 
 def _cpu(content: _Content, around: Mapping[str, list[Node]]) -> tuple[str, str]:
@@ -166,5 +167,4 @@ def _cpu(content: _Content, around: Mapping[str, list[Node]]) -> tuple[str, str]
         return "arm64", "ARM"
     if "power" in model:
         return "ppc64", "IBM"
-    amd = "epyc" in model or classes & {"xgmi", "xgmi3"}
-    return "x86_64", "AMD" if amd else "Intel"
+    return "x86_64", "AMD" if "epyc" in model or classes & {"xgmi", "xgmi3"} else "Intel"

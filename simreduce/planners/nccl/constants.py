@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import exp, log1p
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
@@ -147,89 +147,81 @@ _NEWEST = Tables(
 )  # fmt: skip
 
 
+def _late_trees(at: Tables, **late: float) -> dict[tuple[str, str], Row]:
+    """Steps of trees, with so many microseconds by Simple over each of some links."""
+    return {(link, "tree"): (*at.steps[link, "tree"][:2], us) for link, us in late.items()}
+
+
+_OLDER: tuple[tuple[Version, Callable[[Tables], dict[str, Any]]], ...] = (
+    ((2, 29), lambda at: {
+        "ring_ll128": (*at.ring_ll128[:3], (73.4,) * 3),
+        "nvls_tree_cap": (*at.nvls_tree_cap[:3], (0.0, 96.0, 43.8)),
+    }),
+    ((2, 28), lambda at: {
+        "steps": {**at.steps, (NET, "nvlstree"): (0, 0, 14.0)},
+        "tree_ll128": (*at.tree_ll128[:3], (73.4, 73.4, 58.0)),
+        "tree_cap": (*at.tree_cap[:3], (77.4, 82.8, 72.0)),
+    }),
+    ((2, 24), lambda _: {"pat_efficiency": 0.85}),
+    ((2, 23), lambda at: {
+        "base": {**at.base, "tree": (6.8, 14.0, 0.0)},
+        "steps": {**at.steps, **_late_trees(at, nvlink=28.0, pci=28.0, net=28.0)},
+        "most_channels": 32,
+    }),
+    ((2, 21), lambda at: {
+        "steps": {**at.steps, **{(NVLINK, name): (0, 0, 23.0) for name in ("nvls", "nvlstree")}},
+        "ll_cap": (*at.ll_cap[:2], *(at.ll_cap[1],) * 2),
+    }),
+    ((2, 20), lambda at: {"nvlink": {**at.nvlink, 90: 20.0}}),
+    ((2, 19), lambda at: {
+        "amd_sockets": 5000.0,
+        "steps": {**at.steps, **_late_trees(at, nvlink=4.0, pci=6.0, net=14.0),
+                  (NET, "nvlstree"): (0, 0, 19.0)},
+    }),
+    ((2, 18), lambda at: {
+        "base": {**at.base, "tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4),
+                 "nvls": (0, 0, 40.0)},
+        "steps": {
+            **at.steps, **_late_trees(at, pci=28.0, net=28.0),
+            (NVLINK, "tree"): (0.52, 1.25, 28.0), (NVLINK, "ring"): (0.47, 1.9, 3.4),
+            (NVLINK, "nvls"): _NONE,
+            (NET, "ring"): (2.7, 4.0, 28.0 if (2, 12) <= at.version < (2, 14) else 9.6),
+        },
+        "tree_ll128": at.ring_ll128,
+        "tree_cap": (*at.tree_cap[:2], *((38.7, 41.4, 33.0),) * 2),
+        "nvlink": {**at.nvlink, 70: 22.0, 80: 22.0},
+        "bus_caps": (float("inf"), 235.0, 370.0, 370.0),
+    }),
+    ((2, 10), lambda at: {
+        "tree_cap": ((26.5, 18.5, 10.0), *((24.0, 22.5, 16.0),) * 3),
+        "ll128_by_collective": (18.8, 12.0, 18.3, 15.2, 16.9),
+        "correction": _TREE_2_8,
+        "nvlink": {**at.nvlink, 70: 21.0, 80: 21.0},
+    }),
+    ((2, 8), lambda _: {
+        "ll_cap": ((float("inf"),) * 3,) * 4,
+        "tree_cap": ((110.0, 80.0, 80.0),) * 4,
+        "ll128_by_collective": (113.0, 72.0, 110.0, 91.0, 100.0),
+    }),
+    ((2, 6), lambda at: {
+        "base": {**at.base, "ring": (3.6, 3.6, 8.4)},
+        "steps": {
+            **at.steps,
+            (NVLINK, "tree"): (0.5, 1.9, 28.0), (NVLINK, "ring"): (0.4, 2.5, 5.7),
+            (NET, "tree"): (5.0, 7.5, 50.0), (NET, "ring"): (0.9, 2.5, 6.6),
+        },
+    }),
+)  # fmt: skip
+"""What the version before each had instead, the newest first."""
+
+
 @functools.cache
 def tables(version: Version = CURRENT) -> Tables:
     """The constants of a version, from the newest back, change by change."""
     at = replace(_NEWEST, version=version)
-    if version < (2, 29):
-        at = replace(
-            at,
-            ring_ll128=(*at.ring_ll128[:3], (73.4,) * 3),
-            nvls_tree_cap=(*at.nvls_tree_cap[:3], (0.0, 96.0, 43.8)),
-        )
-    if version < (2, 28):
-        at = replace(
-            at,
-            steps={**at.steps, (NET, "nvlstree"): (0, 0, 14.0)},
-            tree_ll128=(*at.tree_ll128[:3], (73.4, 73.4, 58.0)),
-            tree_cap=(*at.tree_cap[:3], (77.4, 82.8, 72.0)),
-        )
-    if version < (2, 24):
-        at = replace(at, pat_efficiency=0.85)
-    if version < (2, 23):
-        slow = {(link, "tree"): (*at.steps[link, "tree"][:2], 28.0) for link in (NVLINK, PCI, NET)}
-        at = replace(
-            at,
-            base={**at.base, "tree": (6.8, 14.0, 0.0)},
-            steps={**at.steps, **slow},
-            most_channels=32,
-        )
-    if version < (2, 21):
-        nvls = {(NVLINK, name): (0, 0, 23.0) for name in ("nvls", "nvlstree")}
-        at = replace(at, steps={**at.steps, **nvls}, ll_cap=(*at.ll_cap[:2], *(at.ll_cap[1],) * 2))
-    if version < (2, 20):
-        at = replace(at, nvlink={**at.nvlink, 90: 20.0})
-    if version < (2, 19):
-        fast = {NVLINK: 4.0, PCI: 6.0, NET: 14.0}
-        trees = {(k, "tree"): (*at.steps[k, "tree"][:2], late) for k, late in fast.items()}
-        at = replace(
-            at, amd_sockets=5000.0, steps={**at.steps, **trees, (NET, "nvlstree"): (0, 0, 19.0)}
-        )
-    return _before_2_18(at) if version < (2, 18) else at
-
-
-def _before_2_18(at: Tables) -> Tables:
-    version = at.version
-    ring_net = 28.0 if (2, 12) <= version < (2, 14) else 9.6
-    at = replace(
-        at,
-        base={**at.base, "tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4), "nvls": (0, 0, 40.0)},
-        steps={
-            **at.steps,
-            **{(link, "tree"): (*at.steps[link, "tree"][:2], 28.0) for link in (PCI, NET)},
-            (NVLINK, "tree"): (0.52, 1.25, 28.0), (NVLINK, "ring"): (0.47, 1.9, 3.4),
-            (NVLINK, "nvls"): _NONE, (NET, "ring"): (2.7, 4.0, ring_net),
-        },
-        tree_ll128=at.ring_ll128,
-        tree_cap=(*at.tree_cap[:2], *((38.7, 41.4, 33.0),) * 2),
-        nvlink={**at.nvlink, 70: 22.0, 80: 22.0},
-        bus_caps=(float("inf"), 235.0, 370.0, 370.0),
-    )  # fmt: skip
-    if version < (2, 10):
-        at = replace(
-            at,
-            tree_cap=((26.5, 18.5, 10.0), *((24.0, 22.5, 16.0),) * 3),
-            ll128_by_collective=(18.8, 12.0, 18.3, 15.2, 16.9),
-            correction=_TREE_2_8,
-            nvlink={**at.nvlink, 70: 21.0, 80: 21.0},
-        )
-    if version < (2, 8):
-        at = replace(
-            at,
-            ll_cap=((float("inf"),) * 3,) * 4,
-            tree_cap=((110.0, 80.0, 80.0),) * 4,
-            ll128_by_collective=(113.0, 72.0, 110.0, 91.0, 100.0),
-        )
-    if version < (2, 6):
-        at = replace(
-            at,
-            base={**at.base, "ring": (3.6, 3.6, 8.4)},
-            steps={
-                **at.steps,
-                (NVLINK, "tree"): (0.5, 1.9, 28.0), (NVLINK, "ring"): (0.4, 2.5, 5.7),
-                (NET, "tree"): (5.0, 7.5, 50.0), (NET, "ring"): (0.9, 2.5, 6.6),
-            },
-        )  # fmt: skip
+    for since, changes in _OLDER:
+        if version < since:
+            at = replace(at, **changes(at))
     return at
 
 
@@ -267,7 +259,10 @@ _ALGORITHMS = {
 _ANY_SIZE = 4294967295
 _WIDEST = 200
 """Characters of a comment; the plugin reads 255 of a line, and takes the rest for another."""
-_NUMBERS = ("channels", "nNodes", "nRanks", "numPipeOps", "regBuff")
+_NUMBERS = {
+    "min": 0, "max": 0, "channels": -1, "nNodes": -1, "nRanks": -1, "numPipeOps": -1, "regBuff": -1,
+}  # fmt: skip
+"""The numbers of a line in order, and the least of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,15 +335,14 @@ def _rule(cells: list[str], faults: Faults, place: str) -> Rule | None:
     collective = _word(cells[0], _COLLECTIVES, "collective", faults, place)
     algorithm = _word(cells[3], _ALGORITHMS, "algorithm", faults, place)
     protocol = _word(cells[4], {name: name for name in PROTOCOLS}, "protocol", faults, place)
-    sizes = [_number(cells[i], 0, name, faults, place) for i, name in ((1, "min"), (2, "max"))]
-    numbers = [
-        _number(cell, -1, name, faults, place)
-        for cell, name in zip(cells[5:], _NUMBERS, strict=False)
-    ]
+    least, most, *numbers = (
+        _number(cell, low, name, faults, place)
+        for cell, (name, low) in zip(cells[1:3] + cells[5:], _NUMBERS.items(), strict=False)
+    )
     if len(faults.problems) > before:
         return None
-    most = None if sizes[1] == _ANY_SIZE else sizes[1]
-    return Rule(collective, sizes[0], most, algorithm, protocol, *numbers[:3])
+    top = None if most == _ANY_SIZE else most
+    return Rule(collective, least, top, algorithm, protocol, *numbers[:3])
 
 
 def _word(text: str, known: dict[str, str], what: str, faults: Faults, place: str) -> str:
@@ -444,37 +438,24 @@ def _estimate(
         most = -(-(_NEWER_BLOCKS if newer else _MULTICAST_BLOCKS) // gpus)
     else:
         carried = 2.0 * given * (gpus - 1) / gpus if reduces else (gpus - 1) * given
-    base = _base(kernel, newer=newer)
+    base = (8.5 if kernel.collective == _AG else 11.0) if newer else 4.5
+    if not kernel.flagged:
+        base = (19.5 if reduces else 13.0) if newer else 7.8
     each = (55.0 if newer else 65.0 if reduces else 44.0) * _GIB
     sums = reduces and kernel.switched and not kernel.flagged
     peak = ((1000.0 if sums else 600.0) if newer else 480.0 if sums else 320.0) * _GIB
 
     def us(blocks: int) -> float:
-        rate = _soft_least(blocks * each * multiplier, peak, each)
-        return base + _soft_most(carried / rate - 1.0)
+        # The peak is a smooth ceiling of the rate, and 0 a smooth floor of what bytes take.
+        rate = peak - each * log1p(
+            (exp(peak / each) - 1.0) * exp(-blocks * each * multiplier / each)
+        )
+        left = carried / rate - 1.0
+        return base + (left if left >= 100.0 else log1p(exp(left)))
 
     best = us(most)
     fewest = next((n for n in range(1, most) if us(n) <= _TOLERANCE * best), most)
     return us(fewest), fewest
-
-
-def _base(kernel: SymmetricKernel, *, newer: bool) -> float:
-    """Microseconds of a kernel without bytes."""
-    if not newer:
-        return 4.5 if kernel.flagged else 7.8
-    if kernel.flagged:
-        return 8.5 if kernel.collective == _AG else 11.0
-    return 19.5 if kernel.collective == _AR else 13.0
-
-
-def _soft_least(x: float, ceiling: float, softness: float) -> float:
-    """A smooth least of `x` and the ceiling."""
-    return ceiling - softness * log1p((exp(ceiling / softness) - 1.0) * exp(-x / softness))
-
-
-def _soft_most(z: float) -> float:
-    """A smooth most of `z` and 0."""
-    return z if z >= 100.0 else log1p(exp(z))
 
 
 def choose_engine(gpus: int, part: int, capability: int, *, multicast: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +80,9 @@ class Settings:
         """The version whose tables and searches are followed where a library has no own."""
         return self.version or CURRENT
 
-    @property
-    def of_paths(self) -> object:
-        """The part that decides which paths there are."""
-        return self.release, self.p2p_disable, self.p2p_level, self.gdr_level
 
-    def allows_algorithm(self, collective: str, algorithm: str) -> bool:
-        """Whether NCCL_ALGO leaves it."""
-        return _allows(self.algorithms, collective, algorithm)
-
-    def allows_protocol(self, collective: str, protocol: str) -> bool:
-        """Whether NCCL_PROTO leaves it."""
-        return _allows(self.protocols, collective, protocol)
-
-
-def _allows(chosen: Filter, collective: str, word: str) -> bool:
+def allows(chosen: Filter, collective: str, word: str) -> bool:
+    """Whether a filter leaves an algorithm or a protocol for a collective."""
     for name, words in reversed(chosen):
         if name in (collective, ""):
             return word in words
@@ -102,8 +90,7 @@ def _allows(chosen: Filter, collective: str, word: str) -> bool:
 
 
 def _version(value: object) -> Version:
-    text = str(value)
-    match = re.fullmatch(r"v?2\.(\d{1,2})(\.\d+)?(-\d+)?", text)
+    match = re.fullmatch(r"v?2\.(\d{1,2})(\.\d+)?(-\d+)?", str(value))
     found = (2, int(match[1])) if match else (0, 0)
     if not OLDEST <= found <= CURRENT:
         raise ValueError(
@@ -153,9 +140,8 @@ def _whole(least: int, most: int) -> Scalar[int]:
 
     def read(value: object) -> int:
         text = str(value).strip()
-        if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text):
-            raise ValueError(f"must be {words}, got {quote(value)}")
-        if not least <= int(text) <= most:
+        known = not isinstance(value, bool) and re.fullmatch(r"[0-9]{1,12}", text)
+        if not known or not least <= int(text) <= most:
             raise ValueError(f"must be {words}, got {quote(value)}")
         return int(text)
 
@@ -282,10 +268,8 @@ DEFAULTS = Settings()
 def settings_of(values: FieldValues, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
-    for flag in ("nvls", "p2p_disable", *_OF_APPLICATIONS, "collnet", "msccl"):
-        if flag in given:
-            given[flag] = bool(given[flag])
-    assert given.keys() <= {each.name for each in fields(Settings)}  # noqa: S101
+    flags = {name for name in given if isinstance(getattr(DEFAULTS, name), bool)}
+    given |= {name: bool(given[name]) for name in flags}
     return replace(base, **given)
 
 
@@ -326,8 +310,7 @@ def assignments(settings: Settings) -> dict[str, str]:
 
 def _filter_text(part: tuple[str, frozenset[str]], *, collnet: bool) -> str:
     collective, words = part
-    known = _COLLNET[1:] if collnet and COLLNET in words else ()
-    words = words - {COLLNET} | {*known}
+    words = words - {COLLNET} | {*(_COLLNET[1:] if collnet and COLLNET in words else ())}
     return f"{collective.replace('_', '')}:" * bool(collective) + ",".join(sorted(words))
 
 

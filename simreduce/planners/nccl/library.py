@@ -160,11 +160,6 @@ _CDNA2 = Tuning(
 _TUNINGS = {90: _CDNA2, 94: _CDNA3, 95: _CDNA4}
 
 
-def tuning(capability: int) -> Tuning:
-    """The table of a generation."""
-    return _TUNINGS[max((each for each in _TUNINGS if each <= capability), default=90)]
-
-
 _MSCCL_BEFORE: Version = (2, 28)
 """MSCCL was removed from 2.28.3 for ROCm 7.13; of that version's builds before, none had it
 (ROCm/rocm-systems pull 4340 and projects/rccl/CHANGELOG.md; ROCm/TheRock issue 56, read 2026-11).
@@ -206,29 +201,18 @@ class RcclSearch(ChannelSearch):
             Channel(way, *((self._near(way[0]), self._near(way[-1])) if self.several else ()))
             for way in model
         )
-        speed = max(box.nvlink) / len(channels)
-        inter = self._limits()[0].inter
+        speed, inter = max(box.nvlink) / len(channels), self._limits()[0].inter
         return Graph(RING, channels, speed, speed, NVL, inter, self.several, same_channels=False)
 
     def _near(self, gpu: int) -> str | None:
         """The nearest NIC of a GPU."""
-        paths = {
-            nic.name: path
-            for nic, path in zip(self.box.nics, self.box.to_nic[gpu], strict=True)
-            if path
-        }
-        return min(paths, key=lambda name: paths[name].kind, default=None)
+        ways = zip(self.box.nics, self.box.to_nic[gpu], strict=True)
+        kinds = {nic.name: path.kind for nic, path in ways if path}
+        return min(kinds, key=kinds.__getitem__, default=None)
 
-    def _twice(self, graph: Graph) -> Graph:
-        """Fast channels are doubled, as far as there may be more."""
-        if graph.speed_intra < 25 or 2 * graph.count > self.most:
-            return graph
-        return replace(
-            graph,
-            channels=graph.channels * 2,
-            speed_intra=graph.speed_intra / 2,
-            speed_inter=graph.speed_inter / 2,
-        )
+    def _is_doubled(self, graph: Graph) -> bool:
+        """Whether channels are fast, and there may be more."""
+        return graph.speed_intra >= 25 and 2 * graph.count <= self.most
 
     def tree(self, ring: Graph) -> Graph:
         """Trees are rings without their last hop."""
@@ -238,32 +222,25 @@ class RcclSearch(ChannelSearch):
         """AMD has no switches that sum."""
 
 
-def running(facts: Facts, ring: Graph, settings: Settings) -> int:
-    """Channels that run: each of the search counts several times, by generation and GPUs."""
-    cdna4, n = facts.capability >= 95, facts.n
-    most = MOST_ALONE.get(facts.capability, 32) if facts.nodes == 1 else MOST
-    if facts.capability < 94:
-        times = 4 if facts.nodes == 1 else 2
-    elif facts.nodes > 1:
-        times = 4 if cdna4 else 2
-    elif n == 2:
-        times = 16
-    elif n == 4:
-        times = 8 if cdna4 else 4
-    else:
-        times = 4 if cdna4 else 2
-    return bounded(min(ring.count * times, most), settings)
-
-
 class RcclTuner(Tuner):
     """RCCL's model of time."""
 
-    running = staticmethod(running)
+    def running(self) -> int:
+        """Channels that run: each of the search counts several times, by generation and GPUs."""
+        cc, alone = self.facts.capability, self.nodes == 1
+        most = MOST_ALONE.get(cc, 32) if alone else MOST
+        times = 4 if cc >= 95 else 2
+        if cc < 94:
+            times = 4 if alone else 2
+        elif alone and self.n in (2, 4):
+            times = 16 if self.n == 2 else 2 * times
+        return bounded(min(self.graphs["ring"].count * times, most), self.settings)
 
     @functools.cached_property
     def tuning(self) -> Tuning:
-        """The table of the GPUs."""
-        return tuning(self.facts.capability)
+        """The table of the GPUs' generation."""
+        known = [each for each in _TUNINGS if each <= self.facts.capability]
+        return _TUNINGS[max(known, default=90)]
 
     @functools.cached_property
     def on_mesh(self) -> bool:
@@ -283,10 +260,9 @@ class RcclTuner(Tuner):
         return algorithm in ("ring", "tree")
 
     def _allowed(self, collective: str, algorithm: str, place: int) -> bool:
-        one = self.nodes == 1
-        if algorithm == "tree" and place == SIMPLE and one and self.facts.capability >= 94:
-            return False
-        return super()._allowed(collective, algorithm, place)
+        newer = self.nodes == 1 and self.facts.capability >= 94
+        left_out = newer and algorithm == "tree" and place == SIMPLE
+        return not left_out and super()._allowed(collective, algorithm, place)
 
     def _trusts_ll128(self, algorithm: str) -> bool:
         return self.on_mesh and self.nodes > 1 and self.graphs[algorithm].type_inter <= PXB
@@ -303,8 +279,7 @@ class RcclTuner(Tuner):
         return bus * (self.n / self._steps(collective) if algorithm == "ring" else 0.5)
 
     def _latency(self, collective: str, algorithm: str, place: int) -> float:
-        graph = self.graphs[algorithm]
-        linked = graph.type_intra <= NVL
+        linked = self.graphs[algorithm].type_intra <= NVL
         inside = (self.tuning.steps[False, algorithm] if linked else _PCI_STEP)[place]
         outer = self.tuning.steps[True, "tree" if self.local == 1 else algorithm][place]
         if algorithm == "tree":
@@ -325,10 +300,10 @@ class RcclTuner(Tuner):
 
     def _part(self, entry: Entry, nbytes: int) -> float:
         _, algorithm, protocol = entry
+        if algorithm != "tree" and self.nodes == 1:
+            return 1.0
         power = min(max((nbytes >> 6).bit_length() - 1, 0), 26)
-        corrected = algorithm == "tree" or self.nodes > 1
-        place = PROTOCOLS.index(protocol)
-        return self.tuning.part[algorithm][place][power] if corrected else 1.0
+        return self.tuning.part[algorithm][PROTOCOLS.index(protocol)][power]
 
     def peer_channels(self, rate: float) -> int:
         """An equal share of the channels of a node, which is what an all-to-all of eight MI355X
@@ -357,19 +332,16 @@ class RcclTuner(Tuner):
             return None
         if asked:
             nbytes = min(max(nbytes, _MSCCL_LEAST), _MSCCL[-1][0])
-        for most, protocol, blocks in _MSCCL if nbytes >= _MSCCL_LEAST else ():
-            if nbytes <= most:
-                return ALL_PAIRS, protocol, blocks * (self.n - 1)
-        return None
+        found = [row for row in _MSCCL if _MSCCL_LEAST <= nbytes <= row[0]]
+        return (ALL_PAIRS, found[0][1], found[0][2] * (self.n - 1)) if found else None
 
     def protocol(self, entry: Entry, nbytes: int) -> str:
         """The protocol after RCCL's ranges of bytes have had their say."""
         collective, algorithm, protocol = entry
         each = nbytes if collective == "all_reduce" else nbytes // self.n  # of each rank
-        ranges = self.tuning.ranges.get(collective)
-        if self.nodes == 1 or not ranges:
+        if self.nodes == 1 or collective not in self.tuning.ranges:
             return protocol
-        ll, ll128 = ranges
+        ll, ll128 = self.tuning.ranges[collective]
         if collective == "all_reduce" and self.nodes > 2:
             ll128 = int(3.8 * ll128)
         if self._trusts_ll128(algorithm) and ll < each <= ll128:

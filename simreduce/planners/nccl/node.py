@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from simreduce.computing.arrays import grouped
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import Settings
+from simreduce.planners.synthesis.network import breadth_first, way_to
 from simreduce.topology import Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
 from simreduce.topology.importers.parts import model_in
@@ -136,13 +137,10 @@ class NodeReading:
         self.tables = tables(settings.release)
         self.gpus = tuple(gpus)
         self.around = {node.name: node for node in around}
-        crossbars = ("nvswitch", "switch")
-        self.crossbars = {name for name, node in self.around.items() if node.kind in crossbars}
         # The switches of a network that counts as one machine belong to no machine.
-        for gpu in self.gpus:
-            for link in links.get(gpu, ()):
-                if topology.nodes[link.target].kind == "switch":
-                    self.crossbars.add(link.target)
+        ends = {link.target for gpu in self.gpus for link in links.get(gpu, ())}
+        self.crossbars = {node.name for node in around if node.kind in ("nvswitch", "switch")}
+        self.crossbars |= {name for name in ends if topology.nodes[name].kind == "switch"}
         self.nics = [name for name, node in self.around.items() if node.kind == "nic"]
         self.rates = self._rates()
         self.arcs = {pair: arc for arc, pair in enumerate(self.rates)}
@@ -156,7 +154,7 @@ class NodeReading:
                 continue
             for link in self.links.get(name, ()):
                 a, b = ("NVS" if e in self.crossbars else e for e in (link.source, link.target))
-                inside = b == "NVS" or b in self.gpus
+                inside = self._between_gpus(b)
                 inside = inside or (b in self.around and self.around[b].kind != "gpu")
                 if a == b or not inside:
                     continue
@@ -168,10 +166,11 @@ class NodeReading:
 
     def is_nvlink(self, link: Link) -> bool:
         """Whether a link counts as NVLink: links of no product between GPUs do."""
-        kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}
-        return is_nvlink(link) or (
-            kinds <= {"gpu", "switch", "nvswitch"} and not link.link_class.startswith("pcie")
-        )
+        joined = self._kinds(link) <= {"gpu", "switch", "nvswitch"}
+        return is_nvlink(link) or (joined and not link.link_class.startswith("pcie"))
+
+    def _kinds(self, link: Link) -> set[str]:
+        return {self.topology.nodes[end].kind for end in (link.source, link.target)}
 
     def rate(self, link: Link) -> float:
         """The planning rate of a link in GB/s."""
@@ -184,12 +183,11 @@ class NodeReading:
             return link.lanes * XGMI.get(cc, link.bandwidth / 1e9)
         if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
             return link.lanes * 12.0 * 2.0 ** (int(match[1]) - 3) * int(match[2]) / 16
-        kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}
-        if kinds == {"cpu"}:
-            known = 40.0 if link.nominal / link.lanes > _EMERALD_RAPIDS else 0.0
+        if self._kinds(link) == {"cpu"}:
             if link.link_class.startswith("xgmi"):
                 return self.tables.amd_sockets
-            return known or _SOCKETS.get(link.link_class, 10.0)
+            newer = link.nominal / link.lanes > _EMERALD_RAPIDS
+            return 40.0 if newer else _SOCKETS.get(link.link_class, 10.0)
         return link.nominal / 1e9 if link.link_class == "c2c" else link.bandwidth / 1e9
 
     def signature(self) -> object:
@@ -201,8 +199,7 @@ class NodeReading:
             (place.get(a, 0), place.get(b, 0), rate) for (a, b), rate in self.rates.items()
         )
         reach = tuple(self.topology.nodes[gpu].peer for gpu in self.gpus)
-        nics = tuple(self._nic(name).rate for name in self.nics)
-        return rates, reach, nics, len(self.gpus)
+        return rates, reach, tuple(self._nic(name).rate for name in self.nics), len(self.gpus)
 
     def box(self) -> Box:
         """The node as the search sees it."""
@@ -219,43 +216,26 @@ class NodeReading:
                  self._between_gpus(b)), default=0.0)
             for gpu in gpus
         )  # fmt: skip
-        capacity = [*self.rates.values()]
         nics = [self._nic(name) for name in self.nics]
         if not nics and self.several:
-            return self._without_nics(nvlink, pcie)
+            # The network is reached by no NIC of a machine file: as if by one near all GPUs.
+            nics = [Nic("net", self.network)]
         # Every NIC sends and receives at the rate of its port.
-        ports_of = {nic.name: (len(capacity) + 2 * i, nic) for i, nic in enumerate(nics)}
-        for nic in nics:
-            capacity += [nic.rate, nic.rate]
+        ports_of = [(nic, len(self.rates) + 2 * i) for i, nic in enumerate(nics)]
         return Box(
             gpus=gpus,
             nics=tuple(nics),
-            capacity=tuple(capacity),
+            capacity=(*self.rates.values(), *(rate for nic in nics for rate in (nic.rate,) * 2)),
             to_nic=tuple(
-                tuple(self._to_nic(u, name, *ports_of[name], out=True) for name in self.nics)
-                for u in gpus
+                tuple(self._to_nic(gpu, *port, out=True) for port in ports_of) for gpu in gpus
             ),
             from_nic=tuple(
-                tuple(self._to_nic(u, name, *ports_of[name], out=False) for u in gpus)
-                for name in self.nics
+                tuple(self._to_nic(gpu, *port, out=False) for gpu in gpus) for port in ports_of
             ),
             nvlink=nvlink,
             pcie=pcie,
             **self._inner(),
         )
-
-    def _without_nics(self, nvlink: tuple[float, ...], pcie: tuple[float, ...]) -> Box:
-        """A node whose GPUs reach the network by no NIC of a machine file: as if by one near them
-        all, with the rate of the first GPU's route to another node.
-        """
-        gpus, capacity = self.gpus, [*self.rates.values()]
-        nic = Nic("net", self.network)
-        arc = len(capacity)
-        out, into = (BoxPath(PIX, (at,), nic.rate, 1) for at in (arc, arc + 1))
-        return Box(
-            gpus, (nic,), (*capacity, nic.rate, nic.rate), ((out,),) * len(gpus),
-            ((into,) * len(gpus),), nvlink, pcie, **self._inner(),
-        )  # fmt: skip
 
     def _inner(self) -> dict[str, Any]:
         """The ports on NVSwitches, or else a path for every two GPUs."""
@@ -296,13 +276,12 @@ class NodeReading:
         if nvlinks:
             if (u, v) in self.rates:
                 return self._path((u, v), NVL)
-            if (u, "NVS") in self.rates and ("NVS", v) in self.rates:
-                return self._path((u, "NVS", v), NVL)
+            relays = [w for w in ("NVS", *self.gpus) if {(u, w), (w, v)} <= self.rates.keys()]
+            if relays:
+                ways = [self._path((u, w, v), NVL if w == "NVS" else NVB) for w in relays]
+                return ways[0] if relays[0] == "NVS" else max(ways, key=lambda path: path.rate)
         walk = self._walk(u, v)
         kind = self._kind(walk)
-        peers = [w for w in self.gpus if (u, w) in self.rates and (w, v) in self.rates]
-        if nvlinks and peers:
-            return max((self._path((u, w, v), NVB) for w in peers), key=lambda path: path.rate)
         if not walk:
             return None
         if kind <= PXB and not (nvlinks and kind <= self._peer_level(u, v)):
@@ -327,53 +306,45 @@ class NodeReading:
 
     def _walk(self, u: str, v: str) -> list[str]:
         """The nodes from `u` to `v` over PCIe, C2C and sockets, the fewest there are."""
-        # Not networkx's: a GPU is an end of a path and never inside it, so each pair would need a
-        # graph of its own.
-        before: dict[str, str] = {u: ""}
-        queue = deque([u])
-        while queue and v not in before:
-            at = queue.popleft()
-            for a, b in self._edges.get(at, ()):
-                passable = b == v or self.around[b].kind in ("pcie_switch", "cpu")
-                if b not in before and passable:
-                    before[b] = a
-                    queue.append(b)
-        found, at = [], v if v in before else ""
-        while at:
-            found.append(at)
-            at = before[at]
-        return found[::-1]
+
+        def onwards(name: str) -> list[str]:
+            # Not networkx's: a GPU is an end of a path and never inside it, so each pair would
+            # need a graph of its own.
+            inside = ("pcie_switch", "cpu")
+            return [b for b in self._edges.get(name, ()) if b == v or self.around[b].kind in inside]
+
+        before = breadth_first(u, onwards)
+        return way_to(before, v) if v in before else []
 
     @cached_property
-    def _edges(self) -> dict[str, list[tuple[str, str]]]:
-        edges: dict[str, list[tuple[str, str]]] = {}
-        for a, b in self.rates:
-            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus):
-                edges.setdefault(a, []).append((a, b))
-        return edges
+    def _edges(self) -> dict[str, list[str]]:
+        return grouped(
+            (a, b)
+            for a, b in self.rates
+            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus)
+        )
 
     def _kind(self, walk: Sequence[str]) -> int:
         kinds = [self.around[name].kind for name in walk]
-        bridges = kinds.count("cpu")
-        if bridges:
-            return SYS if bridges > 1 else PHB
+        if "cpu" in kinds:
+            return SYS if kinds.count("cpu") > 1 else PHB
         return PXB if kinds.count("pcie_switch") > 1 else PIX
 
-    def _to_nic(self, gpu: str, name: str, port: int, nic: Nic, *, out: bool) -> BoxPath | None:
-        walk = self._walk(gpu, name)
+    def _to_nic(self, gpu: str, nic: Nic, port: int, *, out: bool) -> BoxPath | None:
+        """The way between a GPU and a NIC, whose port has the arcs `port` out and the next in."""
+        if not self.nics:
+            return BoxPath(PIX, (port if out else port + 1,), nic.rate, 1)
+        walk = self._walk(gpu, nic.name)
         if not walk:
             return None
-        kind = self._kind(walk)
-        grace = kind == PHB and self.topology.nodes[gpu].gpudirect != OFF and self._c2c(gpu)
-        if grace and self.tables.since(27):
+        kind, off = self._kind(walk), self.topology.nodes[gpu].gpudirect == OFF
+        grace = any(link.link_class == "c2c" for link in self.links.get(gpu, ()))
+        if kind == PHB and not off and grace and self.tables.since(27):
             kind = P2C
-        level = _LEVELS.get(self.settings.gdr_level, 0) if self.settings.gdr_level else 0
-        if kind <= PXB and ((level and kind > level) or self.topology.nodes[gpu].gpudirect == OFF):
+        level = _LEVELS.get(self.settings.gdr_level, 0)
+        if kind <= PXB and ((level and kind > level) or off):
             # Without GPUDirect data goes through the memory of the host.
-            walk, kind = self._through_host(gpu, name) or walk, PHB
+            walk, kind = self._through_host(gpu, nic.name) or walk, PHB
         path = self._path(walk if out else walk[::-1], kind)
         arcs = (*path.arcs, port) if out else (port + 1, *path.arcs)
         return BoxPath(kind, arcs, min(path.rate, nic.rate), path.hops + 1)
-
-    def _c2c(self, gpu: str) -> bool:
-        return any(link.link_class == "c2c" for link in self.links.get(gpu, ()))

@@ -8,7 +8,7 @@ Channels that come into a node by a NIC and leave it by one.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -67,8 +67,7 @@ class Task:
 
     def load(self, path: BoxPath, *, between: bool = True) -> dict[int, float]:
         """GB/s that a channel takes of every arc of a path."""
-        dear = self.intel and between and path.kind == PHB
-        cost = self.speed * (_HOST_COST if dear else 1.0)
+        cost = self.speed * (_HOST_COST if self.intel and between and path.kind == PHB else 1.0)
         return {arc: times * cost for arc, times in Counter(path.arcs).items()}
 
     def hop(self, u: int, v: int) -> BoxPath | None:
@@ -77,9 +76,14 @@ class Task:
         return path if path and path.kind <= self.limits.intra else None
 
 
+def fits(left: list[float], load: dict[int, float]) -> bool:
+    """Whether what is left has room for a load."""
+    return all(left[arc] >= need - SLACK for arc, need in load.items())
+
+
 def take(left: list[float], load: dict[int, float], sign: int = 1) -> bool:
     """Take a load of what is left; False, and nothing taken, if it does not fit."""
-    if sign > 0 and any(left[arc] < need - SLACK for arc, need in load.items()):
+    if sign > 0 and not fits(left, load):
         return False
     for arc, need in load.items():
         left[arc] -= sign * need
@@ -113,9 +117,7 @@ def walk(
         if not task.ring or task.several:
             return not task.ring or end is None or gpus[-1] == end
         path = task.hop(gpus[-1], start)
-        return path is not None and all(
-            room[arc] >= need - SLACK for arc, need in task.load(path).items()
-        )
+        return path is not None and fits(room, task.load(path))
 
     stack = [nexts(start)]
     while stack and steps < _STEPS and task.failures[0] < _FAILURES:
@@ -161,10 +163,9 @@ def through_nics(task: Task, most: int) -> list[ChannelOrder]:
 def _by_nic(task: Task, left: list[float], k: int) -> ChannelOrder | None:
     """One more channel over a NIC; what it takes is taken from `left`."""
     box = task.box
-    into = [(p.kind, -p.rate, u) for u in range(len(box.gpus)) if (p := box.from_nic[k][u])]
-    for kind, _, start in sorted(into):
-        inward = box.from_nic[k][start]
-        if kind > task.limits.inter or inward is None:
+    into = [(path, u) for u, path in enumerate(box.from_nic[k]) if path]
+    for inward, start in sorted(into, key=lambda way: (way[0].kind, -way[0].rate, way[1])):
+        if inward.kind > task.limits.inter:
             break
         entry = task.load(inward, between=False)
         if not take(left, entry):
@@ -226,15 +227,14 @@ def _any_order(
     task: Task, left: list[float], tour: list[int], end: int | None
 ) -> tuple[int, ...] | None:
     """An order of all GPUs along a tour; `end` is a ring's last, or a tree's second."""
-    n = len(tour)
-    if n == 1:
+    if len(tour) == 1:
         return (0,)
     if not task.box.switched:
         return walk(task, left, tour[0], end)
     gpus = list(tour)
     if end is not None:
         gpus.remove(end)
-        gpus.insert(n if task.ring else 1, end)
+        gpus.insert(len(tour) if task.ring else 1, end)
     return tuple(gpus)
 
 
@@ -247,8 +247,7 @@ def exit_path(task: Task, gpu: int, k: int) -> BoxPath | None:
     best = None
     for peer, row in enumerate(task.box.to_nic):
         first, last = task.box.between(gpu, peer), row[k]
-        near = last is not None and last.kind <= farthest
-        if peer != gpu and near and last and first and LOC < first.kind <= NVL:
+        if peer != gpu and last and last.kind <= farthest and first and LOC < first.kind <= NVL:
             path = BoxPath(
                 PXN, (*first.arcs, *last.arcs), min(first.rate, last.rate), first.hops + last.hops
             )
@@ -267,32 +266,28 @@ def fill(task: Task, least: int, most: int) -> list[ChannelOrder]:
     """Channels that fit into the node together, as many as were found, `most` at most; none where
     fewer than `least` fit.
     """
-    box, limits, several = task.box, task.limits, task.several
-    if several:
+    if task.several:
         return through_nics(task, most)
-    if len(box.gpus) == 1:
+    if len(task.box.gpus) == 1:
         return [ChannelOrder((0,), None, None, (), ())] * most
-    if box.switched and limits.intra >= NVL:
+    if task.box.switched and task.limits.intra >= NVL:
         return _on_switch(task, most)
     return _inside(task, most) if _bound(task) >= least else []
 
 
 def _on_switch(task: Task, most: int) -> list[ChannelOrder]:
     """Rings in the order of the GPUs; chains also start elsewhere, so that each port is used."""
-    box, n = task.box, len(task.box.gpus)
-    room = [int((min(box.nvlink) + SLACK) / task.speed)] * n
-    if task.ring:
-        return [_order(task, tuple(range(n)))] * min(room[0], most)
+    n, room = len(task.box.gpus), int((min(task.box.nvlink) + SLACK) / task.speed)
+    same = [_order(task, tuple(range(n)))] * min(room, most)
     # A chain spares one port in and one out; the same order first, as NCCL tries it.
-    same = min(room[0], most)
-    if same == most or n * room[0] < most * (n - 1):
-        return [_order(task, tuple(range(n)))] * same
+    if task.ring or len(same) == most or n * room < most * (n - 1):
+        return same
     starts = [i * n // most if most < n else i % n for i in range(most)]
     turned = [tuple((start + i) % n for i in range(n)) for start in starts]
     out = Counter(gpu for order in turned for gpu in order[:-1])
     into = Counter(gpu for order in turned for gpu in order[1:])
-    if max((*out.values(), *into.values())) > room[0]:
-        return [_order(task, tuple(range(n)))] * same
+    if max((*out.values(), *into.values())) > room:
+        return same
     return [_order(task, order) for order in turned]
 
 
@@ -305,13 +300,10 @@ def _order(task: Task, gpus: tuple[int, ...]) -> ChannelOrder:
 def _inside(task: Task, most: int) -> list[ChannelOrder]:
     """The same order again and again, then different ones; the more of the two."""
     found = _greedy(task, most)
-    same = _same(task, found, most)
-    found = same if len(same) >= len(found) else found
-    if len(task.box.gpus) <= _MOST_LISTED - (not task.ring) and len(found) < min(
-        most, _bound(task)
-    ):
-        listed = _list_orders(task, most)
-        found = listed if len(listed) > len(found) else found
+    found = max(_same(task, found, most), found, key=len)
+    few = len(task.box.gpus) <= _MOST_LISTED - (not task.ring)
+    if few and len(found) < min(most, _bound(task)):
+        found = max(found, _list_orders(task, most), key=len)
     return sorted(found, key=lambda order: _steps(task, order)) if task.ring else found
 
 
@@ -344,10 +336,10 @@ def _same(task: Task, found: Sequence[ChannelOrder], most: int) -> list[ChannelO
 
 def _load(task: Task, order: ChannelOrder) -> dict[int, float]:
     """GB/s that a channel takes of every arc."""
-    total: dict[int, float] = {}
+    total: defaultdict[int, float] = defaultdict(float)
     for path in order.paths:
         for arc, load in task.load(path).items():
-            total[arc] = total.get(arc, 0.0) + load
+            total[arc] += load
     return total
 
 
@@ -395,12 +387,11 @@ def _all(task: Task) -> Iterator[ChannelOrder]:
     for start in starts:
         others = [gpu for gpu in range(n) if gpu != start]
         for rest in itertools.permutations(others):
-            gpus = (start, *rest)
-            ends = (*gpus, start) if task.ring else gpus
-            if all(task.hop(u, v) for u, v in itertools.pairwise(ends)):
-                order = _order(task, gpus)
-                if _times(task, order):
-                    yield order
+            order = _order(task, (start, *rest))
+            ends = (*order.gpus, start) if task.ring else order.gpus
+            allowed = all(task.hop(u, v) for u, v in itertools.pairwise(ends))
+            if allowed and _times(task, order):
+                yield order
 
 
 def _greedy(task: Task, most: int) -> list[ChannelOrder]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simreduce.planners.nccl.channel_search import PLAIN, Graph, Graphs
+from simreduce.planners.nccl.channel_search import PLAIN, Graphs
 from simreduce.planners.nccl.communicator import Facts
 from simreduce.planners.nccl.constants import (
     AMPERE,
@@ -26,10 +26,9 @@ from simreduce.planners.nccl.constants import (
     PROTOCOLS,
     SIMPLE_ONLY,
     VOLTA,
-    Tables,
     tables,
 )
-from simreduce.planners.nccl.environment import Settings
+from simreduce.planners.nccl.environment import Settings, allows
 from simreduce.planners.nccl.node import NVB, NVL, P2C, PXB, PXN, hardware
 
 Entry = tuple[str, str, str]
@@ -76,16 +75,6 @@ def generation(capability: int, version: tuple[int, int]) -> int:
     return AMPERE if capability >= 80 and version >= (2, 7) else VOLTA
 
 
-def running(facts: Facts, ring: Graph, settings: Settings) -> int:
-    """Channels of rings and trees when they run: the connector doubles the graph's channels."""
-    most = tables(settings.release).most_channels
-    count = min(2 * ring.count, most)
-    fast = facts.capability >= 90 and facts.nodes > 1 and ring.speed_intra > 45.0
-    if fast and count < 16:
-        count = min(2 * count, most)
-    return bounded(count, settings)
-
-
 def bounded(count: int, settings: Settings) -> int:
     """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS."""
     low, high = settings.min_channels, settings.max_channels
@@ -105,17 +94,12 @@ class RingLimit(NamedTuple):
 class Tuner:
     """Fills the model of one communicator."""
 
-    running = staticmethod(running)
-    """How many channels of rings and trees run."""
-
     def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
         self.facts, self.settings = facts, settings
-        self.tables: Tables = tables(settings.release)
-        self.graphs: dict[str, Graph] = {"ring": graphs.ring, "tree": graphs.tree}
-        self.graphs["pat"] = graphs.ring
+        self.tables = tables(settings.release)
+        self.graphs = {"ring": graphs.ring, "tree": graphs.tree, "pat": graphs.ring}
         if graphs.nvls:
-            self.graphs["nvls"] = graphs.nvls
-            self.graphs["nvlstree"] = graphs.nvls
+            self.graphs |= {"nvls": graphs.nvls, "nvlstree": graphs.nvls}
         if settings.collnet and facts.nodes > 1 and facts.aggregates():
             self.graphs[COLLNET] = graphs.ring
         self.nodes, self.n = facts.nodes, facts.n
@@ -131,34 +115,35 @@ class Tuner:
         bandwidth: dict[Entry, float] = {}
         modelled = self.n > 1 and self.tables.since(5)
         for collective in COLLECTIVES if modelled else ():
-            for algorithm in _OF[collective]:
-                if not self._has(algorithm):
-                    continue
+            for algorithm in filter(self._has, _OF[collective]):
                 simple_only = algorithm in ("nvls", "nvlstree", "pat", COLLNET)
-                for place, protocol in enumerate(PROTOCOLS):
-                    if simple_only and place != SIMPLE:
-                        continue
-                    key = (collective, algorithm, protocol)
+                for place in (SIMPLE,) if simple_only else (LL, LL128, SIMPLE):
+                    key = (collective, algorithm, PROTOCOLS[place])
                     latency[key] = self._latency(collective, algorithm, place)
                     allowed = self._allowed(collective, algorithm, place)
                     rate = self._bandwidth(collective, algorithm, place)
                     bandwidth[key] = rate if allowed else 0.0
-        channels = self.running(self.facts, self.graphs["ring"], self.settings)
-        return TimeModel(latency, bandwidth, self._threads(), channels)
+        return TimeModel(latency, bandwidth, self._threads(), self.running())
+
+    def running(self) -> int:
+        """Channels of rings and trees when they run: the connector doubles the graph's channels."""
+        ring, most = self.graphs["ring"], self.tables.most_channels
+        count = min(2 * ring.count, most)
+        fast = self.facts.capability >= 90 and self.nodes > 1 and ring.speed_intra > 45.0
+        if fast and count < 16:
+            count = min(2 * count, most)
+        return bounded(count, self.settings)
 
     def _has(self, algorithm: str) -> bool:
-        graph = self.graphs.get(algorithm)
-        if graph is None:
-            return False
-        if algorithm == "nvls":
-            return self.nodes == 1 and graph.count >= 2
-        if algorithm == "nvlstree":
-            return self.nodes > 1 and graph.count >= 2 and self.tables.since(18)
-        if algorithm == COLLNET:
-            return self.tables.since(14)
-        if algorithm == "pat":
-            return self.n == self.nodes and self.nodes > 1 and self.tables.since(23)
-        return True
+        since, several = self.tables.since, self.nodes > 1
+        fit = {
+            "nvls": not several,
+            "nvlstree": several and since(18),
+            COLLNET: since(14),
+            "pat": several and self.n == self.nodes and since(23),
+        }.get(algorithm, True)
+        least = 2 if algorithm in ("nvls", "nvlstree") else 0
+        return fit and algorithm in self.graphs and self.graphs[algorithm].count >= least
 
     def _steps(self, collective: str) -> int:
         if collective == "all_reduce":
@@ -169,27 +154,23 @@ class Tuner:
         settings, protocol = self.settings, PROTOCOLS[place]
         # Before 2.24 rings of other collectives stayed, so that NCCL_ALGO=Tree ran whole programs.
         spared = not self.tables.since(24) and algorithm == "ring" and collective != "all_reduce"
-        if not (spared or settings.allows_algorithm(collective, algorithm)):
+        if not (spared or allows(settings.algorithms, collective, algorithm)):
             return False
-        if not settings.allows_protocol(collective, protocol):
+        if settings.protocols:
+            # A user who names LL128 has it wherever the paths lead.
+            return allows(settings.protocols, collective, protocol)
+        if place != SIMPLE and self.facts.network in SIMPLE_ONLY:
             return False
-        if place != SIMPLE and not settings.protocols and self.facts.network in SIMPLE_ONLY:
-            return False
-        # A user who names LL128 has it wherever the paths lead.
-        return place != LL128 or bool(settings.protocols) or self._trusts_ll128(algorithm)
+        return place != LL128 or self._trusts_ll128(algorithm)
 
     def _trusts_ll128(self, algorithm: str) -> bool:
         """Whether the paths keep the order of the 128 bytes."""
-        graph = self.graphs[algorithm]
-        cc, version = self.facts.capability, self.settings.release
+        graph, cc, version = self.graphs[algorithm], self.facts.capability, self.settings.release
         if cc < 70 or (cc != self.facts.newest and cc < 90):
             return False
-        if version < (2, 27) and cc not in (70, 80, 90, 100):
+        if version < (2, 27) and (cc not in (70, 80, 90, 100) or graph.type_inter == P2C):
             return False
-        inside = NVB if version >= (2, 18) else NVL
-        outside = PXN if cc >= 90 else PXB
-        if graph.type_inter == P2C and version < (2, 27):
-            return False
+        inside, outside = NVB if version >= (2, 18) else NVL, PXN if cc >= 90 else PXB
         return graph.type_intra <= inside and graph.type_inter <= outside
 
     def _bandwidth(self, collective: str, algorithm: str, place: int) -> float:
@@ -213,23 +194,21 @@ class Tuner:
             bus *= _COLLNET_HOPPER if direct and self.facts.capability >= 90 else 1.0
         if gathers and algorithm != "ring":
             return bus
+        if algorithm == "nvlstree" and not t.since(19):
+            return bus * 0.70 * self.nodes / (2 * (self.nodes - 1))
         if algorithm in ("nvls", "nvlstree") and not t.since(28):
-            if algorithm == "nvlstree" and not t.since(19):
-                return bus * 0.70 * self.nodes / (2 * (self.nodes - 1))
             return bus * 5 / 6
         return bus * (0.5 if algorithm in ("tree", COLLNET) else self.n / self._steps(collective))
 
     def _nvls_speed(self, algorithm: str, *, gathers: bool) -> float:
         graph, tree = self.graphs[algorithm], algorithm == "nvlstree"
-        pair = self.nodes <= 2 and tree
         if not self.tables.since(28):
-            half = 2 if tree and self.nodes > 2 else 1
-            return min(graph.speed_intra, graph.speed_inter / half)
+            return min(graph.speed_intra, graph.speed_inter / (2 if tree and self.nodes > 2 else 1))
         heads = (graph.count - 1) / graph.count
         inside = graph.speed_intra * self.tables.nvls_efficiency[self.row] * heads
         inside *= (self.local - 1) / self.local if gathers else 2
         cap = self.tables.nvls_tree_cap[self.row][self.scale] if tree else math.inf
-        return min(inside, graph.speed_inter * (2 if pair else 1), cap)
+        return min(inside, graph.speed_inter * (2 if tree and self.nodes <= 2 else 1), cap)
 
     def _ring(self, bus: float, collective: str, place: int) -> float:
         t, count = self.tables, self.graphs["ring"].count
@@ -258,20 +237,17 @@ class Tuner:
         if place == LL:
             bus = min(bus / 3.8, t.ll_cap[self.ll_row][self.scale])
         elif place == LL128:
-            several = 15 / 16 if t.since(10) else 0.915
-            part = 7 / 9 if self.nodes == 1 else several
+            part = 7 / 9 if self.nodes == 1 else 15 / 16 if t.since(10) else 0.915
             bus = min(bus * part, self._ll128_cap(collective, t.tree_ll128, graph.count))
         # Trees of NCCL_TOPO_PATTERN_TREE reach 0.85 by every protocol, after the cap of LL128;
         # balanced and split trees lose nothing here (NVIDIA/nccl src/graph/tuning.cc).
         return bus * 0.85 if graph.pattern == PLAIN and t.since(18) else bus
 
     def _latency(self, collective: str, algorithm: str, place: int) -> float:
-        t, graph = self.tables, self.graphs[algorithm]
-        inside = hardware(graph.type_intra)
         if algorithm == COLLNET:
             return self._collnet_latency()
-        base = t.base[algorithm][place]
-        step = t.steps[inside, algorithm][place]
+        t, inside = self.tables, hardware(self.graphs[algorithm].type_intra)
+        base, step = t.base[algorithm][place], t.steps[inside, algorithm][place]
         alone = self.local == 1 and t.since(23)
         outer = t.steps[NET, "tree" if alone else algorithm][place]
         if t.since(18):
@@ -305,15 +281,13 @@ class Tuner:
                 return t.steps[kind, "ring"][place]
             slow = t.steps[kind, "tree" if place == SIMPLE else "ring"][place]
             return self._steps(collective) * slow
-        steps, crossings = self._steps(collective), 0
-        if self.nodes > 1:
-            crossings = self.nodes - 1
-            if collective == "all_reduce":
-                # From 2.12 to 2.22 one crossing too many was counted each way.
-                crossings = 2 * (self.nodes if t.since(12) and not t.since(23) else self.nodes - 1)
-            if t.since(18):
-                post = _POST.get(self.facts.vendor, 1.0) * (3 if place == SIMPLE else 1)
-                step = max(step, post)
+        steps, crossings = self._steps(collective), self.nodes - 1
+        if collective == "all_reduce" and self.nodes > 1:
+            # From 2.12 to 2.22 one crossing too many was counted each way.
+            crossings = 2 * (crossings + (t.since(12) and not t.since(23)))
+        if self.nodes > 1 and t.since(18):
+            post = _POST.get(self.facts.vendor, 1.0) * (3 if place == SIMPLE else 1)
+            step = max(step, post)
         return (steps - crossings) * step + crossings * outer
 
     def _threads(self) -> dict[tuple[str, str], int]:
@@ -326,18 +300,13 @@ class Tuner:
             (COLLNET, "simple"): 640,
         }  # fmt: skip
 
-    def microseconds(
-        self, model: TimeModel, entry: Entry, nbytes: int, operations: int = 1
-    ) -> float:
+    def microseconds(self, model: TimeModel, entry: Entry, nbytes: int) -> float:
         """The planner's estimate; infinite for what is not allowed."""
-        algorithm = entry[1]
         rate, latency = model.bandwidth.get(entry, 0.0), model.latency.get(entry, 0.0)
         if rate <= 0:
             return math.inf
         rate *= self._part(entry, nbytes)
-        latency *= self._plateau(entry, nbytes, model.channels)
-        times = operations if algorithm == "ring" else 1
-        return latency * times + nbytes / (1000 * rate)
+        return latency * self._plateau(entry, nbytes, model.channels) + nbytes / (1000 * rate)
 
     def protocol(self, entry: Entry, nbytes: int) -> str:
         """The protocol of what was chosen, which a library may change by bytes alone."""
@@ -346,8 +315,7 @@ class Tuner:
 
     def peer_channels(self, rate: float) -> int:
         """Channels of a send over a path of NVLinks of this rate: two for each link's worth."""
-        link = self.tables.nvlink_rate(self.facts.capability)
-        return 2 * max(1, int(rate / link + 1e-6))
+        return 2 * max(1, int(rate / self.tables.nvlink_rate(self.facts.capability) + 1e-6))
 
     @property
     def ring_limit(self) -> RingLimit | None:
@@ -388,8 +356,6 @@ class Tuner:
         """How much longer the latency of a ring of several nodes is once chunks are full."""
         if entry != ("all_reduce", "ring", "simple") or self.nodes == 1:
             return 1.0
-        full = nbytes >= self.n / 16 * 65536
-        if self.tables.since(10):
-            full = nbytes / (channels * self.n) >= 64
+        full = 64 * channels * self.n if self.tables.since(10) else self.n / 16 * 65536
         newer = self.facts.capability >= 80 and self.tables.since(12)
-        return (1.4 if newer else 1.9) if full else 1.0
+        return (1.4 if newer else 1.9) if nbytes >= full else 1.0

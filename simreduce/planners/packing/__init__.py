@@ -47,15 +47,12 @@ def why_too_fine(packer: Packer, finest: int) -> str:
             return f"bucket_cap_mb {packer.cap / MIB:g} makes smaller buckets: {known}"
         if finest and packer.first_cap not in (MIB, packer.cap):
             return f"a first bucket of {packer.first_cap / MIB:g} MiB cannot be made: {known}"
-    size = {Fusion: "threshold", BytesPerPack: "size"}.get(type(packer))
-    if size is not None and getattr(packer, size) < finest and not _is_whole(packer):
-        return f"buffers of {units.exact_size(getattr(packer, size))} are smaller: {known}"
-    return ""
-
-
-def _is_whole(packer: Packer) -> bool:
-    """Whether a size of 0 puts everything in one pack."""
-    return isinstance(packer, BytesPerPack) and not packer.size
+    size = finest
+    if isinstance(packer, Fusion):
+        size = packer.threshold
+    elif isinstance(packer, BytesPerPack):
+        size = packer.size or finest  # 0 puts everything in one pack
+    return f"buffers of {units.exact_size(size)} are smaller: {known}" if size < finest else ""
 
 
 def joined_sizes(sizes: Sequence[int], finest: int, *, within: bool = False) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -79,13 +79,11 @@ def compile_plan(
     if strategy.spec in AUTOMATIC:
         strategy = resolve(strategy, layout)
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
-    ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices, layout.machines)
     fields: dict[int, GradientSpan] = {}
     made: list[ValueTable] = []
-    places: list[int] = []
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])
-    base = 0
+    base, divisor = 0, layout.n if strategy.mean else 1
     for part, indices in zip(strategy.ranges, taken, strict=True):
         if not indices:
             continue
@@ -98,14 +96,11 @@ def compile_plan(
             raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
         made.append(reduced)
-        places += [indices[i] for i in order]
         base = max(f.end for f in placed)
     if made:
-        _declare(
-            b, ValueTable.concatenate(made)[np.argsort(places)], layout.n if strategy.mean else 1
-        )
+        _declare(b, ValueTable.concatenate(made)[np.argsort(list(fields))], divisor)
     intervals = [fields[i][:3] for i in sorted(fields)]
-    return b.finish(Contract.all_reduce(ranks, intervals, layout.n if strategy.mean else 1))
+    return b.finish(Contract.all_reduce(range(len(layout.ranks)), intervals, divisor))
 
 
 def _reduce(
@@ -131,8 +126,7 @@ def _reduce(
     options = Options(part.shards, faithful, chunk, nccl=strategy.nccl)
     serial = isinstance(packer, DdpBuckets)
     reduced = _reduce_tensors(b, layout, part.algorithm, tensors, options, serial=serial)
-    results = ValueTable.of(reduced).columns(0, ranks)
-    unpacked = unpack_all(b, arrangement, results, groups)
+    unpacked = unpack_all(b, arrangement, ValueTable.of(reduced).columns(0, ranks), groups)
     order = [i for group in arrangement.groups for i in group]
     return order, [f for group in groups for f in group], unpacked
 
@@ -249,12 +243,10 @@ def compile_collective(
         results = COLLECTIVES[collective][part.algorithm].reduce(b, layout, tensors, options)
     except StrategyError as error:
         raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
-    for result in results:
-        made = Values.of(result)
+    for made in map(Values.of, results):
         b.outputs(b.scales(made, layout.n) if strategy.mean else made)
-    return b.finish(
-        _contract(collective, layout, intervals, root, layout.n if strategy.mean else 1)
-    )
+    divisor = layout.n if strategy.mean else 1
+    return b.finish(_contract(collective, layout, intervals, root, divisor))
 
 
 def _inputs(
@@ -281,15 +273,11 @@ def _contract(
     divisor: int,
 ) -> Contract:
     """The contract; of equal machines that are folded, as if there were no others."""
-    ranks = range(len(layout.ranks))
-    if collective == "reduce":
-        return Contract.reduce(ranks, intervals, root, divisor)
-    if collective == "reduce_scatter":
-        return Contract.reduce_scatter(ranks, intervals, divisor)
-    if collective == "broadcast":
-        return Contract.broadcast(ranks, intervals, root)
+    more: Mapping[str, tuple[int, ...]] = {
+        "reduce": (root, divisor), "reduce_scatter": (divisor,), "broadcast": (root,),
+    }  # fmt: skip
     make: Callable[..., Contract] = getattr(Contract, collective)
-    return make(ranks, intervals)
+    return make(range(len(layout.ranks)), intervals, *more.get(collective, ()))
 
 
 PROVED_ON = (4, 3, 2)
@@ -309,7 +297,7 @@ def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tupl
             replace(g, elements=g.elements // shape.machines * machines) for g in workload.gradients
         ]
         few = replace(workload, gradients=tuple(parts))
-        small = replace(shape.few(machines), decide=_of_all(shape, machines))
+        small = replace(shape.few(machines), decide=_of_all(shape, machines, shape.machines))
         try:
             plan = compile_collective(strategy.collective, strategy, few, small)
         except StrategyError as error:
@@ -320,14 +308,16 @@ def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tupl
     raise refused
 
 
-def _of_all(shape: Layout, few: int) -> Decide | None:
-    """Return a choice for `few` machines that repeats NCCL's choice on all machines of `shape`."""
+def _of_all(shape: Layout, few: int = 1, machines: int = 1) -> Decide | None:
+    """Return a choice for a few ranks that repeats NCCL's choice among all ranks of `shape`, for
+    tensors of as many times the bytes as there are `machines` for each of `few`.
+    """
     decide = shape.decide
     if decide is None:
         return None
 
     def of_all(_: tuple[str, ...], collective: str, nbytes: int, wanted: Decision) -> Decision:
-        return decide(shape.ranks, collective, nbytes // few * shape.machines, wanted)
+        return decide(shape.ranks, collective, nbytes // few * machines, wanted)
 
     return of_all
 
@@ -389,9 +379,7 @@ def many_ops(strategy: Strategy, workload: Workload, layout: Layout, build: Comp
 def _rough(strategy: Strategy, workload: Workload, layout: Layout) -> int:
     """More ops than most plans have."""
     tensors = max(len(workload.gradients), getattr(strategy.packer, "packs", 1))
-    chunks = 1
-    if strategy.chunk:
-        chunks = max(sum(g.nbytes for g in workload.gradients) // strategy.chunk, 1)
+    chunks = workload.nbytes // strategy.chunk if strategy.chunk else 1
     return layout.n**2 * max(tensors, chunks)
 
 
@@ -411,7 +399,7 @@ def expected_ops(strategy: Strategy, workload: Workload, layout: Layout, build: 
     found: list[int] = []
     while units < count and not (len(found) > 1 and found[-1] > _TRIED):
         few = layout.few(units) if layout.machines > 1 else layout.subset(each * units)
-        few = replace(few, decide=_as_of_all(layout))
+        few = replace(few, decide=_of_all(layout))
         try:
             found.append(len(build(strategy, some, few)))
             more = (
@@ -427,11 +415,3 @@ def expected_ops(strategy: Strategy, workload: Workload, layout: Layout, build: 
     ops = found[-1] + more * max(len(gradients) - _GRADIENTS, 0) / (_GRADIENTS // 2)
     growth = math.log2(found[-1] / found[-2])
     return int(ops * (count / (units // 2)) ** min(max(growth, 0), 3))
-
-
-def _as_of_all(layout: Layout) -> Decide | None:
-    """Return a choice for a few ranks that repeats NCCL's choice among all ranks."""
-    decide = layout.decide
-    if decide is None:
-        return None
-    return lambda _, collective, nbytes, wanted: decide(layout.ranks, collective, nbytes, wanted)

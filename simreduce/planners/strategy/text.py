@@ -113,16 +113,15 @@ def parse_spec(
             problems.append(f"all_reduce_spec ({spec}) contains invalid alg {pieces[0]}{instead}")
         if strict and len(pieces) > 2:
             problems.append(f"all_reduce_spec ({spec}) has more than one # in {text}")
-        shards = _integer(pieces[1]) if len(pieces) > 1 else 1
+        shards, value = _integer(pieces[1]) if len(pieces) > 1 else 1, _limit(limit)
         if shards is None:
             problems.append(f"all_reduce_spec ({spec}) contains non-integer #shards {pieces[1]}")
-        value = _limit(limit)
         if value is None:
             problems.append(
                 f"all_reduce_spec ({spec}) contains non-integer range {limit} "
                 "(a limit is a number of elements, with a suffix K, k, M, G or T)"
             )
-        ranges.append(Range(pieces[0], shards or 0, value if value is not None else 0))
+        ranges.append(Range(pieces[0], shards or 0, value or 0))
     if problems:
         raise StrategyError(problems)
     return ranges
@@ -137,10 +136,8 @@ def _integer(text: str) -> int | None:
 
 def _limit(text: str) -> int | None:
     match = _WITH_SUFFIX.fullmatch(text)
-    if match is None:
-        return _integer(text)
-    number = _integer(match.group(1))
-    return None if number is None else number * int(1024 ** _SUFFIX[match.group(2)])
+    number = _integer(match[1] if match else text)
+    return number * int(1024 ** _SUFFIX[match[2]]) if match and number is not None else number
 
 
 def assign(ranges: list[Range], sizes: list[int]) -> list[list[int]]:
@@ -150,10 +147,8 @@ def assign(ranges: list[Range], sizes: list[int]) -> list[list[int]]:
     left = list(range(len(sizes)))
     taken = []
     for limit in (r.limit for r in ranges):
-        fits = [i for i in left if limit < 0 or sizes[i] <= limit]
-        taken.append(fits)
-        chosen = set(fits)
-        left = [i for i in left if i not in chosen]
+        taken.append([i for i in left if limit < 0 or sizes[i] <= limit])
+        left = sorted({*left} - {*taken[-1]})
     return taken
 
 
@@ -334,10 +329,8 @@ class Strategy:
         TensorFlow does. NCCL within tasks only, or called by TensorFlow's packers, is not.
         """
         library = isinstance(self.packer, (DdpBuckets, Fusion))
-        catalogue = COLLECTIVES[self.collective]
-        summed = any(catalogue[r.algorithm].kernel for r in self.ranges)
-        alone = isinstance(self.packer, NoPacking) and self.reduced_by_nccl
-        return library or summed or alone
+        summed = any(COLLECTIVES[self.collective][r.algorithm].kernel for r in self.ranges)
+        return library or summed or (isinstance(self.packer, NoPacking) and self.reduced_by_nccl)
 
     @property
     def reduced_by_nccl(self) -> bool:
@@ -407,8 +400,9 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
             faults.add(text, f"unknown option +{option}{near}")
     if collective != "all_reduce":
         if packing != "none":
-            words = "packs gradients for an all-reduce, and this is"
-            faults.add(text, f"+{packing} {words} {collective}")
+            faults.add(
+                text, f"+{packing} packs gradients for an all-reduce, and this is {collective}"
+            )
         if len(ranges) > 1:
             faults.add(text, f"ranges of sizes are for an all-reduce, and this is {collective}")
         if mean and collective not in SUMMING:
@@ -501,13 +495,10 @@ def misplaced(texts: Iterable[str]) -> list[str]:
 
 
 def _is_strategy(text: str, collective: str) -> bool:
-    if text == ALL:
-        return True
     try:
-        parse_strategy(text, collective)
+        return text == ALL or bool(parse_strategy(text, collective))
     except StrategyError:
         return False
-    return True
 
 
 def resolve(strategy: Strategy, layout: Layout) -> Strategy:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simreduce.computing.arrays import Ints
+from simreduce.computing.arrays import Ints, grouped, splitmix
 from simreduce.planners.synthesis.network import Network
 
 Colours: TypeAlias = NDArray[np.uint64]
@@ -31,15 +31,17 @@ def canonical(network: Network, root: int = -1) -> tuple[Network, tuple[int, ...
 
     `root`, if given, comes first. The names are numbers, and all ranks are one task.
     """
-    found = _Search(network, root).order()
-    order = tuple(sorted(found, key=lambda rank: rank != root))
+    order = tuple(sorted(_Search(network, root).order(), key=lambda rank: rank != root))
     n = range(network.ranks)
-    users: list[list[int]] = [[] for _ in network.arcs]
-    for i, u in enumerate(order):
-        for j, v in enumerate(order):
-            for arc in network.paths[u][v]:
-                users[arc].append(i * network.ranks + j)
-    by_use = sorted(range(len(users)), key=lambda arc: (users[arc], network.arcs[arc][2]))
+    users = grouped(
+        (arc, (i, j))
+        for i, u in enumerate(order)
+        for j, v in enumerate(order)
+        for arc in network.paths[u][v]
+    )
+    by_use = sorted(
+        range(len(network.arcs)), key=lambda arc: (users.get(arc, []), network.arcs[arc][2])
+    )
     arcs = {arc: i for i, arc in enumerate(by_use)}
     ends = [end for arc in by_use for end in network.arcs[arc][:2]]
     vertices = dict.fromkeys((*order, *ends, *range(len(network.names))))
@@ -76,8 +78,7 @@ class _Search:
 
     def order(self) -> tuple[int, ...]:
         """The ranks in canonical order."""
-        found = self._least(self._refine(self.start), 0)[1]
-        return tuple(int(rank) for rank in found)
+        return tuple(self._least(self._refine(self.start), 0)[1].tolist())
 
     def _least(self, colours: Colours, depth: int) -> tuple[bytes, Ints]:
         """The least colours of all ways to tell the ranks apart, and the order that they give."""
@@ -191,8 +192,5 @@ def _onto(order: Ints, other: Ints) -> Ints:
 
 
 def _mix(numbers: Colours) -> Colours:
-    """A hash of every number, by the finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
-    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    """A hash of every number: the first that SplitMix64 makes from it."""
+    return splitmix(numbers, np.uint64(1))

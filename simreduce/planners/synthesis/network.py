@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+from simreduce.computing.arrays import grouped
+
+V = TypeVar("V", bound=Hashable)
 
 Path = tuple[int, ...]
 Edge = tuple[int, int]
@@ -60,17 +65,10 @@ class Network:
         """Whether transfers back load the arcs as those there do: every arc has a partner of the
         same rate (it may be itself) that v > u crosses exactly if u > v crosses the arc.
         """
-        there: list[Counter[Edge]] = [Counter() for _ in self.arcs]
-        back: list[Counter[Edge]] = [Counter() for _ in self.arcs]
-        for u, v in self.edges:
-            for arc in self.paths[u][v]:
-                there[arc][u, v] += 1
-                back[arc][v, u] += 1
+        there = grouped((arc, (u, v)) for u, v in self.edges for arc in self.paths[u][v])
+        back = {arc: [(v, u) for u, v in users] for arc, users in there.items()}
         one, other = (
-            Counter(
-                (rate, frozenset(users.items()))
-                for rate, users in zip(self.capacity, each, strict=True)
-            )
+            Counter((self.arcs[arc][2], *sorted(users)) for arc, users in each.items())
             for each in (there, back)
         )
         return one == other
@@ -95,6 +93,35 @@ class Network:
             paths=tuple(tuple(self.paths[v][u][::-1] for v in n) for u in n),
             tasks=self.tasks,
         )
+
+    def costs(self, prices: Sequence[float]) -> list[list[float]]:
+        """By two ranks, the sum of the prices of the arcs on their path; infinite without one."""
+        return [
+            [sum(prices[a] for a in path) if path else math.inf for path in row]
+            for row in self.paths
+        ]
+
+
+def breadth_first(start: V, beside: Callable[[V], Iterable[V]]) -> dict[V, V]:
+    """By vertex that is reached from `start`, nearest first, the one before it; that of `start` is
+    itself.
+    """
+    before = {start: start}
+    frontier = [start]
+    for vertex in frontier:
+        for other in beside(vertex):
+            if other not in before:
+                before[other] = vertex
+                frontier.append(other)
+    return before
+
+
+def way_to(before: Mapping[V, V], end: V) -> list[V]:
+    """The vertices on the way that `breadth_first` found to `end`, its start first."""
+    path = [end]
+    while before[path[-1]] != path[-1]:
+        path.append(before[path[-1]])
+    return path[::-1]
 
 
 def is_connected(ranks: int, edges: Sequence[Edge]) -> bool:
@@ -131,8 +158,7 @@ def switched_network(
     names: Sequence[str], lanes: Mapping[Edge, float], tasks: Sequence[Sequence[int]] = ()
 ) -> Network:
     """A `direct_network` in which every rank also has a port, of capacity 1, on one switch."""
-    n = len(names)
-    direct = direct_network(names, lanes, tasks)
+    n, direct = len(names), direct_network(names, lanes, tasks)
     first = len(direct.arcs)
     ports = [arc for u in range(n) for arc in ((u, n, 1.0), (n, u, 1.0))]
     return Network(

@@ -30,8 +30,9 @@ it receives, once: c_out and c_in each leave it as they enter it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats
 from simreduce.errors import InternalError
-from simreduce.planners.synthesis.network import Network
+from simreduce.planners.synthesis.network import Network, breadth_first
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -66,19 +67,12 @@ def max_flow(arcs: Iterable[Arc], source: int, sink: int) -> tuple[Amount, froze
             graph.add_edge(a, b, capacity=capacity)
     # The fastest of networkx here: 0.6 s for an all-gather of torus:8x8; dinitz takes 1.2 s.
     residual: nx.DiGraph[int] = edmonds_karp(graph, source, sink)
-    value: Any = residual.graph["flow_value"]
-    return value, _reachable(residual, source)
 
+    def unfilled(vertex: int) -> Iterator[int]:
+        return (to for to, arc in residual[vertex].items() if arc["flow"] < arc["capacity"])
 
-def _reachable(residual: nx.DiGraph[int], source: int) -> frozenset[int]:
     # The smallest side of a cut; networkx's minimum_cut gives the largest.
-    seen, stack = {source}, [source]
-    while stack:
-        for vertex, arc in residual[stack.pop()].items():
-            if vertex not in seen and arc["flow"] < arc["capacity"]:
-                seen.add(vertex)
-                stack.append(vertex)
-    return frozenset(seen)
+    return residual.graph["flow_value"], frozenset(breadth_first(source, unfilled))
 
 
 def maximise(goal: Floats, table: Any, limit: Floats) -> tuple[float, Floats, Floats]:
@@ -97,6 +91,11 @@ def maximise(goal: Floats, table: Any, limit: Floats) -> tuple[float, Floats, Fl
     return float(-found.fun), np.asarray(found.x), -np.asarray(found.ineqlin.marginals)
 
 
+def maximise_first(table: Any, limit: Floats) -> tuple[float, Floats, Floats]:
+    """`maximise` the first of x, which is the rate of a collective."""
+    return maximise(np.eye(1, table.shape[1])[0], table, limit)
+
+
 _GRAIN = 1 << 40
 """Rates are rounded to this part of the greatest for the flows, which are exact."""
 _CLOSE = 1e-9
@@ -108,8 +107,6 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
     unit = max(network.capacity)
     # Columns: the rate, w by rank, c_out by arc, c_in by arc.
     share = np.concatenate([np.zeros((m, 1 + n)), np.eye(m), np.eye(m)], axis=1)
-    goal = np.zeros(1 + n + 2 * m)
-    goal[0] = 1.0
     total = np.zeros((1, 1 + n + 2 * m))
     total[0, 0], total[0, 1 : 1 + n] = -1.0, 1.0  # w sums up to the rate at most
     through = np.array(
@@ -127,14 +124,13 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
     while True:
         table = np.concatenate([share, through, np.array(list(rows.values()))])
         limit = np.concatenate([capacity, np.zeros(len(table) - m)])
-        value, point, price = maximise(goal, table, limit)
+        value, point, price = maximise_first(table, limit)
         before = len(rows)
         for side in (0, 1):
             for found in _broken_cuts(network, side, value, point):
                 rows.setdefault((side, found), _row(network, side, found))
         if len(rows) == before:
-            tight = price[:m] > _CLOSE
-            return value * unit, tuple(int(a) for a in np.flatnonzero(tight))
+            return value * unit, tuple(np.flatnonzero(price[:m] > _CLOSE).tolist())
 
 
 def _row(network: Network, side: int, inside: frozenset[int]) -> Floats:
@@ -196,7 +192,8 @@ class Optimum:
         {gpu2}`.
         """
         if not self.parts:
-            return "links " + ", ".join(_arc_name(network, a) for a in self.arcs)
+            ends = (network.arcs[arc][:2] for arc in self.arcs)
+            return "links " + ", ".join(f"{network.names[a]}>{network.names[b]}" for a, b in ends)
         names = [
             _set_name([network.names[v] for v in part if v < network.ranks]) for part in self.parts
         ]
@@ -215,7 +212,7 @@ def broadcast(network: Network, root: int) -> Optimum:
 
 def reduce(network: Network, root: int) -> Optimum:
     """To rank `root` from all: a broadcast in the reversed network."""
-    return _reverse(broadcast(network.reverse(), root))
+    return replace(broadcast(network.reverse(), root), inward=True)
 
 
 def narrowest_cut(network: Network) -> float:
@@ -227,15 +224,13 @@ def narrowest_cut(network: Network) -> float:
 
 def all_gather(network: Network) -> Optimum:
     """Every rank has M/n bytes and ends with all M; Newton's method on the cut ratio, exact."""
-    n, arcs = network.ranks, _exact(network)
-    everything = range(len(network.names))
-    side, share = frozenset(everything) - {n - 1}, Fraction(0)
+    n, source, arcs = network.ranks, len(network.names), _exact(network)
+    side = frozenset(range(source)) - {n - 1}
     # From above: the share that the cut at hand allows, until no cut allows less.
     while True:
-        ranks = sum(v < n for v in side)
-        share = Fraction(_capacity_out(arcs, side)) / ranks
+        out = sum((c for a, b, c in arcs if a in side and b not in side), Fraction(0))
+        share = Fraction(out) / sum(v < n for v in side)
         scaled = [(a, b, c * share.denominator) for a, b, c in arcs]
-        source = len(network.names)
         supply = [(source, r, share.numerator) for r in range(n)]
         flows = [max_flow([*scaled, *supply], source, v) for v in range(n)]
         flow, found = min(flows, key=lambda each: each[0])
@@ -246,7 +241,7 @@ def all_gather(network: Network) -> Optimum:
 
 def reduce_scatter(network: Network) -> Optimum:
     """Every rank ends with a sum of M/n bytes: an all-gather in the reversed network."""
-    return _reverse(all_gather(network.reverse()))
+    return replace(all_gather(network.reverse()), inward=True)
 
 
 def scatter_then_gather(network: Network) -> float:
@@ -261,9 +256,8 @@ def strength(network: Network) -> Optimum:
     Dilworth truncation of c(cut(S))/2 - guess, one minimum cut per rank (Cunningham 1985, Barahona
     1992). Exact.
     """
-    n = network.ranks
-    arcs = _exact(network)
-    parts: list[frozenset[int]] = [frozenset([v]) for v in range(n)]
+    n, arcs = network.ranks, _exact(network)
+    parts = [frozenset([v]) for v in range(n)]
     while True:
         guess = Fraction(_capacity_between(arcs, parts)) / (2 * (len(parts) - 1))
         worse = _worst_partition(n, arcs, guess)
@@ -283,7 +277,6 @@ def all_reduce(network: Network) -> Optimum:
     """The best of all plans that sum every byte at some rank and broadcast it from there."""
     if network.direct and network.symmetric:
         return strength(network)
-
     rate, tight = root_and_share(network)
     return Optimum(rate, (), tight)
 
@@ -305,10 +298,8 @@ def best_rate(network: Network, collective: str, root: int) -> Optimum | None:
     would take too long.
     """
     if collective == "all_reduce":
-        quick = (
-            network.direct and (network.symmetric or network.ranks <= 16)
-        ) or network.ranks <= 8
-        return all_reduce(network) if quick else None
+        most = 8 if not network.direct else math.inf if network.symmetric else 16
+        return all_reduce(network) if network.ranks <= most else None
     if collective in ("broadcast", "reduce"):
         return (broadcast if collective == "broadcast" else reduce)(network, root)
     return all_gather(network) if collective == "all_gather" else reduce_scatter(network)
@@ -320,14 +311,10 @@ def _worst_partition(
     """The partition P of least c(E(P)) - guess |P|; `arcs` hold every edge in both directions."""
     value: list[Fraction] = []
     blocks: list[frozenset[int]] = []
+    sink = n
     for last in range(n):
-        sink = n
-        cut: list[tuple[int, int, Amount]] = []
-        for a, b, c in arcs:
-            if a <= last:
-                cut.append((a, b if b <= last else sink, Fraction(c) / 2))
-        for v, y in enumerate(value):
-            cut.append((last, v, y) if y > 0 else (v, sink, -y))
+        cut = [(a, b if b <= last else sink, Fraction(c) / 2) for a, b, c in arcs if a <= last]
+        cut += [(last, v, y) if y > 0 else (v, sink, -y) for v, y in enumerate(value)]
         flow, side = max_flow(cut, last, sink)
         value.append(Fraction(flow) - sum((y for y in value if y > 0), Fraction(0)) - guess)
         # The sets that are tight at `value` and meet each other are tight together.
@@ -338,10 +325,6 @@ def _worst_partition(
 
 def _exact(network: Network) -> list[tuple[int, int, Amount]]:
     return [(a, b, Fraction(c)) for a, b, c in network.arcs]
-
-
-def _capacity_out(arcs: Sequence[tuple[int, int, Amount]], side: frozenset[int]) -> Amount:
-    return sum((c for a, b, c in arcs if a in side and b not in side), Fraction(0))
 
 
 def _capacity_between(
@@ -356,23 +339,13 @@ def _cut(network: Network, rate: float, side: frozenset[int]) -> Optimum:
     return Optimum(rate, (tuple(sorted(side)),), across)
 
 
-def _reverse(optimum: Optimum) -> Optimum:
-    return Optimum(optimum.rate, optimum.parts, optimum.arcs, inward=True)
-
-
-def _arc_name(network: Network, arc: int) -> str:
-    a, b, _ = network.arcs[arc]
-    return f"{network.names[a]}>{network.names[b]}"
-
-
 def _set_name(names: Sequence[str]) -> str:
     """`{gpu0..gpu3}` for four or more that count on, `{gpu0,gpu2}` for others."""
     runs: list[list[str]] = []
     for name in names:
-        if runs and _next(runs[-1][-1]) == name:
-            runs[-1].append(name)
-        else:
-            runs.append([name])
+        if not (runs and _next(runs[-1][-1]) == name):
+            runs.append([])
+        runs[-1].append(name)
     texts = [f"{run[0]}..{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs]
     return "{" + ",".join(texts) + "}"
 

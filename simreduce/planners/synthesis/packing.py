@@ -18,9 +18,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from simreduce.computing.arrays import Floats
-from simreduce.planners.synthesis.network import Edge
-from simreduce.planners.synthesis.optimum import maximise
+from simreduce.computing.arrays import Floats, grouped
+from simreduce.planners.synthesis.network import Edge, breadth_first
+from simreduce.planners.synthesis.optimum import maximise, maximise_first
 
 P = TypeVar("P", bound=Hashable)
 Load = Mapping[int, int]
@@ -80,10 +80,11 @@ def pack(problem: PackingProblem[P], seeds: Iterable[P]) -> Packing[P]:
             break
         tries = [prices] if anchor is None else [_SMOOTH * anchor + (1 - _SMOOTH) * prices, prices]
         for y in tries:
-            proved, better = pool.improve(y)
+            found = list(problem.price([float(p) for p in y]))
+            proved = pool.prove(found, y)
             if problem.exact and proved < bound:
                 bound, anchor = proved, y
-            if better:
+            if pool.extend(found):
                 break
         else:
             break
@@ -106,17 +107,13 @@ class _Pool(Generic[P]):
         before = len(self.patterns)
         for pattern in patterns:
             if pattern not in self.patterns:
+                column = np.zeros(len(self.problem.capacity) + self.problem.groups)
+                for arc, times in self.problem.load(pattern).items():
+                    column[arc] = times
+                column[len(self.problem.capacity) + self.problem.group(pattern)] = -1.0
+                self.columns.append(column)
                 self.patterns[pattern] = len(self.patterns)
-                self.columns.append(self._column(pattern))
         return len(self.patterns) > before
-
-    def _column(self, pattern: P) -> Floats:
-        m = len(self.problem.capacity)
-        column = np.zeros(m + self.problem.groups)
-        for arc, times in self.problem.load(pattern).items():
-            column[arc] = times
-        column[m + self.problem.group(pattern)] = -1.0
-        return column
 
     def solve(self, chosen: Sequence[int] | None = None) -> tuple[float, Floats, Floats]:
         """The best rate with the patterns `chosen`, their shares, and the price of every arc."""
@@ -124,25 +121,16 @@ class _Pool(Generic[P]):
         columns = self.columns if chosen is None else [self.columns[i] for i in chosen]
         rate = np.concatenate([np.zeros(m), np.ones(groups)])
         table = np.stack([rate, *columns], axis=1)
-        goal = np.zeros(len(columns) + 1)
-        goal[0] = 1.0
         limit = np.concatenate([np.array(self.problem.capacity) / self.unit, np.zeros(groups)])
-        value, point, prices = maximise(goal, table, limit)
+        value, point, prices = maximise_first(table, limit)
         return value * self.unit, point[1:] * self.unit, prices[:m]
-
-    def improve(self, y: Floats) -> tuple[float, bool]:
-        """Add the patterns that are cheap at prices `y`; return the bound that these prove, and
-        whether a pattern is new.
-        """
-        found = list(self.problem.price([float(p) for p in y]))
-        return self.prove(found, y), self.extend(found)
 
     def prove(self, cheapest: Iterable[P], y: Floats) -> float:
         """The bound that prices `y` prove, at which a cheapest pattern of every group is there."""
         least = np.full(self.problem.groups, np.inf)
         for pattern in cheapest:
-            group = self.problem.group(pattern)
-            least[group] = min(least[group], _cost(self.problem.load(pattern), y))
+            group, load = self.problem.group(pattern), self.problem.load(pattern)
+            least[group] = min(least[group], sum(y[arc] * times for arc, times in load.items()))
         # Prices that make every pattern dear enough, times this, are dual to the programme: its
         # value is a bound.
         worth, cost = float(np.dot(y, self.problem.capacity)), float(least.sum())
@@ -156,6 +144,7 @@ class _Pool(Generic[P]):
         rate, _, _ = solve()
         target = rate * (1 - LOST)
         chosen = self._lightest(rate * (1 - LOST / 3))
+        group = [self.problem.group(pattern) for pattern in self.patterns]
         settled: set[int] = set()
         while True:
             value, shares, _ = solve(chosen)
@@ -166,19 +155,14 @@ class _Pool(Generic[P]):
                 break
             least = min(open_)[1]
             fewer = tuple(i for i in chosen if i != least)
-            if fewer and self._covers(fewer) and solve(fewer)[0] >= target:
+            covers = len({group[i] for i in fewer}) == self.problem.groups
+            if covers and solve(fewer)[0] >= target:
                 chosen = fewer
             else:
                 settled.add(least)
+        order = sorted(kept, key=lambda each: (group[each[0]], -each[1], each[0]))
         names = list(self.patterns)
-        order = sorted(
-            kept, key=lambda each: (self.problem.group(names[each[0]]), -each[1], each[0])
-        )
         return Packing(tuple((names[i], float(x)) for i, x in order), value, max(bound, value))
-
-    def _covers(self, chosen: Sequence[int]) -> bool:
-        names = list(self.patterns)
-        return len({self.problem.group(names[i]) for i in chosen}) == self.problem.groups
 
     def _lightest(self, rate: float) -> tuple[int, ...]:
         """The patterns of the least weight, by their shares, that make `rate`."""
@@ -193,10 +177,6 @@ class _Pool(Generic[P]):
             if not self.extend(self.problem.light([float(p) for p in prices[:m]])):
                 break
         return tuple(np.flatnonzero(shares > 1e-9).tolist())
-
-
-def _cost(load: Load, y: Floats) -> float:
-    return float(sum(y[arc] * times for arc, times in load.items()))
 
 
 Costs = Sequence[Sequence[float]]
@@ -249,10 +229,10 @@ def arborescence(costs: Costs, root: int) -> list[Edge] | None:
     """
     n = len(costs)
     weights = {
-        (u, v): costs[u][v]
-        for u in range(n)
-        for v in range(n)
-        if v not in (u, root) and costs[u][v] < math.inf
+        (u, v): cost
+        for u, row in enumerate(costs)
+        for v, cost in enumerate(row)
+        if v not in (u, root) and cost < math.inf
     }
     before = _cheapest(set(range(n)), weights, root, n)
     return None if before is None else in_order(before, root)
@@ -260,16 +240,9 @@ def arborescence(costs: Costs, root: int) -> list[Edge] | None:
 
 def in_order(before: Mapping[int, int], root: int) -> list[Edge]:
     """(parent, child) by child -> parent, breadth first."""
-    children: dict[int, list[int]] = {}
-    for child, parent in sorted(before.items()):
-        children.setdefault(parent, []).append(child)
-    edges: list[Edge] = []
-    frontier = [root]
-    while frontier:
-        layer = [(parent, child) for parent in frontier for child in children.get(parent, ())]
-        edges += layer
-        frontier = [child for _, child in layer]
-    return edges
+    children = grouped((parent, child) for child, parent in sorted(before.items()))
+    reached = breadth_first(root, lambda vertex: children.get(vertex, ()))
+    return [(parent, child) for child, parent in reached.items() if child != root]
 
 
 def _cheapest(
@@ -284,9 +257,10 @@ def _cheapest(
             best[v] = (weight, u)
     if len(best) < len(vertices) - 1:
         return None
-    cycle = _cycle({v: u for v, (_, u) in best.items()}, root)
+    parents = {v: u for v, (_, u) in best.items()}
+    cycle = _cycle(parents, root)
     if not cycle:
-        return {v: u for v, (_, u) in best.items()}
+        return parents
     contracted: dict[Edge, tuple[float, Edge]] = {}
     for (u, v), weight in weights.items():
         if u in cycle and v in cycle:

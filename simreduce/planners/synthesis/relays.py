@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import functools
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.computing.arrays import Floats, Ints
+from simreduce.computing.arrays import Floats
 from simreduce.errors import StrategyError
-from simreduce.planners.synthesis.network import Edge, Network
-from simreduce.planners.synthesis.optimum import Optimum, maximise
+from simreduce.planners.synthesis.network import Edge, Network, breadth_first, way_to
+from simreduce.planners.synthesis.optimum import Optimum, maximise, maximise_first
 from simreduce.planners.synthesis.packing import Packing
 from simreduce.planners.synthesis.trees import SpanningTree, Trees, search_in_order
 
@@ -52,9 +53,7 @@ def concurrent_flow(network: Network) -> Flow:
     unit = max(network.capacity)
     table = _table(network)
     limit = np.concatenate([np.array(network.capacity) / unit, np.zeros(n * (n - 1))])
-    goal = np.zeros(1 + n * len(edges))
-    goal[0] = 1.0
-    rate, _, price = maximise(goal, table, limit)
+    rate, _, price = maximise_first(table, limit)
     tight = np.flatnonzero(price[: len(network.arcs)] > _CLOSE)
     lengths = np.array([len(network.paths[u][v]) for u, v in edges], dtype=float)
     limit[len(network.arcs) :] = -rate * (1 - _EXACT)
@@ -90,9 +89,9 @@ def _table(network: Network) -> Any:
     from scipy import sparse  # noqa: PLC0415 - takes a second to load
 
     n, edges, m = network.ranks, network.edges, len(network.arcs)
-    load = sparse.coo_array(_ones(
-        [(arc, e) for e, (u, v) in enumerate(edges) for arc in network.paths[u][v]]
-    ), shape=(m, len(edges)))  # fmt: skip
+    crossed = [(arc, e) for e, (u, v) in enumerate(edges) for arc in network.paths[u][v]]
+    places = tuple(np.array(crossed, dtype=np.int64).T)
+    load = sparse.coo_array((np.ones(len(crossed)), places), shape=(m, len(edges)))
     stays = np.zeros((n, len(edges)))
     for e, (u, v) in enumerate(edges):
         stays[u, e] += 1.0
@@ -107,11 +106,6 @@ def _table(network: Network) -> Any:
     )
 
 
-def _ones(places: list[tuple[int, int]]) -> tuple[Floats, tuple[Ints, Ints]]:
-    rows, columns = np.array(places, dtype=np.int64).T
-    return np.ones(len(places)), (rows, columns)
-
-
 def _paths(
     edges: tuple[Edge, ...], source: int, flow: Floats, least: float
 ) -> list[tuple[Path, float]]:
@@ -123,11 +117,12 @@ def _paths(
         arrived[u] = arrived.get(u, 0.0) - x
     found: list[tuple[Path, float]] = []
     while True:
-        before = _reach(left, source)
+        # Not networkx's: arcs leave with every path, and ties go by their order here.
+        before = breadth_first(source, lambda u: [v for a, v in left if a == u])
         ends = [v for v in before if v != source and arrived.get(v, 0.0) > least]
         if not ends:
             return found
-        path = _back(before, ends[0])
+        path = tuple(pairwise(way_to(before, ends[0])))
         share = min(arrived[ends[0]], *(left[edge] for edge in path))
         found.append((path, share))
         arrived[ends[0]] -= share
@@ -135,23 +130,3 @@ def _paths(
             left[edge] -= share
             if left[edge] <= least:
                 del left[edge]
-
-
-def _reach(left: dict[Edge, float], source: int) -> dict[int, int]:
-    """By rank, nearest first, the one before it on a shortest way from `source`."""
-    # Not networkx's: arcs leave with every path, and ties go by their order here.
-    before = {source: source}
-    for u in (frontier := [source]):
-        for a, v in left:
-            if a == u and v not in before:
-                before[v] = u
-                frontier.append(v)
-    return before
-
-
-def _back(before: dict[int, int], end: int) -> Path:
-    path: list[Edge] = []
-    while before[end] != end:
-        path.append((before[end], end))
-        end = before[end]
-    return tuple(reversed(path))

@@ -56,9 +56,7 @@ def length(costs: Floats, tour: Tour) -> float:
 
 def _exact(costs: Floats) -> Iterator[Tour]:
     """For every last rank the cheapest tour that ends there."""
-    n = len(costs)
-    table = _paths(costs, 0)
-    full = (1 << n) - 1
+    table, full = _paths(costs, 0), (1 << len(costs)) - 1
     closed = table[full] + costs[:, 0]
     for last in np.argsort(closed, kind="stable"):
         if np.isfinite(closed[last]) and last != 0:
@@ -101,10 +99,10 @@ def _through_tasks(costs: Floats, tasks: Sequence[Sequence[int]]) -> Iterator[To
         # For each rank of the task at hand: the cost to leave from there, and the steps so far.
         least, steps = inside[0][0][entry], []
         for (before, task), (through, _) in zip(pairwise(tasks), inside[1:], strict=True):
-            enter = (least[:, None] + costs[np.ix_(before, task)]).min(axis=0)
-            came = (least[:, None] + costs[np.ix_(before, task)]).argmin(axis=0)
-            least = (enter[:, None] + through).min(axis=0)
-            steps.append(((enter[:, None] + through).argmin(axis=0), came))
+            enter = least[:, None] + costs[np.ix_(before, task)]
+            leave = enter.min(axis=0)[:, None] + through
+            least = leave.min(axis=0)
+            steps.append((leave.argmin(axis=0), enter.argmin(axis=0)))
         home = least + costs[list(tasks[-1]), tasks[0][entry]]
         out = int(home.argmin())
         if not np.isfinite(home[out]):
@@ -207,7 +205,7 @@ def ring_packing(network: Network) -> Rings:
             load=functools.cache(lambda ring: network.load(hops(ring))),
             group=lambda _: 0,
             weight=functools.cache(lambda ring: float(sum(network.load(hops(ring)).values()))),
-            price=functools.partial(_cheap, network),
+            price=lambda prices: tours(np.array(network.costs(prices)), network.tasks),
             exact=exact,
             bound=bound,
             rounds=_ROUNDS if exact else _ROUNDS_BEYOND,
@@ -224,15 +222,20 @@ def _greedy(network: Network) -> list[tuple[Ring, float]]:
     left = list(network.capacity)
     found: dict[Ring, float] = {}
     while ring := _widest(network, left):
-        for each in (ring, (ring[0], *ring[:0:-1])):
+        for each in _either_way(network, ring):
             load = network.load(hops(each))
-            if all(network.paths[u][v] for u, v in hops(each)):
-                rate = min(left[arc] / times for arc, times in load.items())
-                if rate > _LEAST * max(network.capacity):
-                    found[each] = found.get(each, 0.0) + rate
-                    for arc, times in load.items():
-                        left[arc] -= rate * times
+            rate = min(left[arc] / times for arc, times in load.items())
+            if rate > _LEAST * max(network.capacity):
+                found[each] = found.get(each, 0.0) + rate
+                for arc, times in load.items():
+                    left[arc] -= rate * times
     return list(found.items())
+
+
+def _either_way(network: Network, ring: Ring) -> list[Ring]:
+    """The ring and its reverse, as far as they have paths."""
+    both = ring, (ring[0], *ring[:0:-1])
+    return [each for each in both if all(network.paths[u][v] for u, v in hops(each))]
 
 
 def _widest(network: Network, left: Sequence[float]) -> Ring | None:
@@ -242,7 +245,7 @@ def _widest(network: Network, left: Sequence[float]) -> Ring | None:
     rooms = [
         [min(left[arc] for arc in path) if path else 0.0 for path in row] for row in network.paths
     ]
-    costs = _costs(network, [1.0 / max(room, 1e-300) for room in left])
+    costs = network.costs([1.0 / max(room, 1e-300) for room in left])
     levels = sorted(
         {room for row in rooms for room in row if room > _LEAST * max(network.capacity)},
         reverse=True,
@@ -252,7 +255,7 @@ def _widest(network: Network, left: Sequence[float]) -> Ring | None:
     while low <= high:
         middle = (low + high) // 2
         wide = np.where(np.array(rooms) >= levels[middle], costs, math.inf)
-        ring = next(iter(tours(wide, network.tasks)), None)
+        ring = next(tours(wide, network.tasks), None)
         if ring is None:
             low = middle + 1
         else:
@@ -267,10 +270,7 @@ def _zigzags(network: Network) -> Iterator[Ring]:
     n = network.ranks
     path = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(n - 1)]
     for turn in range(n - 1):
-        ring = (0, *(1 + (step + turn) % (n - 1) for step in path))
-        for each in (ring, (0, *ring[:0:-1])):
-            if all(network.paths[u][v] for u, v in hops(each)):
-                yield each
+        yield from _either_way(network, (0, *(1 + (step + turn) % (n - 1) for step in path)))
 
 
 @functools.lru_cache(maxsize=32)
@@ -298,19 +298,6 @@ def best_order(network: Network) -> Ring | None:
         return -network.rate(hops(ring)), sum(network.load(hops(ring)).values()), ring
 
     return min(candidates, key=merit, default=None)
-
-
-def _costs(network: Network, prices: Sequence[float]) -> Floats:
-    return np.array(
-        [
-            [sum(prices[a] for a in path) if path else math.inf for path in row]
-            for row in network.paths
-        ]
-    )
-
-
-def _cheap(network: Network, prices: Sequence[float]) -> Iterator[Ring]:
-    return tours(_costs(network, prices), network.tasks)
 
 
 def sample_size(each: int) -> int:
@@ -343,5 +330,4 @@ def continue_ring(ring: Ring, tasks: Sequence[Sequence[int]], few: int) -> Ring 
     forwards = (order[1] - order[0]) % few == 1
     machines = range(len(tasks)) if forwards else range(len(tasks) - 1, -1, -1)
     through = [tasks[machine][at] for machine in machines for at in paths[machine % few]]
-    zero = through.index(0)
-    return (*through[zero:], *through[:zero])
+    return _from_zero(through)

@@ -16,22 +16,21 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.computing.arrays import Ints
+from simreduce.computing.arrays import Ints, grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.synthesis.canonical import canonical
-from simreduce.planners.synthesis.network import Edge, Network
+from simreduce.planners.synthesis.network import Edge, Network, breadth_first, way_to
 from simreduce.planners.synthesis.optimum import broadcast, narrowest_cut
 from simreduce.planners.synthesis.packing import (
     Packing,
     PackingProblem,
     arborescence,
-    in_order,
     pack,
     spanning_tree,
 )
@@ -63,9 +62,8 @@ class SpanningTree:
     @property
     def hops(self) -> int:
         """Transfers, one after another, on the longest path up and down."""
-        return _depth([(b, a) for a, b in reversed(self.up)], self.root) + _depth(
-            self.down, self.root
-        )
+        ways = _turned(self.up), self.down
+        return sum(max(_depths(way, self.root).values()) for way in ways)
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -79,21 +77,23 @@ class SpanningTree:
 
     def reverse(self) -> SpanningTree:
         """A reduction where this is a broadcast."""
-        turned = (
-            tuple((b, a) for a, b in reversed(self.down)),
-            tuple((b, a) for a, b in reversed(self.up)),
-        )
-        return SpanningTree(self.root, *turned)
+        return SpanningTree(self.root, _turned(self.down), _turned(self.up))
 
 
 Trees = Packing[SpanningTree]
 
 
-def _depth(down: Sequence[Edge], root: int) -> int:
+def _turned(edges: Sequence[Edge]) -> tuple[Edge, ...]:
+    """Edges the other way round, the last one first."""
+    return tuple((b, a) for a, b in reversed(edges))
+
+
+def _depths(down: Iterable[Edge], root: int) -> dict[int, int]:
+    """How far each rank is below the root, by edges (parent, child), parents first."""
     depth = {root: 0}
     for parent, child in down:
         depth[child] = depth[parent] + 1
-    return max(depth.values())
+    return depth
 
 
 @functools.lru_cache(maxsize=32)
@@ -175,12 +175,11 @@ def _all_reduce(network: Network) -> Trees:
 
 def _broadcast(network: Network) -> Trees:
     bound = broadcast(network, 0).rate if network.ranks > 1 else math.inf
-    seeds = list(_by_first_edges(network))
-    return _pack_outward(network, 1, lambda _: 0, [0], seeds, bound)
+    return _pack_outward(network, [0], list(_by_first_edges(network)), bound)
 
 
 def _all_gather(network: Network) -> Trees:
-    return _pack_outward(network, network.ranks, lambda tree: tree.root, range(network.ranks))
+    return _pack_outward(network, range(network.ranks))
 
 
 def _by_first_edges(network: Network) -> Iterator[SpanningTree]:
@@ -196,16 +195,15 @@ def _by_first_edges(network: Network) -> Iterator[SpanningTree]:
 
 def _pack_outward(
     network: Network,
-    groups: int,
-    group: Callable[[SpanningTree], int],
     roots: Sequence[int],
     seeds: Sequence[SpanningTree] = (),
     bound: float = math.inf,
 ) -> Trees:
+    """Trees from 0 and the ranks after it, a group for each of these `roots`."""
     return _pack_trees(
         network,
-        groups,
-        group,
+        len(roots),
+        lambda tree: tree.root,
         functools.partial(_outward, network, roots=roots),
         functools.partial(_outward, network, roots=roots, depths=range(1, 2 * _SHALLOW)),
         bound=bound,
@@ -218,8 +216,8 @@ def _pack_trees(
     groups: int,
     group: Callable[[SpanningTree], int],
     price: Callable[[Sequence[float]], Iterator[SpanningTree]],
-    light: Callable[[Sequence[float]], Iterator[SpanningTree]] | None = None,
-    bound: float = math.inf,
+    light: Callable[[Sequence[float]], Iterator[SpanningTree]],
+    bound: float,
     *,
     exact: bool = True,
     more: Sequence[SpanningTree] = (),
@@ -246,7 +244,7 @@ def _pack_trees(
         exact=exact,
         bound=bound,
         rounds=_ROUNDS if exact else _ROUNDS_UNPROVED,
-        light=light or (lambda _: ()),
+        light=light,
     )
     return pack(problem, [*seeds, *more])
 
@@ -257,13 +255,6 @@ def _reverse(packing: Trees) -> Trees:
     )
 
 
-def _costs(network: Network, prices: Sequence[float]) -> list[list[float]]:
-    return [
-        [sum(prices[a] for a in path) if path else math.inf for path in row]
-        for row in network.paths
-    ]
-
-
 def _both_ways(
     network: Network, prices: Sequence[float], depths: Sequence[float] = (math.inf,)
 ) -> Iterator[SpanningTree]:
@@ -271,51 +262,27 @@ def _both_ways(
 
     They grow from every rank, so that some are shallow.
     """
-    costs = _there_and_back(network, prices)
-    for start in range(network.ranks):
+    one_way, n = network.costs(prices), range(network.ranks)
+    costs = [[one_way[u][v] + one_way[v][u] for v in n] for u in n]
+    for start in n:
         for deepest in depths:
             edges = spanning_tree(costs, start, 1e-9 * max(prices), deepest)
             if edges is not None:
                 yield _from_centre(edges)
 
 
-def _there_and_back(network: Network, prices: Sequence[float]) -> list[list[float]]:
-    one_way, n = _costs(network, prices), network.ranks
-    return [[one_way[u][v] + one_way[v][u] for v in range(n)] for u in range(n)]
-
-
 def _from_centre(edges: Sequence[Edge]) -> SpanningTree:
     """The tree of these edges, rooted where it is least deep."""
-    beside: dict[int, list[int]] = {}
-    for a, b in edges:
-        beside.setdefault(a, []).append(b)
-        beside.setdefault(b, []).append(a)
-    path = _path(_breadth_first(beside, min(beside)))
-    path = _path(_breadth_first(beside, path[0]))
+    beside = grouped((*edges, *_turned(edges)))
+
+    def search(start: int) -> dict[int, int]:
+        return breadth_first(start, lambda vertex: sorted(beside[vertex]))
+
+    before = search(list(search(min(beside)))[-1])
+    path = way_to(before, list(before)[-1])
     root = min(path[(len(path) - 1) // 2], path[len(path) // 2])
-    down = tuple(
-        in_order({c: p for c, p in _breadth_first(beside, root).items() if c != root}, root)
-    )
-    return SpanningTree(root, tuple((b, a) for a, b in reversed(down)), down)
-
-
-def _breadth_first(beside: Mapping[int, Sequence[int]], start: int) -> dict[int, int]:
-    before = {start: start}
-    frontier = [start]
-    for v in frontier:
-        for w in sorted(beside[v]):
-            if w not in before:
-                before[w] = v
-                frontier.append(w)
-    return before
-
-
-def _path(before: Mapping[int, int]) -> list[int]:
-    """The path from the last vertex that a search reached back to the first."""
-    path = [list(before)[-1]]
-    while before[path[-1]] != path[-1]:
-        path.append(before[path[-1]])
-    return path
+    down = tuple((parent, child) for child, parent in search(root).items() if child != root)
+    return SpanningTree(root, _turned(down), down)
 
 
 def _outward(
@@ -327,7 +294,7 @@ def _outward(
     """A cheapest tree from each of `roots`; of at most some `depths`, if there are any, cheap
     trees.
     """
-    costs, top = _costs(network, prices), max(prices)
+    costs, top = network.costs(prices), max(prices)
     for root in roots:
         for search in _searches(root, top, depths):
             down = search(costs)
@@ -341,13 +308,13 @@ def _pairs(
     """For every root, a cheapest tree to it and a cheapest tree from it; of at most some `depths`,
     if there are any, cheap trees.
     """
-    costs, top = _costs(network, prices), max(prices)
+    costs, top = network.costs(prices), max(prices)
     back = [list(column) for column in zip(*costs, strict=True)]
     for root in range(network.ranks):
         for search in _searches(root, top, depths):
             down, up = search(costs), search(back)
             if down is not None and up is not None:
-                yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+                yield SpanningTree(root, _turned(up), tuple(down))
 
 
 def _searches(
@@ -365,15 +332,10 @@ def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[
     root.
     """
     # Not networkx's: to make a graph of the table takes longer than this.
-    far = {root: 0}
-    frontier = [root]
-    for u in frontier:
-        for v, cost in enumerate(costs[u]):
-            if cost < math.inf and v not in far:
-                far[v] = far[u] + 1
-                frontier.append(v)
-    if len(far) < len(costs):
+    before = breadth_first(root, lambda u: [v for v, x in enumerate(costs[u]) if x < math.inf])
+    if len(before) < len(costs):
         return None
+    far = _depths(((u, v) for v, u in before.items() if v != root), root)
     nudge = 1e-7 * scale
     nudged = [
         [cost + nudge * (far[u] - far[v] + 1) for v, cost in enumerate(row)]
@@ -419,18 +381,16 @@ class Sum(NamedTuple):
     children: tuple[int, ...]
 
 
-def streams(trees: Sequence[SpanningTree]) -> Counter[Edge]:
+def streams(trees: Sequence[SpanningTree]) -> dict[Edge, int]:
     """The number of streams of every pair of ranks, enough to hide the latency of one transfer
     behind others. The more trees share a pair, the shorter their transfers; but streams beyond need
     make the pipeline longer to fill. The numbers are the best ones on the subsets of a DGX-1.
     """
     users = Counter(edge for tree in trees for edge in tree.edges)
-    return Counter(
-        {
-            edge: 3 if count == 1 else 4 if count <= 3 else MOST_STREAMS
-            for edge, count in users.items()
-        }
-    )
+    return {
+        edge: 3 if count == 1 else 4 if count <= 3 else MOST_STREAMS
+        for edge, count in users.items()
+    }
 
 
 def timetable(
@@ -457,11 +417,10 @@ def timetable(
             return max(1, math.ceil(width[edge] * size / max(1, total[edge]) - 1e-3))
 
         ready: dict[int, int] = {}
-        children: dict[int, list[int]] = {}
         for child, parent in tree.up:
             hops.append(ChunkHop(ready.setdefault(child, 0), t, child, parent, upwards=True))
             ready[parent] = max(ready.get(parent, 0), ready[child] + rounds((child, parent)))
-            children.setdefault(parent, []).append(child)
+        children = grouped((parent, child) for child, parent in tree.up)
         sums += [Sum(ready[rank], t, rank, tuple(below)) for rank, below in children.items()]
         for parent, child in tree.down:
             # A rank forwards what its parent sent, whenever it had its own sum.
@@ -504,9 +463,7 @@ def mirror(hops: Sequence[ChunkHop]) -> tuple[list[ChunkHop], list[Sum]]:
     last = max((hop.start for hop in hops), default=0)
     back = [ChunkHop(last - h.start, h.tree, h.target, h.source, upwards=True) for h in hops[::-1]]
     sent = {(hop.tree, hop.source): hop.start for hop in back}
-    children: dict[tuple[int, int], list[int]] = {}
-    for hop in back:
-        children.setdefault((hop.tree, hop.target), []).append(hop.source)
+    children = grouped(((hop.tree, hop.target), hop.source) for hop in back)
     sums = [
         Sum(sent.get((tree, rank), last + 1), tree, rank, tuple(below))
         for (tree, rank), below in children.items()
@@ -524,13 +481,11 @@ def tree_lines(network: Network, tree: SpanningTree) -> list[str]:
 
     A rank's children follow below it in rank order, two columns further right.
     """
-    same = {(b, a) for a, b in tree.up} == set(tree.down)
-    if same or not tree.up:
+    if not tree.up or {*_turned(tree.up)} == {*tree.down}:
         return _indent(network, tree.root, tree.down)
-    up = _indent(network, tree.root, [(b, a) for a, b in reversed(tree.up)])
     return [
         "up:",
-        *up,
+        *_indent(network, tree.root, _turned(tree.up)),
         *(["down:", *_indent(network, tree.root, tree.down)] if tree.down else []),
     ]
 

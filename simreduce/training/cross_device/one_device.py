@@ -21,9 +21,9 @@ from typing import Literal, TypeAlias
 
 from simreduce import dtypes
 from simreduce.errors import StrategyError
-from simreduce.plan import Contract, Homes, Plan, PlanBuilder, Promise, Value
+from simreduce.plan import Contract, Executor, Homes, Plan, PlanBuilder, Promise, Value
 from simreduce.plan.plan import NO_STREAM
-from simreduce.planners.algorithms.nccl import executed_by_nccl
+from simreduce.planners.algorithms.nccl.lanes import launch
 from simreduce.planners.algorithms.nccl.paths import rings
 from simreduce.planners.algorithms.tensorflow_rings import rank_order
 from simreduce.planners.layouts import Layout
@@ -402,9 +402,9 @@ def _all_gather(
     if not nccl:
         return _round(b, values, [rank for task in rank_order(layout) for rank in task])
     orders = rings(layout, range(n))
-    with executed_by_nccl(b, "simple", values) as launch:
+    with launch(b, Executor.NCCL, values, 0) as op:
         shares = [
-            _round(b, [_share(v, channel, len(orders)) for v in values], order, channel, launch)
+            _round(b, [_share(v, channel, len(orders)) for v in values], order, channel, (op,))
             for channel, order in enumerate(orders)
         ]
 

@@ -9,8 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from simreduce.plan import PlanBuilder, Values, verify
-from simreduce.planners import algorithms
-from simreduce.planners.algorithms import ALGORITHMS, FAMILIES, Algorithm, planner as planner_types
+from simreduce.planners.algorithms import (
+    ALGORITHMS,
+    FAMILIES,
+    Algorithm,
+    Catalogue,
+    planner as planner_types,
+)
 from simreduce.planners.algorithms.family import Family, Knobs
 from simreduce.planners.layouts import Layout
 from tests.planners.algorithms.boxes import compiled, seconds, tasks_of
@@ -37,7 +42,7 @@ def relay(monkeypatch):
     names, line = example(0)
     family = eval(line, {**TYPES, "relay": SimpleNamespace(**names)})  # noqa: S307
     monkeypatch.setitem(FAMILIES, family.name, family)
-    monkeypatch.setitem(ALGORITHMS, family.name, algorithms._of_family(family, "all_reduce"))
+    monkeypatch.setitem(ALGORITHMS, family.name, Catalogue("all_reduce")[family.name])
 
 
 @pytest.mark.usefixtures("relay")

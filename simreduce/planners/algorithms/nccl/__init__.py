@@ -7,8 +7,7 @@ an algorithm, a protocol and a number of channels for every tensor; a strategy m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from simreduce import dtypes
 from simreduce.errors import NotFoldable
@@ -23,7 +22,7 @@ from simreduce.planners.algorithms.nccl import (
     tree,
     tree as pat,
 )
-from simreduce.planners.algorithms.nccl.lanes import fill, machine_of
+from simreduce.planners.algorithms.nccl.lanes import fill, launch, machine_of, nbytes
 from simreduce.planners.algorithms.nccl.paths import (
     BY_ENGINE,
     SYMMETRIC,
@@ -81,48 +80,32 @@ def run(
     ranks, machine = given.device.tolist(), machine_of(layout, given)
     place = {rank: i for i, rank in enumerate(ranks)}
     shares = len(given) * layout.machines if collective == "all_gather" else 1
-    nbytes = int(given.elements.max(initial=0)) * shares * dtypes.SIZES[given.dtype]
-    how = decided(layout, ranks, collective, nbytes, wanted, given.dtype)
+    total = nbytes(given) * shares
+    how = decided(layout, ranks, collective, total, wanted, given.dtype)
     if machine.max() == machine.min() and (layout.machines == 1 or layout.one_task):
         how = how._replace(slices=how.rules.slices_alone)
     if how.algorithm in (SYMMETRIC, BY_ENGINE):
-        return kernels.symmetric_run(collective, how)(b, layout, given, before)
+        return kernels.schedule(collective, how).run(b, layout, given, before)
     channel = point_to_point.launched(how, collective, len(given) * layout.machines)
-    with executed_by_nccl(b, how.protocol, [*given, *before], channel) as launch:
+    with launch(b, _EXECUTORS[how.protocol], [*given, *before], channel) as op:
+        after = (op,)
         if how.algorithm == "allpairs":
-            return all_pairs.all_reduce(b, given, how, launch)
+            return all_pairs.all_reduce(b, given, how, after)
         if how.algorithm in ("nvls", "nvlstree"):
-            return switches.nvls_all_reduce(b, given, switches.boxes(layout, ranks), how, launch)
+            return switches.nvls_all_reduce(b, given, switches.boxes(layout, ranks), how, after)
         if how.algorithm == "collnet":
-            return switches.collnet_all_reduce(b, layout, given, how, launch)
+            return switches.collnet_all_reduce(b, layout, given, how, after)
         if how.algorithm == "tree":
             if layout.machines > 1:
                 raise NotFoldable("machines have different places in NCCL's tree")
             paths = [
                 [[place[rank] for rank in part] for part in way] for way in ways(layout, ranks)
             ]
-            return tree.all_reduce(b, given, paths, how, launch, machine)
+            return tree.all_reduce(b, given, paths, how, after, machine)
         if how.algorithm == "pat":
             pat.check(layout, ranks)
-            return _BY_PAT[collective](b, given, [], how, launch, machine)
-        share = nbytes // dtypes.SIZES[given.dtype] // (len(given) * layout.machines)
+            return _BY_PAT[collective](b, given, [], how, after, machine)
+        share = total // dtypes.SIZES[given.dtype] // (len(given) * layout.machines)
         check_alike(layout, ranks, share, how.channels)
         orders = [[place[rank] for rank in order] for order in rings(layout, ranks)]
-        return _BY_RINGS[collective](b, given, orders, how, launch, machine, *root)
-
-
-@contextmanager
-def executed_by_nccl(
-    b: PlanBuilder, protocol: str, values: Sequence[Value], channel: int = 0
-) -> Iterator[tuple[int, ...]]:
-    """Mark the ops appended inside as NCCL's.
-
-    Yields the op to wait for: it is done when all `values` are there and the kernels run, on the
-    channels that `channel` represents (`merged_channel`).
-    """
-    before, b.executor = b.executor, _EXECUTORS[protocol]
-    first = values[0].device
-    try:
-        yield (b.barrier(first, [value.op for value in values], b.stream(first, channel)),)
-    finally:
-        b.executor = before
+        return _BY_RINGS[collective](b, given, orders, how, after, machine, *root)

@@ -64,19 +64,14 @@ def nccl_xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
         if len(firsts) == 1:
             return list(firsts)
-        made = ring_all_reduce(b, Values.of(firsts)[None, :], [range(len(firsts))])
-        return list(made[0, :])
+        return list(ring_all_reduce(b, Values.of(firsts)[None, :], [range(len(firsts))])[0, :])
 
     return _hybrid(b, layout, tensors, options, upper)
 
 
 def nccl_rechd(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Recursive halving-doubling over the tasks' first GPUs. `#k` is ignored."""
-
-    def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
-        return halving_doubling(b, firsts)
-
-    return _hybrid(b, layout, tensors, options, upper)
+    return _hybrid(b, layout, tensors, options, halving_doubling)
 
 
 def nccl_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
@@ -108,15 +103,13 @@ def _one(
     sums: list[Values] = []
     for task in layout.tasks:
         begin = sum(map(len, sums))
-        summed = run(
-            b, layout, "all_reduce", tensor[np.array(task)], before[begin : begin + len(task)]
+        sums.append(
+            run(b, layout, "all_reduce", tensor[np.array(task)], before[begin : begin + len(task)])
         )
-        first, *others = summed
-        sums.append(summed)
+        first, *others = sums[-1]
         firsts.append(b.hold(first, [value.op for value in others]))
-    totals = upper(b, firsts)
     results: list[Value] = []
-    for total, task in zip(totals, layout.tasks, strict=True):
+    for total, task in zip(upper(b, firsts), layout.tasks, strict=True):
         place = task.index(total.device)
         there = Values.of([total] * len(task)).on(np.array(task))
         results += run(b, layout, "broadcast", there, (), OPEN, place)

@@ -21,15 +21,16 @@ all together, if resources carry what they would carry then (`engine.symmetry`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Bools, Ints
-from simreduce.plan import PlanBuilder, Value, Values
-from simreduce.plan.channels import FOLLOWING, UNALIGNED, merged_channel
+from simreduce.plan import Executor, PlanBuilder, Value, Values
+from simreduce.plan.channels import FOLLOWING, merged_channel
 from simreduce.plan.ops import Numbers
 from simreduce.planners.algorithms.family import After, Connect, Pull
 from simreduce.planners.algorithms.trees import Send
@@ -80,10 +81,9 @@ def lanes_of(how: Decision, ways: Sequence[T], of: int) -> list[tuple[T, Lane]]:
     return made if how.way < 0 else made[how.way :: of]
 
 
-def alignment(values: Values) -> int:
-    """What a channel has for values that do not follow each other at multiples of 16 bytes."""
-    part = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
-    return UNALIGNED if part % 16 else 0
+def nbytes(values: Values) -> int:
+    """Bytes of the largest value."""
+    return int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
 
 
 def step_bytes(how: Decision) -> int:
@@ -98,18 +98,44 @@ def pieces(
     """How many pieces of about `step` bytes a channel's share of every value is cut into, if one
     piece makes so many copies, of `most` in all.
     """
-    share = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype] / channels
+    share = nbytes(values) / channels
     return int(max(min(-(-share // step), most / copies), min(least, share / _LEAST), 1))
 
 
-def chunk_count(nbytes: int, chunk: int, copies: int, hops: int) -> int:
-    """The number of chunks that a channel sends `nbytes` in.
+def chunk_count(size: int, chunk: int, copies: int, hops: int) -> int:
+    """The number of chunks that a channel sends `size` bytes in.
 
     Each chunk makes `copies` copies, and the longest way has `hops` hops. Chunks are larger than
     NCCL's where copies would be too many.
     """
-    most = max(_COPIES // copies, 4 * hops)
-    return max(min(-(-nbytes // chunk), most), 1)
+    return max(min(-(-size // chunk), max(_COPIES // copies, 4 * hops)), 1)
+
+
+def halve(size: int, of: int, hops: float, loops: Iterable[tuple[int, int]]) -> int:
+    """Bytes of a chunk, from `size` on halved while `of` bytes have fewer chunks than each of some
+    `loops` asks for each hop, down to the bytes that it states (NVIDIA/nccl src/enqueue.cc).
+    """
+    for least_chunks, least in loops:
+        while size > least and of // size < least_chunks * hops:
+            size //= 2
+    return size
+
+
+@contextmanager
+def launch(
+    b: PlanBuilder, executor: Executor, values: Sequence[Value], channel: int
+) -> Iterator[int]:
+    """Mark the ops appended inside as those of kernels with this executor.
+
+    Yields the op to wait for: it is done when all `values` are there and the kernels run, on the
+    channels that `channel` represents (`merged_channel`).
+    """
+    before, b.executor = b.executor, executor
+    first = values[0].device
+    try:
+        yield b.barrier(first, [value.op for value in values], b.stream(first, channel))
+    finally:
+        b.executor = before
 
 
 def join(b: PlanBuilder, made: Sequence[Values]) -> Values:
@@ -159,9 +185,8 @@ def part_count(values: Values, how: Decision, chunks: int, most: int, warps: int
     flagged = how.rules.flagged(how.protocol)
     if flagged is None:
         return 1
-    nbytes = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype]
     held = flagged.hold * warps // _WARPS * chunks * how.channels
-    return max(min(nbytes // held, most), 1)
+    return max(min(nbytes(values) // held, most), 1)
 
 
 def send(

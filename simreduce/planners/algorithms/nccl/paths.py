@@ -33,11 +33,14 @@ Way = tuple[int, ...]
 
 def rings(layout: Layout, ranks: Sequence[int]) -> list[Way]:
     """Orders of `ranks` (all of one task, or of several tasks), one for each different channel."""
-    found = []
-    for way in ways(layout, ranks):
-        turn = _turns(layout, way[0])
-        found.append(tuple(r for i, part in enumerate(way) for r in part[:: -1 if turn & i else 1]))
-    return found
+    return [
+        tuple(
+            r
+            for i, part in enumerate(way)
+            for r in part[:: -1 if _turns(layout, way[0]) and i % 2 else 1]
+        )
+        for way in ways(layout, ranks)
+    ]
 
 
 def check_alike(layout: Layout, ranks: Sequence[int], share: int, channels: int) -> None:
@@ -48,7 +51,7 @@ def check_alike(layout: Layout, ranks: Sequence[int], share: int, channels: int)
     """
     if layout.machines == 1 or not any(_turns(layout, way) for (way,) in ways(layout, ranks)):
         return
-    if len({_nic(layout, rank) for rank in ranks}) < len(ranks):
+    if len({layout.nic(rank) for rank in ranks}) < len(ranks):
         raise NotFoldable("rings cross every second machine backwards, whose GPUs share NICs")
     if share % channels:
         raise NotFoldable(
@@ -59,17 +62,15 @@ def check_alike(layout: Layout, ranks: Sequence[int], share: int, channels: int)
 
 def _turns(layout: Layout, way: Way) -> bool:
     """Whether every second machine is crossed backwards, as a way ends at another NIC."""
-    return _nic(layout, way[0]) != _nic(layout, way[-1])
+    return layout.nic(way[0]) != layout.nic(way[-1])
 
 
 def ways(layout: Layout, ranks: Sequence[int]) -> list[list[Way]]:
     """By channel and task, the ranks of the task in order. The first ones of a channel have NICs in
     the same place.
     """
-    wanted = set(ranks)
-    tasks = [[r for r in task if r in wanted] for task in layout.tasks]
     several = layout.task_count > 1
-    found = [_disjoint(layout, task, several=several) for task in tasks if task]
+    found = [_disjoint(layout, task, several=several) for task in layout.among(ranks)]
     if len(found) == 1 and layout.machines == 1:
         return [[order] for order in found[0]]
     return [
@@ -82,10 +83,10 @@ def _choices(layout: Layout, found: Sequence[Sequence[Way]]) -> list[tuple[int, 
     """By channel, which ring of a task it takes and at which NIC it begins: as many begin at each
     NIC, as many end at each, and as many take each ring, as can be.
     """
-    nics = sorted({_nic(layout, rank) for rank in found[0][0]})
+    nics = sorted({layout.nic(rank) for rank in found[0][0]})
     count = math.lcm(len(nics), *(len(each) for each in found))
     last = {
-        (number, nic): _nic(layout, _cut(layout, ring, nic)[-1])
+        (number, nic): layout.nic(_cut(layout, ring, nic)[-1])
         for nic in nics
         for number, ring in enumerate(found[0])
     }
@@ -102,23 +103,18 @@ def _choices(layout: Layout, found: Sequence[Sequence[Way]]) -> list[tuple[int, 
     return chosen
 
 
-def _nic(layout: Layout, rank: int) -> int:
-    return layout.nics[rank] if layout.nics else 0
-
-
 def _cut(layout: Layout, ring: Way, nic: int) -> Way:
     """The ring from a GPU of the NIC on, if possible to one beside it."""
-    starts = [i for i, rank in enumerate(ring) if _nic(layout, rank) == nic] or [0]
-    start = next((i for i in starts if _nic(layout, ring[i - 1]) == nic), starts[0])
+    starts = [i for i, rank in enumerate(ring) if layout.nic(rank) == nic] or [0]
+    start = next((i for i in starts if layout.nic(ring[i - 1]) == nic), starts[0])
     return (*ring[start:], *ring[:start])
 
 
 def _disjoint(layout: Layout, ranks: Sequence[int], *, several: bool) -> list[Way]:
     """The rings of one task, of `several`; equal tasks are searched once."""
     lanes = tuple(tuple(layout.links[a][b] for b in ranks) for a in ranks)
-    rules = layout.rules
-    most = rules.limit(len(ranks), several=several)
-    found = rules.listed(lanes, several=several) or _ring_search(lanes)[:most]
+    most = layout.rules.limit(len(ranks), several=several)
+    found = layout.rules.listed(lanes, several=several) or _ring_search(lanes)[:most]
     return [tuple(ranks[i] for i in ring) for ring in found]
 
 
@@ -194,10 +190,10 @@ def decided(
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
     if not wanted.is_open:
         return wanted
-    if wanted.algorithm in (SYMMETRIC, BY_ENGINE):
-        own = "engine"
-        if wanted.algorithm == SYMMETRIC:
-            own = _symmetric(layout, ranks, collective, nbytes)
+    if wanted.algorithm == BY_ENGINE:
+        return wanted._replace(protocol=wanted.protocol or "engine")
+    if wanted.algorithm == SYMMETRIC:
+        own = _symmetric(layout, ranks, collective, nbytes)
         return wanted._replace(protocol=wanted.protocol or own)
     algorithm = wanted.algorithm or ("p2p" if collective in _SENDS else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"

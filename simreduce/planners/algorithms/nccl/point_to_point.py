@@ -19,9 +19,9 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.channels import LAST, PEER, SWITCHED, merged_channel
+from simreduce.plan.channels import LAST, PEER, SWITCHED, UNALIGNED, merged_channel
 from simreduce.planners.algorithms.family import Knobs, parts
-from simreduce.planners.algorithms.nccl.lanes import alignment
+from simreduce.planners.algorithms.nccl.lanes import nbytes
 from simreduce.planners.layouts import Decision
 
 _AT_ONCE = 8
@@ -39,8 +39,7 @@ def launched(how: Decision, collective: str, ranks: int) -> int:
     blocks = how.channels
     if collective == "all_to_all":
         blocks = min(blocks * ranks, max(blocks, _MOST))
-    switched = how.algorithm in ("nvls", "nvlstree")
-    return merged_channel(0, blocks) + (SWITCHED if switched else 0)
+    return merged_channel(0, blocks) + SWITCHED * (how.algorithm in ("nvls", "nvlstree"))
 
 
 def _send(
@@ -54,21 +53,21 @@ def _send(
     """The values on the devices `to`, over connections of these numbers. A last channel that is not
     filled is done before the others.
     """
-    number = number + PEER + alignment(values)
+    number = number + PEER + UNALIGNED * (nbytes(values) % 16 > 0)
     part = how.part // dtypes.SIZES[values.dtype]
     full = int(values.elements.max(initial=0)) // part if part else 0
-    if not 0 < full < how.channels:
-        stream = b.streams(values.device, merged_channel(0, how.channels) + number)
-        return b.copies(values, to, stream=stream, after=after)
-    middle = np.minimum(values.lo + full * part, values.hi)
-    made = []
-    for lo, hi, channel in (
-        (values.lo, middle, merged_channel(0, full)),
-        (middle, values.hi, merged_channel(_AT_ONCE, how.channels - full)),
-    ):
-        stream = b.streams(values.device, channel + number)
-        made.append(b.copies(values.view(lo, hi), to, stream=stream, after=after))
-    return b.joins(Values.stack(made, axis=-1))
+    shares = [(values, merged_channel(0, how.channels))]
+    if 0 < full < how.channels:
+        middle = np.minimum(values.lo + full * part, values.hi)
+        shares = [
+            (values.view(values.lo, middle), merged_channel(0, full)),
+            (values.view(middle, values.hi), merged_channel(_AT_ONCE, how.channels - full)),
+        ]
+    made = [
+        b.copies(share, to, stream=b.streams(share.device, channel + number), after=after)
+        for share, channel in shares
+    ]
+    return made[0] if len(made) == 1 else b.joins(Values.stack(made, axis=-1))
 
 
 def all_to_all(
@@ -82,11 +81,10 @@ def all_to_all(
     """By rank and sender, the part that the sender gave for it."""
     n = len(given)
     ranks, peers = np.arange(n), np.arange(1, n)
-    rounds = min(n - 1, _AT_ONCE)
     part = given.cut(n)
     target = (ranks[:, None] + peers) % n
     sent = part[ranks[:, None], target]
-    moved = _send(b, sent, given.device[target], how, peers % rounds, after)
+    moved = _send(b, sent, given.device[target], how, peers % min(n - 1, _AT_ONCE), after)
     own = b.slices(part[ranks, ranks])
     # Rank r hears from r - k in round k.
     source = (ranks[:, None] - peers) % n
@@ -104,9 +102,8 @@ def send_receive(
     machine: Ints,
 ) -> Values:
     """By rank, what the rank before it gave; the first hears from the last."""
-    n = len(given)
     moved = _send(b, given, np.roll(given.device, -1), how, 0, after)
-    return moved[(np.arange(n) - 1) % n]
+    return moved[np.roll(np.arange(len(given)), 1)]
 
 
 def all_reduce(b: PlanBuilder, given: Values, how: Decision, after: Sequence[int]) -> Values:
@@ -117,14 +114,12 @@ def all_reduce(b: PlanBuilder, given: Values, how: Decision, after: Sequence[int
 
     def send(values: Values, far: int, last: int) -> Values:
         """By receiver, what each rank sends to the one `far` above it."""
-        channel = merged_channel(far, blocks) + last
-        streams = b.streams(values.device, channel)
+        streams = b.streams(values.device, merged_channel(far, blocks) + last)
         sent = b.copies(values, given.device[(rank + far) % n], stream=streams, after=after)
         return sent[(rank - far) % n]
 
     arrived = [send(whole[rank, (rank + far) % n], far, 0) for far in range(1, n)]
     sums = b.adds([whole[rank, rank], *arrived])
-    made = [sums, *(send(sums, far, LAST) for far in range(1, n))]
-    every = Values.concatenate([values[:, None] for values in made], axis=1)
+    every = Values.stack([sums, *(send(sums, far, LAST) for far in range(1, n))], axis=1)
     # Part p of rank r came from p, which is r - p below it.
     return b.joins(every[rank[:, None], (rank[:, None] - rank) % n])

@@ -9,12 +9,11 @@ LL128 flags travel with the data, so a block passes on parts of a step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.channels import LAST, count_blocks, halve_threads
@@ -22,11 +21,11 @@ from simreduce.planners.algorithms.family import Connect, Knobs, everyones, part
 from simreduce.planners.algorithms.nccl.lanes import (
     FEW_WARPS,
     Lane,
-    T,
     connect,
     join,
     lanes,
     lanes_of,
+    nbytes,
     on_all_machines,
     part_count,
     pieces,
@@ -145,13 +144,11 @@ def broadcast(
 ) -> Values:
     """The root's value on every rank."""
     made = []
-    for way, lane in _lanes(given, ways, how):
-        held, chain = _share(lane, given, how, machine), _from(way, root)
+    for channel, held, chain in _chains(given, ways, how, machine, root):
         seen = [b.slices(held[:, :, root, None])]
         for before, rank in pairwise(chain):
-            far, waits = machine[[before]] != machine[rank], after if len(seen) == 1 else ()
-            to = held.device[:, :, rank, None]
-            seen.append(send(b, seen[-1], to, lane.channel, far, waits))
+            far, to = machine[[before]] != machine[rank], held.device[:, :, rank, None]
+            seen.append(send(b, seen[-1], to, channel, far, after if before == root else ()))
         whole = Values.concatenate(seen, axis=2)[:, :, np.argsort(chain), None]
         made.append(whole.reshape(-1, *whole.shape[2:]))
     return join(b, made)
@@ -168,50 +165,36 @@ def reduce(
 ) -> Values:
     """The sum on the root."""
     made = []
-    for way, lane in _lanes(given, ways, how):
-        held, chain = _share(lane, given, how, machine), _from(way, root)
-        total, waits = held[:, :, chain[1], None], after
+    for channel, held, chain in _chains(given, ways, how, machine, root):
+        total = held[:, :, chain[1], None]
         for before, rank in pairwise((*chain[1:], root)):
             far, own = machine[[before]] != machine[rank], held[:, :, rank, None]
-            arrived = send(b, total, own.device, lane.channel, far, waits)
-            total, waits = b.adds([arrived, own]), ()
+            waits = after if before == chain[1] else ()
+            total = b.adds([send(b, total, own.device, channel, far, waits), own])
         made.append(total.reshape(-1, 1, 1))
     return join(b, made)
 
 
-def _lanes(given: Values, ways: Sequence[T], how: Decision) -> list[tuple[T, Lane]]:
-    """Return every way with its lane.
+def _chains(
+    given: Values, ways: Sequence[Sequence[int]], how: Decision, machine: Ints, root: int
+) -> Iterator[tuple[int, Values, Sequence[int]]]:
+    """By lane: its channel, its share of every rank's value, by chunk, part and rank, and the ring
+    from the root on.
 
     By LL, the threads of a block are halved until each has 8 bytes for every rank, although a chain
-    has no use for a share per rank.
+    has no use for a share per rank. A NIC sends what waits for it one chunk of LL128 after another,
+    so over a network every channel of a lane has pieces of its own.
     """
-    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    halvings, each = 0, len(given) * how.channels
-    while how.protocol == "ll" and halvings < 3 and nbytes < each * (how.rules.ll.hold >> halvings):
+    size, halvings, each = nbytes(given), 0, len(given) * how.channels
+    while how.protocol == "ll" and halvings < 3 and size < each * (how.rules.ll.hold >> halvings):
         halvings += 1
-    made = lanes(ways, how.channels)
-    return [
-        (way, lane._replace(channel=halve_threads(lane.channel, halvings))) for way, lane in made
-    ]
-
-
-def _from(way: Sequence[int], root: int) -> Sequence[int]:
-    """The ring from the root on."""
-    start = way.index(root)
-    return [*way[start:], *way[:start]]
-
-
-def _share(lane: Lane, given: Values, how: Decision, machine: Ints) -> Values:
-    """The lane's share of every rank's value, by chunk, part and rank.
-
-    A NIC sends what waits for it one chunk of LL128 after another, so over a network every channel
-    of a lane has pieces of its own.
-    """
-    copies, most = len(given) * min(lane.of, 8), _CHAIN_OPS[how.protocol]
-    count = pieces(given, lane.of, step_bytes(how), copies, most=most)
-    if how.protocol == "ll128" and np.ptp(machine):
-        count *= count_blocks(lane.channel)
-    parts = part_count(
-        given, how, count, max(min(_CHAIN_PARTS, most // (copies * count)), 1), FEW_WARPS
-    )
-    return lane.share(given).cut(count).cut(parts).swapaxes(0, 1).swapaxes(1, 2)
+    most = _CHAIN_OPS[how.protocol]
+    for way, lane in lanes(ways, how.channels):
+        copies, start = len(given) * min(lane.of, 8), way.index(root)
+        count = pieces(given, lane.of, step_bytes(how), copies, most=most)
+        if how.protocol == "ll128" and np.ptp(machine):
+            count *= count_blocks(lane.channel)
+        fitting = max(min(_CHAIN_PARTS, most // (copies * count)), 1)
+        parts = part_count(given, how, count, fitting, FEW_WARPS)
+        held = lane.share(given).cut(count).cut(parts).swapaxes(0, 1).swapaxes(1, 2)
+        yield halve_threads(lane.channel, halvings), held, (*way[start:], *way[:start])

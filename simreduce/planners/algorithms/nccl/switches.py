@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Values
 from simreduce.plan.channels import merged_channel
-from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, lanes
+from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, halve, lanes, nbytes
 from simreduce.planners.algorithms.nccl.paths import ways
-from simreduce.planners.algorithms.trees import Tree, down, parents, second_tree, up
+from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Aggregation, Decision, Layout, aggregations
+from simreduce.planners.layouts.rings import parents, second_tree
 
 _LOOPS = (64, 1 << 16), (8, 1 << 15), (2, 1 << 14)
 _LOOPS_ACROSS = (4, 1 << 16), (1, 1 << 15)
@@ -31,8 +32,7 @@ def boxes(layout: Layout, ranks: Sequence[int]) -> list[Box]:
     place = {rank: i for i, rank in enumerate(ranks)}
     names, found = layout.devices, []
     whole = [each for each in layout.reducers if {*ranks} <= {*each.ranks}]
-    tasks = [ranks] if whole else [[r for r in task if r in place] for task in layout.tasks]
-    for task in filter(None, tasks):
+    for task in [ranks] if whole else layout.among(ranks):
         near = [each for each in layout.reducers if {*task} <= {*each.ranks}]
         if not near:
             raise StrategyError("needs switches that sum and link all GPUs of a machine (NVSwitch)")
@@ -90,18 +90,18 @@ def _across(b: PlanBuilder, sums: Values, channels: int) -> Values:
     return b.joins(Values.stack(made, axis=3))
 
 
-def chunk_bytes(nbytes: int, machines: int, at_once: int) -> int:
+def chunk_bytes(total: int, machines: int, at_once: int) -> int:
     """Bytes of NCCL's chunks, `at_once` on all channels of all heads (src/enqueue.cc)."""
     size = 1 << (16 if machines >= 4 else 17)
     for loops, shorter in _LOOPS_ACROSS if machines > 1 else _LOOPS:
-        size = min(size, shorter) if nbytes < loops * at_once * size else size
+        size = min(size, shorter) if total < loops * at_once * size else size
     return size
 
 
 def _chunks(given: Values, machines: int, at_once: int) -> int:
-    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    chunk, hops = chunk_bytes(nbytes, machines, at_once), 4 * machines.bit_length()
-    return chunk_count(-(-nbytes // at_once), chunk, 6 * len(given), hops)
+    size = nbytes(given)
+    chunk, hops = chunk_bytes(size, machines, at_once), 4 * machines.bit_length()
+    return chunk_count(-(-size // at_once), chunk, 6 * len(given), hops)
 
 
 _RAILS = 16
@@ -138,8 +138,7 @@ def collnet_all_reduce(
     place = {rank: i for i, rank in enumerate(ranks)}
     rails: dict[int, list[list[int]]] = {}
     for way in ways(layout, ranks):
-        rail = layout.nics[way[0][0]] if layout.nics else 0
-        rails.setdefault(rail, [[place[rank] for rank in part] for part in way])
+        rails.setdefault(layout.nic(way[0][0]), [[place[r] for r in part] for part in way])
     made, direct = [], _switched(layout, ranks)
     for number, (rail, lane) in enumerate(lanes(list(rails), how.channels)):
         stage = _Stage(b, layout, how, lane, number, len(rails), direct=direct)
@@ -149,11 +148,10 @@ def collnet_all_reduce(
 
 def _switched(layout: Layout, ranks: Sequence[int]) -> bool:
     """Whether a switch joins the GPUs of every machine."""
-    inside = [{*task} & {*ranks} for task in layout.tasks]
     return all(
-        any(switch.heads and part <= {*switch.ranks} for switch in layout.reducers)
-        or all(layout.links[u][v] for u in part for v in part if u != v)
-        for part in inside
+        any(switch.heads and {*part} <= {*switch.ranks} for switch in layout.reducers)
+        or all(layout.links[u][v] for u, v in permutations(part, 2))
+        for part in layout.among(ranks)
     )
 
 
@@ -184,8 +182,7 @@ class _Stage:
         self, given: Values, parts: Sequence[Sequence[int]], tree: Aggregation, after: Sequence[int]
     ) -> Values:
         """By rank and piece: the sum over all ranks. Each of `parts` begins with its head."""
-        share = self.lane.share(given)
-        own = share.cut(self._count(given, parts))
+        own = self.lane.share(given).cut(self._count(given, parts))
         sums = [self.gather(own, part, after) for part in parts]
         total = self.through(Values.stack(sums), tree, after)
         made = [self.spread(total[i, ...], own, part) for i, part in enumerate(parts)]
@@ -194,14 +191,11 @@ class _Stage:
 
     def _count(self, given: Values, parts: Sequence[Sequence[int]]) -> int:
         depth = 2 if self.direct else max(map(len, parts))
-        at_once = self.how.channels * (self.rails if self.direct else 1)
-        nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-        size = _LONGEST
-        for loops, least in _LOOPS_DIRECT if self.direct else _LOOPS_CHAIN:
-            while size > least and nbytes // (at_once * size) < loops * depth:
-                size //= 2
+        at_once, total = self.how.channels * (self.rails if self.direct else 1), nbytes(given)
+        loops = _LOOPS_DIRECT if self.direct else _LOOPS_CHAIN
+        size = halve(_LONGEST, total // at_once, depth, loops)
         copies = 2 * len(given) * self.rails
-        return chunk_count(-(-nbytes // at_once), size, copies, 2 * depth + 2)
+        return chunk_count(-(-total // at_once), size, copies, 2 * depth + 2)
 
     def gather(self, own: Values, part: Sequence[int], after: Sequence[int]) -> Values:
         """By piece, the sum over a machine on its head."""
@@ -210,12 +204,8 @@ class _Stage:
             return b.slices(own[head, ...])
         if self.direct:
             rest = own[np.array(part[1:])]
-            arrived = b.copies(
-                rest,
-                np.broadcast_to(own.device[head], rest.shape),
-                stream=b.streams(rest.device, channel),
-                after=after,
-            )
+            to, stream = np.full(rest.shape, own.device[head, 0]), b.streams(rest.device, channel)
+            arrived = b.copies(rest, to, stream=stream, after=after)
             return b.adds([own[head, ...], *(arrived[i, ...] for i in range(len(arrived)))])
         total, waits = own[part[-1], ...], after
         for rank in part[-2::-1]:
@@ -239,33 +229,29 @@ class _Stage:
     def through(self, sums: Values, tree: Aggregation, after: Sequence[int]) -> Values:
         """By machine and piece, on the heads: the sum that the switches make of `sums`."""
         b, names = self.b, self.layout.devices
-        device = {name: names.index(name) for name in (tree.top, *tree.leaves)}
-        leaf = np.array([device[name] for name in tree.leaves])[:, None]
-        there = np.broadcast_to(leaf, sums.shape)
+        leaf = np.array([names.index(name) for name in tree.leaves])
+        there = np.broadcast_to(leaf[:, None], sums.shape)
         stream = b.streams(sums.device, self.channel(_OUT))
         rose = b.copies(sums, there, stream=stream, after=after)
-        groups = {name: np.flatnonzero(leaf[:, 0] == device[name]) for name in tree.leaves}
-        held = [self.add(rose[group]) for group in groups.values()]
+        groups = [np.flatnonzero(leaf == each) for each in dict.fromkeys(leaf.tolist())]
+        held = [self.add(rose[group]) for group in groups]
         if len(held) > 1:
             executor, b.executor = b.executor, Executor.TF
             up = Values.stack(held)
-            top = np.full(up.shape, device[tree.top])
+            top = np.full(up.shape, names.index(tree.top))
             total = self.add(b.copies(up, top, stream=b.streams(up.device, _OUT + self.number)))
             stream = b.streams(up.device, _IN + self.number)
             fallen = b.copies(total[None], up.device, stream=stream)
             held = [fallen[i, ...] for i in range(len(groups))]
             b.executor = executor
-        back = [self.down(sums.device[g], v) for g, v in zip(groups.values(), held, strict=True)]
-        return Values.concatenate(back)[np.argsort(np.concatenate([*groups.values()]))]
+        back = [self.down(sums.device[g], v) for g, v in zip(groups, held, strict=True)]
+        return Values.concatenate(back)[np.argsort(np.concatenate(groups))]
 
     def add(self, values: Values) -> Values:
         """The sum on a switch of what arrived there; alone it passes."""
-        alone = len(values) == 1
-        return (
-            values[0, ...] if alone else self.b.adds([values[i, ...] for i in range(len(values))])
-        )
+        each = [values[i, ...] for i in range(len(values))]
+        return self.b.adds(each) if len(each) > 1 else each[0]
 
     def down(self, heads: Ints, total: Values) -> Values:
         """The total of a leaf, on the heads below it."""
-        stream = self.b.streams(heads, self.channel(_IN))
-        return self.b.copies(total[None], heads, stream=stream)
+        return self.b.copies(total[None], heads, stream=self.b.streams(heads, self.channel(_IN)))

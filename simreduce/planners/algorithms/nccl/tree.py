@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import PlanBuilder, Values
@@ -34,15 +33,18 @@ from simreduce.planners.algorithms.nccl.lanes import (
     Lane,
     chunk_count,
     edges,
+    halve,
     join,
     lanes,
     lanes_of,
+    nbytes,
     part_count,
     pieces,
     step_bytes,
 )
-from simreduce.planners.algorithms.trees import Tree, down, parents, second_tree, up
+from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.layouts.rings import parents, second_tree
 
 _PARTS, _OPS = 8, 12_000
 """Parts of a chunk that follow one another, and copies of one collective, about."""
@@ -66,23 +68,21 @@ def all_reduce(
     n, machines = len(given), len(ways[0])
     orders = [np.arange(machines), second_tree(machines)] if machines > 1 else [np.arange(1)]
     trees = [_tree(way, order) for order in orders for way in ways]
-    nbytes = int(given.elements.max(initial=0)) * dtypes.SIZES[given.dtype]
-    chunk, hops = chunk_bytes(how, nbytes, machines, n // machines), 2 * len(trees[0].levels())
-    used = min(len(trees), how.channels)
-    chunks = chunk_count(-(-nbytes // how.channels), chunk, 2 * (n - 1) * used, hops)
+    size, hops, used = nbytes(given), 2 * len(trees[0].levels()), min(len(trees), how.channels)
+    chunk = chunk_bytes(how, size, machines, n // machines)
+    chunks = chunk_count(-(-size // how.channels), chunk, 2 * (n - 1) * used, hops)
     most = max(min(_PARTS, _OPS // (2 * n * used * chunks)), 1)
     parts, made = part_count(given, how, chunks, most, FEW_WARPS), []
     for tree, lane in lanes_of(how, trees, len(ways)):
-        share = lane.share(given)
-        own = share[tree.place].cut(chunks).cut(parts).swapaxes(0, 1).swapaxes(1, 2)
+        own = lane.share(given)[tree.place].cut(chunks).cut(parts).swapaxes(0, 1).swapaxes(1, 2)
         send = edges(b, lane.channel + JOINED, machine[tree.place], tree.parent)
         sums = up(b, own, tree, 0, after, send)
         found = down(b, sums, tree, 0, send)[..., np.argsort(tree.place)]
-        made.append(found.reshape(-1, n).swapaxes(0, 1)[..., None])
-    return join(b, [each.swapaxes(0, 1) for each in made])
+        made.append(found.reshape(-1, n)[..., None])
+    return join(b, made)
 
 
-def chunk_bytes(how: Decision, nbytes: int, machines: int, local: int) -> int:
+def chunk_bytes(how: Decision, total: int, machines: int, local: int) -> int:
     """Bytes of data in a chunk of NCCL's: a step of the buffer, halved while fewer chunks than the
     hops of a tree ask for would follow one another (NVIDIA/nccl src/enqueue.cc).
     """
@@ -95,10 +95,7 @@ def chunk_bytes(how: Decision, nbytes: int, machines: int, local: int) -> int:
     else:
         flags, hops = 1 / how.rules.ll128.data, (1 + across + 0.1 * local) / local
         size = round(size * flags)
-    for loops, least in _LOOPS[how.protocol]:
-        while size > least and nbytes // (how.channels * size) < loops * hops:
-            size //= 2
-    return int(size / flags)
+    return int(halve(size, total // how.channels, hops, _LOOPS[how.protocol]) / flags)
 
 
 def _tree(way: Sequence[Sequence[int]], order: Ints) -> Tree:
@@ -118,8 +115,7 @@ def check(layout: Layout, ranks: Sequence[int]) -> None:
     """StrategyError unless each of several ranks is on a machine of its own."""
     if layout.machines > 1:
         raise NotFoldable("machines have different places in NCCL's trees")
-    task = {rank: number for number, members in enumerate(layout.tasks) for rank in members}
-    if len(ranks) < 2 or len({task[rank] for rank in ranks}) < len(ranks):
+    if len(ranks) < 2 or any(len(task) > 1 for task in layout.among(ranks)):
         raise StrategyError("PAT runs over several machines, with one GPU each")
 
 
@@ -176,8 +172,7 @@ def _messages(n: int, most: int, *, upwards: bool) -> Iterator[Message]:
 
 def _fit(own: Values, how: Decision) -> int:
     """Parts that a step of the buffer holds, a power of two; one at least."""
-    nbytes = int(own.elements.max(initial=0)) * dtypes.SIZES[own.dtype]
-    return 1 << max((step_bytes(how) // max(nbytes, 1)).bit_length() - 1, 0)
+    return 1 << max((step_bytes(how) // max(nbytes(own), 1)).bit_length() - 1, 0)
 
 
 class _Trees:
