@@ -24,7 +24,6 @@ import numpy as np
 
 from simreduce.computing.arrays import Bools, Floats, Ints
 from simreduce.computing.loops import native
-from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays
 
@@ -43,7 +42,7 @@ class DelayRuns:
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
         self._loop: Any = native(loop, "the loop of replicas") if worth else loop
         self._rules = _rules(job)
-        self._until = np.array([job.death(w) for w in range(job.workers)])
+        self._until = np.array([job.dies.get(w, inf) for w in range(job.workers)])
 
     def run(self, repetition: int, *, log: bool = False) -> RunOutcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""
@@ -120,9 +119,8 @@ class RunOutcome(NamedTuple):
 def _rules(job: ReplicasJob) -> Rules:
     """The job, without times to compute: every repetition has its own."""
     network, settings = job.network, job.settings
-    if not isinstance(network, Delays):
-        raise InternalError("flows take more than delays")
-    back = np.array([job.back(w) for w in range(job.workers)])
+    assert isinstance(network, Delays)  # noqa: S101 - flows take more
+    back = np.array([job.returns.get(w, inf) for w in range(job.workers)])
     order = np.argsort(network.push, axis=1, kind="stable")
     return Rules(
         np.zeros((job.workers, 0)), network.pull, network.push, order,
