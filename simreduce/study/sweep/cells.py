@@ -18,11 +18,11 @@ from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Any, Final, Literal, get_args
 
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.files import to_toml
-from simreduce.errors import InputError, PlanTooLarge, cut, first_words
+from simreduce.errors import InputError, cut
 from simreduce.files.formats.documents import (
     BYTES,
     BYTES_PER_SECOND,
@@ -40,7 +40,6 @@ from simreduce.files.tables import Column, percent
 from simreduce.files.textfiles import is_file, read_bytes
 from simreduce.planners.algorithms.plugins import GROUP
 from simreduce.study.scenario import beside
-from simreduce.study.study import Refused, Stuck
 from simreduce.topology.generators import split_inline
 from simreduce.topology.loader import find, is_cluster
 from simreduce.topology.machine_files import is_path, read_document
@@ -88,10 +87,6 @@ class Cell:
     def table(self) -> Mapping[str, Any]:
         """The keys that name files."""
         return self.document if self.kind == BENCH else self.document["scenario"]
-
-    def to_json(self) -> dict[str, Any]:
-        """The cell as JSON types; `Cell(**...)` reads them."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def make_cell(kind: Kind, document: Mapping[str, Any], folder: str = "") -> Cell:
@@ -202,7 +197,7 @@ def _file(name: str) -> str:
 
 
 State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
-"""States of rows, which `row_of` derives from outcomes."""
+"""States of rows, which `evaluate` derives from outcomes."""
 STATES = get_args(State)
 DONE: Final = "done"
 REFUSED: Final = "refused"
@@ -382,34 +377,9 @@ class Figures(SimpleNamespace):
         super().__init__(**(dict.fromkeys(NAMES) | given))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).of, (self.values,)
+        return partial(type(self), **self.values), ()
 
     @property
     def values(self) -> dict[str, Any]:
         """Every value by name."""
         return dict(vars(self))
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """The figures among these values."""
-        return cls(**{name: values[name] for name in NAMES if name in values})
-
-
-class LostCell(NamedTuple):
-    """A cell without an outcome: it `killed` its workers, or simreduce failed."""
-
-    reason: str
-    killed: bool = False
-
-
-def row_of(outcome: Figures | Refused | Stuck | LostCell) -> Figures:
-    """The row of an outcome, with its state."""
-    if isinstance(outcome, Refused):
-        too_large = isinstance(outcome.error, PlanTooLarge)
-        reason = "; ".join(outcome.error.problems)
-        return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
-    if isinstance(outcome, Stuck):
-        return Figures(state=STUCK, reason=first_words(outcome.error))
-    if isinstance(outcome, LostCell):
-        return Figures(state=KILLED if outcome.killed else FAILED, reason=outcome.reason)
-    return outcome

@@ -14,7 +14,7 @@ from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.flips import bound_compute, bound_links
 from simreduce.study.capacity.options import with_rates
 from simreduce.study.scenario import build_meshes
-from simreduce.study.sweep import evaluate, row_of
+from simreduce.study.sweep import evaluate
 from simreduce.study.tune.meshes import rank_meshes
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"
@@ -52,7 +52,7 @@ def question(tmp_path):
 
 
 def rows(cells):
-    return [row_of(evaluate(cell)) for cell in cells]
+    return [evaluate(cell) for cell in cells]
 
 
 def test_the_best_mesh_of_each_number_of_machines_is_priced(question):
