@@ -381,19 +381,28 @@ def load_question(text: str, prices: Sequence[str] = ()) -> CapacityQuestion:
     if prices:
         document = {**document, "prices": [*prices]}
     values = CAPACITY.read(document, faults)
-    build = _build_jobs if "jobs" in values.given else _build
-    found = build(path, values, faults, given=bool(prices))
-    if faults.problems or found is None:  # options of several machines have the same ones
+    folder, given = str(path.parent), values["prices"] or ()
+    listed = _prices(given, str if prices else partial(beside, path), faults)
+    read = _read_jobs if "jobs" in values.given else _read_steps
+    target, options = read(values, listed, folder, faults)
+    _check_options(options, listed, values, faults)
+    if faults.problems or listed is None:  # options of several machines have the same ones
         raise InputError([*dict.fromkeys(faults.problems)])
-    return found
+    losses, waits = values["failures"], values["stragglers"]
+    return CapacityQuestion(
+        path.stem, values["title"] or path.stem, folder, values["workload"] or values["jobs"],
+        listed, target, tuple(options),
+        losses and Failures(**losses), waits and Stragglers(**waits),
+        global_batch=values["global_batch"], fails=tuple(values["fails"]),
+        **(values["sensitivity"] or {}),
+    )  # fmt: skip
 
 
-def _build(
-    path: Path, values: FieldValues, faults: Faults, *, given: bool
-) -> CapacityQuestion | None:
-    folder = str(path.parent)
+def _read_steps(
+    values: FieldValues, prices: PriceList | None, folder: str, faults: Faults
+) -> tuple[CapacityTarget, list[CapacityOption]]:
+    """The target and the options for a training step."""
     near = partial(beside, Path(folder, "-"))
-    prices = _prices(values["prices"] or (), str if given else near, faults)
     model: Model | None = None
     decoder: Sequences | None = None
     steps = [{**_table(values["step"]), **_table(o["step"])} for o in values["options"] or ()]
@@ -415,35 +424,21 @@ def _build(
     faults.attempt("runtime", read_runtime, values["runtime"] or BY_STRATEGY)
     check_step(values["step"], faults, "step")
     common = {key: values[key] for key in ("workload", "calibration", "runtime")}
-    options = [
+    return target, [
         option
         for i, table in enumerate(values["options"] or ())
         for option in expand(
             i, table, common, values["step"], values["global_batch"], model, decoder, folder, faults
         )
     ]
-    _check_options(options, prices, values, faults)
-    if faults.problems or prices is None:
-        return None
-    losses, waits = values["failures"], values["stragglers"]
-    return CapacityQuestion(
-        path.stem, values["title"] or path.stem, folder, values["workload"], prices, target,
-        tuple(options), losses and Failures(**losses), waits and Stragglers(**waits),
-        global_batch=values["global_batch"], fails=tuple(values["fails"]),
-        **(values["sensitivity"] or {}),
-    )  # fmt: skip
 
 
-def _build_jobs(
-    path: Path, values: FieldValues, faults: Faults, *, given: bool
-) -> CapacityQuestion | None:
-    """The question of a mix of jobs. What is wrong with the mix on all machines is wrong with it;
-    what is wrong on some of them makes these no options.
+def _read_jobs(
+    values: FieldValues, prices: PriceList | None, folder: str, faults: Faults
+) -> tuple[CapacityTarget, list[CapacityOption]]:
+    """The target and the options for a mix of jobs. What is wrong with the mix on all machines is
+    wrong with it; what is wrong on some of them makes these no options.
     """
-    folder = str(path.parent)
-    prices = _prices(
-        values["prices"] or (), str if given else partial(beside, Path(folder, "-")), faults
-    )
     target = _target(values["target"], prices, 0, faults)
     mix: tuple[Path, dict[str, Any]] | None = None
     if values["jobs"]:
@@ -457,13 +452,7 @@ def _build_jobs(
     ]
     if mix:
         _check_mix(mix[0], options, faults)
-    _check_options(options, prices, values, faults)
-    if faults.problems or prices is None:
-        return None
-    return CapacityQuestion(
-        path.stem, values["title"] or path.stem, folder, values["jobs"], prices, target,
-        tuple(options),
-    )  # fmt: skip
+    return target, options
 
 
 def _check_mix(path: Path, options: Sequence[CapacityOption], faults: Faults) -> None:

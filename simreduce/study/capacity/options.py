@@ -62,10 +62,6 @@ def check_step(step: object, faults: Faults, path: str) -> None:
             faults.add(f"{path}.{key}", f"write it in options, as {_OF_OPTIONS[key]}")
 
 
-def _one_of_them(values: FieldValues, faults: Faults, path: str) -> None:
-    check_step(values["step"], faults, f"{path}.step")
-
-
 OPTION = Format(
     "options",
     "Configurations to choose from: every combination of the values of its keys.",
@@ -86,7 +82,7 @@ OPTION = Format(
           default_words="`step.batch`"),
     Field("step", ANYTHING, "Keys of `[step]` of a scenario, over those of all options, such as"
           " the rate that this machine's GPUs achieve."),
-    check=_one_of_them,
+    check=lambda values, faults, path: check_step(values["step"], faults, f"{path}.step"),
 )  # fmt: skip
 
 
@@ -335,22 +331,7 @@ def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], s
     return {**step, MESH: able or meshes}, why
 
 
-@lru_cache(64)
-def _load(text: str) -> Topology:
-    return load_topology(text)
-
-
-def with_rates(
-    option: CapacityOption, compute: float = 1.0, links: Mapping[str, float] | None = None
-) -> CapacityOption:
-    """The option with its rates of computing and of classes of links times factors."""
-    scenario = dict(option.scenario)
-    if links:
-        scenario["link_factors"] = dict(links)
-    if compute != 1.0:
-        step = scenario["step"]
-        scenario["step"] = {**step, "speed": compute * step.get("speed", 1.0)}
-    return replace(option, scenario=scenario)
+_load = lru_cache(64)(load_topology)
 
 
 def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
