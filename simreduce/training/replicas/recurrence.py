@@ -50,7 +50,12 @@ class DelayRuns:
         while True:
             rules = self._rules._replace(compute=job.seconds(repetition, self._steps))
             state = _state(job, self.updates, self._until)
-            out = _outcome(job, self.updates, self._steps if log else 0)
+            shape = job.workers, self._steps if log else 0, job.variables
+            out = RunOutcome(
+                np.full(self.updates, np.nan), np.zeros(self.updates, np.int64),
+                np.zeros(2, np.int64),
+                np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
+            )  # fmt: skip
             made = self._loop(rules, state, out)
             if made >= 0:
                 return out._replace(update=out.update[:made], gradients=out.gradients[:made])
@@ -148,15 +153,6 @@ def _state(job: ReplicasJob, updates: int, until: Floats) -> RunState:
         entered=zeros(variables),
         token_step=zeros(updates + 2), tokens_left=zeros(updates + 2), requests=zeros(workers),
         cursor=zeros(6), synced=np.zeros(1),
-    )  # fmt: skip
-
-
-def _outcome(job: ReplicasJob, updates: int, steps: int) -> RunOutcome:
-    """Nothing so far; room for a log of so many steps."""
-    shape = (job.workers, steps, job.variables)
-    return RunOutcome(
-        np.full(updates, np.nan), np.zeros(updates, np.int64), np.zeros(2, np.int64),
-        np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
     )  # fmt: skip
 
 
