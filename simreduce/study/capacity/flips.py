@@ -222,8 +222,7 @@ def _price_flip(
         if now is not None:
             points += [a for mine, its in zip(lines(now.candidate), (run, hour), strict=True)
                        for a in _meets(mine, its)]  # fmt: skip
-    down, up = walk(item.value, answer, points)
-    return Assumption(name, item.value, item.unit, down, up)
+    return Assumption(name, item.value, item.unit, *walk(item.value, answer, points))
 
 
 Line = tuple[float, float]
@@ -264,14 +263,13 @@ def error_flips(
         for each, mine in ((other.cost, now.cost), (other.time, now.time))
         if other is not now and mine > 0.0 and each < math.inf
     ]
-    found = []
-    for name, answer, points in (
-        ("step time of this choice", alone, [*ties, *_limits(now, target)]),
-        ("step time of all", common, [point for each in limits for point in each]),
-    ):
-        down, up = walk(1.0, answer, points)
-        found.append(Assumption(name, 1.0, "times the prediction", down, up))
-    return found
+    return [
+        Assumption(name, 1.0, "times the prediction", *walk(1.0, answer, points))
+        for name, answer, points in (
+            ("step time of this choice", alone, [*ties, *_limits(now, target)]),
+            ("step time of all", common, [point for each in limits for point in each]),
+        )
+    ]
 
 
 def _limits(each: Offer, target: CapacityTarget) -> list[float]:
@@ -291,8 +289,7 @@ def _limits(each: Offer, target: CapacityTarget) -> list[float]:
 
 def formula_flip(name: str, value: float, unit: str, answer: Answer) -> Assumption:
     """An assumption that enters by a formula, tried up to the last factor of `GRID`."""
-    down, up = search(value, answer, GRID, EXACT)
-    return Assumption(name, value, unit, down, up, GRID[-1])
+    return Assumption(name, value, unit, *search(value, answer, GRID, EXACT), GRID[-1])
 
 
 SLACK = 0.005

@@ -53,6 +53,11 @@ _OF_A_BATCH = ("time", "profile", "activations")
 _FABRIC = choice(tuple(FABRICS), "fabric")
 _OF_OPTIONS = {"method": "method", "strategy": "strategy", "strategies": "strategy"}
 """Keys that a table `[step]` may not have here, and what options call them."""
+_SAID_BY_STEP = {
+    "variable_update": (("method", "strategy"), "says how to reduce; give one"),
+    MESH: (("method", "strategy", "batch"), "says how ranks share the work; leave it out"),
+}
+"""Keys of `[step]`, those of options that do not go with each, and why."""
 
 
 def check_step(step: object, faults: Faults, path: str) -> None:
@@ -124,30 +129,28 @@ def expand(
 ) -> Iterator[CapacityOption]:
     """The options of one table. Its faults are noted, once for each machine."""
     at = f"options[{group}]"
-    own = {} if table["step"] is None else table["step"]
-    tables = {"step": {} if step is None else step, f"{at}.step": own}
+    given = {"step": step, f"{at}.step": table["step"]}
+    tables = {path: {} if each is None else each for path, each in given.items()}
     wrong = [path for path, each in tables.items() if not isinstance(each, dict)]
     for path in wrong:
         faults.add(path, "must be a table")
     if wrong or any(key in table.faulty for key in table):
         return
-    merged: dict[str, Any] = {}
-    for each in tables.values():
-        own_keys = each if isinstance(each, dict) else {}
-        merged |= {key: value for key, value in own_keys.items() if key not in _OF_OPTIONS}
-    mode = "variable_update" in merged
-    if mode:
-        for key in ("method", "strategy"):
+    merged: dict[str, Any] = {
+        key: value
+        for each in tables.values()
+        for key, value in dict[str, Any](each).items()
+        if key not in _OF_OPTIONS
+    }
+    said = [way for way in _SAID_BY_STEP if way in merged]
+    for way in said:
+        keys, words = _SAID_BY_STEP[way]
+        for key in keys:
             if key in table.given:
-                faults.add(f"{at}.{key}", "step.variable_update says how to reduce; give one")
-    if MESH in merged:
-        for key in ("method", "strategy", "batch"):
-            if key in table.given:
-                faults.add(f"{at}.{key}", "step.mesh says how ranks share the work; leave it out")
-        if global_batch is not None:
-            merged = {"global_batch": global_batch, **merged}
-    methods = [""] if mode or MESH in merged else table["method"]
-    strategies = [""] if mode or MESH in merged else table["strategy"]
+                faults.add(f"{at}.{key}", f"step.{way} {words}")
+    if MESH in merged and global_batch is not None:
+        merged = {"global_batch": global_batch, **merged}
+    methods, strategies = ([""], [""]) if said else (table["method"], table["strategy"])
     for i, text in enumerate(strategies):
         if text:
             faults.attempt(f"{at}.strategy[{i}]", parse_strategy, text)
@@ -327,7 +330,7 @@ def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], s
     meshes = step[MESH] if isinstance(step[MESH], list) else [step[MESH]]
     own = Faults()
     able = [text for text in meshes if text == AUTO or own.attempt("", _filled, text, devices)]
-    why = "" if able else "; ".join(each.removeprefix(": ") for each in dict.fromkeys(own.problems))
+    why = "" if able else "; ".join(dict.fromkeys(own.problems))
     return {**step, MESH: able or meshes}, why
 
 

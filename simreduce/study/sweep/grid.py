@@ -215,12 +215,10 @@ class Sample:
 def combine(
     over: Mapping[str, Choices], zipped: Sequence[Sequence[str]], sample: Sample | None
 ) -> list[dict[str, Any]]:
-    """The settings of every cell.
+    """The settings of every cell of a design without faults.
 
-    Keys that are `zipped` advance together. InputError lists what does not go together.
+    Keys that are `zipped` advance together.
     """
-    if problems := check_design(over, zipped, sample):
-        raise InputError(problems)
     groups = _groups(over, zipped)
     if sample:
         return list(_sampled(over, groups, sample))
@@ -355,14 +353,14 @@ class Specification:
 
     def check(self, faults: Faults) -> None:
         """Note every unknown or repeated key, and every value that no place could have."""
-        names = {f"over.{key}": key for key in self.over} | {
-            f"set.{key}": key for key in self.fixed
+        values = {
+            f"over.{key}": each if isinstance(each, tuple) else (each.at(0.0),)
+            for key, each in self.over.items()
         }
-        values = {f"set.{key}": (value,) for key, value in self.fixed.items()}
-        for key, each in self.over.items():
-            values[f"over.{key}"] = each if isinstance(each, tuple) else (each.at(0.0),)
+        values |= {f"set.{key}": (value,) for key, value in self.fixed.items()}
         attempts = {
-            place: faults.attempt(place, self.question.key_of, n) for place, n in names.items()
+            place: faults.attempt(place, self.question.key_of, place.partition(".")[2])
+            for place in values
         }
         keys = {place: key for place, key in attempts.items() if key is not None}
         collectives = [
