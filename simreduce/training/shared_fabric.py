@@ -29,7 +29,6 @@ from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.disturbance import CALM
-from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import step_cost
 from simreduce.engine.symmetry import likeness
@@ -318,19 +317,15 @@ class _Together:
 
     def _replays(self, i: int, job: Job, recorded: RecordedJob) -> Process:
         fabric, env, best = self.fabric, self.fabric.env, self.fabric.resources.best
-        known: dict[int, tuple[Lowered, Floats]] = {}
+        seconds_of = cache(lambda plan: resource_seconds(self._lower(plan), best))
         needed = np.zeros(len(best.names))
 
         def move(node: ExecutionNode, group: tuple[int, ...]) -> simpy.Event:
             plan = recorded.plans.of(node, group)
             if plan is None:
                 return env.timeout(0.0)
-            if id(plan) not in known:
-                lowered = fabric.lower(plan)
-                known[id(plan)] = lowered, resource_seconds(lowered, best)
-            lowered, seconds = known[id(plan)]
-            np.add(needed, seconds, out=needed)
-            return fabric.submit(plan, lowered=lowered)
+            np.add(needed, seconds_of(plan), out=needed)
+            return fabric.submit(plan, lowered=self._lower(plan))
 
         for _ in range(job.count):
             begin = float(env.now)

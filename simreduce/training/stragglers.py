@@ -124,10 +124,7 @@ def repeat(
 
 
 def _collect(job: ReplicasJob, results: Iterable[_Result]) -> Repetitions:
-    times, gradients, arrived, dropped = zip(*results, strict=True)
-    return Repetitions(
-        job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped)
-    )
+    return Repetitions(job, *map(np.array, zip(*results, strict=True)))
 
 
 _Result = tuple[Floats, Ints, int, int]

@@ -151,10 +151,8 @@ def _parse(key: str, text: str) -> Choices:
         _check(text, *ends)
         return NumberInterval(*ends, unit)
     found = _steps(text, *ends, sign or "+", Fraction(step or 1))
-    return tuple(
-        (int(each) if whole else float(each)) if not unit else f"{_decimal(each)}{unit}"
-        for each in found
-    )
+    numbers = [int(n) if whole or (unit and n.denominator == 1) else float(n) for n in found]
+    return tuple(f"{number!r}{unit}" if unit else number for number in numbers)
 
 
 def _sizes(text: str, low: str, high: str, sign: str | None, step: str) -> Choices:
@@ -181,10 +179,6 @@ def _steps(text: str, low: Fraction, high: Fraction, sign: str, step: Fraction) 
             raise ValueError(f"{quote(text)} has more than {MOST_VALUES:,} values")
         found.append(following)
     return found
-
-
-def _decimal(value: Fraction) -> str:
-    return str(int(value)) if value.denominator == 1 else repr(float(value))
 
 
 def parse_scalar(key: str, text: str) -> Any:
