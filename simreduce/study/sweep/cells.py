@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from importlib.metadata import entry_points
@@ -135,18 +135,21 @@ def contents(table: Mapping[str, Any], folder: str) -> dict[str, str]:
 
     What cannot be read is left out: evaluating says why.
     """
-    found: dict[str, str] = {}
     path = Path(folder, "it")
-    text = table.get("topology")
-    if isinstance(text, str):
-        found["topology"] = _machine(beside(path, text))
-    calibration = table.get("calibration", "nominal")
-    if isinstance(calibration, str):
-        found["calibration"] = calibration_digest(beside(path, calibration))
+    named: dict[str, tuple[Callable[[str], str], object]] = {
+        "topology": (_machine, table.get("topology")),
+        "calibration": (calibration_digest, table.get("calibration", "nominal")),
+    }
     owners = {"": table} | {f"job[{i}].": job for i, job in enumerate(table.get("job") or ())}
-    for (at, owner), key in product(owners.items(), _FILES):
-        if isinstance(name := _named(owner, *key.split(".")), str):
-            found[at + key] = _file(beside(path, name))
+    named |= {
+        at + key: (_file, _named(owner, *key.split(".")))
+        for (at, owner), key in product(owners.items(), _FILES)
+    }
+    found = {
+        key: digest(beside(path, text))
+        for key, (digest, text) in named.items()
+        if isinstance(text, str)
+    }
     return {key: value for key, value in found.items() if value}
 
 

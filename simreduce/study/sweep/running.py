@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 
 from simreduce.computing.watching import Watch, until_stopped, unwatched
 from simreduce.errors import InputError
@@ -129,7 +129,9 @@ def running(
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[CellRunner]:
     """A runner with the database at `path`, or none. One worker means this process."""
-    with ExitStack() as stack:
-        store = stack.enter_context(Store(path, write=True)) if path is not None else None
-        count = workers if workers > 1 else 0
-        yield stack.enter_context(CellRunner(store, count, say=say, watch=watch))
+    count = workers if workers > 1 else 0
+    with (
+        nullcontext() if path is None else Store(path, write=True) as store,
+        CellRunner(store, count, say=say, watch=watch) as runner,
+    ):
+        yield runner

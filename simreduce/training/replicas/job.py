@@ -238,10 +238,6 @@ def _form(name: str, about: str, *fields: Field) -> Format:
     return Format(name, about, Field("distribution", _NAME, "Its name.", required=True), *fields)
 
 
-def _empirical(times: list[float]) -> Distribution:
-    return Empirical(tuple(times))
-
-
 _NAMES = ("constant", "uniform", "normal", "lognormal", "exponential", "pareto", "trace")
 _NAME = choice(_NAMES, "distribution")
 _MEAN, _SD = _time("mean", "The mean."), _time("sd", "The standard deviation.")
@@ -257,8 +253,9 @@ DISTRIBUTIONS: Mapping[str, tuple[Callable[..., Distribution], Format]] = {
                             _MEAN, Field("least", DURATION, "The least.", 0.0))),
         (Pareto, _form("pareto", "Times with a heavy tail.", _time("least", "The least."),
                        Field("shape", number(0.0), "The exponent of the tail.", required=True))),
-        (_empirical, _form("trace", "Any of some measured times, equally likely.",
-                           Field("times", ListOf(DURATION), "The times.", required=True))),
+        (lambda times: Empirical(tuple(times)),
+         _form("trace", "Any of some measured times, equally likely.",
+               Field("times", ListOf(DURATION), "The times.", required=True))),
     )
 }  # fmt: skip
 """Distributions by name; the keys after the first are their arguments, in order."""
