@@ -334,12 +334,11 @@ def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer)
         return []  # a time or a profile that somebody measured
     rate = step["rate"]
     flops = units.flops(rate) * step.get("speed", 1.0) if isinstance(rate, str) else None
-    found = [AtRate(1.0, flops, chosen)]
+    offers = {1.0: chosen}
     for factor in RATES:
         moved = bound_compute(chosen.candidate, factor, best=factor > 1.0)
-        made = offer(moved, question.prices, question.target)
-        found.append(AtRate(factor, None if flops is None else flops * factor, made))
-    return sorted(found, key=lambda each: each.factor)
+        offers[factor] = offer(moved, question.prices, question.target)
+    return [AtRate(at, flops and flops * at, offers[at]) for at in sorted(offers)]
 
 
 def candidate_of(
@@ -500,15 +499,18 @@ def notes_on(
         if (warning := each.candidate.row.warning)
     )
     used = [prices.items[name] for each in offers for name in each.candidate.quantities]
-    if dated := period_of(item.date for item in used):
-        notes.append(f"prices of {dated}: they age, look yours up")
-    bought = [name for name, item in prices.items.items() if item.bought]
-    joined = [each.candidate for each in offers if each.candidate.nodes > 1]
-    free = [c for c in joined if not any(name.startswith("networks.") for name in c.quantities)]
-    if bought and free:
-        notes.append("networks without a price cost nothing here")
-    if any(each.candidate.row.activations_source == NOT_COUNTED for each in offers):
-        notes.append("activations are not counted of this model; step.activations says how many")
+    dated = period_of(item.date for item in used)
+    bought = any(item.bought for item in prices.items.values())
+    joined = [each.candidate.quantities for each in offers if each.candidate.nodes > 1]
+    free = any(not any(name.startswith("networks.") for name in each) for each in joined)
+    sources = {each.candidate.row.activations_source for each in offers}
+    more = {
+        f"prices of {dated}: they age, look yours up": bool(dated),
+        "networks without a price cost nothing here": bought and free,
+        "activations are not counted of this model; step.activations says how many":
+            NOT_COUNTED in sources,
+    }  # fmt: skip
+    notes += [words for words, holds in more.items() if holds]
     return (*notes, *filter(None, dict.fromkeys(each.candidate.row.nominal for each in offers)))
 
 

@@ -149,43 +149,31 @@ class Failures:
         return self.mtbf / nodes
 
     def best_interval(self, nodes: int) -> float:
-        """Seconds of progress between two checkpoints: those given, else the best."""
-        return self.interval or best_interval(self.between(nodes), self.checkpoint)
+        """Seconds of progress between two checkpoints: those given, else those that give the
+        highest goodput, 0 where checkpoints cost nothing.
+        """
+        if self.interval or self.checkpoint == 0.0:
+            return self.interval or 0.0
+        from scipy.special import lambertw  # noqa: PLC0415 - takes a while to load
+
+        mtbf = self.between(nodes)
+        ratio = self.checkpoint / mtbf
+        if ratio < 1e-6:  # 1 + W would lose digits; this is its series (Corless et al. 1996, 4.22)
+            p = math.sqrt(-2.0 * math.expm1(-ratio))
+            return mtbf * p * (1 + p * (-1 / 3 + p * (11 / 72 + p * (-43 / 540 + p * 769 / 17280))))
+        return mtbf * (1.0 + float(lambertw(-math.exp(-1.0 - ratio)).real))
 
     def goodput(self, nodes: int) -> float:
-        """The part of the time in which so many nodes make progress, from 0 to 1."""
-        interval = self.best_interval(nodes)
-        return goodput(self.between(nodes), self.checkpoint, self.restart, interval)
-
-
-def best_interval(mtbf: float, checkpoint: float) -> float:
-    """Seconds of progress between checkpoints that give the highest goodput.
-
-    0 where checkpoints cost nothing.
-    """
-    if checkpoint == 0.0:
-        return 0.0
-    from scipy.special import lambertw  # noqa: PLC0415 - takes a while to load
-
-    ratio = checkpoint / mtbf
-    if ratio < 1e-6:  # 1 + W would lose digits; this is its series (Corless et al. 1996, 4.22)
-        p = math.sqrt(-2.0 * math.expm1(-ratio))
-        return mtbf * p * (1 + p * (-1 / 3 + p * (11 / 72 + p * (-43 / 540 + p * 769 / 17280))))
-    return mtbf * (1.0 + float(lambertw(-math.exp(-1.0 - ratio)).real))
-
-
-def goodput(mtbf: float, checkpoint: float, restart: float, interval: float) -> float:
-    """The part of the time that makes progress; see the head of this module.
-
-    `mtbf` is that of all nodes together.
-    """
-    again = restart / mtbf
-    segment = (interval + checkpoint) / mtbf
-    if again > 700.0 or segment > 700.0:  # beyond what exp can hold: no progress
-        return 0.0
-    if interval == 0.0:
-        return math.exp(-again) if checkpoint == 0.0 else 0.0
-    return interval / mtbf / (math.exp(again) * math.expm1(segment))
+        """The part of the time in which so many nodes make progress, from 0 to 1; see the head of
+        this module.
+        """
+        mtbf, interval = self.between(nodes), self.best_interval(nodes)
+        again, segment = self.restart / mtbf, (interval + self.checkpoint) / mtbf
+        if again > 700.0 or segment > 700.0:  # beyond what exp can hold: no progress
+            return 0.0
+        if interval == 0.0:
+            return math.exp(-again) if self.checkpoint == 0.0 else 0.0
+        return interval / mtbf / (math.exp(again) * math.expm1(segment))
 
 
 @dataclass(frozen=True, slots=True)

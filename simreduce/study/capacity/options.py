@@ -391,18 +391,15 @@ def plain(key: Configuration, varied: Collection[str]) -> str:
     A method and a strategy, and the plain switch, are named where options differ in them: `varied`
     are the parts of keys in which they do.
     """
-    parts = [f"{key.nodes} {product(key.machine)}"]
-    if key.name and "name" in varied:
-        parts.append(key.name)
-    if key.network and (key.network != "switch" or "network" in varied):
-        parts.append(_network(key.network))
-    if key.method and "method" in varied:
-        parts.append(METHODS.get(key.method, key.method))
-    if key.strategy and "strategy" in varied:
-        parts.append(key.strategy.replace("_", " "))
-    if key.batch:
-        parts.append(f"batch {key.batch} a GPU")
-    return ", ".join(parts)
+    parts = (
+        (f"{key.nodes} {product(key.machine)}", True),
+        (key.name, "name" in varied),
+        (key.network and _network(key.network), key.network != "switch" or "network" in varied),
+        (METHODS.get(key.method, key.method), "method" in varied),
+        (key.strategy.replace("_", " "), "strategy" in varied),
+        (key.batch and f"batch {key.batch} a GPU", True),
+    )
+    return ", ".join(words for words, shown in parts if words and shown)
 
 
 def product(machine: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -152,7 +152,7 @@ class Store(ExitStack):
         with ExitStack() as opened:
             if write and path != IN_MEMORY:
                 opened.enter_context(locked(path))
-            self._db = opened.enter_context(closing(_connect(path, write=write)))
+            self._db = _connect(path, opened, write=write)
             self.push(opened.pop_all())
 
     def begin(self, name: str, specification: Mapping[str, Any], plan: Sequence[Planned]) -> Sweep:
@@ -435,8 +435,8 @@ def _is_full(error: sqlite3.Error) -> bool:
     return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
-def _connect(path: str, *, write: bool) -> sqlite3.Connection:
-    """The file at `path`; with `write`, made if it is not there.
+def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection:
+    """The file at `path`, until `opened` ends; with `write`, made if it is not there.
 
     InputError if it is none of ours, or damaged.
     """
@@ -451,13 +451,10 @@ def _connect(path: str, *, write: bool) -> sqlite3.Connection:
         else:
             read_start(place, 1)  # says why
             _refuse(path, "is no file")
+        opened.callback(db.close)
         if not write:  # else Ctrl-C waits for the end of the transaction
             db.set_progress_handler(lambda: 0, _TURN)
-        try:
-            _prepare(path, db, write=write)
-        except BaseException:
-            db.close()
-            raise
+        _prepare(path, db, write=write)
     except sqlite3.Error as error:
         _pass_on_interrupt(error)
         if place.is_dir():
