@@ -110,13 +110,15 @@ def _machine_costs(machine: str, gpus: int) -> Costs:
 @cache
 def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
     """GPUs by name and by the family whose steps took no part in the fit ("" if all did)."""
-    found = {}
-    for row in shipped_rows(_FITTED):
-        values: dict[str, Any] = {
-            name: float(row[name]) for name in (_SPREAD, *CONSTANTS[row["gpu"]])
-        }
-        found[row["gpu"], row["family"]] = replace(GPUS[row["gpu"]], **values)
-    return found
+    return {
+        (row["gpu"], row["family"]): replace(
+            GPUS[row["gpu"]],
+            **dict[str, Any](
+                (name, float(row[name])) for name in (_SPREAD, *CONSTANTS[row["gpu"]])
+            ),
+        )
+        for row in shipped_rows(_FITTED)
+    }
 
 
 def gpu_for(step: PublishedStep) -> Gpu:

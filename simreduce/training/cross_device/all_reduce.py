@@ -247,11 +247,11 @@ def collective_reduce(
         results = gather_slices(
             b, shape, local, lengths=call.version == "2.x", nccl=algorithm == "nccl"
         )
-        promises = slices_promises(local, divisor, with_shape=False)
+        collective, promises = "sparse_gather", slices_promises(local, divisor, with_shape=False)
     else:
-        tensor = dense_inputs(b, local)
-        results = [[v] for v in ALGORITHMS[algorithm].reduce(b, shape, [tensor], Options())[0]]
-        promises = [dense_promise(local, divisor)]
+        (sums,) = ALGORITHMS[algorithm].reduce(b, shape, [dense_inputs(b, local)], Options())
+        results = [[value] for value in sums]
+        collective, promises = "all_reduce", [dense_promise(local, divisor)]
     if call.mean:
         results = [[b.scale(first, divisor), *others] for first, *others in results]
     everything = [v.op for of_rank in results for v in of_rank]
@@ -262,6 +262,5 @@ def collective_reduce(
         worker = [d for d in value.devices if task_of(call.layout, d) == home] or value.devices
         for result in results[rank_of.get(device, rank_of[worker[0]])]:
             b.output(b.copy(result, target, after=everything))
-    collective = "sparse_gather" if isinstance(local, PerDeviceSlices) else "all_reduce"
     contract = contract_of(collective, promises, targets, local.homes)
     return side_by_side([b.finish(contract)], call.layout.devices)
