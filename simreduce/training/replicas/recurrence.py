@@ -56,9 +56,8 @@ class DelayRuns:
                 np.zeros(2, np.int64),
                 np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
             )  # fmt: skip
-            made = self._loop(rules, state, out)
-            if made >= 0:
-                return out._replace(update=out.update[:made], gradients=out.gradients[:made])
+            if self._loop(rules, state, out) >= 0:
+                return out
             self._steps *= 2
 
 
@@ -113,7 +112,7 @@ MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_REQUEST, REQUESTS = range(6)
 class RunOutcome(NamedTuple):
     """The record of a run; the last three are empty without a log."""
 
-    update: Floats  # when update u + 1 was made
+    update: Floats  # when update u + 1 was made; NaN for never
     gradients: Ints  # in its means, over all variables
     totals: Ints  # gradients that arrived, that were dropped
     arrived: Floats  # [worker, step, variable]: when; NaN for never
