@@ -47,12 +47,8 @@ from simreduce.units import format_duration
 from simreduce.version import __version__
 
 Kind = Literal["bench", "run", "step", "replicas", "jobs"]
-BENCH: Final = "bench"
-RUN: Final = "run"
-STEP: Final = "step"
-REPLICAS: Final = "replicas"
-JOBS: Final = "jobs"
 KINDS: tuple[Kind, ...] = get_args(Kind)
+BENCH, RUN, STEP, REPLICAS, JOBS = KINDS
 """Kinds of questions: one collective of one tensor, a workload's reduction, a training step,
 updates of synchronous replicas, jobs beside each other or how many copies of them fit.
 """
@@ -201,13 +197,8 @@ def _file(name: str) -> str:
 
 State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
 """States of rows, which `evaluate` derives from outcomes."""
-STATES = get_args(State)
-DONE: Final = "done"
-REFUSED: Final = "refused"
-TOO_LARGE: Final = "too_large"
-STUCK: Final = "stuck"
-KILLED: Final = "killed"
-FAILED: Final = "failed"
+STATES: tuple[State, ...] = get_args(State)
+DONE, REFUSED, TOO_LARGE, STUCK, KILLED, FAILED = STATES
 MESH: Final = "mesh"
 """The method of a step on a mesh."""
 FACTORS = ("slowdown", "worst")
