@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
@@ -74,10 +75,9 @@ class StepBuilder:
 
     def reserve(self) -> list[int]:
         """Reserve an address for each gradient, end to end."""
-        addresses = []
-        for gradient in self.gradients:
-            addresses.append(self._next)
-            self._next += gradient.elements
+        *addresses, self._next = accumulate(
+            (gradient.elements for gradient in self.gradients), initial=self._next
+        )
         return addresses
 
     def mean_on(self, device: int, ranks: Sequence[int], i: int, lo: int) -> Value:

@@ -428,9 +428,8 @@ def _read_jobs(
     wrong with it; what is wrong on some of them makes these no options.
     """
     target = _target(values["target"], prices, 0, faults)
-    mix: tuple[Path, dict[str, Any]] | None = None
-    if values["jobs"]:
-        mix = faults.attempt("jobs", read_scenario_file, str(Path(folder, values["jobs"])))
+    jobs = values["jobs"] and str(Path(folder, values["jobs"]))
+    mix = faults.attempt("jobs", read_scenario_file, jobs) if jobs else None
     options = [
         option
         for i, table in enumerate(values["options"] or ())
@@ -468,13 +467,13 @@ def _table(value: object) -> dict[str, Any]:
 
 def _prices(given: Sequence[Any], near: Callable[[str], str], faults: Faults) -> PriceList | None:
     """The lists that `prices` names, as one; None if one has a fault."""
-    lists = []
-    for i, each in enumerate(given):
-        path = f"prices[{i}]" if len(given) > 1 else "prices"
-        if isinstance(each, str):
-            lists.append(faults.attempt(path, load_prices, near(each)))
-        else:
-            lists.append(parse_prices(each, faults, path))
+    paths = [f"prices[{i}]" for i in range(len(given))] if len(given) > 1 else ["prices"]
+    lists = [
+        faults.attempt(path, load_prices, near(each))
+        if isinstance(each, str)
+        else parse_prices(each, faults, path)
+        for path, each in zip(paths, given, strict=False)
+    ]
     known = [each for each in lists if each is not None]
     return faults.attempt("prices", join, known) if known and len(known) == len(lists) else None
 

@@ -264,9 +264,7 @@ def _fitting(
         return option
     (method,) = question.methods
     sharding = question.sharding or Sharding()
-    ranks = option.devices
-    if method == HSDP:
-        ranks = sharding.group or local
+    ranks = (sharding.group or local) if method == HSDP else option.devices
     samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
     activations = question.activations.rescale(question.job.batch, samples)
     needs = least_memory(method, model, sharding, ranks, activations)
@@ -342,9 +340,8 @@ def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
 
     They are machines, and, if `counted`, the cables and switch ports in use of its network.
     """
-    found = Pieces("", 0)
-    if counted and option.nodes > 1:
-        found = _count(beside(Path(folder, "-"), str(option.scenario["topology"])))
+    text = beside(Path(folder, "-"), str(option.scenario["topology"]))
+    found = _count(text) if counted and option.nodes > 1 else Pieces("", 0)
     return replace(found, machine=option.key.machine, nodes=option.nodes)
 
 

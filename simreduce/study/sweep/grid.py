@@ -46,8 +46,7 @@ from simreduce.study.sweep.question import SweepQuestion, clashes, read_question
 from simreduce.study.sweep.store import Planned
 from simreduce.study.tune.sizes import ROOTED
 
-RANDOM, SOBOL = "random", "sobol"
-SAMPLES = (RANDOM, SOBOL)
+RANDOM, SOBOL = SAMPLES = ("random", "sobol")
 MOST_CELLS = 10_000_000
 """Cells of the largest sweep."""
 MOST_SOBOL = 64

@@ -387,12 +387,14 @@ def _gather_padded(
         b.concat([v, b.zeros(v.device, v.hi, v.lo + size, v.dtype)]) if v.hi - v.lo < size else v
         for v in values
     ]
-    results = []
-    for of_rank in _all_gather(b, layout, whole, nccl=nccl):
-        pairs = zip(of_rank, values, strict=True)
-        cut = [b.slice(v, like.lo, like.hi) if v.hi > like.hi else v for v, like in pairs]
-        results.append(b.concat(cut))
-    return results
+
+    def cut(padded: Value, like: Value) -> Value:
+        return b.slice(padded, like.lo, like.hi) if padded.hi > like.hi else padded
+
+    return [
+        b.concat([*map(cut, of_rank, values)])
+        for of_rank in _all_gather(b, layout, whole, nccl=nccl)
+    ]
 
 
 def _all_gather(

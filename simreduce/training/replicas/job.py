@@ -174,9 +174,11 @@ class ReplicasJob:
     @property
     def names(self) -> tuple[str, ...]:
         """The workers' devices, or `worker 0` and so on."""
-        if isinstance(self.network, Delays):
-            return tuple(f"worker {w}" for w in range(self.workers))
-        return self.network.workers
+        return (
+            tuple(f"worker {w}" for w in range(self.workers))
+            if isinstance(self.network, Delays)
+            else self.network.workers
+        )
 
     @property
     def variables(self) -> int:
