@@ -151,7 +151,7 @@ def ours(count, folder):
 
     places = []
     print(f"plan    {count} cells {seconds(lambda: places.extend(plan()))}")
-    with Store.open(str(folder / "ours.db"), write=True) as store:
+    with Store(str(folder / "ours.db"), write=True) as store:
         print(f"begin   {seconds(lambda: store.begin('many', {}, places))}")
         row = Figures(state="done", seconds=1.0, busbw=2.0, chosen="ring", ranks=8)
         answers = (CellAnswer(place.cell, row, 0.1) for place in places)

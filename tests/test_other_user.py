@@ -13,7 +13,7 @@ from simreduce.computing.compiler import build
 from simreduce.errors import InputError
 from simreduce.files.textfiles import check_place, write_file
 from simreduce.study.sweep import Store
-from simreduce.study.sweep.locking import Lock
+from simreduce.study.sweep.locking import locked
 from tests.other_user import OTHER, as_other, meanwhile, needs_root, shared_folder
 
 pytestmark = needs_root
@@ -215,8 +215,11 @@ def test_a_lock_that_another_user_holds_is_waited_for_aloud_and_not_for_ever(
 def test_the_lock_of_a_database_that_is_a_link_changes_no_file(shared, precious):
     shared.chmod(0o777)
     as_other(lambda: (shared / "x.db.lock").symlink_to(precious))
-    with pytest.raises(InputError, match=r"x\.db\.lock is a link, not a file; remove it"):
-        Lock(str(shared / "x.db"))
+    with (
+        pytest.raises(InputError, match=r"x\.db\.lock is a link, not a file; remove it"),
+        locked(str(shared / "x.db")),
+    ):
+        pass
 
 
 def test_a_database_that_is_a_link_of_another_user_is_not_made(shared, tmp_path):
@@ -224,21 +227,25 @@ def test_a_database_that_is_a_link_of_another_user_is_not_made(shared, tmp_path)
     shared.chmod(0o777)
     as_other(lambda: (shared / "x.db").symlink_to(tmp_path / "new"))
     with pytest.raises(InputError, match=r"x\.db: .*another user .* made this link"):
-        Store.open(str(shared / "x.db"), write=True)
+        Store(str(shared / "x.db"), write=True)
     assert not (tmp_path / "new").exists()
     os.lchown(shared / "x.db", 0, 0)
-    with Store.open(str(shared / "x.db"), write=True):
+    with Store(str(shared / "x.db"), write=True):
         assert (tmp_path / "new").exists()
 
 
 def test_a_file_of_ours_with_the_name_of_a_lock_is_kept(tmp_path):
     path = tmp_path / "x.db.lock"
     path.write_text("of something else")
-    with pytest.raises(InputError, match=r"x\.db\.lock is no lock of a sweep; remove it"):
-        Lock(str(tmp_path / "x.db"))
+    with (
+        pytest.raises(InputError, match=r"x\.db\.lock is no lock of a sweep; remove it"),
+        locked(str(tmp_path / "x.db")),
+    ):
+        pass
     assert path.read_text() == "of something else"
     path.write_text("4711")
-    Lock(str(tmp_path / "x.db")).release()
+    with locked(str(tmp_path / "x.db")):
+        assert path.read_text() == str(os.getpid())
 
 
 def test_a_link_of_another_user_is_not_written_through(shared, precious):

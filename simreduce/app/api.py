@@ -275,7 +275,7 @@ def run_sweep(
     chosen = sweeps.Sample(*sample) if sample else None
     spec = sweeps.read_specification(text, over, fixed or {}, zipped, chosen, kind)
     plan = spec.plan()
-    with sweeps.Store.open(read_text(db, "the name of a database"), write=True) as store:
+    with sweeps.Store(read_text(db, "the name of a database"), write=True) as store:
         begun = store.begin(spec.title, spec.document, plan)
         with sweeps.CellRunner(store, workers=workers if workers > 1 else 0) as runner:
             for _ in runner.run(runner.missing(p.cell for p in plan if p.cell)):
@@ -286,7 +286,7 @@ def run_sweep(
 def open_sweep(db: Text, number: int | None = None) -> answers.SweepRows:
     """The sweep of that number in a database, the last unless given, as far as it is computed."""
     path = read_text(db, "the name of a database")
-    with sweeps.Store.open(path) as store:
+    with sweeps.Store(path) as store:
         found = store.sweep(number)
         return answers.SweepRows(found, path, tuple(store.table(found.id)))
 

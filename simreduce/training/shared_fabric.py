@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -28,7 +29,6 @@ from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.disturbance import CALM
-from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import step_cost
 from simreduce.engine.symmetry import likeness
@@ -190,7 +190,7 @@ class _Together:
         if problems := [each for stream, flows in pairs for each in stream.problems(flows)]:
             raise InputError(problems)
         self.sent: list[list[Floats]] = [[] for _ in jobs]
-        self._lowered: dict[int, Lowered] = {}
+        self._lower = cache(self.fabric.lower)
         self._lowerings: dict[int, Lowering] = {}
 
     def alone(self, known: Mapping[str, float]) -> list[float]:
@@ -216,7 +216,7 @@ class _Together:
             return None
         if job.step is None:
             assert job.plan is not None  # noqa: S101 - it has something to do
-            return self._cost(job.plan), likeness(self._lower(i, job.plan), fabric.resources)
+            return self._cost(job.plan), likeness(self._lower(job.plan, i), fabric.resources)
         step, method = job.step
         # Where reductions are in flight together, they may meet on links: parts say nothing of it.
         if method.streams != 1 or method.fusion or method.reads:
@@ -239,12 +239,6 @@ class _Together:
         fabric = self.fabric
         return step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
 
-    def _lower(self, i: int, plan: Plan) -> Lowered:
-        """The plan of job i."""
-        if i not in self._lowered:
-            self._lowered[i] = self.fabric.lower(plan, i)
-        return self._lowered[i]
-
     def _lower_step(self, i: int, method: Method) -> Lowering:
         """The reductions of job i, without reads."""
         if i not in self._lowerings:
@@ -262,20 +256,17 @@ class _Together:
         if progress is None:
             env.run(until=over)
             return
+        count = sum(job.count for job in self.jobs)
         try:
-            self._advance(over, progress)
+            while not over.processed:
+                env.step()
+                progress(sum(map(self._done, range(len(self.jobs)))), count)
         except KeyboardInterrupt:
             if not all(map(self._done, range(len(self.jobs)))):
                 raise
             for i, (_, until) in enumerate(self.spans):
                 if until == inf:
                     self._end(i)
-
-    def _advance(self, over: simpy.Event, progress: Progress) -> None:
-        count = sum(job.count for job in self.jobs)
-        while not over.processed:
-            self.fabric.env.step()
-            progress(sum(map(self._done, range(len(self.jobs)))), count)
 
     def _done(self, i: int) -> int:
         """How many repetitions of a job are done."""
@@ -307,7 +298,7 @@ class _Together:
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
         fabric, env = self.fabric, self.fabric.env
-        lowered = self._lower(i, plan)
+        lowered = self._lower(plan, i)
         self.needed[i] = resource_seconds(lowered, fabric.resources.best)
         ready = self._cost(plan)
         for _ in range(job.count):
@@ -326,19 +317,15 @@ class _Together:
 
     def _replays(self, i: int, job: Job, recorded: RecordedJob) -> Process:
         fabric, env, best = self.fabric, self.fabric.env, self.fabric.resources.best
-        known: dict[int, tuple[Lowered, Floats]] = {}
+        seconds_of = cache(lambda plan: resource_seconds(self._lower(plan), best))
         needed = np.zeros(len(best.names))
 
         def move(node: ExecutionNode, group: tuple[int, ...]) -> simpy.Event:
             plan = recorded.plans.of(node, group)
             if plan is None:
                 return env.timeout(0.0)
-            if id(plan) not in known:
-                lowered = fabric.lower(plan)
-                known[id(plan)] = lowered, resource_seconds(lowered, best)
-            lowered, seconds = known[id(plan)]
-            np.add(needed, seconds, out=needed)
-            return fabric.submit(plan, lowered=lowered)
+            np.add(needed, seconds_of(plan), out=needed)
+            return fabric.submit(plan, lowered=self._lower(plan))
 
         for _ in range(job.count):
             begin = float(env.now)

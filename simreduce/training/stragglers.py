@@ -124,10 +124,7 @@ def repeat(
 
 
 def _collect(job: ReplicasJob, results: Iterable[_Result]) -> Repetitions:
-    times, gradients, arrived, dropped = zip(*results, strict=True)
-    return Repetitions(
-        job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped)
-    )
+    return Repetitions(job, *map(np.array, zip(*results, strict=True)))
 
 
 _Result = tuple[Floats, Ints, int, int]
@@ -147,22 +144,15 @@ def _run_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Re
     runs = DelayRuns(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
-        yield (*_pad(times.update, times.gradients, updates), *times.totals.tolist())
+        yield times.update, times.gradients, *times.totals.tolist()
 
 
 def _run_processes(job: ReplicasJob, updates: int, repetition: int) -> _Result:
     run = simulate_replicas(job, updates, repetition=repetition)
-    times = np.array([each.time for each in run.updates])
-    gradients = np.array([sum(each.gradients) for each in run.updates], np.int64)
-    return (*_pad(times, gradients, updates), len(run.arrivals), len(run.dropped))
-
-
-def _pad(times: Floats, gradients: Ints, updates: int) -> tuple[Floats, Ints]:
-    """Pad to `updates` entries, with NaN and 0 for updates never made."""
-    missing = updates - len(times)
-    if not missing:
-        return times, gradients
-    return np.pad(times, (0, missing), constant_values=nan), np.pad(gradients, (0, missing))
+    times, gradients = np.full(updates, nan), np.zeros(updates, np.int64)
+    for i, each in enumerate(run.updates):
+        times[i], gradients[i] = each.time, sum(each.gradients)
+    return times, gradients, len(run.arrivals), len(run.dropped)
 
 
 _SAMPLE = 4

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, compile_plan, parse_strategy
-from simreduce.workload import Gradient, Workload
+from simreduce.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class Flags:
             raise StrategyError(f"ps_tasks {missing}: the tasks are 0 to {len(hosts) - 1}")
         return [hosts[t] for t in tasks]
 
+    def place(self, workload: Workload, layout: Layout) -> list[int]:
+        """The parameter server of each variable: the one with the least bytes so far."""
+        return least_loaded([g.nbytes for g in workload.gradients], self.servers(layout))
+
 
 class StepBuilder:
     """Builds a step's plan.
@@ -70,19 +75,15 @@ class StepBuilder:
 
     def reserve(self) -> list[int]:
         """Reserve an address for each gradient, end to end."""
-        addresses = []
-        for gradient in self.gradients:
-            addresses.append(self._next)
-            self._next += gradient.elements
+        *addresses, self._next = accumulate(
+            (gradient.elements for gradient in self.gradients), initial=self._next
+        )
         return addresses
-
-    def gradient(self, rank: int, i: int, lo: int) -> Value:
-        """Gradient i as rank `rank` computed it."""
-        return self.b.input(rank, lo, lo + self.gradients[i].elements, self.gradients[i].dtype)
 
     def mean_on(self, device: int, ranks: Sequence[int], i: int, lo: int) -> Value:
         """The mean over `ranks` of gradient i, computed on `device`."""
-        total = self.b.add([self.b.copy(self.gradient(r, i, lo), device) for r in ranks])
+        extent = lo, lo + self.gradients[i].elements, self.gradients[i].dtype
+        total = self.b.add([self.b.copy(self.b.input(r, *extent), device) for r in ranks])
         return self.b.scale(total, len(ranks))
 
     def update(self, mean: Value, ranks: Sequence[int], server: int) -> Value:
@@ -93,9 +94,8 @@ class StepBuilder:
 
     def variable_after(self, device: int, i: int, lo: int, after: Sequence[int]) -> Value:
         """Variable i on its device, after the ops `after` have updated it."""
-        gradient: Gradient = self.gradients[i]
-        hi = lo + gradient.elements
-        return self.b.input(device, lo, hi, gradient.dtype, contributor=self.variable, after=after)
+        extent = lo, lo + self.gradients[i].elements, self.gradients[i].dtype
+        return self.b.input(device, *extent, contributor=self.variable, after=after)
 
     def read(self, variable: Value, device: int) -> None:
         """Give `device` the variable for its next step."""
@@ -121,21 +121,17 @@ def replicated(layout: Layout, flags: Flags) -> Strategy:
             "replicated works on one machine;"
             " distributed_replicated and distributed_all_reduce on several"
         )
-    if flags.all_reduce_spec:
-        strategy = _strategy(flags, flags.all_reduce_spec)
-        if len(strategy.ranges) > 1:
-            raise StrategyError(
-                f"replicated takes a spec of one range, not {flags.all_reduce_spec!r}"
-            )
-    elif flags.hierarchical_copy:
-        names = {"dgx1": "hierarchical_copy", "gcp_v100": "hierarchical_copy_gcp_v100"}
+    names = {"dgx1": "hierarchical_copy", "gcp_v100": "hierarchical_copy_gcp_v100"}
+    spec = flags.all_reduce_spec
+    if not spec and flags.hierarchical_copy:
         if flags.network_topology not in names:
             raise StrategyError(
                 f"network_topology={flags.network_topology}: one of {', '.join(names)}"
             )
-        strategy = _strategy(flags, names[flags.network_topology])
-    else:
-        strategy = _strategy(flags, "copy_to_gpus" if flags.on_gpu() else "copy_to_cpu")
+        spec = names[flags.network_topology]
+    strategy = _strategy(flags, spec or ("copy_to_gpus" if flags.on_gpu() else "copy_to_cpu"))
+    if len(strategy.ranges) > 1:
+        raise StrategyError(f"replicated takes a spec of one range, not {spec!r}")
     return strategy
 
 
@@ -179,61 +175,27 @@ SMALL = 65_536
 def parameter_server(workload: Workload, layout: Layout, flags: Flags) -> Plan:
     """Mean over the local GPUs, applied where the variable is.
 
-    With several tasks every worker applies its own mean separately: nothing is averaged across
-    workers.
+    On one machine each variable is on the GPU with the fewest elements so far, or all on the CPU.
+
+    With several tasks variables are on the parameter servers, least bytes first, and every worker
+    applies its own mean separately: nothing is averaged across workers. A worker sums on its CPU;
+    it caches what it reads on its CPU if small, else on its least-loaded GPU (or on its CPU), and
+    its GPUs copy from there.
     """
-    return (
-        _local(workload, layout, flags)
-        if len(layout.tasks) == 1
-        else _distributed(workload, layout, flags)
-    )
+    mode, elements = "parameter_server", [g.elements for g in workload.gradients]
+    if len(layout.tasks) == 1:
+        (task,) = layout.tasks
+        places = task if flags.on_gpu() else layout.host_devices("local_parameter_device=cpu")
+        homes = least_loaded(elements, places)
+        return _on_servers(mode, workload, layout, homes, [homes], [homes])
+    hosts = layout.host_devices(mode)
+    means = [[host] * len(elements) for host in hosts]
+    caches = [_caches(elements, flags, *pair) for pair in zip(layout.tasks, hosts, strict=True)]
+    return _on_servers(mode, workload, layout, flags.place(workload, layout), means, caches)
 
 
-def _local(workload: Workload, layout: Layout, flags: Flags) -> Plan:
-    """Each variable on the GPU with the fewest elements so far, or all on the CPU."""
-    step = StepBuilder(workload, layout)
-    (task,) = layout.tasks
-    places = task if flags.on_gpu() else layout.host_devices("local_parameter_device=cpu")
-    sizes = [g.elements for g in workload.gradients]
-    sums, variables = step.reserve(), step.reserve()
-    for i, device in enumerate(least_loaded(sizes, places)):
-        applied = step.update(step.mean_on(device, task, i, sums[i]), task, device)
-        variable = step.variable_after(device, i, variables[i], [applied.op])
-        for rank in task:
-            step.read(variable, rank)
-    return step.finish("parameter_server")
-
-
-def _distributed(workload: Workload, layout: Layout, flags: Flags) -> Plan:
-    """Variables on the parameter servers, least bytes first.
-
-    A worker sums on its CPU; it caches what it reads on its CPU if small, else on its least-loaded
-    GPU (or on its CPU), and its GPUs copy from there.
-    """
-    step = StepBuilder(workload, layout)
-    hosts = layout.host_devices("parameter_server")
-    servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
-    sums = [step.reserve() for _ in layout.tasks]
-    variables = step.reserve()
-    caches = [
-        _caches(workload, flags, task, host) for task, host in zip(layout.tasks, hosts, strict=True)
-    ]
-    for i, server in enumerate(servers):
-        applied = [
-            step.update(step.mean_on(host, task, i, sums[w][i]), task, server)
-            for w, (task, host) in enumerate(zip(layout.tasks, hosts, strict=True))
-        ]
-        variable = step.variable_after(server, i, variables[i], [value.op for value in applied])
-        for task, cache in zip(layout.tasks, caches, strict=True):
-            cached = step.b.copy(variable, cache[i])
-            for rank in task:
-                step.read(cached, rank)
-    return step.finish("parameter_server")
-
-
-def _caches(workload: Workload, flags: Flags, task: tuple[int, ...], host: int) -> list[int]:
+def _caches(elements: Sequence[int], flags: Flags, task: tuple[int, ...], host: int) -> list[int]:
     """Where a worker caches each variable."""
-    elements = [g.elements for g in workload.gradients]
     if not flags.on_gpu():
         return [host] * len(elements)
     large = iter(least_loaded([n for n in elements if n >= SMALL], task))
@@ -245,22 +207,39 @@ def distributed_replicated(workload: Workload, layout: Layout, flags: Flags) -> 
     server; after a barrier over the workers, each reads the variable once to its CPU and copies it
     to its GPUs.
     """
+    mode = "distributed_replicated"
+    hosts, servers = layout.host_devices(mode), flags.place(workload, layout)
+    means = [
+        [task[i % len(task)] if flags.on_gpu() else server for i, server in enumerate(servers)]
+        for task in layout.tasks
+    ]
+    reads = [[host] * len(servers) for host in hosts]
+    return _on_servers(mode, workload, layout, servers, means, reads)
+
+
+def _on_servers(
+    mode: str, workload: Workload, layout: Layout, servers: Sequence[int],
+    means: Sequence[Sequence[int]], reads: Sequence[Sequence[int]],
+) -> Plan:  # fmt: skip
+    """The step with variable i on `servers[i]`.
+
+    Worker w takes the mean of its gradients i on `means[w][i]`, and copies the variable to
+    `reads[w][i]` and from there to its GPUs.
+    """
     step = StepBuilder(workload, layout)
-    hosts = layout.host_devices("distributed_replicated")
-    servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
     sums = [step.reserve() for _ in layout.tasks]
     variables = step.reserve()
     for i, server in enumerate(servers):
-        applied = []
-        for w, task in enumerate(layout.tasks):
-            place = task[i % len(task)] if flags.on_gpu() else server
-            applied.append(step.update(step.mean_on(place, task, i, sums[w][i]), task, server))
+        applied = [
+            step.update(step.mean_on(mean[i], task, i, lo[i]), task, server)
+            for task, mean, lo in zip(layout.tasks, means, sums, strict=True)
+        ]
         variable = step.variable_after(server, i, variables[i], [value.op for value in applied])
-        for task, host in zip(layout.tasks, hosts, strict=True):
-            read = step.b.copy(variable, host)
+        for task, read in zip(layout.tasks, reads, strict=True):
+            here = step.b.copy(variable, read[i])
             for rank in task:
-                step.read(read, rank)
-    return step.finish("distributed_replicated")
+                step.read(here, rank)
+    return step.finish(mode)
 
 
 def least_loaded(sizes: Sequence[int], devices: Sequence[int]) -> list[int]:

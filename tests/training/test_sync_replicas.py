@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from math import inf
 
 import numpy as np
 import pytest
@@ -391,7 +391,6 @@ def test_what_every_run_obeys(workers, required, variables, more, seed):
     assert all(a.local_step >= a.update - 1 for a in run.arrivals if a.update)
     taken = sum(step.step > 0 for step in run.steps)
     assert taken <= tokens + 5 * setting.tokens_per_step
-    assert json.loads(json.dumps(run.document())) == run.document()
     assert run == simulate_replicas(
         question, 5, constant_gradients(range(1, workers + 1), variables, rate=1.0)
     )
@@ -449,7 +448,9 @@ def test_every_gradient_that_is_computed_is_somewhere(question):
         assert {(step.worker, step.step) for step in cut} >= set(lost)
         assert len(cut) <= 1 + (w in question.dies)
         for step in cut:
-            death = question.death(w)  # it may have died between two steps, and begun one since
+            death = question.dies.get(
+                w, inf
+            )  # it may have died between two steps, and begun one since
             gone = min(death, run.seconds) if step.begun <= death else run.seconds
             assert step.begun <= step.read <= step.computed <= step.asked
             assert run.blocked or step.asked <= gone

@@ -209,7 +209,7 @@ def _is_database(text: str) -> bool:
 
 def _read(text: str) -> Mapping[str, Any]:
     if _is_database(text):
-        with Store.open(text) as store:
+        with Store(text) as store:
             sweep, rows = store.sweep(), store.table()
             states = count_states(rows)
             return sweep_document(sweep, text, states, rows, complete="waiting" not in states)

@@ -156,8 +156,8 @@ def _run(
                    " to another")  # fmt: skip
         return None
     for other in others:  # what cannot be read is said before there is a new file
-        Store.open(other).close()
-    with Store.open(path, write=True) as store:
+        Store(other).close()
+    with Store(path, write=True) as store:
         begun = store.begin(spec.title, spec.document, plan)
         for other in others:
             store.copy_from(other, [cell.digest for cell in cells])

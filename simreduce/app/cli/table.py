@@ -147,7 +147,7 @@ def table(
 
 def _open(faults: Faults, path: str) -> Store:
     """The database. InputError with all `faults` if there is none."""
-    store = faults.attempt("", Store.open, path)
+    store = faults.attempt("", Store, path)
     return store or faults.require(store)
 
 
@@ -175,7 +175,7 @@ def _read_sweep(
     """The sweep of that number in a database, the last unless given, and its rows that fit a
     condition of SQLite. InputError if there is none.
     """
-    with Store.open(path) as store:
+    with Store(path) as store:
         sweep, columns = store.show(number)
         return sweep, _select(store, query(columns, where=where), where)
 

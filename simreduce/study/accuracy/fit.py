@@ -92,8 +92,8 @@ class FitCase:
     @property
     def rerun(self) -> Rerun:
         """The plan, to be simulated often."""
-        setup = self.setup
-        return Rerun(self.plan, setup.machine, setup.runtime, setup.calibration)
+        at = self.setup
+        return Rerun(self.plan, at.machine, at.runtime, at.calibration)
 
     def predict(self, constants: NcclConstants, rerun: Rerun | None = None) -> float:
         """Seconds with these constants."""
@@ -116,16 +116,12 @@ class FitCase:
         return channels
 
     @property
-    def _joins(self) -> bool:
-        """Whether it is a tree of several machines."""
-        stream = self.plan.stream[self.plan.stream >= 0]
-        return self.link == "net" and bool((stream // len(self.plan.devices) & JOINED).any())
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The constants that may matter."""
         protocols = {PROTOCOLS[e - 1] for e in self.plan.executor.tolist() if e}
         switched = bool((self._launches & SWITCHED).any())
+        channels = self.plan.stream[self.plan.stream >= 0] // len(self.plan.devices)
+        joins = self.link == "net" and bool((channels & JOINED).any())  # trees of machines
         kinds = {self.link, *([NVLS] if switched else [])}
         if any(is_nvlink(link) for link in self.setup.topology.links):
             kinds.add("nvlink")
@@ -134,7 +130,7 @@ class FitCase:
         known = {
             "start": {NVLS} if switched else protocols,
             "channel_rate": {NVLS, *protocols} if switched else protocols,
-            "join": protocols if self._joins else set(),
+            "join": protocols if joins else set(),
             "slice": kinds if "simple" in protocols else set(),
             "copy_out": set(),
         }

@@ -138,8 +138,9 @@ def fitted_times(
     held: Sequence[PublishedTable] = (),
 ) -> list[Fitted]:
     """The times that the constants of a calibration were fitted to, then those of `held`."""
-    cases = [(table, case) for table in tables for case in cases_of(table)]
-    more = [(table, case) for table in held for case in cases_of(table)]
+    cases, more = (
+        [(table, case) for table in some for case in cases_of(table)] for some in (tables, held)
+    )
     nccl = calibration.nccl
     without = left_out_residuals(
         [case for _, case in cases],
@@ -191,14 +192,6 @@ def _move(point: TablePoint, fitted: Sequence[Fitted]) -> TablePoint:
     return replace(point, **times)
 
 
-def predict_without(
-    tables: Sequence[PublishedTable], what: str, workers: int = 1
-) -> Iterator[list[TablePoint]]:
-    """The points of each table without its site or its generation, as `what` says."""
-    ways = {"site": predict_without_sites, "generation": predict_without_generations}
-    return ways[what](tables, workers)
-
-
 def predict_without_generations(
     tables: Sequence[PublishedTable], workers: int = 1
 ) -> Iterator[list[TablePoint]]:
@@ -207,6 +200,14 @@ def predict_without_generations(
     Their intervals leave out the errors of its machine, its site and its generation.
     """
     return in_processes(_elsewhere, tables, workers)
+
+
+def predict_without(
+    tables: Sequence[PublishedTable], what: str, workers: int = 1
+) -> Iterator[list[TablePoint]]:
+    """The points of each table without its site or its generation, as `what` says."""
+    ways = {"site": predict_without_sites, "generation": predict_without_generations}
+    return ways[what](tables, workers)
 
 
 def _elsewhere(table: PublishedTable) -> list[TablePoint]:

@@ -70,8 +70,7 @@ SOURCE = (
 
 def predict_kernels(calls: Iterable[PublishedKernel]) -> Iterator[Point[PublishedKernel]]:
     """Every call, its copies too, as it is predicted."""
-    for call in calls:
-        yield Point(call, call.seconds, _predict(_setup(call.machine, call.gpus), call))
+    return (Point(c, c.seconds, _predict(_setup(c.machine, c.gpus), c)) for c in calls)
 
 
 def _predict(setup: Setup, call: PublishedKernel) -> float:
@@ -208,8 +207,7 @@ def _layers(
 
 def predict_dispatches() -> Iterator[Point[PublishedDispatch]]:
     """Every call, as it is predicted."""
-    for call in published_dispatches():
-        yield Point(call, _published(call), _predicted(call))
+    return (Point(call, _published(call), _predicted(call)) for call in published_dispatches())
 
 
 def _published(call: PublishedDispatch) -> float:

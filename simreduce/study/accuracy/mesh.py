@@ -110,13 +110,15 @@ def _machine_costs(machine: str, gpus: int) -> Costs:
 @cache
 def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
     """GPUs by name and by the family whose steps took no part in the fit ("" if all did)."""
-    found = {}
-    for row in shipped_rows(_FITTED):
-        values: dict[str, Any] = {
-            name: float(row[name]) for name in (_SPREAD, *CONSTANTS[row["gpu"]])
-        }
-        found[row["gpu"], row["family"]] = replace(GPUS[row["gpu"]], **values)
-    return found
+    return {
+        (row["gpu"], row["family"]): replace(
+            GPUS[row["gpu"]],
+            **dict[str, Any](
+                (name, float(row[name])) for name in (_SPREAD, *CONSTANTS[row["gpu"]])
+            ),
+        )
+        for row in shipped_rows(_FITTED)
+    }
 
 
 def gpu_for(step: PublishedStep) -> Gpu:
@@ -127,8 +129,7 @@ def gpu_for(step: PublishedStep) -> Gpu:
 
 def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:
     """Every step, as it is predicted."""
-    for step in steps:
-        yield Point(step, step.seconds, predict_seconds(step, gpu_for(step)))
+    return (Point(step, step.seconds, predict_seconds(step, gpu_for(step))) for step in steps)
 
 
 LEAST_CHOICES = 4
@@ -154,14 +155,12 @@ def group_steps(points: Iterable[StepPoint]) -> Iterator[StepGroup]:
         models = group_by(sets[name].points, lambda p: p.of.model)
         every = {"all": sets[name]} if len(models) > 1 else {}
         for model, mine in (every | models).items():
-            found = group_by(mine.points, _choice).values()
-            large = [each for each in found if len(each.points) >= LEAST_CHOICES]
+            found = group_by(
+                mine.points,
+                lambda p: (p.of.model, p.of.gpus, p.of.global_batch, p.of.precision),
+            )
+            large = [each for each in found.values() if len(each.points) >= LEAST_CHOICES]
             yield StepGroup(name, model, mine, large)
-
-
-def _choice(point: StepPoint) -> tuple[object, ...]:
-    step = point.of
-    return step.model, step.gpus, step.global_batch, step.precision
 
 
 def correlate_ranks(group: PointGroup[StepPoint]) -> float:
@@ -293,12 +292,7 @@ def write_fits(fits: Iterable[tuple[str, str, Fit]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fit_shipped() -> None:
-    """Write the constants of each GPU, and those without each family of models."""
+if __name__ == "__main__":
     fits = ((n, family, fit) for n in CONSTANTS for family, fit in fit_all(n, predict_seconds))
     folder = Path(__file__).parents[2] / "files" / "published"
     (folder / _FITTED).write_text(write_fits(fits), "utf-8")
-
-
-if __name__ == "__main__":
-    _fit_shipped()

@@ -121,9 +121,8 @@ def _settings(table: PublishedTable) -> Settings:
 def part_of(machine: Topology, gpus: int | None) -> Layout:
     """The layout of the first `gpus` of every machine."""
     whole = layout(machine)
-    if gpus is None:
-        return whole
-    return whole.only([rank for task in whole.tasks for rank in task[:gpus]])
+    some = [rank for task in whole.tasks for rank in task[:gpus]]
+    return whole if gpus is None else whole.only(some)
 
 
 def site_of(table: PublishedTable) -> str:
@@ -137,9 +136,8 @@ def _sites() -> dict[str, str]:
     joined: nx.Graph[str] = nx.Graph()
     tables = published_tables()
     joined.add_edges_from((table.site, f"on {machine_of(table.topology)}") for table in tables)
-    first: dict[str, str] = {}
-    for number, mine in enumerate(nx.connected_components(joined)):
-        first |= dict.fromkeys(mine, str(number))
+    parts = enumerate(nx.connected_components(joined))
+    first = {name: number for number, mine in parts for name in mine}
     names = {first[table.site]: table.site for table in reversed(tables)}
     return {table.name: names[first[table.site]] for table in tables}
 

@@ -64,6 +64,7 @@ def calibrations() -> Iterator[Calibration]:
         base = replace(base, unaligned_peer=_UNALIGNED_PEER.get(runs, inf))
         constants, fit = fit_nccl(cases, base)
         fitted[name] = constants
+        generation = re.sub(r"^Cdna", "CDNA ", name.partition("-")[2].title())  # Hopper, CDNA 3
         own = median_and_p90(np.expm1(fit.residuals))
         left_out = left_out_residuals(cases, base, constants, list(fit.values))
         others = median_and_p90(np.expm1(left_out))
@@ -86,16 +87,11 @@ def calibrations() -> Iterator[Calibration]:
             provenance["kernels"] = SOURCE
         yield Calibration(
             name,
-            f"{runs.upper()} on {_title(name)}, fitted to {len(cases)} published times",
+            f"{runs.upper()} on {generation}, fitted to {len(cases)} published times",
             nccl=told,
             provenance=provenance,
             errors=_rounded(fit.errors),
         )
-
-
-def _title(name: str) -> str:
-    """The generation in a calibration's name: Hopper, CDNA 3."""
-    return re.sub(r"^Cdna", "CDNA ", name.partition("-")[2].title())
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from simreduce.study.capacity.choose import (
     CapacityCandidate,
     Configuration,
     CopiesOffer,
-    JobsCluster,
+    EvaluatedCluster,
     Offer,
     P,
     WithinTarget,
@@ -37,9 +37,9 @@ from simreduce.study.capacity.choose import (
     within_target,
 )
 from simreduce.study.capacity.flips import (
-    Answer as At,
     Assumption,
     Rate,
+    Simulate,
     bound_compute,
     error_flips,
     formula_flip,
@@ -59,9 +59,6 @@ from simreduce.training.step import NOT_COUNTED, Activations
 
 MOST = 4
 """Kinds of parts of a class that are simulated."""
-
-Simulate = Callable[[Sequence[CapacityOption]], Sequence[CapacityCandidate | str | None]]
-"""The candidates of options; why a step cannot be simulated; None for what was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +126,8 @@ def _failure(
 T = TypeVar("T", bound=CapacityCandidate | CopiesOffer)
 Evaluate = Callable[[Sequence[Cell]], Sequence[Figures | None]]
 """The rows of cells, in their order; None for those that a user's stop left out."""
+Make = Callable[[CapacityQuestion, CapacityOption, Figures], T | str]
+"""What the row of an option makes of it; or why it is no option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +280,7 @@ def answer(
     simulations for rates.
     """
     found, refused, waiting = _evaluate(question, evaluate, _candidate)
+    simulate = partial(_simulate, question, evaluate, make=_candidate)
     candidates, by_key = [c for _, c in found], {option.key: option for option, _ in found}
     prices, target = question.prices, question.target
     offers = [offer(c, prices, target) for c in candidates]
@@ -288,13 +288,13 @@ def answer(
     lost: list[Failure] = []
     if question.fails and ranked and not waiting:
         best = ranked[0].candidate
-        lost = failures(question, by_key[best.key], best, partial(_simulate, question, evaluate))
+        lost = failures(question, by_key[best.key], best, simulate)
     flips: list[Assumption] = []
     if sensitivity and ranked and not waiting:
         flips += price_flips(candidates, prices, target)
         flips += error_flips(candidates, prices, target, ranked[0])
         flips += _failure_flips(question, candidates)
-        flips += _rate_flips(question, candidates, by_key, evaluate, ranked[0].candidate)
+        flips += _rate_flips(question, candidates, by_key, simulate, ranked[0].candidate)
     far: list[WithinTarget] = []
     if target.efficiency is not None:
         differ = ("nodes", "batch") if question.global_batch else ("nodes",)
@@ -310,19 +310,21 @@ def answer(
 def _evaluate(
     question: CapacityQuestion,
     evaluate: Evaluate,
-    make: Callable[[CapacityQuestion, CapacityOption, Figures], T | str],
+    make: Make[T],
 ) -> tuple[list[tuple[CapacityOption, T]], tuple[tuple[str, str], ...], tuple[str, ...]]:
     """What `make` makes of the row of each option, why others have none, and the labels of those
     that a user's stop left out.
     """
     refused = [(o.label, o.refused) for o in question.options if o.refused]
     able = [option for option in question.options if not option.refused]
-    rows = evaluate([cell_of(option, question.folder) for option in able])
-    asked = [*zip(able, rows, strict=True)]
-    made = [(o, make(question, o, row)) for o, row in asked if row is not None]
+    made = [*zip(able, _simulate(question, evaluate, able, make), strict=True)]
     refused += [(o.label, each) for o, each in made if isinstance(each, str)]
-    waiting = tuple(o.label for o, row in asked if row is None)
-    return [(o, each) for o, each in made if not isinstance(each, str)], tuple(refused), waiting
+    waiting = tuple(o.label for o, each in made if each is None)
+    return (
+        [(o, each) for o, each in made if each is not None and not isinstance(each, str)],
+        tuple(refused),
+        waiting,
+    )
 
 
 def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer) -> list[AtRate]:
@@ -332,12 +334,11 @@ def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer)
         return []  # a time or a profile that somebody measured
     rate = step["rate"]
     flops = units.flops(rate) * step.get("speed", 1.0) if isinstance(rate, str) else None
-    found = [AtRate(1.0, flops, chosen)]
+    offers = {1.0: chosen}
     for factor in RATES:
         moved = bound_compute(chosen.candidate, factor, best=factor > 1.0)
-        made = offer(moved, question.prices, question.target)
-        found.append(AtRate(factor, None if flops is None else flops * factor, made))
-    return sorted(found, key=lambda each: each.factor)
+        offers[factor] = offer(moved, question.prices, question.target)
+    return [AtRate(at, flops and flops * at, offers[at]) for at in sorted(offers)]
 
 
 def candidate_of(
@@ -345,9 +346,8 @@ def candidate_of(
 ) -> CapacityCandidate:
     """The candidate of an option whose step was simulated."""
     step, compute = row.seconds or 0.0, row.compute or 0.0
-    slow = 1.0
-    if question.stragglers is not None:
-        slow = question.stragglers.factor(option.nodes, option.devices)
+    waits = question.stragglers
+    slow = 1.0 if waits is None else waits.factor(option.nodes, option.devices)
     samples = round(step * (row.samples_per_second or 0.0))
     return CapacityCandidate(
         key=option.key,
@@ -435,16 +435,13 @@ def _failure_flips(
     if failures is None:
         return []
 
-    def at(key: str) -> At:
-        def chosen(value: float) -> Configuration | None:
-            changed = replace(failures, **{key: value})
-            moved = [replace(c, goodput=changed.goodput(c.nodes)) for c in candidates]
-            return choice(moved, question.prices, question.target)
-
-        return chosen
+    def chosen(key: str, value: float) -> Configuration | None:
+        changed = replace(failures, **{key: value})
+        moved = [replace(c, goodput=changed.goodput(c.nodes)) for c in candidates]
+        return choice(moved, question.prices, question.target)
 
     return [
-        formula_flip(f"failures.{key}", getattr(failures, key), "s", at(key))
+        formula_flip(f"failures.{key}", getattr(failures, key), "s", partial(chosen, key))
         for key in ("mtbf", "checkpoint", "restart")
         if getattr(failures, key)
     ]
@@ -454,7 +451,7 @@ def _rate_flips(
     question: CapacityQuestion,
     candidates: Sequence[CapacityCandidate],
     by_key: Mapping[Configuration, CapacityOption],
-    evaluate: Evaluate,
+    simulate: Simulate,
     chosen: CapacityCandidate,
 ) -> list[Assumption]:
     """The flips of rates: of computing, networks and the link that binds the choice.
@@ -472,20 +469,20 @@ def _rate_flips(
     bound = [
         name for name in (chosen.row.link or "").split()[-1:] if name in classes[chosen.key].all
     ]
-    for name in dict.fromkeys([*networks, *bound]):
-        having = tuple(o for o in options if name in classes[o.key].all)
-        rates.append(Rate(f"links {name}", having, name))
-
-    return rate_flips(question, candidates, rates, partial(_simulate, question, evaluate))
+    rates += [
+        Rate(f"links {name}", tuple(o for o in options if name in classes[o.key].all), name)
+        for name in dict.fromkeys([*networks, *bound])
+    ]
+    return rate_flips(question, candidates, rates, simulate)
 
 
 def _simulate(
-    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[CapacityOption]
-) -> list[CapacityCandidate | str | None]:
-    """The candidates of options."""
+    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[CapacityOption], make: Make[T]
+) -> list[T | str | None]:
+    """What `make` makes of the row of each option; None of those that a user's stop left out."""
     rows = evaluate([cell_of(option, question.folder) for option in options])
     return [
-        None if row is None else _candidate(question, option, row)
+        None if row is None else make(question, option, row)
         for option, row in zip(options, rows, strict=True)
     ]
 
@@ -502,28 +499,19 @@ def notes_on(
         if (warning := each.candidate.row.warning)
     )
     used = [prices.items[name] for each in offers for name in each.candidate.quantities]
-    if dated := period_of(item.date for item in used):
-        notes.append(f"prices of {dated}: they age, look yours up")
-    bought = [name for name, item in prices.items.items() if item.bought]
-    joined = [each.candidate for each in offers if each.candidate.nodes > 1]
-    free = [c for c in joined if not any(name.startswith("networks.") for name in c.quantities)]
-    if bought and free:
-        notes.append("networks without a price cost nothing here")
-    if any(each.candidate.row.activations_source == NOT_COUNTED for each in offers):
-        notes.append("activations are not counted of this model; step.activations says how many")
+    dated = period_of(item.date for item in used)
+    bought = any(item.bought for item in prices.items.values())
+    joined = [each.candidate.quantities for each in offers if each.candidate.nodes > 1]
+    free = any(not any(name.startswith("networks.") for name in each) for each in joined)
+    sources = {each.candidate.row.activations_source for each in offers}
+    more = {
+        f"prices of {dated}: they age, look yours up": bool(dated),
+        "networks without a price cost nothing here": bought and free,
+        "activations are not counted of this model; step.activations says how many":
+            NOT_COUNTED in sources,
+    }  # fmt: skip
+    notes += [words for words, holds in more.items() if holds]
     return (*notes, *filter(None, dict.fromkeys(each.candidate.row.nominal for each in offers)))
-
-
-__all__ = [
-    "CapacityAnswer",
-    "TimePart",
-    "answer",
-    "candidate_of",
-    "cell_of",
-    "fit_of",
-    "parts",
-    "plan_of",
-]
 
 
 def answer_copies(question: CapacityQuestion, evaluate: Evaluate) -> RankedOptions[CopiesOffer]:
@@ -542,5 +530,5 @@ def _offer_of_copies(
     if row.state != DONE:
         return str(row.reason or row.state)
     pays = quantities_of(question, option)  # of a machine that was just loaded
-    cluster = JobsCluster(option.key, option.nodes, option.devices, pays, row)
+    cluster = EvaluatedCluster(option.key, option.nodes, option.devices, pays, row)
     return offer_copies(cluster, question.prices, question.target)

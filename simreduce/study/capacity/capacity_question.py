@@ -149,43 +149,31 @@ class Failures:
         return self.mtbf / nodes
 
     def best_interval(self, nodes: int) -> float:
-        """Seconds of progress between two checkpoints: those given, else the best."""
-        return self.interval or best_interval(self.between(nodes), self.checkpoint)
+        """Seconds of progress between two checkpoints: those given, else those that give the
+        highest goodput, 0 where checkpoints cost nothing.
+        """
+        if self.interval or self.checkpoint == 0.0:
+            return self.interval or 0.0
+        from scipy.special import lambertw  # noqa: PLC0415 - takes a while to load
+
+        mtbf = self.between(nodes)
+        ratio = self.checkpoint / mtbf
+        if ratio < 1e-6:  # 1 + W would lose digits; this is its series (Corless et al. 1996, 4.22)
+            p = math.sqrt(-2.0 * math.expm1(-ratio))
+            return mtbf * p * (1 + p * (-1 / 3 + p * (11 / 72 + p * (-43 / 540 + p * 769 / 17280))))
+        return mtbf * (1.0 + float(lambertw(-math.exp(-1.0 - ratio)).real))
 
     def goodput(self, nodes: int) -> float:
-        """The part of the time in which so many nodes make progress, from 0 to 1."""
-        interval = self.best_interval(nodes)
-        return goodput(self.between(nodes), self.checkpoint, self.restart, interval)
-
-
-def best_interval(mtbf: float, checkpoint: float) -> float:
-    """Seconds of progress between checkpoints that give the highest goodput.
-
-    0 where checkpoints cost nothing.
-    """
-    if checkpoint == 0.0:
-        return 0.0
-    from scipy.special import lambertw  # noqa: PLC0415 - takes a while to load
-
-    ratio = checkpoint / mtbf
-    if ratio < 1e-6:  # 1 + W would lose digits; this is its series (Corless et al. 1996, 4.22)
-        p = math.sqrt(-2.0 * math.expm1(-ratio))
-        return mtbf * p * (1 + p * (-1 / 3 + p * (11 / 72 + p * (-43 / 540 + p * 769 / 17280))))
-    return mtbf * (1.0 + float(lambertw(-math.exp(-1.0 - ratio)).real))
-
-
-def goodput(mtbf: float, checkpoint: float, restart: float, interval: float) -> float:
-    """The part of the time that makes progress; see the head of this module.
-
-    `mtbf` is that of all nodes together.
-    """
-    again = restart / mtbf
-    segment = (interval + checkpoint) / mtbf
-    if again > 700.0 or segment > 700.0:  # beyond what exp can hold: no progress
-        return 0.0
-    if interval == 0.0:
-        return math.exp(-again) if checkpoint == 0.0 else 0.0
-    return interval / mtbf / (math.exp(again) * math.expm1(segment))
+        """The part of the time in which so many nodes make progress, from 0 to 1; see the head of
+        this module.
+        """
+        mtbf, interval = self.between(nodes), self.best_interval(nodes)
+        again, segment = self.restart / mtbf, (interval + self.checkpoint) / mtbf
+        if again > 700.0 or segment > 700.0:  # beyond what exp can hold: no progress
+            return 0.0
+        if interval == 0.0:
+            return math.exp(-again) if self.checkpoint == 0.0 else 0.0
+        return interval / mtbf / (math.exp(again) * math.expm1(segment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,19 +369,28 @@ def load_question(text: str, prices: Sequence[str] = ()) -> CapacityQuestion:
     if prices:
         document = {**document, "prices": [*prices]}
     values = CAPACITY.read(document, faults)
-    build = _build_jobs if "jobs" in values.given else _build
-    found = build(path, values, faults, given=bool(prices))
-    if faults.problems or found is None:  # options of several machines have the same ones
+    folder, given = str(path.parent), values["prices"] or ()
+    listed = _prices(given, str if prices else partial(beside, path), faults)
+    read = _read_jobs if "jobs" in values.given else _read_steps
+    target, options = read(values, listed, folder, faults)
+    _check_options(options, listed, values, faults)
+    if faults.problems or listed is None:  # options of several machines have the same ones
         raise InputError([*dict.fromkeys(faults.problems)])
-    return found
+    losses, waits = values["failures"], values["stragglers"]
+    return CapacityQuestion(
+        path.stem, values["title"] or path.stem, folder, values["workload"] or values["jobs"],
+        listed, target, tuple(options),
+        losses and Failures(**losses), waits and Stragglers(**waits),
+        global_batch=values["global_batch"], fails=tuple(values["fails"]),
+        **(values["sensitivity"] or {}),
+    )  # fmt: skip
 
 
-def _build(
-    path: Path, values: FieldValues, faults: Faults, *, given: bool
-) -> CapacityQuestion | None:
-    folder = str(path.parent)
+def _read_steps(
+    values: FieldValues, prices: PriceList | None, folder: str, faults: Faults
+) -> tuple[CapacityTarget, list[CapacityOption]]:
+    """The target and the options for a training step."""
     near = partial(beside, Path(folder, "-"))
-    prices = _prices(values["prices"] or (), str if given else near, faults)
     model: Model | None = None
     decoder: Sequences | None = None
     steps = [{**_table(values["step"]), **_table(o["step"])} for o in values["options"] or ()]
@@ -415,39 +412,24 @@ def _build(
     faults.attempt("runtime", read_runtime, values["runtime"] or BY_STRATEGY)
     check_step(values["step"], faults, "step")
     common = {key: values[key] for key in ("workload", "calibration", "runtime")}
-    options = [
+    return target, [
         option
         for i, table in enumerate(values["options"] or ())
         for option in expand(
             i, table, common, values["step"], values["global_batch"], model, decoder, folder, faults
         )
     ]
-    _check_options(options, prices, values, faults)
-    if faults.problems or prices is None:
-        return None
-    losses, waits = values["failures"], values["stragglers"]
-    return CapacityQuestion(
-        path.stem, values["title"] or path.stem, folder, values["workload"], prices, target,
-        tuple(options), losses and Failures(**losses), waits and Stragglers(**waits),
-        global_batch=values["global_batch"], fails=tuple(values["fails"]),
-        **(values["sensitivity"] or {}),
-    )  # fmt: skip
 
 
-def _build_jobs(
-    path: Path, values: FieldValues, faults: Faults, *, given: bool
-) -> CapacityQuestion | None:
-    """The question of a mix of jobs. What is wrong with the mix on all machines is wrong with it;
-    what is wrong on some of them makes these no options.
+def _read_jobs(
+    values: FieldValues, prices: PriceList | None, folder: str, faults: Faults
+) -> tuple[CapacityTarget, list[CapacityOption]]:
+    """The target and the options for a mix of jobs. What is wrong with the mix on all machines is
+    wrong with it; what is wrong on some of them makes these no options.
     """
-    folder = str(path.parent)
-    prices = _prices(
-        values["prices"] or (), str if given else partial(beside, Path(folder, "-")), faults
-    )
     target = _target(values["target"], prices, 0, faults)
-    mix: tuple[Path, dict[str, Any]] | None = None
-    if values["jobs"]:
-        mix = faults.attempt("jobs", read_scenario_file, str(Path(folder, values["jobs"])))
+    jobs = values["jobs"] and str(Path(folder, values["jobs"]))
+    mix = faults.attempt("jobs", read_scenario_file, jobs) if jobs else None
     options = [
         option
         for i, table in enumerate(values["options"] or ())
@@ -457,13 +439,7 @@ def _build_jobs(
     ]
     if mix:
         _check_mix(mix[0], options, faults)
-    _check_options(options, prices, values, faults)
-    if faults.problems or prices is None:
-        return None
-    return CapacityQuestion(
-        path.stem, values["title"] or path.stem, folder, values["jobs"], prices, target,
-        tuple(options),
-    )  # fmt: skip
+    return target, options
 
 
 def _check_mix(path: Path, options: Sequence[CapacityOption], faults: Faults) -> None:
@@ -491,13 +467,13 @@ def _table(value: object) -> dict[str, Any]:
 
 def _prices(given: Sequence[Any], near: Callable[[str], str], faults: Faults) -> PriceList | None:
     """The lists that `prices` names, as one; None if one has a fault."""
-    lists = []
-    for i, each in enumerate(given):
-        path = f"prices[{i}]" if len(given) > 1 else "prices"
-        if isinstance(each, str):
-            lists.append(faults.attempt(path, load_prices, near(each)))
-        else:
-            lists.append(parse_prices(each, faults, path))
+    paths = [f"prices[{i}]" for i in range(len(given))] if len(given) > 1 else ["prices"]
+    lists = [
+        faults.attempt(path, load_prices, near(each))
+        if isinstance(each, str)
+        else parse_prices(each, faults, path)
+        for path, each in zip(paths, given, strict=False)
+    ]
     known = [each for each in lists if each is not None]
     return faults.attempt("prices", join, known) if known and len(known) == len(lists) else None
 

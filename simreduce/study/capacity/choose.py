@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from simreduce.study.capacity.price_list import HOUR, PriceList
-from simreduce.study.sweep.cells import DONE, Figures
+from simreduce.study.sweep.cells import Figures
 
 _MILLION = 1e6
 COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
@@ -91,19 +91,34 @@ class CapacityTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityCandidate:
+class EvaluatedCluster:
     """A configuration that was evaluated.
 
-    `step` is the seconds of a step with its stragglers; `compute`, `exposed` and the rest are its
-    parts. `simulated` is the seconds without stragglers.
-    Something moves for `communication` seconds, hidden or not. `unmoved` is the seconds that the
-    samples of a step take if nothing moves. `goodput` is the part of the time that makes progress,
-    and `quantities` counts the price list's items. `row` has all figures of the simulated step.
+    `quantities` counts the price list's items, `row` has all figures of its cell.
     """
 
     key: Configuration
     nodes: int
     devices: int
+    quantities: Mapping[str, float]
+    row: Figures
+
+    @property
+    def copies(self) -> int:
+        """How many copies of jobs fit."""
+        return self.row.fit or 0
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityCandidate(EvaluatedCluster):
+    """A configuration whose step was simulated.
+
+    `step` is the seconds of a step with its stragglers; `compute`, `exposed` and the rest are its
+    parts. `simulated` is the seconds without stragglers.
+    Something moves for `communication` seconds, hidden or not. `unmoved` is the seconds that the
+    samples of a step take if nothing moves. `goodput` is the part of the time that makes progress.
+    """
+
     samples: int
     step: float
     simulated: float
@@ -112,8 +127,6 @@ class CapacityCandidate:
     communication: float
     unmoved: float
     goodput: float
-    quantities: Mapping[str, float]
-    row: Figures = field(default_factory=lambda: Figures(state=DONE))
 
     @property
     def rate(self) -> float:
@@ -136,20 +149,31 @@ class CapacityCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A candidate at prices: money per hour, seconds and money of the run, and money for a million
-    tokens, or samples where tokens are not known.
+class PricedOffer:
+    """A cluster at prices: money per hour. It `misses` targets."""
 
-    It `misses` targets; of the one that it is farthest from, it is off by a part `short`.
+    hourly: float
+    misses: tuple[str, ...]
+
+    @property
+    def meets(self) -> bool:
+        """Whether it meets the target."""
+        return not self.misses
+
+
+@dataclass(frozen=True, slots=True)
+class Offer(PricedOffer):
+    """A candidate at prices: also seconds and money of the run, and money for a million tokens, or
+    samples where tokens are not known.
+
+    Of the target that it is farthest from, it is off by a part `short`.
     """
 
     candidate: CapacityCandidate
-    hourly: float
     time: float
     cost: float
     per_million: float
-    misses: tuple[str, ...]
-    short: float = 0.0
+    short: float
 
     def values(self, minimise: str) -> tuple[float, ...]:
         """What is minimised, and what decides ties: the cheaper, then the faster one."""
@@ -159,53 +183,23 @@ class Offer:
             TIME: (self.time, self.cost, self.hourly),
         }[minimise]
 
-    @property
-    def meets(self) -> bool:
-        """Whether it meets the target."""
-        return not self.misses
-
 
 @dataclass(frozen=True, slots=True)
-class JobsCluster:
-    """A configuration on which copies of jobs were tried. `quantities` counts the price list's
-    items, `row` has how many copies fit.
-    """
+class CopiesOffer(PricedOffer):
+    """A cluster at prices: also money per hour and copy, infinite where none fits."""
 
-    key: Configuration
-    nodes: int
-    devices: int
-    quantities: Mapping[str, float]
-    row: Figures
-
-    @property
-    def copies(self) -> int:
-        """How many copies fit."""
-        return self.row.fit or 0
-
-
-@dataclass(frozen=True, slots=True)
-class CopiesOffer:
-    """A cluster at prices: money per hour, and that for a copy, infinite where none fits. It
-    `misses` targets.
-    """
-
-    candidate: JobsCluster
-    hourly: float
+    candidate: EvaluatedCluster
     per_copy: float
-    misses: tuple[str, ...]
 
     def values(self, minimise: str) -> tuple[float, ...]:
         """What is minimised, the hour (`HOURLY`) or the hour and copy (`COPY`), and the other."""
         found = self.hourly, self.per_copy
         return found if minimise == HOURLY else found[::-1]
 
-    @property
-    def meets(self) -> bool:
-        """Whether it meets the target."""
-        return not self.misses
 
-
-def offer_copies(cluster: JobsCluster, prices: PriceList, target: CapacityTarget) -> CopiesOffer:
+def offer_copies(
+    cluster: EvaluatedCluster, prices: PriceList, target: CapacityTarget
+) -> CopiesOffer:
     """A cluster at these prices, with the names of the targets that it misses."""
     hourly = prices.per_hour(cluster.quantities)
     per_copy = hourly / cluster.copies if cluster.copies else math.inf
@@ -214,7 +208,7 @@ def offer_copies(cluster: JobsCluster, prices: PriceList, target: CapacityTarget
         "hourly": target.hourly is not None and hourly > target.hourly,
         COPY: target.hourly_per_copy is not None and per_copy > target.hourly_per_copy,
     }
-    return CopiesOffer(cluster, hourly, per_copy, tuple(name for name in off if off[name]))
+    return CopiesOffer(hourly, tuple(name for name in off if off[name]), cluster, per_copy)
 
 
 def offer(candidate: CapacityCandidate, prices: PriceList, target: CapacityTarget) -> Offer:
@@ -241,7 +235,7 @@ def offer(candidate: CapacityCandidate, prices: PriceList, target: CapacityTarge
     }
     off |= {"progress": math.inf} if math.isinf(time) else {}
     return Offer(
-        candidate, hourly, time, cost, per_million, tuple(off), max(off.values(), default=0.0)
+        hourly, tuple(off), candidate, time, cost, per_million, max(off.values(), default=0.0)
     )
 
 

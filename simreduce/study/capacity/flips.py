@@ -25,6 +25,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from simreduce.study.capacity.capacity_question import CapacityQuestion
@@ -37,7 +38,7 @@ from simreduce.study.capacity.choose import (
     choose,
     offer,
 )
-from simreduce.study.capacity.options import CapacityOption, with_rates
+from simreduce.study.capacity.options import CapacityOption
 from simreduce.study.capacity.price_list import HOUR, PriceList
 from simreduce.study.sweep.cells import MESH
 
@@ -221,8 +222,7 @@ def _price_flip(
         if now is not None:
             points += [a for mine, its in zip(lines(now.candidate), (run, hour), strict=True)
                        for a in _meets(mine, its)]  # fmt: skip
-    down, up = walk(item.value, answer, points)
-    return Assumption(name, item.value, item.unit, down, up)
+    return Assumption(name, item.value, item.unit, *walk(item.value, answer, points))
 
 
 Line = tuple[float, float]
@@ -263,14 +263,13 @@ def error_flips(
         for each, mine in ((other.cost, now.cost), (other.time, now.time))
         if other is not now and mine > 0.0 and each < math.inf
     ]
-    found = []
-    for name, answer, points in (
-        ("step time of this choice", alone, [*ties, *_limits(now, target)]),
-        ("step time of all", common, [point for each in limits for point in each]),
-    ):
-        down, up = walk(1.0, answer, points)
-        found.append(Assumption(name, 1.0, "times the prediction", down, up))
-    return found
+    return [
+        Assumption(name, 1.0, "times the prediction", *walk(1.0, answer, points))
+        for name, answer, points in (
+            ("step time of this choice", alone, [*ties, *_limits(now, target)]),
+            ("step time of all", common, [point for each in limits for point in each]),
+        )
+    ]
 
 
 def _limits(each: Offer, target: CapacityTarget) -> list[float]:
@@ -290,8 +289,7 @@ def _limits(each: Offer, target: CapacityTarget) -> list[float]:
 
 def formula_flip(name: str, value: float, unit: str, answer: Answer) -> Assumption:
     """An assumption that enters by a formula, tried up to the last factor of `GRID`."""
-    down, up = search(value, answer, GRID, EXACT)
-    return Assumption(name, value, unit, down, up, GRID[-1])
+    return Assumption(name, value, unit, *search(value, answer, GRID, EXACT), GRID[-1])
 
 
 SLACK = 0.005
@@ -314,11 +312,13 @@ class Rate:
 
     def changed(self, option: CapacityOption, factor: float) -> CapacityOption:
         """An option with the rate times a factor."""
-        return (
-            with_rates(option, 1.0, {self.link: factor})
-            if self.link
-            else with_rates(option, factor)
-        )
+        scenario = dict(option.scenario)
+        if self.link:
+            scenario["link_factors"] = {self.link: factor}
+        else:
+            step = scenario["step"]
+            scenario["step"] = {**step, "speed": factor * step.get("speed", 1.0)}
+        return replace(option, scenario=scenario)
 
 
 def rate_flips(
@@ -336,9 +336,9 @@ def rate_flips(
     now = choice(candidates, question.prices, question.target)
     pairs = []
     for rate in rates:
-        look = _Look(question, candidates, rate)
+        look = partial(_choice_at, question, candidates, rate)
         pair = [FlipSearch(1.0, sign, factors, question.tolerance) for sign in (-1, 1)]
-        pairs.append((rate, pair, [each.walk(now, look.choice) for each in pair]))
+        pairs.append((rate, pair, [each.walk(now, look) for each in pair]))
     _drive([walk for _, _, walks in pairs for walk in walks], simulate, question.patience)
     return [
         Assumption(
@@ -368,44 +368,34 @@ def _drive(
         asked = following
 
 
-class _Look:
-    """The choice with a rate times a factor."""
+def _choice_at(
+    question: CapacityQuestion, candidates: Sequence[CapacityCandidate], rate: Rate, factor: float
+) -> Looking:
+    """The choice with a rate times a factor; asks for those options whose step it hangs on."""
+    options = {option.key: option for option in rate.options}
+    bound = bound_links if rate.link else bound_compute
+    exact = {each.key for each in candidates if each.key not in options}
 
-    def __init__(
-        self, question: CapacityQuestion, candidates: Sequence[CapacityCandidate], rate: Rate
-    ) -> None:
-        self.question, self.candidates, self.rate = question, candidates, rate
-        self.options = {option.key: option for option in rate.options}
-        self._bound = bound_links if rate.link else bound_compute
-
-    def choice(self, factor: float) -> Looking:
-        """Asks for those options whose step the choice hangs on."""
-        pool, exact = dict[Configuration, CapacityCandidate](), set[Configuration]()
-        for each in self.candidates:
-            touched = each.key in self.options
-            pool[each.key] = self._bound(each, factor, best=True) if touched else each
-            if not touched:
-                exact.add(each.key)
-        worst = {
-            each.key: self._bound(each, factor, best=False)
-            for each in self.candidates
-            if each.key not in exact
+    def bounds(*, best: bool) -> dict[Configuration, CapacityCandidate]:
+        return {
+            each.key: each if each.key in exact else bound(each, factor, best=best)
+            for each in candidates
         }
-        while True:
-            found = self._choose(pool.values())
-            if found is None or found in exact:
-                return found
-            if self._choose((pool | {found: worst[found]}).values()) == found:
-                return found
-            simulated = yield self.rate.changed(self.options[found], factor)
-            exact.add(found)
-            if simulated is None:
-                del pool[found]
-            else:
-                pool[found] = simulated
 
-    def _choose(self, candidates: Iterable[CapacityCandidate]) -> Configuration | None:
-        return choice([*candidates], self.question.prices, self.question.target)
+    pool, worst = bounds(best=True), bounds(best=False)
+    while True:
+        found = choice([*pool.values()], question.prices, question.target)
+        if found is None or found in exact:
+            return found
+        hopeful = [*(pool | {found: worst[found]}).values()]
+        if choice(hopeful, question.prices, question.target) == found:
+            return found
+        simulated = yield rate.changed(options[found], factor)
+        exact.add(found)
+        if simulated is None:
+            del pool[found]
+        else:
+            pool[found] = simulated
 
 
 def _bound_meshes(candidate: CapacityCandidate, factor: float, *, best: bool) -> CapacityCandidate:

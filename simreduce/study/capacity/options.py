@@ -53,6 +53,11 @@ _OF_A_BATCH = ("time", "profile", "activations")
 _FABRIC = choice(tuple(FABRICS), "fabric")
 _OF_OPTIONS = {"method": "method", "strategy": "strategy", "strategies": "strategy"}
 """Keys that a table `[step]` may not have here, and what options call them."""
+_SAID_BY_STEP = {
+    "variable_update": (("method", "strategy"), "says how to reduce; give one"),
+    MESH: (("method", "strategy", "batch"), "says how ranks share the work; leave it out"),
+}
+"""Keys of `[step]`, those of options that do not go with each, and why."""
 
 
 def check_step(step: object, faults: Faults, path: str) -> None:
@@ -60,10 +65,6 @@ def check_step(step: object, faults: Faults, path: str) -> None:
     for key in step if isinstance(step, dict) else ():
         if key in _OF_OPTIONS:
             faults.add(f"{path}.{key}", f"write it in options, as {_OF_OPTIONS[key]}")
-
-
-def _one_of_them(values: FieldValues, faults: Faults, path: str) -> None:
-    check_step(values["step"], faults, f"{path}.step")
 
 
 OPTION = Format(
@@ -86,7 +87,7 @@ OPTION = Format(
           default_words="`step.batch`"),
     Field("step", ANYTHING, "Keys of `[step]` of a scenario, over those of all options, such as"
           " the rate that this machine's GPUs achieve."),
-    check=_one_of_them,
+    check=lambda values, faults, path: check_step(values["step"], faults, f"{path}.step"),
 )  # fmt: skip
 
 
@@ -128,30 +129,28 @@ def expand(
 ) -> Iterator[CapacityOption]:
     """The options of one table. Its faults are noted, once for each machine."""
     at = f"options[{group}]"
-    own = {} if table["step"] is None else table["step"]
-    tables = {"step": {} if step is None else step, f"{at}.step": own}
+    given = {"step": step, f"{at}.step": table["step"]}
+    tables = {path: {} if each is None else each for path, each in given.items()}
     wrong = [path for path, each in tables.items() if not isinstance(each, dict)]
     for path in wrong:
         faults.add(path, "must be a table")
     if wrong or any(key in table.faulty for key in table):
         return
-    merged: dict[str, Any] = {}
-    for each in tables.values():
-        own_keys = each if isinstance(each, dict) else {}
-        merged |= {key: value for key, value in own_keys.items() if key not in _OF_OPTIONS}
-    mode = "variable_update" in merged
-    if mode:
-        for key in ("method", "strategy"):
+    merged: dict[str, Any] = {
+        key: value
+        for each in tables.values()
+        for key, value in dict[str, Any](each).items()
+        if key not in _OF_OPTIONS
+    }
+    said = [way for way in _SAID_BY_STEP if way in merged]
+    for way in said:
+        keys, words = _SAID_BY_STEP[way]
+        for key in keys:
             if key in table.given:
-                faults.add(f"{at}.{key}", "step.variable_update says how to reduce; give one")
-    if MESH in merged:
-        for key in ("method", "strategy", "batch"):
-            if key in table.given:
-                faults.add(f"{at}.{key}", "step.mesh says how ranks share the work; leave it out")
-        if global_batch is not None:
-            merged = {"global_batch": global_batch, **merged}
-    methods = [""] if mode or MESH in merged else table["method"]
-    strategies = [""] if mode or MESH in merged else table["strategy"]
+                faults.add(f"{at}.{key}", f"step.{way} {words}")
+    if MESH in merged and global_batch is not None:
+        merged = {"global_batch": global_batch, **merged}
+    methods, strategies = ([""], [""]) if said else (table["method"], table["strategy"])
     for i, text in enumerate(strategies):
         if text:
             faults.attempt(f"{at}.strategy[{i}]", parse_strategy, text)
@@ -265,9 +264,7 @@ def _fitting(
         return option
     (method,) = question.methods
     sharding = question.sharding or Sharding()
-    ranks = option.devices
-    if method == HSDP:
-        ranks = sharding.group or local
+    ranks = (sharding.group or local) if method == HSDP else option.devices
     samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
     activations = question.activations.rescale(question.job.batch, samples)
     needs = least_memory(method, model, sharding, ranks, activations)
@@ -331,26 +328,11 @@ def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], s
     meshes = step[MESH] if isinstance(step[MESH], list) else [step[MESH]]
     own = Faults()
     able = [text for text in meshes if text == AUTO or own.attempt("", _filled, text, devices)]
-    why = "" if able else "; ".join(each.removeprefix(": ") for each in dict.fromkeys(own.problems))
+    why = "" if able else "; ".join(dict.fromkeys(own.problems))
     return {**step, MESH: able or meshes}, why
 
 
-@lru_cache(64)
-def _load(text: str) -> Topology:
-    return load_topology(text)
-
-
-def with_rates(
-    option: CapacityOption, compute: float = 1.0, links: Mapping[str, float] | None = None
-) -> CapacityOption:
-    """The option with its rates of computing and of classes of links times factors."""
-    scenario = dict(option.scenario)
-    if links:
-        scenario["link_factors"] = dict(links)
-    if compute != 1.0:
-        step = scenario["step"]
-        scenario["step"] = {**step, "speed": compute * step.get("speed", 1.0)}
-    return replace(option, scenario=scenario)
+_load = lru_cache(64)(load_topology)
 
 
 def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
@@ -358,9 +340,8 @@ def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
 
     They are machines, and, if `counted`, the cables and switch ports in use of its network.
     """
-    found = Pieces("", 0)
-    if counted and option.nodes > 1:
-        found = _count(beside(Path(folder, "-"), str(option.scenario["topology"])))
+    text = beside(Path(folder, "-"), str(option.scenario["topology"]))
+    found = _count(text) if counted and option.nodes > 1 else Pieces("", 0)
     return replace(found, machine=option.key.machine, nodes=option.nodes)
 
 
@@ -407,18 +388,15 @@ def plain(key: Configuration, varied: Collection[str]) -> str:
     A method and a strategy, and the plain switch, are named where options differ in them: `varied`
     are the parts of keys in which they do.
     """
-    parts = [f"{key.nodes} {product(key.machine)}"]
-    if key.name and "name" in varied:
-        parts.append(key.name)
-    if key.network and (key.network != "switch" or "network" in varied):
-        parts.append(_network(key.network))
-    if key.method and "method" in varied:
-        parts.append(METHODS.get(key.method, key.method))
-    if key.strategy and "strategy" in varied:
-        parts.append(key.strategy.replace("_", " "))
-    if key.batch:
-        parts.append(f"batch {key.batch} a GPU")
-    return ", ".join(parts)
+    parts = (
+        (f"{key.nodes} {product(key.machine)}", True),
+        (key.name, "name" in varied),
+        (key.network and _network(key.network), key.network != "switch" or "network" in varied),
+        (METHODS.get(key.method, key.method), "method" in varied),
+        (key.strategy.replace("_", " "), "strategy" in varied),
+        (key.batch and f"batch {key.batch} a GPU", True),
+    )
+    return ", ".join(words for words, shown in parts if words and shown)
 
 
 def product(machine: str) -> str:

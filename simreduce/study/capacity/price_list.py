@@ -305,9 +305,7 @@ def load_prices(text: str) -> PriceList:
     shown = text if path.parent != FOLDER else path.name
     faults = Faults(shown)
     table = parse_toml(shown, read_text(path, InputError), InputError)
-    found = parse_prices(table, faults, "")
-    if found is None or faults.problems:
-        raise InputError(faults.problems)
+    found = faults.require(parse_prices(table, faults, ""))
     return found if found.title else replace(found, title=path.stem)
 
 

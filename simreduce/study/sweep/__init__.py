@@ -15,7 +15,6 @@ from simreduce.study.sweep.cells import (
     Kind,
     make_cell,
     objective,
-    row_of,
 )
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.grid import SWEEP, Sample, Specification, read_specification
@@ -51,6 +50,5 @@ __all__ = [
     "objective",
     "read_question",
     "read_specification",
-    "row_of",
     "running",
 ]

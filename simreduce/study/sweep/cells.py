@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from importlib.metadata import entry_points
@@ -18,11 +18,11 @@ from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Any, Final, Literal, get_args
 
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.files import to_toml
-from simreduce.errors import InputError, PlanTooLarge, cut, first_words
+from simreduce.errors import InputError, cut
 from simreduce.files.formats.documents import (
     BYTES,
     BYTES_PER_SECOND,
@@ -40,7 +40,6 @@ from simreduce.files.tables import Column, percent
 from simreduce.files.textfiles import is_file, read_bytes
 from simreduce.planners.algorithms.plugins import GROUP
 from simreduce.study.scenario import beside
-from simreduce.study.study import Refused, Stuck
 from simreduce.topology.generators import split_inline
 from simreduce.topology.loader import find, is_cluster
 from simreduce.topology.machine_files import is_path, read_document
@@ -48,12 +47,8 @@ from simreduce.units import format_duration
 from simreduce.version import __version__
 
 Kind = Literal["bench", "run", "step", "replicas", "jobs"]
-BENCH: Final = "bench"
-RUN: Final = "run"
-STEP: Final = "step"
-REPLICAS: Final = "replicas"
-JOBS: Final = "jobs"
 KINDS: tuple[Kind, ...] = get_args(Kind)
+BENCH, RUN, STEP, REPLICAS, JOBS = KINDS
 """Kinds of questions: one collective of one tensor, a workload's reduction, a training step,
 updates of synchronous replicas, jobs beside each other or how many copies of them fit.
 """
@@ -88,10 +83,6 @@ class Cell:
     def table(self) -> Mapping[str, Any]:
         """The keys that name files."""
         return self.document if self.kind == BENCH else self.document["scenario"]
-
-    def to_json(self) -> dict[str, Any]:
-        """The cell as JSON types; `Cell(**...)` reads them."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def make_cell(kind: Kind, document: Mapping[str, Any], folder: str = "") -> Cell:
@@ -140,18 +131,21 @@ def contents(table: Mapping[str, Any], folder: str) -> dict[str, str]:
 
     What cannot be read is left out: evaluating says why.
     """
-    found: dict[str, str] = {}
     path = Path(folder, "it")
-    text = table.get("topology")
-    if isinstance(text, str):
-        found["topology"] = _machine(beside(path, text))
-    calibration = table.get("calibration", "nominal")
-    if isinstance(calibration, str):
-        found["calibration"] = calibration_digest(beside(path, calibration))
+    named: dict[str, tuple[Callable[[str], str], object]] = {
+        "topology": (_machine, table.get("topology")),
+        "calibration": (calibration_digest, table.get("calibration", "nominal")),
+    }
     owners = {"": table} | {f"job[{i}].": job for i, job in enumerate(table.get("job") or ())}
-    for (at, owner), key in product(owners.items(), _FILES):
-        if isinstance(name := _named(owner, *key.split(".")), str):
-            found[at + key] = _file(beside(path, name))
+    named |= {
+        at + key: (_file, _named(owner, *key.split(".")))
+        for (at, owner), key in product(owners.items(), _FILES)
+    }
+    found = {
+        key: digest(beside(path, text))
+        for key, (digest, text) in named.items()
+        if isinstance(text, str)
+    }
     return {key: value for key, value in found.items() if value}
 
 
@@ -202,14 +196,9 @@ def _file(name: str) -> str:
 
 
 State = Literal["done", "refused", "too_large", "stuck", "killed", "failed"]
-"""States of rows, which `row_of` derives from outcomes."""
-STATES = get_args(State)
-DONE: Final = "done"
-REFUSED: Final = "refused"
-TOO_LARGE: Final = "too_large"
-STUCK: Final = "stuck"
-KILLED: Final = "killed"
-FAILED: Final = "failed"
+"""States of rows, which `evaluate` derives from outcomes."""
+STATES: tuple[State, ...] = get_args(State)
+DONE, REFUSED, TOO_LARGE, STUCK, KILLED, FAILED = STATES
 MESH: Final = "mesh"
 """The method of a step on a mesh."""
 FACTORS = ("slowdown", "worst")
@@ -382,34 +371,9 @@ class Figures(SimpleNamespace):
         super().__init__(**(dict.fromkeys(NAMES) | given))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).of, (self.values,)
+        return partial(type(self), **self.values), ()
 
     @property
     def values(self) -> dict[str, Any]:
         """Every value by name."""
         return dict(vars(self))
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """The figures among these values."""
-        return cls(**{name: values[name] for name in NAMES if name in values})
-
-
-class LostCell(NamedTuple):
-    """A cell without an outcome: it `killed` its workers, or simreduce failed."""
-
-    reason: str
-    killed: bool = False
-
-
-def row_of(outcome: Figures | Refused | Stuck | LostCell) -> Figures:
-    """The row of an outcome, with its state."""
-    if isinstance(outcome, Refused):
-        too_large = isinstance(outcome.error, PlanTooLarge)
-        reason = "; ".join(outcome.error.problems)
-        return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
-    if isinstance(outcome, Stuck):
-        return Figures(state=STUCK, reason=first_words(outcome.error))
-    if isinstance(outcome, LostCell):
-        return Figures(state=KILLED if outcome.killed else FAILED, reason=outcome.reason)
-    return outcome

@@ -89,7 +89,10 @@ def compare(
     A key that has one value in each sweep, such as the calibration that was changed, tells no cells
     apart. InputError for keys that only one varies.
     """
-    varied = [_varied(*each) for each in (first, second)]
+    varied = [
+        [key for key in sweep.keys if len({row.get(key) for row in rows}) > 1]
+        for sweep, rows in (first, second)
+    ]
     lone = [
         f"only the {word} sweep has the key {key}; --where keeps one of its values"
         for word, own, (other, _) in (("first", varied[0], second), ("second", varied[1], first))
@@ -103,7 +106,9 @@ def compare(
         near = did_you_mean(chosen, keys) or f"; these do: {', '.join(keys) or 'none'}"
         raise InputError(f"--choose: no key {quote(chosen)} varies{near}")
     pick = chosen or next((key for key in CHOICES if key in keys), "")
-    tables = [_by_place(keys, each[1]) for each in (first, second)]
+    tables = [
+        {tuple(row.get(key) for key in keys): row for row in rows} for _, rows in (first, second)
+    ]
     common = [place for place in tables[0] if place in tables[1]]
     figures = {objective(sweep.kind) for sweep, _ in (first, second)}
     figure = figures.pop() if len(figures) == 1 else "seconds"
@@ -128,14 +133,6 @@ def compare(
         )),
         figure,
     )  # fmt: skip
-
-
-def _varied(sweep: Sweep, rows: Table) -> list[str]:
-    return [key for key in sweep.keys if len({row.get(key) for row in rows}) > 1]
-
-
-def _by_place(keys: Sequence[str], rows: Table) -> dict[Place, Mapping[str, Any]]:
-    return {tuple(row.get(key) for key in keys): row for row in rows}
 
 
 def _change(

@@ -20,7 +20,7 @@ from simreduce.dtypes import SIZES
 from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance import parse_disturbance
 from simreduce.engine.setup import Setup
-from simreduce.errors import Deadlock, InputError, StrategyError
+from simreduce.errors import Deadlock, InputError, PlanTooLarge, StrategyError, first_words
 from simreduce.files.formats import PLACES, Faults, FieldValues
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
@@ -42,14 +42,17 @@ from simreduce.study.sweep.cells import (
     BENCH,
     COLUMNS,
     DONE,
+    FAILED,
     JOBS,
     MESH,
+    REFUSED,
     REPLICAS,
     RUN,
     STEP,
+    STUCK,
+    TOO_LARGE,
     Cell,
     Figures,
-    LostCell,
     code,
 )
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
@@ -77,12 +80,20 @@ _KEPT = 2
 """Machines that a worker keeps: one of 16,384 GPUs takes 1 GB."""
 
 
-def evaluate(cell: Cell) -> Figures | Refused | Stuck | LostCell:
-    """The outcome of a cell."""
+def evaluate(cell: Cell) -> Figures:
+    """The row of a cell."""
     if cell.code and cell.code != code():
-        return LostCell(f"this worker has simreduce {code()}, not {cell.code}")
+        words = f"this worker has simreduce {code()}, not {cell.code}"
+        return Figures(state=FAILED, reason=words)
     by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas, JOBS: _jobs}
-    return outcome_of(by_kind[cell.kind], cell)
+    outcome = outcome_of(by_kind[cell.kind], cell)
+    if isinstance(outcome, Refused):
+        too_large = isinstance(outcome.error, PlanTooLarge)
+        reason = "; ".join(outcome.error.problems)
+        return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
+    if isinstance(outcome, Stuck):
+        return Figures(state=STUCK, reason=first_words(outcome.error))
+    return outcome
 
 
 def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:

@@ -46,8 +46,7 @@ from simreduce.study.sweep.question import SweepQuestion, clashes, read_question
 from simreduce.study.sweep.store import Planned
 from simreduce.study.tune.sizes import ROOTED
 
-RANDOM, SOBOL = "random", "sobol"
-SAMPLES = (RANDOM, SOBOL)
+RANDOM, SOBOL = SAMPLES = ("random", "sobol")
 MOST_CELLS = 10_000_000
 """Cells of the largest sweep."""
 MOST_SOBOL = 64
@@ -151,10 +150,8 @@ def _parse(key: str, text: str) -> Choices:
         _check(text, *ends)
         return NumberInterval(*ends, unit)
     found = _steps(text, *ends, sign or "+", Fraction(step or 1))
-    return tuple(
-        (int(each) if whole else float(each)) if not unit else f"{_decimal(each)}{unit}"
-        for each in found
-    )
+    numbers = [int(n) if whole or (unit and n.denominator == 1) else float(n) for n in found]
+    return tuple(f"{number!r}{unit}" if unit else number for number in numbers)
 
 
 def _sizes(text: str, low: str, high: str, sign: str | None, step: str) -> Choices:
@@ -181,10 +178,6 @@ def _steps(text: str, low: Fraction, high: Fraction, sign: str, step: Fraction) 
             raise ValueError(f"{quote(text)} has more than {MOST_VALUES:,} values")
         found.append(following)
     return found
-
-
-def _decimal(value: Fraction) -> str:
-    return str(int(value)) if value.denominator == 1 else repr(float(value))
 
 
 def parse_scalar(key: str, text: str) -> Any:
@@ -215,12 +208,10 @@ class Sample:
 def combine(
     over: Mapping[str, Choices], zipped: Sequence[Sequence[str]], sample: Sample | None
 ) -> list[dict[str, Any]]:
-    """The settings of every cell.
+    """The settings of every cell of a design without faults.
 
-    Keys that are `zipped` advance together. InputError lists what does not go together.
+    Keys that are `zipped` advance together.
     """
-    if problems := check_design(over, zipped, sample):
-        raise InputError(problems)
     groups = _groups(over, zipped)
     if sample:
         return list(_sampled(over, groups, sample))
@@ -355,14 +346,14 @@ class Specification:
 
     def check(self, faults: Faults) -> None:
         """Note every unknown or repeated key, and every value that no place could have."""
-        names = {f"over.{key}": key for key in self.over} | {
-            f"set.{key}": key for key in self.fixed
+        values = {
+            f"over.{key}": each if isinstance(each, tuple) else (each.at(0.0),)
+            for key, each in self.over.items()
         }
-        values = {f"set.{key}": (value,) for key, value in self.fixed.items()}
-        for key, each in self.over.items():
-            values[f"over.{key}"] = each if isinstance(each, tuple) else (each.at(0.0),)
+        values |= {f"set.{key}": (value,) for key, value in self.fixed.items()}
         attempts = {
-            place: faults.attempt(place, self.question.key_of, n) for place, n in names.items()
+            place: faults.attempt(place, self.question.key_of, place.partition(".")[2])
+            for place in values
         }
         keys = {place: key for place, key in attempts.items() if key is not None}
         collectives = [

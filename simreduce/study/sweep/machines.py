@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults, Field, field_at
+from simreduce.files.formats import Field, field_at
 from simreduce.study.job_files import JOB, TRAFFIC
 from simreduce.topology.generators import GENERATORS, split_inline
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
@@ -120,10 +120,3 @@ def split_key(key: str) -> tuple[str, int, str] | None:
     section, bracket, rest = key.partition("[")
     place, _, path = rest.partition("].")
     return (section, int(place), path) if bracket and section in FORMATS else None
-
-
-def check_value(field: Field, value: Any) -> None:
-    """InputError if no table could have this value of a key."""
-    faults = Faults()
-    field.kind.take(value, faults, "")
-    faults.raise_any()

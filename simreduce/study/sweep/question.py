@@ -42,7 +42,6 @@ from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, 
 from simreduce.study.sweep.machines import (
     FORMATS,
     SHORT,
-    check_value,
     field_of_job,
     key_of_job,
     set_machine,
@@ -179,7 +178,8 @@ class SweepQuestion:
             _check_mesh(key, value)
         if place := split_key(key):
             section, _, key = place
-            check_value(field_of_job(section, key), value)
+            field_of_job(section, key).kind.take(value, faults := Faults(), "")
+            faults.raise_any()
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
                 self._load(key, each, collectives or ("all_reduce",))
@@ -263,13 +263,11 @@ def _check_mesh(key: str, value: Any) -> None:
     if table is None:
         return
     faults = Faults()
-    for each in table[key].kind.take(value, faults, "") or () if key == "mesh" else ():
+    found = table[key].kind.take(value, faults, "")
+    for each in (found or ()) if key == "mesh" else ():
         if each != AUTO:
             faults.attempt("", read_mesh, each)
-    if key != "mesh":
-        table[key].kind.take(value, faults, "")
-    if faults.problems:
-        raise InputError([each.removeprefix(": ") for each in faults.problems])
+    faults.raise_any()
 
 
 _ONE_OF = ({"time", "rate", "profile"}, {"rate", "every"})
@@ -376,21 +374,22 @@ def read_question(text: str, kind: str | None = None) -> SweepQuestion:
         load_machine(text)  # what is misspelt is said before anything starts
         return SweepQuestion(BENCH, {"topology": text}, text)
     path, table = read_scenario_file(text)
-    if kind == BENCH:
-        raise InputError(f"{path}: is a scenario; a machine can be asked for a bench")
     own: dict[Kind, str] = {JOBS: "job", REPLICAS: "replicas", STEP: "step"}
-    for each, key in own.items():
-        if kind == each and key not in table:
-            raise InputError(f"{path}: has no {'[[job]]' if kind == JOBS else f'[{key}]'}")
+    lacks = [key for each, key in own.items() if each == kind and key not in table]
+    checks = {
+        "is a scenario; a machine can be asked for a bench": kind == BENCH,
+        f"has no {'[[job]]' if kind == JOBS else f'[{kind}]'}": bool(lacks),
+        f"has [[job]]s beside each other; ask for its {JOBS}":
+            "job" in table and kind not in (None, JOBS),
+        "has a step.mesh, whose collectives NCCL runs; ask for its step":
+            kind == RUN and has_mesh(table),
+        "has [replicas], which have no strategies to rank": kind == RUN and "replicas" in table,
+    }  # fmt: skip
+    if wrong := [words for words, is_wrong in checks.items() if is_wrong]:
+        raise InputError(f"{path}: {wrong[0]}")
     if "job" in table:
-        if kind not in (None, JOBS):
-            raise InputError(f"{path}: has [[job]]s beside each other; ask for its {JOBS}")
         JOBS_FILE.read(table, faults := Faults(str(path)))
         faults.raise_any()
-    if kind == RUN and has_mesh(table):
-        raise InputError(f"{path}: has a step.mesh, whose collectives NCCL runs; ask for its step")
-    if kind == RUN and "replicas" in table:
-        raise InputError(f"{path}: has [replicas], which have no strategies to rank")
     document = {"scenario": json.loads(json.dumps(table, default=str))}
     found: Kind = next((each for each, key in own.items() if key in table and kind != RUN), RUN)
     return SweepQuestion(found, document, path.stem, str(path.parent))

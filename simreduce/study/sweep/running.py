@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from typing import Self
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 
 from simreduce.computing.watching import Watch, until_stopped, unwatched
 from simreduce.errors import InputError
@@ -22,7 +21,7 @@ _MOST_WAITING = 10_000
 """Rows that wait for a disk before workers do."""
 
 
-class CellRunner:
+class CellRunner(ExitStack):
     """Answers cells from a store, or without one from memory, and computes the others.
 
     Its workers live until it is closed, so that many small rounds are quick.
@@ -41,24 +40,16 @@ class CellRunner:
         say: Callable[[str], None] = lambda _: None,
         watch: Watch = unwatched,
     ) -> None:
+        super().__init__()
         self.store = store
         self.engine = engine or (Processes(workers, memory) if workers else Here(memory))
+        self.callback(self.engine.close)
         self._known: dict[str, Figures] = {}
         self.stopped = False
         self._retry, self._say, self._watch = retry, say, watch
         self._waiting: list[CellAnswer] = []
         self._tried = 0.0
         self._full_since: float | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the workers."""
-        self.engine.close()
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """The cells without an answer, each digest once."""
@@ -112,7 +103,7 @@ class CellRunner:
         except StoreFull as error:
             if self._full_since is None:
                 self._full_since = self._tried
-                self._say(f"{error}; rows wait until there is room")
+                self._say(f"{error.why}; rows wait until there is room")
             return []
         if self._full_since is not None:
             self._say(f"there is room again: {len(self._waiting)} rows are stored")
@@ -138,7 +129,9 @@ def running(
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[CellRunner]:
     """A runner with the database at `path`, or none. One worker means this process."""
-    with ExitStack() as stack:
-        store = stack.enter_context(Store.open(path, write=True)) if path is not None else None
-        count = workers if workers > 1 else 0
-        yield stack.enter_context(CellRunner(store, count, say=say, watch=watch))
+    count = workers if workers > 1 else 0
+    with (
+        nullcontext() if path is None else Store(path, write=True) as store,
+        CellRunner(store, count, say=say, watch=watch) as runner,
+    ):
+        yield runner

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn
 
 from simreduce.errors import InputError, did_you_mean, quote, why_no_path
 from simreduce.files.formats.syntax import read_json
@@ -35,7 +35,7 @@ from simreduce.study.sweep.cells import (
     code,
     digest_of,
 )
-from simreduce.study.sweep.locking import Lock
+from simreduce.study.sweep.locking import locked
 
 _OURS, _FORMAT = 0x53725377, 2
 """SQLite's `application_id` and `user_version` of our files."""
@@ -88,10 +88,6 @@ lengths: with these, some seconds at most.
 """
 
 
-def _take_turn() -> int:
-    return 0
-
-
 _COLUMNS = ", ".join(f'"{name}"' for name in OF_ROWS)
 _INTO = f"INTO rows ({_COLUMNS}) VALUES ({', '.join('?' * len(OF_ROWS))})"
 _UPSERT = (
@@ -135,48 +131,32 @@ class Sweep:
     started: str
 
 
-class StoreFull(Exception):  # noqa: N818 - what it is about
-    """The disk took nothing: nothing of the transaction is in the file."""
+class StoreFull(InputError):  # noqa: N818 - what it is about
+    """The disk took nothing: nothing of the transaction is in the file. `why` gives no advice."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; make room and start again")
+        self.why = why
 
 
-class Store:
-    """An open file. Use `Store.open` as a context manager."""
+class Store(ExitStack):
+    """An open file, until the end of a `with` block or `close`.
 
-    def __init__(self, path: str, connection: sqlite3.Connection, lock: Lock | None) -> None:
+    With `write`, it is made if it is not there, and locked against another sweep. InputError if it
+    is something else, or in use.
+    """
+
+    def __init__(self, path: str, *, write: bool = False) -> None:
+        super().__init__()
         self.path = path
-        self._db = connection
-        self._lock = lock
-
-    @classmethod
-    def open(cls, path: str, *, write: bool = False) -> Self:
-        """Open the file at `path`.
-
-        With `write`, it is made if it is not there, and locked against another sweep. InputError if
-        it is something else, or in use.
-        """
-        lock = Lock(path) if write and path != IN_MEMORY else None
-        try:
-            return cls(path, _connect(path, write=write), lock)
-        except BaseException:
-            if lock:
-                lock.release()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file and let others write it."""
-        self._db.close()
-        if self._lock:
-            self._lock.release()
-            self._lock = None
+        with ExitStack() as opened:
+            if write and path != IN_MEMORY:
+                opened.enter_context(locked(path))
+            self._db = _connect(path, opened, write=write)
+            self.push(opened.pop_all())
 
     def begin(self, name: str, specification: Mapping[str, Any], plan: Sequence[Planned]) -> Sweep:
-        """The sweep with this plan, which may be there already. InputError if the disk is full."""
+        """The sweep with this plan, which may be there already. StoreFull if the disk is."""
         keys = tuple(dict.fromkeys(key for planned in plan for key in planned.settings))
         listed = [
             [p.cell.digest if p.cell else p.reason, [_plain(p.settings.get(k)) for k in keys]]
@@ -190,7 +170,7 @@ class Store:
             name, kind, json.dumps(keys), json.dumps(specification, default=str), code(), len(plan),
             digest, _now(),
         )  # fmt: skip
-        with self._at_once() as db:
+        with self._transaction() as db:
             self._add_columns(keys)
             cursor = db.execute(
                 "INSERT INTO sweeps (name, kind, keys, specification, version, cells, digest,"
@@ -230,7 +210,7 @@ class Store:
         """The row of a digest, if there is one."""
         names = ", ".join(map(quoted, NAMES))
         found = self._fetch(f"SELECT {names} FROM rows WHERE digest = ?", (digest,))
-        return Figures.of(dict(zip(NAMES, found[0], strict=True))) if found else None
+        return Figures(**dict(zip(NAMES, found[0], strict=True))) if found else None
 
     def finished(self, *, memory: int = 0, retry: bool = False) -> set[str]:
         """Digests that need no work.
@@ -250,18 +230,18 @@ class Store:
 
         A file of an older version has none: digests are of versions.
         """
-        with Store.open(path) as other:
-            if other._fetch("PRAGMA user_version") != self._fetch("PRAGMA user_version"):  # noqa: SLF001
+        with Store(path) as other:
+            if other._fetch("PRAGMA user_version") != self._fetch("PRAGMA user_version"):
                 return 0
             count = 0
             for first in range(0, len(digests), 500):
                 some = digests[first : first + 500]
-                found = other._fetch(  # noqa: SLF001 - another file of this class
+                found = other._fetch(
                     f"SELECT {_COLUMNS} FROM rows WHERE state = 'done' AND digest IN"
                     f" ({', '.join('?' * len(some))})",
                     some,
                 )
-                with self._at_once() as db:
+                with self._transaction() as db:
                     db.executemany(f"INSERT OR IGNORE {_INTO}", found)
                 count += len(found)
         return count
@@ -345,16 +325,8 @@ class Store:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     @contextmanager
-    def _at_once(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody tries again. InputError if the disk is full."""
-        try:
-            with self._transaction() as db:
-                yield db
-        except StoreFull as error:
-            raise InputError(f"{error}; make room and start again") from None
-
-    @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing is written. StoreFull if the disk takes none."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -408,11 +380,10 @@ def _pass_on_interrupt(error: sqlite3.Error) -> None:
 
 def _values(answer: CellAnswer) -> tuple[Any, ...]:
     cell, row = answer.cell, answer.row
-    given = cell.to_json()
     values = row.values | {
         "digest": cell.digest,
         "kind": cell.kind,
-        "input": json.dumps({k: given[k] for k in ("document", "folder", "contents")}),
+        "input": json.dumps({k: getattr(cell, k) for k in ("document", "folder", "contents")}),
         "version": cell.code,
         "calibration": cell.table.get("calibration", "nominal"),
         "calibration_digest": cell.contents.get("calibration", ""),
@@ -464,8 +435,8 @@ def _is_full(error: sqlite3.Error) -> bool:
     return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
-def _connect(path: str, *, write: bool) -> sqlite3.Connection:
-    """The file at `path`; with `write`, made if it is not there.
+def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection:
+    """The file at `path`, until `opened` ends; with `write`, made if it is not there.
 
     InputError if it is none of ours, or damaged.
     """
@@ -480,20 +451,18 @@ def _connect(path: str, *, write: bool) -> sqlite3.Connection:
         else:
             read_start(place, 1)  # says why
             _refuse(path, "is no file")
+        opened.callback(db.close)
         if not write:  # else Ctrl-C waits for the end of the transaction
-            db.set_progress_handler(_take_turn, _TURN)
-        try:
-            _prepare(path, db, write=write)
-        except BaseException:
-            db.close()
-            raise
+            db.set_progress_handler(lambda: 0, _TURN)
+        _prepare(path, db, write=write)
     except sqlite3.Error as error:
         _pass_on_interrupt(error)
         if place.is_dir():
             _refuse(path, "is a directory, not a file")
         if _is_full(error):
-            raise InputError(f"{path}: {error}; make room and start again") from None
-        damaged = is_file(path) and _starts_as_ours(place) and _damage(path, error)
+            raise StoreFull(f"{path}: {error}") from None
+        ours = is_file(path) and read_start(place, 16) == b"SQLite format 3\0"
+        damaged = ours and _damage(path, error)
         raise InputError(damaged or f"{path}: is no database of sweeps: {error}") from None
     except InputError:
         raise
@@ -513,11 +482,6 @@ def _prepare(path: str, db: sqlite3.Connection, *, write: bool) -> None:
     if write:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")  # through power failures too
-
-
-def _starts_as_ours(place: Path) -> bool:
-    """Whether the head of a file is that of SQLite."""
-    return read_start(place, 16) == b"SQLite format 3\0"
 
 
 def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
@@ -545,18 +509,14 @@ def _check_values(path: str, db: sqlite3.Connection) -> None:
         there = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
         if lacking := {*names} - {*there} if table == "cells" else {"digest", "state"} - {*there}:
             _refuse(path, f"{_DAMAGED} {table} have no {min(lacking)}")
-        checks = {name: check for name in there if (check := wrong(name))}
-        which = " ".join(f"WHEN {check} THEN '{_text(n)}'" for n, check in checks.items())
+        shown = {name: name.replace("'", "''") for name in there if wrong(name)}
+        which = " ".join(f"WHEN {wrong(name)} THEN '{text}'" for name, text in shown.items())
         found = db.execute(
             f"SELECT * FROM (SELECT CASE {which} END AS wrong FROM {table})"
             " WHERE wrong IS NOT NULL LIMIT 1"
         ).fetchall()
         if found:
             _refuse(path, f"{_DAMAGED} a {found[0][0]} of its {table} is none")
-
-
-def _text(name: str) -> str:
-    return name.replace("'", "''")
 
 
 def _wrong_value(name: str) -> str:

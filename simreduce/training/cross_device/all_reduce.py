@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal, TypeAlias
-
-import numpy as np
 
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.plan import Kind, Plan, PlanBuilder, results_last, side_by_side
@@ -109,6 +109,17 @@ class ReductionCall:
     faithful: bool
 
 
+def refuse(checks: Mapping[str, bool]) -> None:
+    """StrategyError with all that is true."""
+    if problems := [words for words, wrong in checks.items() if wrong]:
+        raise StrategyError(problems)
+
+
+def _uneven(layout: Layout) -> bool:
+    """Whether workers differ in their numbers of devices."""
+    return len({len(task) for task in layout.tasks}) > 1
+
+
 def all_reduce_batch(call: ReductionCall, values: Sequence[PerDevice]) -> Plan:
     """The plan of one batch, with results in the order of `values` on every device."""
     match call.method:
@@ -161,23 +172,20 @@ def _multi_worker(
     """
     ranges = parse_multi_worker_spec(method.all_reduce_spec, faithful=call.faithful)
     supported = [name for name in UPSTREAM if name != "collective"]
-    problems = [
-        f"unsupported all_reduce alg: {r.algorithm}{did_you_mean(r.algorithm, supported)}"
-        for r in ranges
-        if r.algorithm not in supported
-    ]
-    sizes = [v.elements for v in values]
-    order = [i for taken in assign(ranges, sizes) for i in taken]
+    order = [i for taken in assign(ranges, [v.elements for v in values]) for i in taken]
     left = len(values) - len(order)
-    if left:
-        problems.append(
-            f"all_reduce_spec: no range takes {left} of the {len(values)} values;"
-            " end with a limit of -1"
+    problems = {
+        f"unsupported all_reduce alg: {r.algorithm}{did_you_mean(r.algorithm, supported)}": (
+            r.algorithm not in supported
         )
-    if len({len(task) for task in sub_layout(call.layout, values[0].devices).tasks}) > 1:
-        problems.append("MultiWorkerAllReduce: needs the same number of devices in every worker")
-    if problems:
-        raise StrategyError(problems)
+        for r in ranges
+    }
+    refuse(problems | {
+        f"all_reduce_spec: no range takes {left} of the {len(values)} values;"
+        " end with a limit of -1": left > 0,
+        "MultiWorkerAllReduce: needs the same number of devices in every worker":
+            _uneven(sub_layout(call.layout, values[0].devices)),
+    })  # fmt: skip
     # The library takes devices worker by worker.
     devices = sorted(values[0].devices, key=lambda d: task_of(call.layout, d))
     text = _spec_text(ranges) + _packing(method, OVERSHOOT if call.faithful else 0)
@@ -195,30 +203,24 @@ def _spec_text(ranges: Sequence[Range]) -> str:
 
 def result_places(plan: Plan) -> list[int]:
     """For every OUTPUT in program order, how many outputs its device has before it."""
-    seen = [0] * len(plan.devices)
-    numbers = []
-    for op in np.flatnonzero(plan.kind == Kind.OUTPUT):
-        device = int(plan.device[op])
-        numbers.append(seen[device])
-        seen[device] += 1
-    return numbers
+    numbers: defaultdict[int, Iterator[int]] = defaultdict(count)
+    return [next(numbers[device]) for device in plan.device[plan.kind == Kind.OUTPUT].tolist()]
 
 
 def runtime_collective(call: ReductionCall, method: CollectiveAllReduce, value: Distributed) -> str:
     """The algorithm of collectives over the devices of `value`; StrategyError if there is none."""
     shape = sub_layout(call.layout, value.devices)
     hosts = cpus(call.layout, value.devices)
-    problems = []
-    if len({len(task) for task in shape.tasks}) > 1:
-        problems.append("CollectiveAllReduce: needs the same number of devices in every worker")
-    if 0 < len(hosts) < len(value.devices):
-        problems.append("CollectiveAllReduce: the devices of a group are all GPUs or all CPUs")
-    if call.version == "1.12" and isinstance(value, PerDeviceSlices):
-        problems.append("CollectiveAllReduce: TensorFlow 1.12 does not all-reduce IndexedSlices")
-    if call.version == "1.12" and len(value.devices) < 2:
-        problems.append("CollectiveAllReduce: TensorFlow 1.12 needs a group of 2 devices or more")
-    if problems:
-        raise StrategyError(problems)
+    old, method_name = call.version == "1.12", "CollectiveAllReduce"
+    refuse({
+        f"{method_name}: needs the same number of devices in every worker": _uneven(shape),
+        f"{method_name}: the devices of a group are all GPUs or all CPUs":
+            0 < len(hosts) < len(value.devices),
+        f"{method_name}: TensorFlow 1.12 does not all-reduce IndexedSlices":
+            old and isinstance(value, PerDeviceSlices),
+        f"{method_name}: TensorFlow 1.12 needs a group of 2 devices or more":
+            old and len(value.devices) < 2,
+    })  # fmt: skip
     return "nccl" if method.communication == "nccl" and not hosts else "collective"
 
 
@@ -245,11 +247,11 @@ def collective_reduce(
         results = gather_slices(
             b, shape, local, lengths=call.version == "2.x", nccl=algorithm == "nccl"
         )
-        promises = slices_promises(local, divisor, with_shape=False)
+        collective, promises = "sparse_gather", slices_promises(local, divisor, with_shape=False)
     else:
-        tensor = dense_inputs(b, local)
-        results = [[v] for v in ALGORITHMS[algorithm].reduce(b, shape, [tensor], Options())[0]]
-        promises = [dense_promise(local, divisor)]
+        (sums,) = ALGORITHMS[algorithm].reduce(b, shape, [dense_inputs(b, local)], Options())
+        results = [[value] for value in sums]
+        collective, promises = "all_reduce", [dense_promise(local, divisor)]
     if call.mean:
         results = [[b.scale(first, divisor), *others] for first, *others in results]
     everything = [v.op for of_rank in results for v in of_rank]
@@ -260,6 +262,5 @@ def collective_reduce(
         worker = [d for d in value.devices if task_of(call.layout, d) == home] or value.devices
         for result in results[rank_of.get(device, rank_of[worker[0]])]:
             b.output(b.copy(result, target, after=everything))
-    collective = "sparse_gather" if isinstance(local, PerDeviceSlices) else "all_reduce"
     contract = contract_of(collective, promises, targets, local.homes)
     return side_by_side([b.finish(contract)], call.layout.devices)

@@ -33,17 +33,30 @@ INDEX = dtypes.code("int64")
 
 
 @dataclass(frozen=True, slots=True)
-class PerDevice:
+class _OnDevices:
+    """A value on every device of `places`, which has (device, how much of it is there) in order.
+
+    A device is an index into `Layout.devices`, hosts included.
+    """
+
+    places: tuple[tuple[int, int], ...]
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices, in order."""
+        return tuple(device for device, _ in self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class PerDevice(_OnDevices):
     """A dense tensor of `elements` on every device of `places`.
 
     `places` has (device, how many values of it are there) in order.
 
-    A device is an index into `Layout.devices`, hosts included. Several values on a device
-    (TensorFlow 1.12's map outputs) are summed there first. Contributor k of a plan is the k-th
-    value.
+    Several values on a device (TensorFlow 1.12's map outputs) are summed there first. Contributor k
+    of a plan is the k-th value.
     """
 
-    places: tuple[tuple[int, int], ...]
     elements: int
     dtype: int = 0
 
@@ -51,11 +64,6 @@ class PerDevice:
     def on(devices: Sequence[int], elements: int, dtype: int = 0) -> PerDevice:
         """One value on each of `devices`."""
         return PerDevice(tuple((device, 1) for device in devices), elements, dtype)
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        """The devices, in order."""
-        return tuple(device for device, _ in self.places)
 
     @property
     def replicas(self) -> int:
@@ -69,7 +77,7 @@ class PerDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class PerDeviceSlices:
+class PerDeviceSlices(_OnDevices):
     """IndexedSlices on every device of `places`.
 
     `places` has (device, rows) in order; a row has `row_elements` elements.
@@ -77,15 +85,9 @@ class PerDeviceSlices:
     `dimensions` is the length of the dense_shape tensor, 0 for slices without one.
     """
 
-    places: tuple[tuple[int, int], ...]
     row_elements: int
     dtype: int = 0
     dimensions: int = 0
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        """The devices, in order."""
-        return tuple(device for device, _ in self.places)
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -226,11 +228,10 @@ def broadcast_from(layout: Layout, value: Distributed, destinations: Sequence[in
     b = PlanBuilder(layout.devices)
     if isinstance(value, PerDeviceSlices):
         results = [v for inputs in slices_inputs(b, value) for v in inputs]
-        return hand_out(
-            b, "broadcast", results, slices_promises(value, 1), destinations, value.homes
-        )
-    inputs, whole = dense_inputs(b, value), dense_promise(value)
-    return hand_out(b, "broadcast", inputs, [whole], destinations, value.homes)
+        promises = slices_promises(value, 1)
+    else:
+        results, promises = dense_inputs(b, value), [dense_promise(value)]
+    return hand_out(b, "broadcast", results, promises, destinations, value.homes)
 
 
 def hand_out(
@@ -386,12 +387,14 @@ def _gather_padded(
         b.concat([v, b.zeros(v.device, v.hi, v.lo + size, v.dtype)]) if v.hi - v.lo < size else v
         for v in values
     ]
-    results = []
-    for of_rank in _all_gather(b, layout, whole, nccl=nccl):
-        pairs = zip(of_rank, values, strict=True)
-        cut = [b.slice(v, like.lo, like.hi) if v.hi > like.hi else v for v, like in pairs]
-        results.append(b.concat(cut))
-    return results
+
+    def cut(padded: Value, like: Value) -> Value:
+        return b.slice(padded, like.lo, like.hi) if padded.hi > like.hi else padded
+
+    return [
+        b.concat([*map(cut, of_rank, values)])
+        for of_rank in _all_gather(b, layout, whole, nccl=nccl)
+    ]
 
 
 def _all_gather(

@@ -66,19 +66,15 @@ def check_call(
     *,
     faithful: bool,
 ) -> ReductionCall:
-    if reduce_op not in REDUCE_OPS:
-        problems.append(unknown("reduce_op", reduce_op, REDUCE_OPS))
-    if version not in VERSIONS:
-        problems.append(unknown("version", version, VERSIONS))
+    problems += unknown("reduce_op", reduce_op, REDUCE_OPS)
+    problems += unknown("version", version, VERSIONS)
     match method:
         case ReductionToOneDevice(root, accumulation):
             if root is not None and not 0 <= root < len(layout.devices):
                 problems.append(f"reduce_to_device {root}: there are {len(layout.devices)} devices")
-            if accumulation not in get_args(Accumulation):
-                problems.append(unknown("accumulation", accumulation, get_args(Accumulation)))
+            problems += unknown("accumulation", accumulation, get_args(Accumulation))
         case AllReduceCrossDeviceOps(algorithm, packs, small):
-            if algorithm not in ALL_REDUCE_ALGORITHMS:
-                problems.append(unknown("all_reduce_alg", algorithm, ALL_REDUCE_ALGORITHMS))
+            problems += unknown("all_reduce_alg", algorithm, ALL_REDUCE_ALGORITHMS)
             if packs < 0:
                 problems.append(f"num_packs {packs}: must not be negative")
             if version == "2.x" and small > 0:
@@ -88,15 +84,17 @@ def check_call(
         case MultiWorkerAllReduce() if version == "2.x":
             problems.append("MultiWorkerAllReduce: TensorFlow 2 has none; take CollectiveAllReduce")
         case CollectiveAllReduce(_, size, communication):
-            if communication not in ("auto", "ring", "nccl"):
-                problems.append(unknown("communication", communication, ("auto", "ring", "nccl")))
+            problems += unknown("communication", communication, ("auto", "ring", "nccl"))
             if size < 0:
                 problems.append(f"bytes_per_pack {size}: must not be negative")
     return ReductionCall(method, reduce_op == "mean", layout, version, faithful)
 
 
-def unknown(what: str, given: object, known: Sequence[str]) -> str:
-    return f"{what} {given!r}{did_you_mean(str(given), known)}: must be one of {', '.join(known)}"
+def unknown(what: str, given: object, known: Sequence[str]) -> list[str]:
+    """The fault of a value that is not known; nothing for one that is."""
+    near = did_you_mean(str(given), known)
+    words = f"{what} {given!r}{near}: must be one of {', '.join(known)}"
+    return [] if given in known else [words]
 
 
 def check_pair(
@@ -106,10 +104,12 @@ def check_pair(
     if not isinstance(value, PerDevice | PerDeviceSlices):
         problems.append(f"{place}a PerDevice or PerDeviceSlices is expected, not {value!r}")
         return PerDevice((), 0), ()
-    if not value.places:
-        problems.append(f"{place}the value must be on one device or more")
-    if len(set(value.devices)) < len(value.devices):
-        problems.append(f"{place}a device is listed twice in {value.devices}")
+    checks = {
+        "the value must be on one device or more": not value.places,
+        f"a device is listed twice in {value.devices}":
+            len(set(value.devices)) < len(value.devices),
+    }  # fmt: skip
+    problems += [f"{place}{words}" for words, wrong in checks.items() if wrong]
     least = 1 if isinstance(value, PerDevice) else 0
     problems += [
         f"{place}{count} {'values' if least else 'rows'} on device {device}: "
@@ -153,6 +153,11 @@ def _indices(
     return tuple(dict.fromkeys(found))
 
 
+def _raise_any(problems: Sequence[str]) -> None:
+    if problems:
+        raise StrategyError(problems)
+
+
 def reduce(
     method: CrossDeviceOps,
     reduce_op: str,
@@ -167,8 +172,7 @@ def reduce(
     problems: list[str] = []
     call = check_call(method, reduce_op, layout, version, problems, faithful=faithful)
     pair = check_pair(layout, value, destinations, "", problems)
-    if problems:
-        raise StrategyError(problems)
+    _raise_any(problems)
     return _one(call, *pair)
 
 
@@ -202,8 +206,7 @@ def batch_reduce(
                 problems.append(
                     f"pair {i}: a tuple (value, destinations) is expected, not {pair!r}"
                 )
-    if problems:
-        raise StrategyError(problems)
+    _raise_any(problems)
     return _batch(call, pairs)
 
 
@@ -215,8 +218,7 @@ def broadcast(value: Distributed, destinations: Destinations, layout: Layout) ->
         problems.append(
             f"broadcast: the value is on {len(value.places)} devices; it must be on one"
         )
-    if problems:
-        raise StrategyError(problems)
+    _raise_any(problems)
     return broadcast_from(layout, *pair)
 
 
@@ -240,8 +242,7 @@ def reduce_non_distributed(
         raise StrategyError(
             f"reduce: a non-distributed value cannot be summed over {replicas} replicas"
         )
-    if reduce_op not in REDUCE_OPS:
-        raise StrategyError(unknown("reduce_op", reduce_op, REDUCE_OPS))
+    _raise_any(unknown("reduce_op", reduce_op, REDUCE_OPS))
     return broadcast(value, destinations, layout)
 
 

@@ -6,14 +6,14 @@ Numbers for a run: values of variables and gradients, which show who entered whi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.errors import InputError, InternalError
+from simreduce.errors import InputError
 
 T = TypeVar("T")
 
@@ -26,23 +26,26 @@ class Slices(NamedTuple):
 
 
 class Accumulator(Generic[T]):
-    """Counts gradients; subclasses also sum them.
+    """Counts gradients; subclasses also take their mean.
 
     `step` counts the means taken: gradients of earlier steps are stale.
     """
 
     def __init__(self) -> None:
         self.step = 0
-        self.count = 0
-        self._sum: Any = None
+        self._held: list[T] = []
+
+    @property
+    def count(self) -> int:
+        """Gradients that the next mean has so far."""
+        return len(self._held)
 
     def apply(self, gradient: T, local_step: int) -> bool:
         """Add a gradient, unless it is stale; return whether it was added."""
         self._check(gradient)
         if local_step < self.step:
             return False
-        self._sum = self._joined(self._sum, gradient) if self.count else self._first(gradient)
-        self.count += 1
+        self._held.append(gradient)
         return True
 
     def ready(self, required: int) -> bool:
@@ -51,27 +54,18 @@ class Accumulator(Generic[T]):
             raise InputError(f"an update takes 1 gradient or more, not {required}")
         return self.count >= required
 
-    def take(self) -> T:
+    def take(self) -> Any:
         """Take the mean of all gradients, also beyond those required; `step` grows by one."""
-        if not self.count:
-            raise InternalError("nothing has been added to this accumulator")
-        mean: T = self._mean(self._sum, self.count)
+        mean = self._mean(self._held)
         self.step += 1
-        self.count, self._sum = 0, None
+        self._held = []
         return mean
 
     def _check(self, gradient: T) -> None:
         """InputError if the gradient does not fit."""
 
-    def _first(self, gradient: T) -> Any:
-        """The sum of one gradient."""
-        return gradient
-
-    def _joined(self, total: Any, gradient: T) -> Any:  # noqa: ARG002 - subclasses read it
-        return total
-
-    def _mean(self, total: Any, count: int) -> Any:  # noqa: ARG002 - likewise
-        return total
+    def _mean(self, gradients: list[T]) -> Any:
+        """The mean of one gradient or more; None without numbers."""
 
 
 class DenseAccumulator(Accumulator[Floats]):
@@ -87,11 +81,8 @@ class DenseAccumulator(Accumulator[Floats]):
                 f"a gradient of shape {np.shape(gradient)} for a variable of shape {self._shape}"
             )
 
-    def _joined(self, total: Floats, gradient: Floats) -> Floats:
-        return total + gradient
-
-    def _mean(self, total: Floats, count: int) -> Floats:
-        return total / count
+    def _mean(self, gradients: list[Floats]) -> Floats:
+        return sum(gradients[1:], gradients[0]) / len(gradients)
 
 
 class SparseAccumulator(Accumulator[Slices]):
@@ -109,31 +100,29 @@ class SparseAccumulator(Accumulator[Slices]):
 
     def _check(self, gradient: Slices) -> None:
         rows, *rest = self._shape
-        problems = []
-        if len(gradient.indices) != len(gradient.values):
-            problems.append(
-                f"{len(gradient.indices)} indices for {len(gradient.values)} rows of a gradient"
-            )
-        if len(gradient.values) and np.shape(gradient.values)[1:] != tuple(rest):
-            row = np.shape(gradient.values)[1:]
-            problems.append(f"rows of shape {row} for a variable of shape {self._shape}")
+        named, given = len(gradient.indices), len(gradient.values)
+        row = np.shape(gradient.values)[1:]
         outside = [row for row in gradient.indices if not 0 <= row < rows]
-        if outside:
-            problems.append(f"row {outside[0]} of a variable whose rows are 0 to {rows - 1}")
-        if problems:
+        checks = {
+            f"{named} indices for {given} rows of a gradient": named != given,
+            f"rows of shape {row} for a variable of shape {self._shape}":
+                given > 0 and row != tuple(rest),
+            f"row {next(iter(outside), None)} of a variable whose rows are 0 to {rows - 1}":
+                len(outside) > 0,
+        }  # fmt: skip
+        if problems := [words for words, wrong in checks.items() if wrong]:
             raise InputError(problems)
 
-    def _first(self, gradient: Slices) -> dict[int, Floats]:
-        return self._joined({}, gradient)
-
-    def _joined(self, total: dict[int, Floats], gradient: Slices) -> dict[int, Floats]:
-        for row, value in zip(gradient.indices, gradient.values, strict=True):
+    def _mean(self, gradients: list[Slices]) -> Slices:
+        total: dict[int, Any] = {}
+        for row, value in (pair for each in gradients for pair in _pairs(each)):
             total[row] = total[row] + value if row in total else value
-        return total
-
-    def _mean(self, total: dict[int, Floats], count: int) -> Slices:
         rows = sorted(total)
-        return Slices(tuple(rows), np.array([total[row] / count for row in rows]))
+        return Slices(tuple(rows), np.array([total[row] / len(gradients) for row in rows]))
+
+
+def _pairs(gradient: Slices) -> Iterator[tuple[int, Any]]:
+    return zip(gradient.indices, gradient.values, strict=True)
 
 
 class UpstreamSparseAccumulator(SparseAccumulator):
@@ -143,26 +132,20 @@ class UpstreamSparseAccumulator(SparseAccumulator):
     ascending and without duplicates.
     """
 
-    def _first(self, gradient: Slices) -> Any:
-        return [
-            (row, value, 1) for row, value in zip(gradient.indices, gradient.values, strict=True)
-        ]
-
-    def _joined(self, total: Any, gradient: Slices) -> Any:
-        old, new = deque(total), deque(self._first(gradient))
-        merged = []
-        while old and new:
-            if old[0][0] == new[0][0]:
-                (row, a, count), (_, b, _) = old.popleft(), new.popleft()
-                merged.append((row, a + b, count + 1))
-            else:
-                merged.append((old if old[0][0] < new[0][0] else new).popleft())
-        return [*merged, *old, *new]
-
-    def _mean(self, total: Any, count: int) -> Slices:  # noqa: ARG002
-        return Slices(
-            tuple(row for row, _, _ in total), np.array([value / had for _, value, had in total])
-        )
+    def _mean(self, gradients: list[Slices]) -> Slices:
+        total: list[tuple[int, Any, int]] = []
+        for gradient in gradients:
+            old, new = deque(total), deque((row, value, 1) for row, value in _pairs(gradient))
+            total = []
+            while old and new:
+                if old[0][0] == new[0][0]:
+                    (row, a, count), (_, b, _) = old.popleft(), new.popleft()
+                    total.append((row, a + b, count + 1))
+                else:
+                    total.append((old if old[0][0] < new[0][0] else new).popleft())
+            total += [*old, *new]
+        rows = tuple(row for row, _, _ in total)
+        return Slices(rows, np.array([value / had for _, value, had in total]))
 
 
 class GradientRequest(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -59,17 +59,15 @@ class SyncSettings:
     faithful: bool = False
 
     def __post_init__(self) -> None:
-        problems = []
-        needed, total = self.replicas_to_aggregate, self.total_num_replicas
-        if needed < 1:
-            problems.append(
-                f"replicas_to_aggregate: an update takes 1 gradient or more, not {needed}"
-            )
-        if total is not None and total < 1:
-            problems.append(f"total_num_replicas: 1 or more, not {total}")
-        tokens = self.num_tokens
-        if tokens is not None and tokens < -1:
-            problems.append(f"num_tokens: 0 or more, or -1 for replicas_to_aggregate, not {tokens}")
+        needed, total, tokens = self.replicas_to_aggregate, self.total_num_replicas, self.num_tokens
+        checks = {
+            f"replicas_to_aggregate: an update takes 1 gradient or more, not {needed}": needed < 1,
+            f"total_num_replicas: 1 or more, not {total}": total is not None and total < 1,
+            f"num_tokens: 0 or more, or -1 for replicas_to_aggregate, not {tokens}": (
+                tokens is not None and tokens < -1
+            ),
+        }
+        problems = [words for words, wrong in checks.items() if wrong]
         if not problems and tokens is not None and 0 <= tokens < self.fewest_tokens:
             problems.append(
                 "num_tokens: too few tokens to finish the first step:"
@@ -148,22 +146,20 @@ class ReplicasJob:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        problems = []
-        if not self.workers:
-            problems.append("workers: 1 or more")
-        if not self.variables:
-            problems.append("variables: at least one must be supplied")
-        if isinstance(self.compute, tuple) and len(self.compute) != self.workers:
-            problems.append(
-                f"compute: {len(self.compute)} distributions for {self.workers} workers"
-            )
-        for name, seconds in (
-            ("update", self.update),
-            ("averages", self.averages),
-            ("turn", self.turn),
-        ):
-            if not (isfinite(seconds) and seconds >= 0.0):
-                problems.append(f"{name}: 0 s or more, not {seconds:g}")
+        each = isinstance(self.compute, tuple) and len(self.compute)
+        times = {"update": self.update, "averages": self.averages, "turn": self.turn}
+        checks = {
+            "workers: 1 or more": not self.workers,
+            "variables: at least one must be supplied": not self.variables,
+            f"compute: {each} distributions for {self.workers} workers": (
+                each is not False and each != self.workers
+            ),
+        }
+        checks |= {
+            f"{name}: 0 s or more, not {seconds:g}": not (isfinite(seconds) and seconds >= 0.0)
+            for name, seconds in times.items()
+        }
+        problems = [words for words, wrong in checks.items() if wrong]
         problems += worker_faults(self.workers, self.slow, self.dies, self.returns)
         if problems:
             raise InputError(problems)
@@ -178,9 +174,11 @@ class ReplicasJob:
     @property
     def names(self) -> tuple[str, ...]:
         """The workers' devices, or `worker 0` and so on."""
-        if isinstance(self.network, Delays):
-            return tuple(f"worker {w}" for w in range(self.workers))
-        return self.network.workers
+        return (
+            tuple(f"worker {w}" for w in range(self.workers))
+            if isinstance(self.network, Delays)
+            else self.network.workers
+        )
 
     @property
     def variables(self) -> int:
@@ -190,14 +188,6 @@ class ReplicasJob:
             if isinstance(self.network, Delays)
             else len(self.network.servers)
         )
-
-    def death(self, worker: int) -> float:
-        """The time at which a worker stops, or inf."""
-        return self.dies.get(worker, inf)
-
-    def back(self, worker: int) -> float:
-        """The time at which a worker comes back, or inf."""
-        return self.returns.get(worker, inf)
 
     def seconds(self, repetition: int, steps: int) -> Floats:
         """Compute times of the first `steps` steps, by [worker, step], of a repetition.
@@ -250,10 +240,6 @@ def _form(name: str, about: str, *fields: Field) -> Format:
     return Format(name, about, Field("distribution", _NAME, "Its name.", required=True), *fields)
 
 
-def _empirical(times: list[float]) -> Distribution:
-    return Empirical(tuple(times))
-
-
 _NAMES = ("constant", "uniform", "normal", "lognormal", "exponential", "pareto", "trace")
 _NAME = choice(_NAMES, "distribution")
 _MEAN, _SD = _time("mean", "The mean."), _time("sd", "The standard deviation.")
@@ -269,8 +255,9 @@ DISTRIBUTIONS: Mapping[str, tuple[Callable[..., Distribution], Format]] = {
                             _MEAN, Field("least", DURATION, "The least.", 0.0))),
         (Pareto, _form("pareto", "Times with a heavy tail.", _time("least", "The least."),
                        Field("shape", number(0.0), "The exponent of the tail.", required=True))),
-        (_empirical, _form("trace", "Any of some measured times, equally likely.",
-                           Field("times", ListOf(DURATION), "The times.", required=True))),
+        (lambda times: Empirical(tuple(times)),
+         _form("trace", "Any of some measured times, equally likely.",
+               Field("times", ListOf(DURATION), "The times.", required=True))),
     )
 }  # fmt: skip
 """Distributions by name; the keys after the first are their arguments, in order."""

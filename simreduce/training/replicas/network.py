@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from functools import cache, cached_property, lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -61,14 +61,14 @@ class Delays:
         """How many variables there are."""
         return len(self.report)
 
-    @property
-    def messages(self) -> Messages:
-        """The delays of messages."""
-        return Messages(self.report, self.token, self.again)
-
-    def open(self, env: simpy.Environment) -> ReplicasNetwork:
+    def open(self, env: simpy.Environment) -> OpenNetwork:
         """The network of one run."""
-        return _OpenDelays(env, self)
+        pull, push = self.pull.tolist(), self.push.tolist()
+        return OpenNetwork(
+            lambda worker: env.timeout(pull[worker]),
+            lambda worker, variable: env.timeout(push[worker][variable]),
+            Messages(self.report, self.token, self.again),
+        )
 
 
 def delays(
@@ -145,9 +145,21 @@ class LinkNetwork:
         if problems:
             raise InputError(problems)
 
-    def open(self, env: simpy.Environment) -> ReplicasNetwork:
+    def open(self, env: simpy.Environment) -> OpenNetwork:
         """The network of one run."""
-        return _OpenLinkNetwork(env, self)
+        ways, at = lower_ways(self), self.setup
+        fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, ways.lanes)
+
+        def sender(way: Way | None) -> Callable[[], simpy.Event]:
+            return _repeated(partial(fabric.resident, *way)) if way else partial(env.timeout, 0.0)
+
+        pull = [*map(sender, ways.pull)]
+        push = [[*map(sender, pushed)] for pushed in ways.push]
+        return OpenNetwork(
+            lambda worker: pull[worker](),
+            lambda worker, variable: push[worker][variable](),
+            self.messages,
+        )
 
     @cached_property
     def working_set(self) -> Mapping[str, float]:
@@ -174,10 +186,10 @@ class LinkNetwork:
     @cached_property
     def messages(self) -> Messages:
         """The latencies of the routes, without faults."""
-        transfers, _ = _lower_transfers(replace(self, setup=self._calm_setup))
+        copies, _ = _lower_transfers(replace(self, setup=self._calm_setup))
 
         def latency(source: str, target: str) -> float:
-            moved = transfers.of([source], target, [0])
+            moved = copies([source], target, [0])
             return float(moved[1].latency.max()) if moved else 0.0
 
         chief, queue = self.workers[0], self.servers[0]
@@ -220,99 +232,16 @@ def _time_pushes(flows: LinkNetwork) -> Floats:
     return arrived
 
 
-class _TransferPlans:
-    """Plans of copies to one device; each set of devices is lowered once."""
+class OpenNetwork(NamedTuple):
+    """The network of one run, as SimPy events.
 
-    def __init__(self, lowered: Callable[[Plan], Lowered]) -> None:
-        self._lower = lowered
-        self._known: dict[tuple[str, ...], tuple[Plan, Lowered]] = {}
+    `pull(w)` comes when worker w has read all variables, `push(w, v)` when its gradient of variable
+    v is at the accumulator.
+    """
 
-    def of(
-        self, sources: Sequence[str], target: str, sizes: Sequence[int]
-    ) -> tuple[Plan, Lowered] | None:
-        """Return a copy of each size in bytes from each source to the target.
-
-        None if there is none to another device.
-        """
-        away = [
-            (source, size) for source, size in zip(sources, sizes, strict=True) if source != target
-        ]
-        if not away:
-            return None
-        ends = (target, *(source for source, _ in away))
-        if ends not in self._known:
-            devices = tuple(dict.fromkeys(ends))
-            b = PlanBuilder(devices)
-            for i, (source, _) in enumerate(away):
-                b.copy(b.input(devices.index(source), i, i + 1), 0)
-            plan = b.finish(Contract.of("transfer", []))
-            self._known[ends] = plan, self._lower(plan)
-        plan, lowered = self._known[ends]
-        # A plan counts whole elements; sizes here are any number of bytes.
-        amount = np.array([each for _, size in away for each in (0.0, float(size))])
-        return plan, replace(lowered, amount=amount)
-
-
-class ReplicasNetwork(Protocol):
-    """The network of one run: SimPy events of arrivals."""
-
+    pull: Callable[[int], simpy.Event]
+    push: Callable[[int, int], simpy.Event]
     messages: Messages
-
-    def pull(self, worker: int) -> simpy.Event:
-        """The event when a worker has read all variables."""
-
-    def push(self, worker: int, variable: int) -> simpy.Event:
-        """The event when a gradient is at its accumulator."""
-
-
-class _OpenDelays:
-    def __init__(self, env: simpy.Environment, delays: Delays) -> None:
-        self._env, self.messages = env, delays.messages
-        self._pull, self._push = delays.pull.tolist(), delays.push.tolist()
-
-    def pull(self, worker: int) -> simpy.Event:
-        return self._env.timeout(self._pull[worker])
-
-    def push(self, worker: int, variable: int) -> simpy.Event:
-        return self._env.timeout(self._push[worker][variable])
-
-
-class _OpenLinkNetwork:
-    def __init__(self, env: simpy.Environment, flows: LinkNetwork) -> None:
-        self._env, self.messages = env, flows.messages
-        ways = lower_ways(flows)
-        at = flows.setup
-        fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, ways.lanes)
-
-        def repeated(way: Way | None) -> _RepeatedTransfer | None:
-            return _RepeatedTransfer(partial(fabric.resident, *way)) if way else None
-
-        self._pull = [*map(repeated, ways.pull)]
-        self._push = [[*map(repeated, pushed)] for pushed in ways.push]
-
-    def pull(self, worker: int) -> simpy.Event:
-        return self._start(self._pull[worker])
-
-    def push(self, worker: int, variable: int) -> simpy.Event:
-        return self._start(self._push[worker][variable])
-
-    def _start(self, transfer: _RepeatedTransfer | None) -> simpy.Event:
-        return transfer.submit() if transfer else self._env.timeout(0.0)
-
-
-def _lower_transfers(flows: LinkNetwork) -> tuple[_TransferPlans, dict[str, int]]:
-    """Lowered transfers, and the numbers of their lanes."""
-    at = flows.setup
-    resources = Resources.of(at.topology, at.calibration, at.disturbance)
-    lanes: dict[str, int] = {}
-
-    def one(plan: Plan) -> Lowered:
-        return lower(
-            plan, at.topology, at.runtime, at.calibration, resources, lanes, at.disturbance,
-            flows.working_set,
-        )  # fmt: skip
-
-    return _TransferPlans(one), lanes
 
 
 Way = tuple[Plan, Lowered]
@@ -331,31 +260,65 @@ class Ways(NamedTuple):
     lanes: dict[str, int]
 
 
+Copies = Callable[[Sequence[str], str, Sequence[int]], Way | None]
+"""A copy of each size in bytes from each source to the target; None if none leaves a device."""
+
+
+def _lower_transfers(flows: LinkNetwork) -> tuple[Copies, dict[str, int]]:
+    """Copies to one device, and the numbers of their lanes; a set of devices is lowered once."""
+    at = flows.setup
+    resources = Resources.of(at.topology, at.calibration, at.disturbance)
+    lanes: dict[str, int] = {}
+
+    @cache
+    def lowered(target: str, *sources: str) -> Way:
+        devices = tuple(dict.fromkeys((target, *sources)))
+        b = PlanBuilder(devices)
+        for i, source in enumerate(sources):
+            b.copy(b.input(devices.index(source), i, i + 1), 0)
+        plan = b.finish(Contract.of("transfer", []))
+        return plan, lower(
+            plan, at.topology, at.runtime, at.calibration, resources, lanes, at.disturbance,
+            flows.working_set,
+        )  # fmt: skip
+
+    def copies(sources: Sequence[str], target: str, sizes: Sequence[int]) -> Way | None:
+        away = [pair for pair in zip(sources, sizes, strict=True) if pair[0] != target]
+        if not away:
+            return None
+        plan, found = lowered(target, *(source for source, _ in away))
+        # A plan counts whole elements; sizes here are any number of bytes.
+        amount = np.array([each for _, size in away for each in (0.0, float(size))])
+        return plan, replace(found, amount=amount)
+
+    return copies, lanes
+
+
 @lru_cache(maxsize=8)  # all repetitions share them
 def lower_ways(flows: LinkNetwork) -> Ways:
     """The transfers of a network, each lowered once."""
-    transfers, lanes = _lower_transfers(flows)
+    copies, lanes = _lower_transfers(flows)
     kept = list(zip(flows.servers, flows.nbytes, strict=True))
     return Ways(
-        tuple(transfers.of(flows.servers, w, flows.nbytes) for w in flows.workers),
-        tuple(tuple(transfers.of([w], s, [n]) for s, n in kept) for w in flows.workers),
+        tuple(copies(flows.servers, w, flows.nbytes) for w in flows.workers),
+        tuple(tuple(copies([w], s, [n]) for s, n in kept) for w in flows.workers),
         lanes,
     )
 
 
-class _RepeatedTransfer:
-    """A transfer that repeats.
+def _repeated(make: Callable[[], Resident]) -> Callable[[], simpy.Event]:
+    """Starts a transfer that repeats.
 
     One in flight when a worker dies still ends, even beside those that the worker starts when it
     comes back.
     """
+    plans = [make()]
 
-    def __init__(self, make: Callable[[], Resident]) -> None:
-        self._make, self._plans = make, [make()]
-
-    def submit(self) -> simpy.Event:
-        free = next((each for each in self._plans if not each.under_way), None)
+    def submit() -> simpy.Event:
+        free = next((each for each in plans if not each.under_way), None)
         if free is None:
-            free = self._make()
-            self._plans.append(free)
+            free = make()
+            plans.append(free)
         return free.submit()
+
+    return submit

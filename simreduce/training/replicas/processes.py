@@ -27,8 +27,8 @@ by variable; workers ask for tokens; steps begin, by worker; workers come back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Generator
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -126,39 +126,6 @@ class ReplicasRun:
             if (a.update, a.variable) == (update, variable)
         ]
 
-    def document(self) -> dict[str, Any]:
-        """The run as JSON values; times in microseconds."""
-        return {
-            "workers": self.workers,
-            "variables": self.variables,
-            "updates": [_row(each) for each in self.updates],
-            "gradients": [_row(each) for each in self.arrivals],
-            "steps": [_row(each) for each in self.steps],
-            "unfinished": [_row(each) for each in self.unfinished],
-            "blocked": self.blocked,
-        }
-
-
-_TIMES = ("time", "taken", "begun", "read", "computed", "asked")
-
-
-def _row(each: Arrival | Update | WorkerStep) -> dict[str, Any]:
-    return dict(_columns(asdict(each)))
-
-
-def _columns(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in row.items():
-        if name in _TIMES:
-            yield (
-                f"{name}_us",
-                [t * 1e6 for t in value] if isinstance(value, tuple) else value * 1e6,
-            )
-        elif name in ("weights", "averages"):
-            if value:
-                yield name, [np.asarray(each).tolist() for each in value]
-        else:
-            yield name, list(value) if isinstance(value, tuple) else value
-
 
 Events = Generator[simpy.Event, Any, None]
 
@@ -228,7 +195,7 @@ class _Training:
         self.averages: list[Any] = list(self.weights) if values and values.decay is not None else []
         self.awaited: list[simpy.Event | None] = [None] * job.variables  # by the chief
         self.tokens = _Tokens(env)
-        self.lives_until = [job.death(w) for w in range(job.workers)]
+        self.lives_until = [job.dies.get(w, inf) for w in range(job.workers)]
         self.steps_of = [0] * job.workers
         self.global_step = 0
         self.times = job.seconds(repetition, _FIRST_STEPS)
@@ -335,7 +302,7 @@ class _Training:
 
     def come_back(self, w: int) -> Events:
         """Bring a worker back after its death."""
-        yield self.moment(self.job.back(w), _RETURN, w)
+        yield self.moment(self.job.returns[w], _RETURN, w)
         self.cut_off(w)
         self.lives_until[w] = inf
         if w == _CHIEF:

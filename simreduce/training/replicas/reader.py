@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 from sys import float_info
 from typing import TypeVar
@@ -243,8 +245,8 @@ class _Reader:
             return None
         aggregate, backups = values["aggregate"], values["backups"]
         if backups is not None and backups >= workers:
-            count = f"{workers} {units.noun(workers, 'worker')}"
-            self.fault("backups", f"must be fewer than the {count}, got {backups}")
+            words = f"must be fewer than the {units.plural(workers, 'worker')}, got {backups}"
+            self.fault("backups", words)
             return None
         needed = workers - (backups or 0)
         if aggregate is not None and backups is not None and aggregate != needed:
@@ -325,13 +327,9 @@ class _Reader:
 
 def _hosts(topology: Topology) -> list[str]:
     """Hosts, the first of every machine first."""
-    count: dict[str, int] = {}
-    turns: list[tuple[int, int, str]] = []
-    for host in topology.hosts:
-        machine = topology.nodes[host].machine
-        count[machine] = count.get(machine, -1) + 1
-        turns.append((count[machine], len(turns), host))
-    return [host for _, _, host in sorted(turns)]
+    places: defaultdict[str, Iterator[int]] = defaultdict(count)
+    turns = {host: next(places[topology.nodes[host].machine]) for host in topology.hosts}
+    return sorted(turns, key=turns.__getitem__)
 
 
 _KEYS = {

@@ -24,7 +24,6 @@ import numpy as np
 
 from simreduce.computing.arrays import Bools, Floats, Ints
 from simreduce.computing.loops import native
-from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays
 
@@ -43,7 +42,7 @@ class DelayRuns:
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
         self._loop: Any = native(loop, "the loop of replicas") if worth else loop
         self._rules = _rules(job)
-        self._until = np.array([job.death(w) for w in range(job.workers)])
+        self._until = np.array([job.dies.get(w, inf) for w in range(job.workers)])
 
     def run(self, repetition: int, *, log: bool = False) -> RunOutcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""
@@ -51,10 +50,14 @@ class DelayRuns:
         while True:
             rules = self._rules._replace(compute=job.seconds(repetition, self._steps))
             state = _state(job, self.updates, self._until)
-            out = _outcome(job, self.updates, self._steps if log else 0)
-            made = self._loop(rules, state, out)
-            if made >= 0:
-                return out._replace(update=out.update[:made], gradients=out.gradients[:made])
+            shape = job.workers, self._steps if log else 0, job.variables
+            out = RunOutcome(
+                np.full(self.updates, np.nan), np.zeros(self.updates, np.int64),
+                np.zeros(2, np.int64),
+                np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
+            )  # fmt: skip
+            if self._loop(rules, state, out) >= 0:
+                return out
             self._steps *= 2
 
 
@@ -109,7 +112,7 @@ MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_REQUEST, REQUESTS = range(6)
 class RunOutcome(NamedTuple):
     """The record of a run; the last three are empty without a log."""
 
-    update: Floats  # when update u + 1 was made
+    update: Floats  # when update u + 1 was made; NaN for never
     gradients: Ints  # in its means, over all variables
     totals: Ints  # gradients that arrived, that were dropped
     arrived: Floats  # [worker, step, variable]: when; NaN for never
@@ -120,9 +123,8 @@ class RunOutcome(NamedTuple):
 def _rules(job: ReplicasJob) -> Rules:
     """The job, without times to compute: every repetition has its own."""
     network, settings = job.network, job.settings
-    if not isinstance(network, Delays):
-        raise InternalError("flows take more than delays")
-    back = np.array([job.back(w) for w in range(job.workers)])
+    assert isinstance(network, Delays)  # noqa: S101 - flows take more
+    back = np.array([job.returns.get(w, inf) for w in range(job.workers)])
     order = np.argsort(network.push, axis=1, kind="stable")
     return Rules(
         np.zeros((job.workers, 0)), network.pull, network.push, order,
@@ -150,15 +152,6 @@ def _state(job: ReplicasJob, updates: int, until: Floats) -> RunState:
         entered=zeros(variables),
         token_step=zeros(updates + 2), tokens_left=zeros(updates + 2), requests=zeros(workers),
         cursor=zeros(6), synced=np.zeros(1),
-    )  # fmt: skip
-
-
-def _outcome(job: ReplicasJob, updates: int, steps: int) -> RunOutcome:
-    """Nothing so far; room for a log of so many steps."""
-    shape = (job.workers, steps, job.variables)
-    return RunOutcome(
-        np.full(updates, np.nan), np.zeros(updates, np.int64), np.zeros(2, np.int64),
-        np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
     )  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def _database() -> bytes:
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/d.db"
-        with Store.open(path, write=True) as store:
+        with Store(path, write=True) as store:
             store.begin("some", {}, places)
             for i, place in enumerate(places[:3], 1):
                 row = Figures(state="done", seconds=i * 1e-3, busbw=1e9 / i, chosen="ring", ranks=4)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from simreduce.study.capacity.choose import CapacityCandidate, CapacityTarget, Configuration
 from simreduce.study.capacity.price_list import PriceItem, PriceList
+from simreduce.study.sweep import Figures
 
 NAMES = ("machines.a.price", "machines.b.price", "energy")
 
@@ -27,6 +28,7 @@ def candidate(name: str, step: float = 1.0, nodes: int = 1, **more: object) -> C
         "unmoved": step / 2,
         "goodput": 1.0,
         "quantities": {},
+        "row": Figures(state="done"),
     }
     return CapacityCandidate(**values | more)
 

@@ -11,8 +11,8 @@ from simreduce.report.capacity import CAPACITY, capacity_text
 from simreduce.study.capacity.answer import answer, candidate_of, cell_of, parts
 from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.choose import choose
-from simreduce.study.capacity.flips import bound_compute, bound_links
-from simreduce.study.capacity.options import pieces, with_rates
+from simreduce.study.capacity.flips import Rate, bound_compute, bound_links
+from simreduce.study.capacity.options import pieces
 from simreduce.study.scenario import load_scenario
 from simreduce.study.sweep import CellRunner, evaluate, running
 from simreduce.study.tune.steps import rank_steps
@@ -166,9 +166,9 @@ def test_rates_are_searched_side_by_side_for_a_while(question, rows, found):
 
 
 def _simulated(question, option, name, factor):
-    links = {"tcp_25": factor} if name == "links tcp_25" and option.nodes > 1 else None
-    compute = factor if name.startswith("compute") else 1.0
-    changed = with_rates(option, compute, links)
+    link = name.removeprefix("links ") if name.startswith("links ") else ""
+    changes = name.startswith("compute") or (link and option.nodes > 1)
+    changed = Rate(name, (), link).changed(option, factor) if changes else option
     return candidate_of(question, changed, evaluate(cell_of(changed, question.folder)))
 
 
@@ -220,7 +220,7 @@ def test_an_assumed_rate_has_no_interval_but_other_rates(question, rows, found):
     slow, now, fast = found.at_rates
     option = next(o for o in question.options if o.key == found.chosen.candidate.key)
     for at, best in ((slow, False), (fast, True)):
-        changed = with_rates(option, at.factor)
+        changed = Rate("", ()).changed(option, at.factor)
         exact = candidate_of(question, changed, evaluate(cell_of(changed, question.folder)))
         assert (at.offer.candidate.step <= exact.step) is best
     assert [0.75, 1.0, 1.25] == [each.factor for each in found.at_rates]

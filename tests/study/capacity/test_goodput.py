@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.optimize import minimize_scalar
 
-from simreduce.study.capacity.capacity_question import Failures, best_interval, goodput
+from simreduce.study.capacity.capacity_question import Failures
+
+
+def best_interval(mtbf, checkpoint):
+    return Failures(mtbf, checkpoint, 0.0).best_interval(1)
+
+
+def goodput(mtbf, checkpoint, restart, interval):
+    return Failures(mtbf, checkpoint, restart, interval).goodput(1)
 
 
 @pytest.mark.parametrize(("mtbf", "best"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])

@@ -11,10 +11,9 @@ from simreduce.errors import InputError
 from simreduce.report.capacity import CAPACITY, capacity_text
 from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.capacity_question import load_question
-from simreduce.study.capacity.flips import bound_compute, bound_links
-from simreduce.study.capacity.options import with_rates
+from simreduce.study.capacity.flips import Rate, bound_compute, bound_links
 from simreduce.study.scenario import build_meshes
-from simreduce.study.sweep import evaluate, row_of
+from simreduce.study.sweep import evaluate
 from simreduce.study.tune.meshes import rank_meshes
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"
@@ -52,7 +51,7 @@ def question(tmp_path):
 
 
 def rows(cells):
-    return [row_of(evaluate(cell)) for cell in cells]
+    return [evaluate(cell) for cell in cells]
 
 
 def test_the_best_mesh_of_each_number_of_machines_is_priced(question):
@@ -93,7 +92,7 @@ def test_bounds_of_other_rates_hold(question, factor, link):
     asked = load_question(str(question(('mesh = ["tp=8,pp=2", "tp=2", "pp=4"]', 'mesh = "auto"'),
                                        ("nodes = [1, 2]", "nodes = 1"))))  # fmt: skip
     now = answer(asked, rows, sensitivity=False).offers[0].candidate
-    changed = [with_rates(option, 1.0, {link: factor}) if link else with_rates(option, factor)
+    changed = [Rate("", (), link).changed(option, factor)
                for option in asked.options]  # fmt: skip
     then = answer(
         replace(asked, options=tuple(changed)), rows, sensitivity=False

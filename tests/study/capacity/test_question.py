@@ -8,7 +8,7 @@ from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.study.capacity.answer import cell_of
 from simreduce.study.capacity.capacity_question import load_question
-from simreduce.study.capacity.options import with_rates
+from simreduce.study.capacity.flips import Rate
 from simreduce.study.capacity.price_list import (
     ENERGY_PRICE,
     POWER,
@@ -88,7 +88,7 @@ def test_a_measured_time_is_of_its_batch(asked):
         round(row.samples_per_second * row.seconds / row.ranks) for row in rows
     ]
     assert rows[0].memory - rows[2].memory == 3_000_000_000
-    twice = with_rates(question.options[2], 2.0)
+    twice = Rate("", ()).changed(question.options[2], 2.0)
     assert evaluate(cell_of(twice, question.folder)).compute == pytest.approx(0.020)
 
 

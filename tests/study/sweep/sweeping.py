@@ -32,7 +32,7 @@ def cells_of(places):
 
 def answer(path: str, places: list[Planned], engine) -> None:
     """Compute what the database at `path` lacks."""
-    with Store.open(path, write=True) as store, CellRunner(store, engine=engine()) as runner:
+    with Store(path, write=True) as store, CellRunner(store, engine=engine()) as runner:
         store.begin("small", {}, places)
         for _ in runner.run(runner.missing(cells_of(places))):
             pass
@@ -40,7 +40,7 @@ def answer(path: str, places: list[Planned], engine) -> None:
 
 def rows(path: str) -> dict[str, tuple]:
     """All values of every row, by digest; the file is whole."""
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert store.select("PRAGMA integrity_check")[1] == [("ok",)]
         names = ", ".join(f'"{name}"' for name in ("digest", *NAMES))
         found = store.select(f"SELECT {names} FROM rows")[1]  # noqa: S608
@@ -84,7 +84,7 @@ def size(path: str) -> int:
 def begun(path: str) -> bool:
     """Whether the tables are in the file."""
     try:
-        Store.open(path).close()
+        Store(path).close()
     except InputError:
         return False
     return True

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.study.sweep import evaluate, row_of
+from simreduce.study.sweep import evaluate
 from simreduce.study.sweep.engines import EngineGone
 from simreduce.study.sweep.engines.cluster import DaskCluster
 from tests.study.sweep.sweeping import begun, expected, plan, rows, size, until
@@ -58,7 +58,7 @@ def _rows(answers):
 
 
 def _rows_here():
-    return {p.cell.digest: row_of(evaluate(p.cell)) for p in PLAN}
+    return {p.cell.digest: evaluate(p.cell) for p in PLAN}
 
 
 @pytest.mark.slow

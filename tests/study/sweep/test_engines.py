@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from simreduce.errors import DeviceError
-from simreduce.study.sweep import Figures, Store, read_question, row_of
+from simreduce.study.sweep import Figures, Store, read_question
 from simreduce.study.sweep.engines import (
     MOST_DEATHS,
     Batches,
@@ -60,7 +60,7 @@ def test_a_cell_that_ends_its_workers_is_listed_and_costs_no_other(monkeypatch):
         state="killed", reason=f"{MOST_DEATHS} workers ended at it: killed by SIGKILL"
     )
     assert {digest: row for digest, row in found.items() if digest != deadly} == {
-        cell.digest: row_of(evaluate(cell)) for cell in cells if cell.digest != deadly
+        cell.digest: evaluate(cell) for cell in cells if cell.digest != deadly
     }
 
 
@@ -113,7 +113,7 @@ def test_workers_start_with_cells_of_different_machines():
 
 def test_a_runner_computes_equal_cells_once_and_only_what_is_missing(tmp_path):
     cells = cells_of(SMALL)[:3]
-    with Store.open(str(tmp_path / "rows.db"), write=True) as store:
+    with Store(str(tmp_path / "rows.db"), write=True) as store:
         with CellRunner(store, workers=0) as runner:
             first = runner.rows([*cells, *cells])
         with CellRunner(store, workers=0) as runner:

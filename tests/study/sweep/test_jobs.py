@@ -7,7 +7,7 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.study.job_files import load_jobs
-from simreduce.study.sweep import evaluate, read_question, read_specification, row_of
+from simreduce.study.sweep import evaluate, read_question, read_specification
 from simreduce.study.sweep.engines import Processes
 from simreduce.training.shared_fabric import simulate_jobs
 from tests.study.sweep.sweeping import cells_of, expected, kill, rows, start, until
@@ -104,7 +104,7 @@ def test_copies_are_those_of_all_jobs(tmp_path):
     """Each with nodes of its own, so a file that names nodes has none."""
     file = write(tmp_path, JOBS.partition("[[traffic]]")[0])
     once, twice = (evaluate(read_question(file).cell({"copies": n})) for n in (1, 2))
-    named = row_of(evaluate(read_question(write(tmp_path, TWO)).cell({"copies": 2})))
+    named = evaluate(read_question(write(tmp_path, TWO)).cell({"copies": 2}))
 
     assert (once.ranks, twice.ranks) == (16, 32)
     words = "say how many nodes, not which, so that there can be several"
@@ -168,8 +168,8 @@ def test_a_file_with_faults_is_no_question(tmp_path):
 def test_what_cannot_be_names_the_key(tmp_path):
     """And no file that there is not; also what only the fabric refuses."""
     question = read_question(write(tmp_path))
-    nodes = row_of(evaluate(question.cell({"job.a.nodes": 9})))
-    rate = row_of(evaluate(question.cell({"traffic.noise.rate": "1 TB/s"})))
+    nodes = evaluate(question.cell({"job.a.nodes": 9}))
+    rate = evaluate(question.cell({"traffic.noise.rate": "1 TB/s"}))
 
     assert nodes.state == "refused"
     assert nodes.reason == "job[0].nodes: 9 asked for, and 4 of 4 are free"

@@ -6,7 +6,7 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.study.scenario import load_meshes
-from simreduce.study.sweep import evaluate, read_question, read_specification, row_of
+from simreduce.study.sweep import evaluate, read_question, read_specification
 from simreduce.study.tune.meshes import limit_of, mfu, rank_meshes
 from simreduce.training.mesh.held import largest
 
@@ -105,7 +105,7 @@ def test_faults_are_all_of_them(scenario):
 
 def test_what_cannot_be_says_why(scenario):
     """A mesh that does not fill the machine is a row with the reason."""
-    row = row_of(evaluate_outcome(scenario, {"mesh": "tp=3"}))
+    row = evaluate_outcome(scenario, {"mesh": "tp=3"})
 
     assert "refused" == row.state
     assert "tp x cp x pp is 3, and the machine has 8" in row.reason

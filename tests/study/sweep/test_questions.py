@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 
 import pytest
 
@@ -15,7 +16,6 @@ from simreduce.study.sweep import (
     evaluate,
     read_question,
     read_specification,
-    row_of,
 )
 from simreduce.study.sweep.cells import calibration_digest
 from simreduce.study.sweep.machines import set_machine
@@ -107,7 +107,7 @@ def test_options_replace_what_a_file_varies_or_sets(tmp_path):
 def test_a_cell_travels_as_json():
     cell = read_question("step-dgx1p-resnet50").cell({"batch": 32, "slow": "gpu1=1.5"})
 
-    assert Cell(**json.loads(json.dumps(cell.to_json()))) == cell
+    assert Cell(**json.loads(json.dumps(asdict(cell)))) == cell
 
 
 def test_equal_questions_have_one_digest_and_the_words_do_not_matter():
@@ -158,7 +158,7 @@ def test_a_cell_of_another_version_is_not_computed():
     cell = read_question("switch:4").cell({})
     other = Cell(cell.kind, cell.document, code="0.0.9")
 
-    row = row_of(evaluate(other))
+    row = evaluate(other)
     assert row.state == "failed"
     assert re.search(r"not 0\.0\.9", row.reason)
 
@@ -222,7 +222,7 @@ def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path
 
 
 def test_less_than_one_element_is_no_collective():
-    row = row_of(evaluate(read_question("switch:4").cell({"size": 3})))
+    row = evaluate(read_question("switch:4").cell({"size": 3}))
 
     assert (row.state, row.reason) == (
         "refused", "size: must be at least 4 bytes, one element of every part",
@@ -231,7 +231,7 @@ def test_less_than_one_element_is_no_collective():
 
 def test_why_a_cell_cannot_be_names_its_key_and_no_file_that_there_is_not():
     """The same words on every computer."""
-    row = row_of(evaluate(read_question("step-dgx1p-resnet50").cell({"rate": "0 TFLOP/s"})))
+    row = evaluate(read_question("step-dgx1p-resnet50").cell({"rate": "0 TFLOP/s"}))
 
     assert (row.state, row.reason) == ("refused", "step.rate: must be a rate above 0")
 
@@ -247,7 +247,7 @@ def test_replicas_are_asked_as_by_step(tmp_path):
     file.write_text(text.format(0).replace("2097152 B", "1 KB").replace("5", "1"))
     over = {"backups": "0,1,4", "size": "2M"}
     plan = read_specification(str(file), over, {"replicas.seed": 5, "repetitions": 3}).plan()
-    rows = [row_of(evaluate(each.cell)) for each in plan]
+    rows = [evaluate(each.cell) for each in plan]
 
     assert [row.state for row in rows] == ["done", "done", "refused"]
     assert rows[2].reason == "replicas.backups: must be fewer than the 4 workers, got 4"
@@ -287,6 +287,6 @@ def test_a_part_that_fails_is_a_key():
     assert question.cell({"strategy": "nccl", "fails": "none"}).digest == plain.digest
     assert found["spine"].seconds == found["spine0"].seconds > evaluate(plain).seconds
     assert (16, 8) == (found["spine"].ranks, found["node"].ranks)
-    assert "has no core" in row_of(found["core"]).reason
+    assert "has no core" in found["core"].reason
     with pytest.raises(InputError, match="did you mean 'spine'"):
         read_specification(tree, {"fails": "none,spin"}, {})

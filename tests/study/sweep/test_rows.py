@@ -8,7 +8,7 @@ from simreduce.app import api
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import load_scenario
-from simreduce.study.sweep import evaluate, read_question, row_of
+from simreduce.study.sweep import evaluate, read_question
 from simreduce.study.sweep.engines import Here
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.sizes import bench
@@ -83,7 +83,7 @@ def test_a_disturbed_cell_is_slower():
     ],
 )
 def test_what_cannot_be_has_a_reason(text, settings, state, words):
-    row = row_of(evaluate(read_question(text).cell(settings)))
+    row = evaluate(read_question(text).cell(settings))
 
     assert row.state == state
     assert words in row.reason
@@ -105,7 +105,7 @@ def test_what_would_not_fit_is_refused_before_it_starts():
 def test_a_row_knows_its_kinds_of_values():
     row = evaluate(read_question("switch:4").cell({"size": "1M"}))
 
-    assert row == type(row).of(row.values)
+    assert row == type(row)(**row.values)
     assert row.busbw == pytest.approx(1.5 * row.algbw)
     assert row.seconds == api.bench("switch:4", "ring", "1M").rows[0].seconds
 
@@ -116,6 +116,6 @@ def test_a_row_knows_its_kinds_of_values():
 )
 def test_gpus_are_how_many_or_which(gpus, state, ranks):
     settings = {"strategy": "nccl", "size": "1M", "gpus": gpus}
-    row = row_of(evaluate(read_question("mi355x").cell(settings)))
+    row = evaluate(read_question("mi355x").cell(settings))
 
     assert (row.state, row.ranks) == (state, ranks)

@@ -37,10 +37,10 @@ def path(tmp_path):
 
 def test_rows_come_back_as_they_were(path):
     places = plan(1024, 2048, 4096)
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {"over": "size"}, places)
         store.put([answer(places[0], seconds=0.1 + 0.2, chosen="ring", wrong=0)])
-    with Store.open(path) as store:
+    with Store(path) as store:
         rows = store.table()
         assert store.get(places[0].cell.digest).seconds == 0.1 + 0.2
         assert store.get(places[1].cell.digest) is None
@@ -53,7 +53,7 @@ def test_rows_come_back_as_they_were(path):
 
 def test_a_sweep_that_is_there_goes_on_and_another_shares_its_rows(path):
     places = plan(1024, 2048)
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         one = store.begin("some", {}, places)
         store.put(map(answer, places))
         again = store.begin("some", {}, plan(1024, 2048))
@@ -67,7 +67,7 @@ def test_a_sweep_that_is_there_goes_on_and_another_shares_its_rows(path):
 
 def test_a_row_is_kept_but_what_was_too_large_or_killed_may_be_known_later(path):
     [place] = plan(1024)
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {}, [place])
         store.put([answer(place, state="too_large", seconds=None)])
         assert store.finished(memory=1 << 30) == {place.cell.digest}
@@ -83,7 +83,7 @@ def test_a_row_is_kept_but_what_was_too_large_or_killed_may_be_known_later(path)
 def test_two_sweeps_on_one_file_are_refused_but_it_may_be_read(path):
     code = (
         "import sys; from simreduce.study.sweep import Store\n"
-        f"with Store.open({path!r}, write=True): print('open', flush=True); sys.stdin.read()"
+        f"with Store({path!r}, write=True): print('open', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -92,11 +92,11 @@ def test_two_sweeps_on_one_file_are_refused_but_it_may_be_read(path):
         with pytest.raises(
             InputError, match=rf"another sweep is writing it \(process {holder.pid}"
         ):
-            Store.open(path, write=True)
-        with Store.open(path) as store:
+            Store(path, write=True)
+        with Store(path) as store:
             assert store.sweeps() == []
         holder.kill()
-    Store.open(path, write=True).close()
+    Store(path, write=True).close()
     assert not Path(f"{path}.lock").exists()
 
 
@@ -107,30 +107,30 @@ def test_two_sweeps_on_one_file_are_refused_but_it_may_be_read(path):
 def test_a_file_of_something_else_is_not_opened(path, content, words):
     Path(path).write_bytes(content)
     with pytest.raises(InputError, match=words):
-        Store.open(path)
+        Store(path)
 
 
 def test_a_file_of_an_older_version_can_be_read_but_not_written(path):
     """What its rows lack is empty, so that versions can be compared."""
     [place] = plan(1024)
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {}, [place])
         store.put([answer(place)])
     with sqlite3.connect(path) as db:
         db.execute("ALTER TABLE rows DROP COLUMN dropped")
         db.execute("PRAGMA user_version = 1")
     db.close()
-    with Store.open(path) as store:
+    with Store(path) as store:
         [row] = store.table()
     assert (row["seconds"], row["dropped"]) == (1.0, None)
     with pytest.raises(InputError, match="older simreduce, and can be read only"):
-        Store.open(path, write=True)
+        Store(path, write=True)
 
 
 def test_a_damaged_file_is_said_to_be_damaged_whoever_reads_it(path, tmp_path):
     """And how to save what is left; no traceback."""
     places = plan(*range(1024, 1424, 4))
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {}, places)
         store.put(map(answer, places))
     whole = Path(path).read_bytes()
@@ -145,16 +145,16 @@ def test_a_damaged_file_is_said_to_be_damaged_whoever_reads_it(path, tmp_path):
         lambda store: store.put([answer(places[0])]),
     ):
         with pytest.raises(InputError, match=r"rows\.db: is damaged .*\.recover"):  # noqa: SIM117
-            with Store.open(path, write=True) as store:
+            with Store(path, write=True) as store:
                 use(store)
     with (
-        Store.open(str(tmp_path / "mine.db"), write=True) as mine,
+        Store(str(tmp_path / "mine.db"), write=True) as mine,
         pytest.raises(InputError, match=r"rows\.db: is damaged"),
     ):
         mine.copy_from(path, digests)
     Path(path).write_bytes(whole[:5000])
     with pytest.raises(InputError, match="is damaged"):
-        Store.open(path)
+        Store(path)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,14 @@ def test_a_damaged_file_is_said_to_be_damaged_whoever_reads_it(path, tmp_path):
 def test_a_value_that_no_sweep_wrote_is_one_fault(path, damage):
     """Not a traceback of whoever meets it first, and no figure."""
     [place] = plan(1024)
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {}, [place])
         store.put([answer(place)])
     with sqlite3.connect(path) as db:
         db.executescript(damage)
     db.close()
 
-    with pytest.raises(InputError, match=r"^\S+rows\.db: ") as fault, Store.open(path) as store:
+    with pytest.raises(InputError, match=r"^\S+rows\.db: ") as fault, Store(path) as store:
         store.table()
     assert len(fault.value.problems) == 1
 
@@ -209,11 +209,11 @@ def test_a_value_that_no_sweep_wrote_is_one_fault(path, damage):
 def test_ctrl_c_stops_sqlite_too(path):
     """It works for hours, if that is what it was asked, and has nobody else look."""
     [place] = plan(1024)
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {}, [place])
     endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c"
     timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-    with Store.open(path) as store:
+    with Store(path) as store:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             store.select(endless)
@@ -232,10 +232,10 @@ def test_ctrl_c_stops_sqlite_too(path):
 )
 def test_no_step_of_a_query_keeps_ctrl_c_waiting(path, condition):
     """A step of 1 MB would take minutes, in which Python has no turn: it is refused at once."""
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {}, [plan(1024)[0]])
     began = time.process_time()
-    with Store.open(path) as store:
+    with Store(path) as store:
         with pytest.raises(InputError, match=r"too (big|complex)"):
             store.select(f"SELECT {condition.format(n=500_000)}")
         store.select(f"SELECT {condition.format(n=5_000)}")
@@ -245,12 +245,12 @@ def test_no_step_of_a_query_keeps_ctrl_c_waiting(path, condition):
 def test_long_questions_are_kept_beside_short_queries(path):
     """Limits of a query hold for what it reads, not for what the file has besides."""
     [place] = plan(1024)
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {"long": "x" * (1 << 20)}, [place])
         store.put([answer(place)])
-    with Store.open(path, write=True) as store, store._transaction() as db:
+    with Store(path, write=True) as store, store._transaction() as db:
         db.execute("UPDATE rows SET input = ?", ("x" * (1 << 20),))
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert [row["size"] for row in store.table()] == [1024]
         assert len(store.sweep().specification["long"]) == 1 << 20
 
@@ -261,7 +261,7 @@ def test_a_database_of_something_else_is_left_alone(path):
     db.close()
     for write in (False, True):
         with pytest.raises(InputError, match="something else"):
-            Store.open(path, write=write)
+            Store(path, write=write)
     with sqlite3.connect(path) as db:
         assert [name for (name,) in db.execute("SELECT name FROM sqlite_master")] == ["other"]
     db.close()
@@ -269,7 +269,7 @@ def test_a_database_of_something_else_is_left_alone(path):
 
 def test_keys_with_any_name_are_columns(path):
     settings = {'step."rate"': 1, "reason": "x", "Digest": 2, "links.a b.c": 3}
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("odd", {}, [Planned(settings, None, "no")])
         [row] = store.table()
 
@@ -282,10 +282,10 @@ def test_keys_with_any_name_are_columns(path):
 def test_rows_of_another_file_are_taken(path, tmp_path):
     places = plan(1024, 2048, 4096)
     other = str(tmp_path / "other.db")
-    with Store.open(other, write=True) as store:
+    with Store(other, write=True) as store:
         store.begin("some", {}, places)
         store.put(map(answer, places[:2]))
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("mine", {}, places)
         assert store.copy_from(other, [place.cell.digest for place in places]) == 2
         assert [row["state"] for row in store.table()] == ["done", "done", "waiting"]
@@ -294,7 +294,7 @@ def test_rows_of_another_file_are_taken(path, tmp_path):
 def test_a_full_disk_takes_nothing_and_harms_nothing(path):
     """The limit on the size of files stands for it."""
     places = plan(*range(1024, 1024 + 400 * 4, 4))
-    with Store.open(path, write=True) as store:
+    with Store(path, write=True) as store:
         store.begin("some", {}, places)
         store.put([answer(places[0])])
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from simreduce.errors import InputError
-from simreduce.study.sweep.cells import Cell, Figures, LostCell, row_of
+from simreduce.study.sweep.cells import KILLED, Cell, Figures
 from simreduce.study.sweep.engines.engine import (
     MOST_DEATHS,
     Batches,
@@ -143,8 +143,8 @@ class DaskCluster(Engine):
     def _failed(self, cell: Cell, error: BaseException) -> CellAnswer:
         """The row of a cell that no worker survives. EngineGone for what is no cell's fault."""
         if isinstance(error, self._distributed.KilledWorker):
-            lost = LostCell(f"{MOST_DEATHS} or more workers ended at it", killed=True)
-            return CellAnswer(cell, row_of(lost), 0.0, self.memory)
+            words = f"{MOST_DEATHS} or more workers ended at it"
+            return CellAnswer(cell, Figures(state=KILLED, reason=words), 0.0, self.memory)
         words = " ".join(str(error).split())
         raise EngineGone(f"a worker cannot compute: {type(error).__name__}: {words}")
 

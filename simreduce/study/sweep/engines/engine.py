@@ -9,9 +9,7 @@ from collections import Counter, deque
 from collections.abc import Generator, Hashable, Sequence
 from typing import Protocol
 
-from simreduce.errors import PlanTooLarge
-from simreduce.study.study import Refused
-from simreduce.study.sweep.cells import TOO_LARGE, Cell, Figures, LostCell, row_of
+from simreduce.study.sweep.cells import FAILED, KILLED, TOO_LARGE, Cell, Figures
 from simreduce.study.sweep.evaluate import evaluate, forget
 from simreduce.study.sweep.store import CellAnswer
 
@@ -57,12 +55,12 @@ def evaluate_timed(cell: Cell) -> tuple[Figures, float]:
     """
     began = time.perf_counter()
     try:
-        row = row_of(evaluate(cell))
+        row = evaluate(cell)
     except MemoryError:
-        row = row_of(Refused(PlanTooLarge("it took more memory than a worker has")))
+        row = Figures(state=TOO_LARGE, reason="it took more memory than a worker has")
     except Exception as error:  # noqa: BLE001 - whatever it is
-        words = " ".join(str(error).split())
-        row = row_of(LostCell(f"a fault of simreduce: {type(error).__name__}: {words}"))
+        words = f"a fault of simreduce: {type(error).__name__}: {' '.join(str(error).split())}"
+        row = Figures(state=FAILED, reason=words)
     if row.state == TOO_LARGE:
         forget()
         gc.collect()
@@ -126,7 +124,7 @@ class Batches:
         """
         self._deaths[cell.digest] += 1
         if self._deaths[cell.digest] >= MOST_DEATHS:
-            return row_of(LostCell(f"{MOST_DEATHS} workers ended at it: {how}", killed=True))
+            return Figures(state=KILLED, reason=f"{MOST_DEATHS} workers ended at it: {how}")
         self._alone.append(cell)
         self.left += 1
         return None
