@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from simreduce.report.drawing.shapes import Drawing
 from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
 from simreduce.report.pictures.style import box_size, draw_scene
-from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
+from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points, stack_rows
 from simreduce.topology import Node, natural
 
 MOST = 16
@@ -36,9 +36,10 @@ def draw_machine(
         place.row for place, item in zip(places, view.items, strict=True) if item.kind == "gpu"
     )
     lines = line_points(places, view.bundles, below=devices)
-    width = max(place.corners[2] for place in places) + 6
-    height = max(place.bottom + _under(places, view, place.row) for place in places)
-    return Drawing(width, height, tuple(draw_scene(view, places, lines, classes)))
+    drawn = draw_scene(view, places, lines, classes, margin=6)
+    return replace(
+        drawn, height=max(place.bottom + _under(places, view, place.row) for place in places)
+    )
 
 
 def _choose_scene(nodes: Sequence[Node], wires: Sequence[LinkPair], prefix: str) -> Scene:
@@ -215,7 +216,15 @@ def _place_items(view: Scene, rows: _Rows) -> list[BoxPlace]:
         left += span(root) + (10.0 if rows.children.get(root) else 0.0)
     places = {i: BoxPlace(x[i], *sizes[i], rows.row[i]) for i in x}
     places |= _place_switches(view, rows, places, sizes, left)
-    return _stack_rows(view, [places[i] for i in range(len(view.items))])
+    flat = [places[i] for i in range(len(view.items))]
+    first = min(place.row for place in flat)
+    devices = {rows.row[i] for i, item in enumerate(view.items) if item.kind in ("gpu", "nic")}
+
+    def above(row: int) -> float:
+        arcs = 0.0 if row in devices else arc_room(flat, view.bundles, row, below=False)
+        return arcs + (_ROW_GAP if row > first else 0.0)
+
+    return stack_rows(flat, above, lambda row: _under(flat, view, row))
 
 
 def _place_switches(
@@ -249,19 +258,6 @@ def _place_switches(
         found[i] = BoxPlace(left + slot / 2, sizes[i][0], sizes[i][1], row)
         left += slot
     return found
-
-
-def _stack_rows(view: Scene, places: Sequence[BoxPlace]) -> list[BoxPlace]:
-    """Rows from top to bottom, with room for the arcs of each."""
-    y = 0.0
-    tops: dict[int, float] = {}
-    for row in sorted({place.row for place in places}):
-        inside = [i for i, place in enumerate(places) if place.row == row]
-        if not any(view.items[i].kind in ("gpu", "nic") for i in inside):
-            y += arc_room(places, view.bundles, row, below=False)
-        tops[row] = y + (_ROW_GAP if tops else 0.0)
-        y = tops[row] + max(places[i].height for i in inside) + _under(places, view, row)
-    return [replace(place, y=tops[place.row]) for place in places]
 
 
 def _under(places: Sequence[BoxPlace], view: Scene, row: int) -> float:

@@ -179,7 +179,9 @@ class _Sheet:
     """
 
     def __init__(self, recording: Recording) -> None:
-        self.recording = recording
+        self.recording, lowered = recording, recording.lowered
+        # These are computed anew each time.
+        self.overhead, self.work, self.latency = lowered.overhead, lowered.work, lowered.latency
         self.arrows = _arrows(recording)
         self.used: dict[int, list[int]] = {}
         for copy, user in self.arrows.items():
@@ -291,13 +293,13 @@ class _Sheet:
         flow = self.recording.flow_starts.item(op)
         seconds = result.finish.item(op) - flow
         # A flow of cores that is no more than its work moves no bytes.
-        amount, work = lowered.amount.item(op), lowered.work.item(op)
+        amount, work = lowered.amount.item(op), self.work.item(op)
         moves = not work or amount > work * lowered.cap.item(op) * (1 + 1e-9)
         if moves and amount > 0 and seconds > 0:
             details["gb_per_s"] = nbytes / seconds / 1e9
         if thread.slices == "op":
             start, ready = result.start.item(op), result.ready.item(op)
-            overhead, latency = lowered.overhead.item(op), lowered.latency.item(op)
+            overhead, latency = self.overhead.item(op), self.latency.item(op)
             details["ready_us"] = ready * US
             details["waited_us"] = (start - ready) * US
             details["dispatch_us"] = (overhead + work) * US
