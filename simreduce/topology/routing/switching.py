@@ -58,7 +58,7 @@ import numpy.typing as npt
 
 from simreduce.computing.arrays import Ints
 from simreduce.errors import InternalError
-from simreduce.topology.elements import Link, Node, natural
+from simreduce.topology.elements import Link, Node, joined, natural
 from simreduce.topology.routing.route import (
     Fan,
     Fans,
@@ -224,27 +224,22 @@ def may_have_equal_paths(nodes: Mapping[str, Node], links: Sequence[Link]) -> bo
 
     Without either there is one path between any two nodes.
     """
-    group = {name: name for name, node in nodes.items() if _in_network(node)}
-
-    def find(name: str) -> str:
-        while group[name] != name:
-            group[name] = name = group[group[name]]
-        return name
-
-    cables = [link for link in links if link.target in group and not link.is_toll]
-    for link in cables:
-        if link.source in group and link.source < link.target:
-            one, other = find(link.source), find(link.target)
-            if one == other:
-                return True
-            group[one] = other
-    joined: dict[str, list[str]] = {}
-    for link in cables:
-        if link.source not in group:
-            joined.setdefault(link.source, []).append(find(link.target))
-    shared = [
-        pair for parts in joined.values() for pair in {*itertools.combinations(sorted(parts), 2)}
+    inside = {name for name, node in nodes.items() if _in_network(node)}
+    cables = [link for link in links if link.target in inside and not link.is_toll]
+    trunks = [
+        (link.source, link.target)
+        for link in cables
+        if link.source in inside and link.source < link.target
     ]
+    parts = joined(inside, trunks)
+    if len(trunks) > len(inside) - len(parts):  # a forest has a cable less for each part
+        return True
+    part = {name: i for i, names in enumerate(parts) for name in names}
+    ends: dict[str, list[int]] = {}
+    for link in cables:
+        if link.source not in inside:
+            ends.setdefault(link.source, []).append(part[link.target])
+    shared = [pair for each in ends.values() for pair in {*itertools.combinations(sorted(each), 2)}]
     loops = any(one == other for one, other in shared)
     return loops or len(set(shared)) < len(shared)
 
@@ -321,16 +316,10 @@ class Spreader:
     def seat(self, target: str) -> int:
         """The place of a node among those on its first switch; 0 of a switch, or without one."""
         if target not in self._seats:
-            entry = (
-                []
-                if _in_network(self._nodes[target])
-                else self._search.entries(target, _in_network)
-            )
-            ends = [
-                name for name in self._nodes if entry and (entry[0], name) in self._search.wires
-            ]
-            ends = [name for name in ends if not _in_network(self._nodes[name])]
-            self._seats[target] = ends.index(target) if entry else 0
+            hosts = [name for name, node in self._nodes.items() if not _in_network(node)]
+            entries = self._search.entries(target, _in_network) if target in hosts else []
+            ends = [name for name in hosts if (*entries[:1], name) in self._search.wires]
+            self._seats[target] = ends.index(target) if entries else 0
         return self._seats[target]
 
     def _between(self, source: str, target: str, home: str) -> Sequence[_Web]:
