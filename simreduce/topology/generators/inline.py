@@ -270,7 +270,7 @@ def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -
     cable.
     """
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    count = settings.size(limit)
+    count = settings.size(max(limit, settings.limit))
     network, places = read(settings, count, 1), seat_devices(settings, count)
     check_cables(settings, network)
     settings.check()
