@@ -87,6 +87,9 @@ def too_many(count: int, what: str, limit: int = DEVICES_LIMIT) -> str:
     )
 
 
+_RATIO = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+
+
 class InlineSettings:
     """The settings of one inline topology. Each reader notes a fault and goes on with a harmless
     value; a shape reads all that it needs, then calls `check`, then builds.
@@ -159,21 +162,26 @@ class InlineSettings:
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""
-        text = str(self.values.get(key, default))
-        if re.fullmatch(r"[0-9]{1,18}", text) and low <= int(text) <= high:
-            return int(text)
-        if key in self.values:
-            words = f"must be a whole number from {low} to {high}"
-            self.faults.add(key, f"{words}, got {quote(self.values[key])}")
-        return default
+        words = f"a whole number from {low} to {high}"
+        return self._plain(key, default, "[0-9]{1,18}", int, lambda n: low <= n <= high, words)
 
     def ratio(self, key: str) -> Fraction:
         """A number above 0, such as 2 or 1.5; 1 unless stated."""
-        text = str(self.values.get(key, 1))
-        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) and Fraction(text) > 0:
-            return Fraction(text)
-        self.faults.add(key, f"must be a number above 0, such as 2 or 1.5, got {quote(text)}")
-        return Fraction(1)
+        words = "a number above 0, such as 2 or 1.5"
+        return self._plain(key, Fraction(1), _RATIO, Fraction, lambda ratio: ratio > 0, words)
+
+    def _plain(
+        self, key: str, default: T, form: str, read: Callable[[str], T], fits: Callable[[T], bool],
+        words: str,
+    ) -> T:  # fmt: skip
+        """A number without a unit, written in the `form` of a regular expression."""
+        if key not in self.values:
+            return default
+        text = str(self.values[key])
+        if re.fullmatch(form, text) and fits(found := read(text)):
+            return found
+        self.faults.add(key, f"must be {words}, got {quote(self.values[key])}")
+        return default
 
     def flag(self, key: str) -> bool:
         """`yes` or `no`, the default."""
@@ -186,15 +194,13 @@ class InlineSettings:
             if key in self.values and not ("equal_cost" in self.values and rule == HASHED):
                 self.faults.add(key, "needs equal_cost=hashed")
         congestion = self.read("congestion", choice(CONGESTIONS, "congestion"), default.congestion)
-        congested = default.congested
-        if "congested" in self.values:
-            text = str(self.values["congested"])
-            known = re.fullmatch(r"[0-9](\.[0-9]{1,9})?", text) and float(text) <= 1.0
-            if not known:
-                self.faults.add("congested", f"must be a number from 0 to 1, got {quote(text)}")
-            elif self.values.get("congestion", default.congestion) == ISOLATED:
-                self.faults.add("congested", "needs congestion=tree or congestion=lossy")
-            congested = float(text) if known else default.congested
+        words = "a number from 0 to 1"
+        congested = self._plain(
+            "congested", default.congested, _RATIO, float, lambda part: part <= 1.0, words
+        )
+        isolated = self.values.get("congestion", default.congestion) == ISOLATED
+        if "congested" in self.values and isolated:
+            self.faults.add("congested", "needs congestion=tree or congestion=lossy")
         fresh = "equal_cost" in self.values
         return Switching(
             rule,

@@ -128,7 +128,7 @@ class Router:
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._search = PathSearch(nodes, links)
         self._rails = Rails(self._search)
-        self._staging = Staging(self._search, self.path)
+        self._staging = Staging(self._search, self.path, self.find_path)
         self._machines = rule if isinstance(rule, EqualMachines) else None
         network = rule.network if isinstance(rule, EqualMachines) else rule
         self._network = network or SearchedNetwork()
@@ -202,16 +202,21 @@ class Router:
             f"and GPUs do not forward traffic for others{self.cut and '; '}{self.cut}"
         )
 
+    def find_path(self, source: str, target: str) -> Path:
+        """Like `path`; () where there is none."""
+        try:
+            return self.path(source, target)
+        except TopologyError:
+            return ()
+
     def link(self, source: str, target: str) -> Link:
         """The link of a hop from one node to the next."""
         return self._search.wires[source, target]
 
     def is_peer(self, source: str, target: str) -> bool:
         """Whether two GPUs copy to each other directly; False too if no path joins them."""
-        try:
-            return not self._staging.is_staged(self.path(source, target))
-        except TopologyError:
-            return False
+        path = self.find_path(source, target)
+        return bool(path) and not self._staging.is_staged(path)
 
     def nic(self, gpu: str) -> str:
         """The NIC that is a GPU's own, "" if it has none."""
