@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simreduce.report.drawing.shapes import Drawing, Point, Rect
 from simreduce.report.pictures.blocks import (
@@ -212,13 +212,8 @@ def draw_torus(
 
 def _runs(size: int) -> list[range]:
     """The places of a dimension as single ones; in a long one, one range stands for several."""
-    if size <= _MOST:
-        return [range(i, i + 1) for i in range(size)]
-    return [
-        *(range(i, i + 1) for i in range(_MOST - 2)),
-        range(_MOST - 2, size - 1),
-        range(size - 1, size),
-    ]
+    ends = range(size + 1) if size <= _MOST else [*range(_MOST - 1), size - 1, size]
+    return [range(*pair) for pair in itertools.pairwise(ends)]
 
 
 def _draw_planes(
@@ -234,13 +229,14 @@ def _draw_planes(
         label = f"z = {run.start}" if len(run) == 1 else f"{len(run):,} more"
         items.append(Item(label, "machine", nodes, kinds_text(nodes), several=len(run) > 1))
     view = make_scene(wires, items)
-    left, places = 0.0, []
+    left, flat = 0.0, []
     for item in view.items:
         width, height = box_size(item)
-        places.append(BoxPlace(left + width / 2, width, height, 0))
+        flat.append(BoxPlace(left + width / 2, width, height, 0))
         left += width + _COLUMN_GAP
-    top = arc_room(places, view.bundles, 0, below=False)
-    places = [replace(place, y=top) for place in places]
+    places = stack_rows(
+        flat, lambda row: arc_room(flat, view.bundles, row, below=False), lambda _: 0.0
+    )
     lines = line_points(places, view.bundles, below=frozenset())
     return draw_scene(view, places, lines, classes)
 
@@ -284,12 +280,8 @@ def _cell_line(
 ) -> tuple[Point, ...]:
     """The line of a link: straight between neighbours, else an arc round the ends."""
     a, b = sorted((bundle.a, bundle.b), key=lambda i: (cells[i][::-1], places[i].row))
-    one, other, across, down = (
-        places[a],
-        places[b],
-        cells[b][0] - cells[a][0],
-        cells[b][1] - cells[a][1],
-    )
+    one, other = places[a], places[b]
+    across, down = cells[b][0] - cells[a][0], cells[b][1] - cells[a][1]
     if across == down == 0:
         x = max(other.x - other.width / 2 + 8, one.x + one.width / 2 - 10)
         return (x, one.bottom), (x, other.y)

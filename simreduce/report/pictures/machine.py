@@ -72,11 +72,8 @@ def _items(nodes: Sequence[Node], most: int, prefix: str) -> list[Item]:
 
 def _annotate(item: Item, far: Sequence[str]) -> Item:
     """The item with a note on its links to the outside and inside."""
-    notes = []
-    if far:
-        notes.append(
-            f"to {far[0]}" if len(far) == 1 else f"to {count_text(len(far), 'switch', 'switches')}"
-        )
+    ends = far[0] if len(far) == 1 else count_text(len(far), "switch", "switches")
+    notes = [f"to {ends}"] if far else []
     if item.inner:
         notes.append(f"{count_text(item.inner, 'link')} among them")
     return replace(item, note=", ".join(notes))
@@ -245,19 +242,16 @@ def _place_switches(
     row = max((rows.row[i] for i in rows.bottom), default=0)
     apart = all(one[1] < other[0] for one, other in itertools.pairwise(spans))
     if len(spans) == len(rows.bottom) and apart:
-        found = {}
-        for low, high, i in spans:
-            wide = max(high - low, sizes[i][0])
-            found[i] = BoxPlace((low + high) / 2, wide, sizes[i][1], row, wide=True)
-        return found
-    total = sum(sizes[i][0] + 2 * _GAP for i in rows.bottom)
-    share = max(1.0, width / total)
-    found, left = {}, 0.0
-    for i in rows.bottom:
-        slot = (sizes[i][0] + 2 * _GAP) * share
-        found[i] = BoxPlace(left + slot / 2, sizes[i][0], sizes[i][1], row)
-        left += slot
-    return found
+        return {
+            i: BoxPlace((low + high) / 2, max(high - low, sizes[i][0]), sizes[i][1], row, wide=True)
+            for low, high, i in spans
+        }
+    share = max(1.0, width / sum(sizes[i][0] + 2 * _GAP for i in rows.bottom))
+    slots = [(sizes[i][0] + 2 * _GAP) * share for i in rows.bottom]
+    return {
+        i: BoxPlace(end - slot / 2, *sizes[i], row)
+        for i, slot, end in zip(rows.bottom, slots, itertools.accumulate(slots), strict=True)
+    }
 
 
 def _under(places: Sequence[BoxPlace], view: Scene, row: int) -> float:
