@@ -76,8 +76,7 @@ def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
     bars: dict[str, list[PlotPoint]] = {}
     for span in step.spans:
         kind = "backward" if span.backward else "forward"
-        point = PlotPoint(span.end, rows.index(span.device), span.begin)
-        bars.setdefault(kind, []).append(point)
+        bars.setdefault(kind, []).append(PlotPoint(span.end, rows.index(span.device), span.begin))
     for name, buckets in moving:
         bars[name] = [PlotPoint(b.finish, rows.index(name), b.start) for b in buckets]
     series = [PlotSeries(kind, some, "", "bar", interval="across") for kind, some in bars.items()]
@@ -200,8 +199,7 @@ def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
         last, count = found[-1] if found else (bar, 0)
         near = bar.begin - last.end < resolution and bar.end - bar.begin < resolution
         if count and near and bar.kind == last.kind and bar.end - last.begin < 8 * resolution:
-            joined = replace(bar, begin=last.begin, text=f"{count + 1} short ones")
-            found[-1] = joined, count + 1
+            found[-1] = replace(bar, begin=last.begin, text=f"{count + 1} short ones"), count + 1
         else:
             found.append((bar, 1))
     return [bar for bar, _ in found]

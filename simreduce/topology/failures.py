@@ -93,8 +93,7 @@ def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
 
 def _colours(topology: Topology) -> Mapping[str, int]:
     """A number for each node; equal for those whose links lead to equal ones, ever on."""
-    kinds = {name: (node.kind, node.model) for name, node in topology.nodes.items()}
-    colour = _number(kinds)
+    colour = _number({name: (node.kind, node.model) for name, node in topology.nodes.items()})
     while True:
         around: dict[str, list[tuple[str, float, int]]] = {name: [] for name in colour}
         for link in topology.links:

@@ -136,8 +136,7 @@ def merge_documents(parent: MergedFile, child: MergedFile) -> MergedFile:
     tables: dict[str, Any] = dict(parent.tables)
     if "fabric" in child.tables:
         tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
-    merged = _merge(tables, child.tables)
-    return MergedFile(child.shown, merged, {**parent.origin, **child.origin})
+    return MergedFile(child.shown, _merge(tables, child.tables), {**parent.origin, **child.origin})
 
 
 def _merge(older: Mapping[str, Any], newer: Mapping[str, Any], depth: int = 3) -> dict[str, Any]:

@@ -237,8 +237,7 @@ def _draw_planes(
     places = stack_rows(
         flat, lambda row: arc_room(flat, view.bundles, row, below=False), lambda _: 0.0
     )
-    lines = line_points(places, view.bundles, below=frozenset())
-    return draw_scene(view, places, lines, classes)
+    return draw_scene(view, places, line_points(places, view.bundles, below=frozenset()), classes)
 
 
 def _draw_plane(

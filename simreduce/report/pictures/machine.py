@@ -30,8 +30,7 @@ def draw_machine(
 ) -> Drawing:
     """The drawing of the machine made of `nodes`; labels leave out `prefix`."""
     view = _choose_scene(nodes, wires, prefix)
-    rows = _rows(view)
-    places = _place_items(view, rows)
+    places = _place_items(view, _rows(view))
     devices = frozenset(
         place.row for place, item in zip(places, view.items, strict=True) if item.kind == "gpu"
     )

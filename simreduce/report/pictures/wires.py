@@ -137,8 +137,7 @@ def _gaps(places: Sequence[BoxPlace]) -> Mapping[int, float]:
     tops: dict[int, float] = {}
     for place in places:
         tops[place.row] = min(place.y, tops.get(place.row, place.y))
-    rows = sorted(tops)
-    return {row: tops[after] for row, after in itertools.pairwise(rows)}
+    return {row: tops[after] for row, after in itertools.pairwise(sorted(tops))}
 
 
 def _ports(

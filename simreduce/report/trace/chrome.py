@@ -21,11 +21,12 @@ recorded rank.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from simreduce.training.executor import Ran
 from simreduce.training.replicas import ReplicasRun
 from simreduce.version import __version__
 
+P = ParamSpec("P")
 US = 1e6
 BEGIN, END = "B", "E"
 _INSTANT = 8 * ULP
@@ -126,6 +128,18 @@ def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
             about = {"name": text, "cat": process, **place, "ts": begin * US, "args": dict(args)}
             yield {"ph": BEGIN, **about}
             yield {"ph": END, **place, "ts": end * US}
+
+
+def _as_events(
+    threads: Callable[P, Iterator[Thread]],
+) -> Callable[P, Iterator[dict[str, Any]]]:
+    """The function that gives the events of what `threads` gives."""
+
+    @functools.wraps(threads)
+    def events(*args: P.args, **kwargs: P.kwargs) -> Iterator[dict[str, Any]]:
+        return thread_events(threads(*args, **kwargs))
+
+    return events
 
 
 _SENT, _USED, _COUNT = "s", "f", "C"
@@ -328,14 +342,11 @@ def _arrows(recording: Recording) -> dict[int, int]:
 _PASSES = {False: "forward", True: "backward"}
 
 
-def step_events(step: StepPrediction, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+@_as_events
+def step_events(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
     """A thread for every device that computes, and as many as overlap for reads and reductions.
     `names` are the gradients'.
     """
-    return thread_events(_step_threads(step, names))
-
-
-def _step_threads(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
     for device in dict.fromkeys(span.device for span in step.spans):
         slices: list[Slice] = [
             (s.begin, s.end, f"{_PASSES[s.backward]} {s.layer}", {"layer": s.layer})
@@ -359,14 +370,11 @@ def _slice(b: Bucket, names: Sequence[str]) -> Slice:
     return b.start, b.finish, text, args
 
 
-def replicas_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+@_as_events
+def replicas_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
     """What each of the workers `names` does, and each update from when the first of its means was
     taken.
     """
-    return thread_events(_replica_threads(run, names))
-
-
-def _replica_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
     dropped = Counter((a.worker, a.step) for a in run.dropped)
     slices: list[list[Slice]] = [[] for _ in names]
     over = [0.0] * len(names)  # a step, and the wait for a token begins
@@ -394,17 +402,9 @@ def _replica_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]
     ]  # fmt: skip
 
 
-def executed_events(found: Sequence[Ran]) -> Iterator[dict[str, Any]]:
-    """A thread for every lane of each rank of an execution."""
-    return thread_events(_executed_threads(found))
-
-
-def pipeline_events(found: Sequence[Ran]) -> Iterator[dict[str, Any]]:
+@_as_events
+def pipeline_events(found: Sequence[Ran]) -> Iterator[Thread]:
     """A thread for the passes of each stage's rank, and one for what its replicas exchange."""
-    return thread_events(_pipeline_threads(found))
-
-
-def _pipeline_threads(found: Sequence[Ran]) -> Iterator[Thread]:
     ranks = sorted({ran.rank for ran in found})
     for process, kind in (("stages", COMPUTE), ("replicas", COLLECTIVE)):
         for stage, rank in enumerate(ranks, 1):
@@ -417,7 +417,9 @@ def _pipeline_threads(found: Sequence[Ran]) -> Iterator[Thread]:
             yield from split(process, row, slices)
 
 
-def _executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:
+@_as_events
+def executed_events(found: Sequence[Ran]) -> Iterator[Thread]:
+    """A thread for every lane of each rank of an execution."""
     lanes: dict[tuple[int, str], list[Slice]] = {}
     for ran in found:
         node = ran.node

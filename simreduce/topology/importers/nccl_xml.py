@@ -420,8 +420,7 @@ def _graph(element: Element, faults: Faults) -> NcclGraph:
     # The file lists a copied channel once and counts it twice.
     if stated and _number(stated) not in (len(channels), 2 * len(channels)):
         faults.add(place, f"nchannels is {quote(stated)}, but there are {len(channels)}")
-    members = {frozenset(channel.gpus) for channel in channels}
-    if pattern == "ring" and len(members) > 1:
+    if pattern == "ring" and len({frozenset(channel.gpus) for channel in channels}) > 1:
         faults.add(place, "the rings are not of the same GPUs")
     return NcclGraph(
         id=int(_number(element.get("id", "0")) or 0),

@@ -223,8 +223,7 @@ class MachineBuilder:
         scale = gt_per_s * width * (0.8 if gt_per_s < 8 else 128 / 130) / (8 * 16 * 128 / 130)
         nominal, achievable = base.bandwidth * scale, base.achievable * scale
         scaled = replace(base, name=name, bandwidth=nominal, achievable=achievable)
-        link_class = self.classes.get(name, scaled)
-        self.cables.append(link_class.cable(self.nodes[a], self.nodes[b]))
+        self.cables.append(self.classes.get(name, scaled).cable(self.nodes[a], self.nodes[b]))
 
     def add_switch(self, above: str, pcie: str) -> str:
         """A PCIe switch that hangs on a node by a link of the class `pcie`; its name."""
@@ -371,8 +370,7 @@ def read_link_table(path: str) -> Mapping[str, LinkClass]:
     document = read_document(Path(path), path)
     faults = Faults(path, document.origin)
     found = dict(link_classes())
-    values = LINK_FIGURES.read(document.tables, faults)
-    for name, figures in (values["links"] or {}).items():
+    for name, figures in (LINK_FIGURES.read(document.tables, faults)["links"] or {}).items():
         found[name] = read_link_class(faults, f"links.{name}", name, figures, path)
     faults.raise_any(TopologyError)
     return found

@@ -167,8 +167,7 @@ class Router:
         """
         if bundled and self._by_bundles and self.bundles:
             found = self._by_bundles.routes(source, target)
-            shares = self.bundles.share[found.links]
-            return found._replace(shares=shares, bundled=True)
+            return found._replace(shares=self.bundles.share[found.links], bundled=True)
         ruled = self._are_ruled(source, target)
         if not ruled.any():
             rows = self._look_up(source, target)
@@ -393,8 +392,7 @@ class Router:
     def _first_two(self) -> Router:
         """The router of the first two of equal machines."""
         assert self._machines is not None  # noqa: S101 - whoever asks has looked
-        first_two = self._machines.first_two(self._nodes, self._links)
-        return Router(*first_two, switching=self.switching)
+        return Router(*self._machines.first_two(self._nodes, self._links), switching=self.switching)
 
     def _machine_routes(self, *, staged: bool) -> MachineRoutes:
         """The links between equal machines; unless `staged` those of the direct paths, without
@@ -417,8 +415,7 @@ class Router:
         names, many = self._names, len(self._names)
         pairs, which = np.unique(source * many + target, return_inverse=True)
         found = [self.route(names[pair // many], names[pair % many]) for pair in pairs.tolist()]
-        rows = list_rows(zip(each.links, each.shares, strict=True) for each in found)
-        return rows.take(which)
+        return list_rows(zip(each.links, each.shares, strict=True) for each in found).take(which)
 
     @functools.cached_property
     def _holds(self) -> Bools:

@@ -460,8 +460,7 @@ class MachineRoutes:
         """
         mine = 2 * self.machines.cables
         machine = links // max(mine, 1)
-        found = links + mine * (np.where(machine == 0, here, there) - machine)
-        return found.astype(np.int32)
+        return (links + mine * (np.where(machine == 0, here, there) - machine)).astype(np.int32)
 
     def _as_first(self, source: int, target: int) -> Sequence[tuple[int, float]]:
         """The links of the same transfer within the first machine, or from it to the second."""

@@ -240,8 +240,7 @@ def may_have_equal_paths(nodes: Mapping[str, Node], links: Sequence[Link]) -> bo
         if link.source not in inside:
             ends.setdefault(link.source, []).append(part[link.target])
     shared = [pair for each in ends.values() for pair in {*itertools.combinations(sorted(each), 2)}]
-    loops = any(one == other for one, other in shared)
-    return loops or len(set(shared)) < len(shared)
+    return any(one == other for one, other in shared) or len(set(shared)) < len(shared)
 
 
 class Spreader:
