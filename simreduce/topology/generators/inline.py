@@ -139,26 +139,21 @@ class InlineSettings:
             self.faults.add(key, words if limit < DEVICES_LIMIT else too_many(count, what, limit))
         return min(max(count, 1), limit)
 
-    def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
-        """Parse `AxB` or `AxBxC`: `fewest` to `most` sizes of at least 1, `limit` devices in all.
+    def sizes(self, key: str = "") -> tuple[int, ...]:
+        """Parse `AxB` or `AxBxC`: sizes of at least 1, `DEVICES_LIMIT` devices in all.
 
         The text is the topology's size, or with `key` a setting that must be there.
         """
-        form = " or ".join("x".join("ABCDEF"[:count]) for count in range(fewest, most + 1))
         text = str(self.values.get(key, "")) if key else self._size
-        texts = text.split("x")
         if key and not text:
-            self.faults.add(key, f"must be given as {form}, such as {key}={'x'.join('2' * fewest)}")
-            return (1,) * fewest
-        if not (
-            fewest <= len(texts) <= most
-            and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)
-        ):
-            self.faults.add(key, f"{quote(text)} is not a size {form}")
-            return (1,) * fewest
-        sizes = tuple(int(text) for text in texts)
+            self.faults.add(key, f"must be given as AxB or AxBxC, such as {key}=2x2")
+            return (1, 1)
+        if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,2}", text):
+            self.faults.add(key, f"{quote(text)} is not a size AxB or AxBxC")
+            return (1, 1)
+        sizes = tuple(int(size) for size in text.split("x"))
         count = math.prod(sizes)
-        return sizes if self._check_count(count, limit, key=key) == count else (1,) * fewest
+        return sizes if self._check_count(count, DEVICES_LIMIT, key=key) == count else (1, 1)
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""

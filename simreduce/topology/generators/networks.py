@@ -120,7 +120,7 @@ class TorusNetwork:
 def torus(settings: InlineSettings) -> Shape:
     """A GPU for every router; the host `cpu0` is at router 0 with GPU 0."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    shape = TorusNetwork(settings.sizes(DEVICES_LIMIT, 2, 3))
+    shape = TorusNetwork(settings.sizes())
     count = shape.routers
     places = seat_devices(settings, count)
     settings.check()
@@ -143,7 +143,7 @@ def torus(settings: InlineSettings) -> Shape:
 
 def read_torus(settings: InlineSettings, machines: int, nics: int) -> TorusNetwork:
     """A router for every machine, with all its NICs."""
-    sizes = settings.sizes(DEVICES_LIMIT, 2, 3, "dims")
+    sizes = settings.sizes("dims")
     if math.prod(sizes) != machines and "dims" in settings.values:
         settings.faults.add(
             "dims",

@@ -70,16 +70,14 @@ class Rails:
 
     def __init__(self, search: PathSearch) -> None:
         self._search = search
-        self._found: dict[str, Mapping[str, str]] = {}
+        self._dealt = functools.cache(self._deal)
 
     def nic(self, name: str) -> str:
         """The NIC that is a GPU's own, "" for none and for other nodes."""
         node = self._search.nodes[name]
         if node.kind != "gpu" or not node.machine:
             return ""
-        if node.machine not in self._found:
-            self._found[node.machine] = self._deal(node.machine)
-        return self._found[node.machine].get(name, "")
+        return self._dealt(node.machine).get(name, "")
 
     def _deal(self, machine: str) -> Mapping[str, str]:
         """The NICs of a machine, dealt to the GPUs that they are nearest to."""

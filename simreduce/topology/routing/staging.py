@@ -21,6 +21,7 @@ pays the tolls (`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe s
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
@@ -109,8 +110,7 @@ class Staging:
         find: Callable[[str, str], Path],
     ) -> None:
         self._nodes, self._search, self._path, self._find = search.nodes, search, path, find
-        self._ways: dict[str, Path] = {}
-        """Of each node that was asked for, the path to the nearest host of its machine, if any."""
+        self._to_host = functools.cache(self._find_host)
 
     def is_staged(self, path: Path) -> bool:
         """Whether the copy whose direct path is given goes through a host."""
@@ -181,13 +181,10 @@ class Staging:
             )
         return (*out, *self._path(out[-1], target)[1:])
 
-    def _to_host(self, source: str) -> Path:
+    def _find_host(self, source: str) -> Path:
         """The path to the host nearest to a node; () for none."""
-        if source not in self._ways:
-            paths = self._paths(source, "cpu")
-            paths.sort(key=lambda path: (len(path), natural(path[-1])))
-            self._ways[source] = paths[0] if paths else ()
-        return self._ways[source]
+        paths = self._paths(source, "cpu")
+        return min(paths, key=lambda path: (len(path), natural(path[-1])), default=())
 
     def _paths(self, source: str, kind: NodeKind) -> list[Path]:
         """The paths to all nodes of a kind in the same machine that a node reaches."""

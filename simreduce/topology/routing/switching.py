@@ -252,9 +252,9 @@ class Spreader:
     def __init__(self, rule: Switching, search: PathSearch, areas: Mapping[str, int]) -> None:
         self._rule, self._search, self._areas = rule, search, areas
         self._nodes = search.nodes
-        self._fans: dict[tuple[frozenset[int | None], str], Fans] = {}
-        self._webs: dict[tuple[str, str, str], Sequence[_Web]] = {}
-        self._seats: dict[str, int] = {}
+        self._search_in = functools.cache(self._fans_in)
+        self._between = functools.cache(self._find)
+        self.seat = functools.cache(self._find_seat)
 
     @functools.cached_property
     def _equal(self) -> Mapping[Hop, Sequence[Link]]:
@@ -312,24 +312,17 @@ class Spreader:
         found = ([(link.id, 1.0) for link in _one(webs[i], one)] for i, one in ones.tolist())
         return list_rows(found).take(which.reshape(-1))
 
-    def seat(self, target: str) -> int:
+    def _find_seat(self, target: str) -> int:
         """The place of a node among those on its first switch; 0 of a switch, or without one."""
-        if target not in self._seats:
-            hosts = [name for name, node in self._nodes.items() if not _in_network(node)]
-            entries = self._search.entries(target, _in_network) if target in hosts else []
-            ends = [name for name in hosts if (*entries[:1], name) in self._search.wires]
-            self._seats[target] = ends.index(target) if entries else 0
-        return self._seats[target]
+        hosts = [name for name, node in self._nodes.items() if not _in_network(node)]
+        entries = self._search.entries(target, _in_network) if target in hosts else []
+        ends = [name for name in hosts if (*entries[:1], name) in self._search.wires]
+        return ends.index(target) if entries else 0
 
-    def _between(self, source: str, target: str, home: str) -> Sequence[_Web]:
+    def _find(self, source: str, target: str, home: str) -> Sequence[_Web]:
         """The equal-cost paths from one node through the network, or in it, to another, as webs one
         after the other; through what the machine `home` has of it, if one is given.
         """
-        if (source, target, home) not in self._webs:
-            self._webs[source, target, home] = self._find(source, target, home)
-        return self._webs[source, target, home]
-
-    def _find(self, source: str, target: str, home: str) -> Sequence[_Web]:
         if (source, target) in self._search.wires:
             return [self._join(Fan(((target,), (source,)), {target: [source]}))]
 
@@ -352,13 +345,11 @@ class Spreader:
         up, down = self._between(source, first, home), self._between(last, target, home)
         return [*up, *inner, *down]
 
-    def _search_in(self, areas: frozenset[int | None], home: str) -> Fans:
+    def _fans_in(self, areas: frozenset[int | None], home: str) -> Fans:
         """Searches through the network's switches in these areas, or what `home` has of them."""
-        if (areas, home) not in self._fans:
-            self._fans[areas, home] = self._search.fans(
-                lambda node: self._is_inside(node, home) and self._areas.get(node.name) in areas
-            )
-        return self._fans[areas, home]
+        return self._search.fans(
+            lambda node: self._is_inside(node, home) and self._areas.get(node.name) in areas
+        )
 
     @staticmethod
     def _is_inside(node: Node, home: str) -> bool:
