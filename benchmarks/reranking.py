@@ -19,7 +19,7 @@ from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.explain import explanation_document
 from simreduce.report.pages import timeline_of_events
-from simreduce.report.trace import trace_events
+from simreduce.report.trace import recording_events
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
@@ -87,7 +87,7 @@ def look(name: str) -> Iterator[int]:
         lambda: savings(recording, setup),
         lambda: explanation_document(setup.record(plan), found, {}),
         lambda: timeline_of_events(
-            trace_events(setup.record(plan), setup.topology), recording.result.path.op.tolist()
+            recording_events(setup.record(plan), setup.topology), recording.result.path.op.tolist()
         ),
     ):
         yield least(*[run] * TIMES)

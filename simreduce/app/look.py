@@ -16,7 +16,7 @@ from simreduce.report.explain import explanation_document
 from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
 from simreduce.report.timelines import MOST_BARS, timeline_of_events
-from simreduce.report.trace import trace_events
+from simreduce.report.trace import recording_events
 from simreduce.study.advice import Advised
 from simreduce.study.frameworks import files_of
 from simreduce.study.question import ask, choice_of
@@ -103,7 +103,7 @@ def look_closer(
     with show("simulated {} of {} changes") as work:
         found = savings(recording, case.setup, work.watch)
     with show("drawing the timeline"):
-        events = trace_events(recording, case.setup.topology)
+        events = recording_events(recording, case.setup.topology)
         timeline = timeline_of_events(events, recording.result.path.op.tolist(), bars)
     moved = case.setup.find_moved(case.plan, recording.result.seconds)
     explanation = explanation_document(

@@ -76,8 +76,7 @@ def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
     bars: dict[str, list[PlotPoint]] = {}
     for span in step.spans:
         kind = "backward" if span.backward else "forward"
-        point = PlotPoint(span.end, rows.index(span.device), span.begin)
-        bars.setdefault(kind, []).append(point)
+        bars.setdefault(kind, []).append(PlotPoint(span.end, rows.index(span.device), span.begin))
     for name, buckets in moving:
         bars[name] = [PlotPoint(b.finish, rows.index(name), b.start) for b in buckets]
     series = [PlotSeries(kind, some, "", "bar", interval="across") for kind, some in bars.items()]
@@ -162,8 +161,13 @@ def timeline_of_events(
             bar = Bar(processes[process], row, begun["ts"], event["ts"], kind, _text(begun))
             rows.setdefault(tid, []).append(bar)
     ordered = [rows[tid] for tid in sorted(rows)]
-    own = [_on_path(row) for row in ordered if not row[0].group.startswith(("links", "lanes"))]
-    ordered = [*filter(None, [_chained(chain), *own]), *ordered]
+    own = [
+        [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
+        for row in ordered
+        if not row[0].group.startswith(("links", "lanes"))
+    ]
+    chained = [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
+    ordered = [*filter(None, [chained, *own]), *ordered]
     if len(ordered) <= _FEW:
         ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
     whole = max((bar.end for row in ordered for bar in row), default=0.0)
@@ -175,16 +179,6 @@ def timeline_of_events(
         resolution = 2 * resolution or whole / 20_000
         found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
     return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution)
-
-
-def _on_path(row: Sequence[Bar]) -> list[Bar]:
-    """The bars of a row that are on the critical path, as a group of their own."""
-    return [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
-
-
-def _chained(chain: Iterable[tuple[float, float, str]]) -> list[Bar]:
-    """One row for all of a chain."""
-    return [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
 
 
 def _kind(event: Mapping[str, Any]) -> str:
@@ -205,11 +199,7 @@ def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
         last, count = found[-1] if found else (bar, 0)
         near = bar.begin - last.end < resolution and bar.end - bar.begin < resolution
         if count and near and bar.kind == last.kind and bar.end - last.begin < 8 * resolution:
-            text = f"{count + 1} short ones"
-            found[-1] = (
-                Bar(bar.group, bar.row, last.begin, bar.end, bar.kind, text),
-                count + 1,
-            )
+            found[-1] = replace(bar, begin=last.begin, text=f"{count + 1} short ones"), count + 1
         else:
             found.append((bar, 1))
     return [bar for bar, _ in found]

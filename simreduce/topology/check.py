@@ -253,17 +253,11 @@ def _check_memories(machine: Topology, place: Callable[[str], str]) -> Iterator[
 
 def _check_links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """One fault for all links of a class that have the same figures."""
-    seen = set()
+    first: dict[object, Link] = {}
     for link in machine.links:
-        figures = (
-            link.link_class,
-            link.nominal / link.lanes,
-            link.bandwidth / link.lanes,
-            link.latency,
-        )
-        if figures in seen:
-            continue
-        seen.add(figures)
+        rates = link.nominal / link.lanes, link.bandwidth / link.lanes
+        first.setdefault((link.link_class, rates, link.latency), link)
+    for link in first.values():
         for text in _check_figures(link):
             yield f"{place(link.link_class)}: {link.source} - {link.target}: {text}"
 
@@ -340,8 +334,7 @@ def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str
                     f"{usual}; "
                     "add what is missing, or give it a model of its own"
                 )
-        known = model_in(model)
-        most = max(lanes[name] for name in names)
+        known, most = model_in(model), max(lanes[name] for name in names)
         if known and 0 < known.nvlinks < most:
             yield f"{place(names[0])}: {most} {word}, but a {known.name} has {known.nvlinks}"
         if known and not known.nvlink and most:
@@ -351,12 +344,9 @@ def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str
 def _check_routes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """GPUs that cannot reach each other or a host, and staged copies that cost nothing."""
     gpus = machine.devices
-    for host in machine.hosts[:1]:
-        for gpu in gpus[:_MOST_GPUS]:
-            if not _has_route(machine, gpu, host) and not any(
-                _has_route(machine, gpu, h) for h in machine.hosts
-            ):
-                yield f"{place(gpu)}: {gpu!r} reaches no CPU; link it to one, or to a PCIe switch"
+    for gpu in gpus[:_MOST_GPUS] if machine.hosts else ():
+        if not any(machine.router.find_path(gpu, host) for host in machine.hosts):
+            yield f"{place(gpu)}: {gpu!r} reaches no CPU; link it to one, or to a PCIe switch"
     if len(gpus) > _MOST_GPUS:
         return
     pairs = (
@@ -364,7 +354,7 @@ def _check_routes(machine: Topology, place: Callable[[str], str]) -> Iterator[st
         if len(gpus) <= _FEW_GPUS
         else ((gpus[0], b) for b in gpus[1:])
     )
-    without = [pair for pair in pairs if not _has_route(machine, *pair)]
+    without = [pair for pair in pairs if not machine.router.find_path(*pair)]
     if without:
         others = f" (and {len(without) - 1} more pairs)" if len(without) > 1 else ""
         a, b = without[0]
@@ -417,9 +407,14 @@ def _check_unused(machine: Topology, place: Callable[[str], str]) -> Iterator[st
 def _free_staged_copies(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
     for a in _devices_without_tolls(machine, figures):
         for b in machine.devices:
-            if machine.nodes[a].peer == machine.nodes[b].peer == DEFAULT_REACH:
-                continue  # nothing is too far
-            if a != b and _has_route(machine, a, b) and not machine.router.is_peer(a, b):
+            # To a peer with this reach nothing is too far.
+            far = {machine.nodes[a].peer, machine.nodes[b].peer} != {DEFAULT_REACH}
+            if (
+                far
+                and a != b
+                and machine.router.find_path(a, b)
+                and not machine.router.is_peer(a, b)
+            ):
                 yield a, b
 
 
@@ -432,16 +427,7 @@ def _devices_without_tolls(machine: Topology, figures: Container[str]) -> list[s
 def _free_network_copies(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
     """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
     for a in _devices_without_tolls(machine, figures):
-        if machine.nodes[a].gpudirect == DEFAULT_NIC_REACH:
-            continue  # nobody has said so, and the figures may be unknown
-        beyond = machine.router.nics_beyond(a)
-        if beyond:
-            yield a, beyond[0]
-
-
-def _has_route(machine: Topology, a: str, b: str) -> bool:
-    try:
-        machine.router.path(a, b)
-    except TopologyError:
-        return False
-    return True
+        # By default nobody has said so, and the figures may be unknown.
+        stated = machine.nodes[a].gpudirect != DEFAULT_NIC_REACH
+        for nic in machine.router.nics_beyond(a)[:1] if stated else ():
+            yield a, nic

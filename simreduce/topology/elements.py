@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from simreduce import units
 from simreduce.errors import quote
@@ -18,6 +18,7 @@ from simreduce.errors import quote
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+T = TypeVar("T")
 NodeKind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
 KINDS: tuple[NodeKind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
 
@@ -308,15 +309,15 @@ def link_classes() -> Mapping[str, LinkClass]:
     )
 
 
-def joined(names: Iterable[str], pairs: Iterable[Iterable[str]]) -> list[set[str]]:
+def joined(names: Iterable[T], pairs: Iterable[Iterable[T]]) -> list[set[T]]:
     """The connected parts of `names` and of what the pairs name, in the order of their firsts."""
     # Not networkx's: it takes long to load, and most machines do without.
-    near: dict[str, list[str]] = {name: [] for name in names}
+    near: dict[T, list[T]] = {name: [] for name in names}
     for a, b in pairs:
         near.setdefault(a, []).append(b)
         near.setdefault(b, []).append(a)
-    parts: list[set[str]] = []
-    seen: set[str] = set()
+    parts: list[set[T]] = []
+    seen: set[T] = set()
     for name in near:
         if name in seen:
             continue

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.topology.elements import Node
 from simreduce.topology.graph import Topology
 
 NONE = "none"
@@ -35,7 +34,8 @@ def members(topology: Topology, kind: str) -> list[str]:
         return [f"n{name}" for name in found] if len(found) > 1 else []
     if kind == NIC:
         return [node.name for node in nodes if node.kind == "nic"]
-    return [node.name for node in nodes if not node.machine and _is_switch(node, kind)]
+    switches = (node.name for node in nodes if node.kind == "switch" and not node.machine)
+    return [name for name in switches if re.fullmatch(rf"{kind}\d+", name)]
 
 
 def distinct(topology: Topology, kinds: Iterable[str]) -> dict[str, list[str]]:
@@ -63,12 +63,11 @@ def fail(topology: Topology, text: str, where: str = "fails") -> Failed:
     if text == NONE:
         return Failed(topology)
     have = {kind: names for kind in CLASSES if (names := members(topology, kind))}
-    name = _meant(topology, text, have)
-    if name in have.get(NODE, ()):
-        nodes = topology.nodes
-        gone = frozenset(gpu for gpu in topology.devices if f"n{nodes[gpu].machine}" == name)
-        return Failed(topology.without(name), gone)
-    return Failed(topology.without(name, where))
+    name, nodes = _meant(topology, text, have), topology.nodes
+    if name not in have.get(NODE, ()):
+        return Failed(topology.without(name, where))
+    gone = frozenset(gpu for gpu in topology.devices if f"n{nodes[gpu].machine}" == name)
+    return Failed(topology.without(name), gone)
 
 
 def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
@@ -92,14 +91,9 @@ def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
     return names[int(place)]
 
 
-def _is_switch(node: Node, kind: str) -> bool:
-    return node.kind == "switch" and re.fullmatch(rf"{kind}\d+", node.name) is not None
-
-
 def _colours(topology: Topology) -> Mapping[str, int]:
     """A number for each node; equal for those whose links lead to equal ones, ever on."""
-    kinds = {name: (node.kind, node.model) for name, node in topology.nodes.items()}
-    colour = _number(kinds)
+    colour = _number({name: (node.kind, node.model) for name, node in topology.nodes.items()})
     while True:
         around: dict[str, list[tuple[str, float, int]]] = {name: [] for name in colour}
         for link in topology.links:

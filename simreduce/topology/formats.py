@@ -81,10 +81,6 @@ MEMORY = quantity(
 )
 
 
-def _machine_name(text: str) -> str:
-    return Name(text) if text else text
-
-
 def check_forwarding(node: FieldValues, faults: Faults, path: str) -> None:
     """Note GPUs that forward, and nodes that sum and are no switches."""
     if node["kind"] == "gpu" and node["transit"]:
@@ -138,8 +134,8 @@ NODE = Format(
     Field("memory", MEMORY, "Of GPUs: the size of the memory of each, as its data sheet says. What"
           " a training step holds is compared with it.", default_words="unknown"),
     Field("memory_bandwidth", BANDWIDTH, "Rate of the memory.", default_words="unlimited"),
-    Field("machine", text_of(_machine_name, "a name"), "The machine that they stand in.",
-          default_words='`"0"`; a switch stands in none'),
+    Field("machine", text_of(lambda text: text and Name(text), "a name"), "The machine that they"
+          " stand in.", default_words='`"0"`; a switch stands in none'),
     Field("transit", FLAG, "Whether the traffic of others may pass; never through GPUs.",
           default_words="`true`; of GPUs `false`"),
     Field("reduces", FLAG, "Whether a switch can sum what passes through it.", default=False),
@@ -330,10 +326,8 @@ def _memory(value: object) -> int:
 
 
 def _equal_cost(value: object) -> Switching:
-    if isinstance(value, tuple | list) and 2 <= len(value) <= len(SWITCHING):
-        values = tuple(value)
-    else:
-        values = (value,)
+    several = isinstance(value, tuple | list) and 2 <= len(value) <= len(SWITCHING)
+    values = value if several else (value,)
     return Switching(*(kind.read(each) for kind, each in zip(SWITCHING, values, strict=False)))
 
 
@@ -466,7 +460,11 @@ def _links(graph: nx.Graph[Any], nodes: Mapping[Any, Node], faults: Faults) -> l
         for (a, b, attributes), key in zip(edges, keys, strict=True)
     ]
     made.sort(key=lambda link: link.id)
-    pairs = _pair(made, faults) if graph.is_directed() else [(k, _turn(k)) for k in made]
+    pairs = (
+        _pair(made, faults)
+        if graph.is_directed()
+        else [(k, replace(k, source=k.target, target=k.source)) for k in made]
+    )
     seen: dict[frozenset[str], int] = {}
     links: list[Link] = []
     for pair in pairs:
@@ -503,10 +501,6 @@ def _link(a: Node, b: Node, key: int, attributes: Mapping[Any, Any], faults: Fau
     holds = known.holds_lane if values["holds_lane"] is None else values["holds_lane"]
     figures = name, lanes, wire, bandwidth, latency, holds
     return Link(a.name, b.name, *figures, key, built=values["built"])
-
-
-def _turn(link: Link) -> Link:
-    return replace(link, source=link.target, target=link.source)
 
 
 def _pair(links: Iterable[Link], faults: Faults) -> list[tuple[Link, Link]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -38,7 +39,7 @@ from simreduce.topology.elements import (
     natural,
 )
 from simreduce.topology.formats import read_graph, wiring
-from simreduce.topology.routing.route import Route
+from simreduce.topology.routing.route import NODE_ATTRIBUTES, Route
 from simreduce.topology.routing.router import Router
 from simreduce.topology.routing.rules import EqualMachines, RoutingRule, after_cut
 from simreduce.topology.routing.switching import FIRST, Switching
@@ -157,7 +158,7 @@ class Topology:
             for link in self.links
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return self._with(source, nodes, links)
+        return self.vary(source=source, nodes=nodes, links=links)
 
     def scale_links(self, factors: Mapping[str, float], where: str = "link_factors") -> Topology:
         """The same machine with the bandwidth of some links times a factor.
@@ -174,11 +175,13 @@ class Topology:
         if rule and len(links) < len(self.links):
             rule = after_cut(rule, self.links, links)
         words = ", ".join(f"{name} x {factor:g}" for name, factor in factors.items())
-        source = f"{self.source}{_SCALED}{words}"
-        nodes, switching = self.nodes.values(), self.router.switching
         gone = [name for name, factor in factors.items() if not factor]
-        cut = gone and f"{where} cuts {first_few(gone)}"
-        return assemble(self.name, self.title, source, nodes, links, rule, switching, cut or "")
+        return self.vary(
+            source=f"{self.source}{_SCALED}{words}",
+            links=links,
+            rule=rule,
+            cut=f"{where} cuts {first_few(gone)}" if gone else "",
+        )
 
     def without(self, name: str, where: str = "fails") -> Topology:
         """The same machine without the links of a NIC or switch of that name.
@@ -187,11 +190,7 @@ class Topology:
         is gone reads `where` that stands.
         """
         cut = self.scale_links({name: 0.0}, where) if name in self.nodes else self
-        source, router = f"{self.source}{_WITHOUT}{name}", cut.router
-        return assemble(
-            self.name, self.title, source, self.nodes.values(), cut.links, router.rule,
-            router.switching, router.cut,
-        )  # fmt: skip
+        return cut.vary(source=f"{self.source}{_WITHOUT}{name}")
 
     @property
     def scaled(self) -> str:
@@ -203,33 +202,38 @@ class Topology:
 
     def with_switching(self, switching: Switching) -> Topology:
         """The same machine, whose transfers choose so among equal paths."""
-        nodes, router = self.nodes.values(), self.router
-        return assemble(
-            self.name, self.title, self.source, nodes, self.links, router.rule, switching,
-            router.cut,
-        )  # fmt: skip
+        return self.vary(switching=switching)
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the
         host.
         """
         nodes = [replace(n, peer=OFF) if n.kind == "gpu" else n for n in self.nodes.values()]
-        return self._with(f"{self.source}, no peer access", nodes, self.links)
+        return self.vary(source=f"{self.source}, no peer access", nodes=nodes)
 
-    def _with(self, source: str, nodes: Iterable[Node], links: Iterable[Link]) -> Topology:
+    def vary(self, **changes: Any) -> Topology:
+        """The same machine with other arguments of `assemble`."""
+        return assemble(**{**self._arguments, **changes})
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """Those of `assemble`, in their order."""
         router = self.router
-        return assemble(
-            self.name, self.title, source, nodes, links, router.rule, router.switching, router.cut
-        )
+        return {
+            "name": self.name,
+            "title": self.title,
+            "source": self.source,
+            "nodes": tuple(self.nodes.values()),
+            "links": self.links,
+            "rule": router.rule,
+            "switching": router.switching,
+            "cut": router.cut,
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do
         # not.
-        nodes, router = tuple(self.nodes.values()), self.router
-        return assemble, (
-            self.name, self.title, self.source, nodes, self.links, router.rule, router.switching,
-            router.cut,
-        )  # fmt: skip
+        return assemble, tuple(self._arguments.values())
 
 
 def route(topology: Topology, source: str, target: str) -> Route:
@@ -461,7 +465,7 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     parts = _machines(topology)
     if len(parts) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")
-    hub = _hub(topology, parts)
+    hub, links_of = _find_hub(topology, parts)
     switching = topology.router.switching
     if topology.router.several and switching.choice != FIRST:
         raise TopologyError(
@@ -473,7 +477,8 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
             f"{topology.name}: equal machines are folded only if congestion is isolated"
         )
     first, *others = [
-        _Machine(topology, part, hub, links) for part, links in _links_by_machine(topology, parts)
+        _Machine([topology.nodes[name] for name in part], hub, links)
+        for part, links in zip(parts, links_of, strict=True)
     ]
     for other in others:
         difference = _difference(first, other)
@@ -485,9 +490,9 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     links = [*first.links, *second.links]
     place = {link.id: i for i, link in enumerate(first.links)}
     place |= {twin.id: i for i, twin in enumerate(second.links)}
-    nodes = [topology.nodes[name] for name in (*first.nodes, *second.nodes, hub)]
     pair = assemble(
-        f"2 of {topology.name}", topology.title, topology.source, nodes,
+        f"2 of {topology.name}", topology.title, topology.source,
+        [*first.nodes, *second.nodes, topology.nodes[hub]],
         [replace(link, id=i) for i, link in enumerate(links)], switching=switching,
     )  # fmt: skip
     return Folded(
@@ -498,7 +503,7 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
         pair=pair,
         devices=tuple(name for name in topology.devices if name in first.place),
         hosts=tuple(name for name in topology.hosts if name in first.place),
-        twin=dict(zip(first.nodes, second.nodes, strict=True)),
+        twin=dict(zip(first.place, second.place, strict=True)),
         home=tuple(place[link.id] for link in links),
         whole=None if machines not in (None, len(parts)) else partial(copy, topology),
     )
@@ -513,74 +518,62 @@ def _machines(topology: Topology) -> list[list[str]]:
     return list(found.values()) if len(found) > 1 else [[name] for name in topology.devices]
 
 
-def _hub(topology: Topology, machines: Sequence[Sequence[str]]) -> str:
-    """The one node outside all machines to which they are linked."""
+def _find_hub(
+    topology: Topology, machines: Sequence[Sequence[str]]
+) -> tuple[str, list[list[Link]]]:
+    """The one node outside all machines to which they are linked, and the links of each."""
     machine = {name: i for i, names in enumerate(machines) for name in names}
     hubs: dict[str, None] = {}
+    links: list[list[Link]] = [[] for _ in machines]
     for link in topology.links:
         a, b = machine.get(link.source), machine.get(link.target)
-        if a is not None and b is not None and a != b:
-            raise TopologyError(
-                f"{topology.name}: {link.source!r} is linked to {link.target!r} of another "
-                "machine, so machines are nearer to some than to others and one cannot stand for "
-                "all"
-            )
-        if a is not None and b is None:
-            hubs[link.target] = None
+        if a is not None:
+            links[a].append(link)
+            if b is None:
+                hubs[link.target] = None
+            elif a != b:
+                raise TopologyError(
+                    f"{topology.name}: {link.source!r} is linked to {link.target!r} of another "
+                    "machine, so machines are nearer to some than to others and one cannot stand "
+                    "for all"
+                )
+        elif b is not None:
+            links[b].append(link)
     if len(hubs) != 1:
         named = ", ".join(repr(name) for name in list(hubs)[:3]) or "nothing"
         raise TopologyError(
             f"{topology.name}: its machines hang on {named}, not on one switch, so some are "
             "nearer to each other than to others and one cannot stand for all"
         )
-    return next(iter(hubs))
-
-
-def _links_by_machine(
-    topology: Topology, machines: Sequence[Sequence[str]]
-) -> list[tuple[Sequence[str], list[Link]]]:
-    """Every machine with the links that begin or end in it."""
-    machine = {name: i for i, names in enumerate(machines) for name in names}
-    links: list[list[Link]] = [[] for _ in machines]
-    for link in topology.links:
-        at = machine.get(link.source, machine.get(link.target))
-        if at is not None:
-            links[at].append(link)
-    return list(zip(machines, links, strict=True))
+    return next(iter(hubs)), links
 
 
 class _Machine:
     """One machine: its nodes, its links, and the place of every node, the hub's being -1."""
 
-    def __init__(
-        self, topology: Topology, nodes: Sequence[str], hub: str, links: Sequence[Link]
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], hub: str, links: Sequence[Link]) -> None:
         self.nodes, self.links = nodes, links
-        self.place = {name: i for i, name in enumerate(nodes)}
-        self.makes = [replace(topology.nodes[name], name="", machine="") for name in nodes]
+        self.place = {node.name: i for i, node in enumerate(nodes)}
         ends = self.place | {hub: -1}
         self.joins = [(ends[link.source], ends[link.target], link.parallel) for link in links]
 
 
+_NODE_FIGURES = tuple(key for key in NODE_ATTRIBUTES if key != "machine")
+_LINK_FIGURES = ("link_class", "lanes", "nominal", "bandwidth", "latency", "holds_lane")
+
+
 def _difference(one: _Machine, other: _Machine) -> str:
     """In words, the first difference; "" if there is none."""
+    names = one.nodes[0].name, other.nodes[0].name
     if len(one.nodes) != len(other.nodes) or one.joins != other.joins:
-        return f"{other.nodes[0]!r} stands in another kind of machine than {one.nodes[0]!r}"
-    for names, nodes in zip(
-        zip(one.nodes, other.nodes, strict=True),
-        zip(one.makes, other.makes, strict=True),
-        strict=True,
+        return f"{names[1]!r} stands in another kind of machine than {names[0]!r}"
+    for keys, pairs in (
+        (_NODE_FIGURES, zip(one.nodes, other.nodes, strict=True)),
+        (_LINK_FIGURES, zip(one.links, other.links, strict=True)),
     ):
-        if nodes[0] != nodes[1]:
-            return _describe_difference(*names, *nodes, tuple(Node.__dataclass_fields__))
-    figures = ("link_class", "lanes", "nominal", "bandwidth", "latency", "holds_lane")
-    for a, b in zip(one.links, other.links, strict=True):
-        if any(getattr(a, name) != getattr(b, name) for name in figures):
-            return _describe_difference(a.name, b.name, a, b, figures)
+        for (a, b), key in itertools.product(pairs, keys):
+            mine, its = getattr(a, key), getattr(b, key)
+            if mine != its:
+                word = key.replace("_", " ")
+                return f"{b.name} has {word} {its} where {a.name} has {mine}"
     return ""
-
-
-def _describe_difference(one: str, other: str, a: object, b: object, fields: Sequence[str]) -> str:
-    name = next(name for name in fields if getattr(a, name) != getattr(b, name))
-    word = name.replace("_", " ")
-    return f"{other} has {word} {getattr(b, name)} where {one} has {getattr(a, name)}"

@@ -122,15 +122,12 @@ def _parent(path: Path, shown: str, name: str) -> tuple[Path, str]:
     return (other or there)[0], f"{name}.toml"
 
 
-def _paths(tables: Mapping[str, Any]) -> list[str]:
+def _paths(tables: Mapping[str, Any], depth: int = 3) -> list[str]:
     """Dotted paths of a document, three levels deep: as far as tables merge."""
-    paths = []
+    paths = [*tables]
     for key, value in tables.items():
-        paths.append(key)
-        for group, fields in value.items() if isinstance(value, dict) else ():
-            paths.append(f"{key}.{group}")
-            if isinstance(fields, dict):
-                paths += [f"{key}.{group}.{name}" for name in fields]
+        if isinstance(value, dict) and depth > 1:
+            paths += [f"{key}.{inner}" for inner in _paths(value, depth - 1)]
     return paths
 
 
@@ -139,20 +136,19 @@ def merge_documents(parent: MergedFile, child: MergedFile) -> MergedFile:
     tables: dict[str, Any] = dict(parent.tables)
     if "fabric" in child.tables:
         tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
-    for key, value in child.tables.items():
-        older = tables.get(key)
-        if not (isinstance(value, dict) and isinstance(older, dict)):
-            tables[key] = value
-            continue
-        groups = tables[key] = dict(older)
-        for group, fields in value.items():
-            kept = groups.get(group)
-            if not (isinstance(fields, dict) and isinstance(kept, dict)):
-                groups[group] = fields
-                continue
-            stale = {"achievable"} if "bandwidth" in fields else set()
-            groups[group] = {k: v for k, v in kept.items() if k not in stale} | fields
-    return MergedFile(child.shown, tables, {**parent.origin, **child.origin})
+    return MergedFile(child.shown, _merge(tables, child.tables), {**parent.origin, **child.origin})
+
+
+def _merge(older: Mapping[str, Any], newer: Mapping[str, Any], depth: int = 3) -> dict[str, Any]:
+    """The newer tables over the older ones, three levels deep."""
+    found = dict(older)
+    for key, value in newer.items():
+        kept = older.get(key)
+        both = isinstance(value, dict) and isinstance(kept, dict) and depth > 1
+        found[key] = _merge(kept, value, depth - 1) if both else value
+    if depth == 1 and "bandwidth" in newer and "achievable" not in newer:
+        found.pop("achievable", None)
+    return found
 
 
 def apply_overrides(
@@ -170,21 +166,18 @@ def apply_overrides(
             )
             problems.append(f"{document.shown}: override {key!r}: there is no such key{near}")
             continue
-        section, group, name = known[key]
-        if section and not group:
-            tables.setdefault(section, {})[name] = value
-        elif section:
-            tables.setdefault(section, {}).setdefault(group, {})[name] = value
-        else:
-            tables[name] = value
+        *outer, name = known[key]
+        table = tables
+        for part in outer:
+            table = table.setdefault(part, {})
+        table[name] = value
     origin = dict.fromkeys(overrides, f"{document.shown} with overrides")
     return merge_documents(document, MergedFile(document.shown, tables, origin)), problems
 
 
-def _override_keys(document: MergedFile) -> dict[str, tuple[str, str, str]]:
+def _override_keys(document: MergedFile) -> dict[str, tuple[str, ...]]:
     """Keys that take overrides: figures of groups of nodes, and of links that have pairs."""
-    known = {"title": ("", "", "title")}
-    known |= {f"routing.{name}": ("routing", "", name) for name in SWITCHING_KEYS}
+    known: list[tuple[str, ...]] = [("title",), *(("routing", name) for name in SWITCHING_KEYS)]
     sections = (
         ("nodes", _NODE_OVERRIDES),
         ("links", _LINK_OVERRIDES),
@@ -194,10 +187,8 @@ def _override_keys(document: MergedFile) -> dict[str, tuple[str, str, str]]:
         groups = document.tables.get(section)
         for group, fields in groups.items() if isinstance(groups, dict) else ():
             if isinstance(fields, dict) and (section == "nodes" or fields.get("pairs")):
-                known.update(
-                    {f"{section}.{group}.{name}": (section, group, name) for name in names}
-                )
-    return known
+                known += [(section, group, name) for name in names]
+    return {".".join(path): path for path in known}
 
 
 _NUMBER = re.compile(r"(.*?)(0|[1-9][0-9]{0,4})")
@@ -213,7 +204,7 @@ def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
     taken: dict[str, int] = {}
     for fields, nodes in itertools.groupby(topology.nodes.values(), _node_fields):
         names = [name for name, _, _ in _runs([(node.name, node.name, 1) for node in nodes])]
-        group = {"names": names, **dict(_node_values(fields))}
+        group = {"names": names, **_node_values(fields)}
         document.setdefault("nodes", {})[_key(fields["kind"], taken)] = group
     taken = {}
     rows = _rows(topology.links)
@@ -274,27 +265,26 @@ def _node_fields(node: Node) -> dict[str, object]:
     return {key: getattr(node, key) for key in Node.__slots__ if key != "name"}
 
 
-def _node_values(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    kind, rate = fields["kind"], fields["memory_bandwidth"]
-    yield "kind", kind
-    if fields["model"]:
-        yield "model", fields["model"]
-    if fields["memory"]:
-        yield "memory", _memory_text(fields["memory"])
-    if math.isfinite(rate):
-        yield "memory_bandwidth", exact_bandwidth(rate)
-    if fields["machine"] != ("" if kind == "switch" else "0"):
-        yield "machine", fields["machine"]
-    if kind != "gpu" and not fields["transit"]:
-        yield "transit", False
-    if fields["reduces"]:
-        yield "reduces", True
-    if fields["peer"] != DEFAULT_REACH:
-        yield "peer", fields["peer"]
-    if fields["gpudirect"] != DEFAULT_NIC_REACH:
-        yield "gpudirect", fields["gpudirect"]
-    if fields["network"]:
-        yield "network", fields["network"]
+def _node_values(fields: dict[str, Any]) -> dict[str, object]:
+    """The kind, and the fields that are not what their absence means."""
+    kind = fields["kind"]
+    usual = {
+        "model": "",
+        "memory": 0,
+        "memory_bandwidth": math.inf,
+        "machine": "" if kind == "switch" else "0",
+        "transit": kind != "gpu" or fields["transit"],
+        "reduces": False,
+        "peer": DEFAULT_REACH,
+        "gpudirect": DEFAULT_NIC_REACH,
+        "network": "",
+    }
+    stated = {key: fields[key] for key, value in usual.items() if fields[key] != value}
+    if "memory" in stated:
+        stated["memory"] = _memory_text(stated["memory"])
+    if "memory_bandwidth" in stated:
+        stated["memory_bandwidth"] = exact_bandwidth(stated["memory_bandwidth"])
+    return {"kind": kind, **stated}
 
 
 def _memory_text(nbytes: int) -> str:

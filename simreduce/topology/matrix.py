@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simreduce import units
-from simreduce.errors import TopologyError
 from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF, natural
 from simreduce.topology.graph import route
 from simreduce.topology.routing.rules import EqualMachines
@@ -51,9 +50,8 @@ def path_class(topology: Topology, a: str, b: str) -> str:
             route(topology, name, name)
     if a == b:
         return "X"
-    try:
-        path = topology.router.path(a, b)
-    except TopologyError:
+    path = topology.router.find_path(a, b)
+    if not path:
         return NO_PATH
     used = [topology.router.link(*hop) for hop in itertools.pairwise(path)]
     kind = path_kind([topology.nodes[name] for name in path], used)

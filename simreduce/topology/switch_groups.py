@@ -22,7 +22,7 @@ from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.fields import Name
 from simreduce.topology.elements import Link, Node, expand_hosts, natural
-from simreduce.topology.graph import Topology, assemble
+from simreduce.topology.graph import Topology
 from simreduce.topology.routing.switching import SPLIT
 from simreduce.units import first_few, plural
 
@@ -303,11 +303,7 @@ def with_hosts(topology: Topology, hosts: Mapping[Name, Sequence[str]], source: 
         replace(node, machine=names[node.machine]) if node.machine in names else node
         for node in topology.nodes.values()
     ]
-    router = topology.router
-    return assemble(
-        topology.name, topology.title, f"{topology.source}, hosts of {source}", nodes,
-        topology.links, router.rule, router.switching, router.cut,
-    )  # fmt: skip
+    return topology.vary(source=f"{topology.source}, hosts of {source}", nodes=nodes)
 
 
 def _is_lowest(group: SwitchGroup) -> bool:

@@ -37,7 +37,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.textfiles import STDOUT
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
-from simreduce.report.trace import trace_text
+from simreduce.report.trace import recording_text
 from simreduce.study.question import PlannedQuestion, Question, ask
 from simreduce.study.scenario import Scenario, is_scenario, shipped as scenarios
 from simreduce.study.tune.rank import rank
@@ -127,7 +127,7 @@ def trace(question: str, **given: Any) -> None:
     with Progress("simulating the plan"):
         recording = case.setup.record(case.plan)
     with Progress("writing the timeline"):
-        write_output(output, trace_text(recording, topology, case.about))
+        write_output(output, recording_text(recording, topology, case.about))
     if output != STDOUT:
         took = units.format_duration(recording.result.seconds)
         strategy, calibration = case.question.strategy.text, case.setup.calibration.name

@@ -19,7 +19,7 @@ from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import read_text
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.replay import REPLAY, Replayed, replay_text
-from simreduce.report.trace import executed_trace_text
+from simreduce.report.trace import executed_events, trace_text
 from simreduce.study.scenario import CALL_COST
 from simreduce.training.executions import read_executions
 from simreduce.training.recorded import replay_execution
@@ -77,7 +77,7 @@ def replay(
     return Reply(
         partial(replay_text, replayed),
         document,
-        files={"trace": lambda: executed_trace_text(found.ran, document())},
+        files={"trace": lambda: trace_text(document(), executed_events(found.ran))},
     )
 
 

@@ -75,8 +75,7 @@ from simreduce.report.steps import (
     step_look_document,
 )
 from simreduce.report.sweeps import count_states, sweep_document
-from simreduce.report.trace import step_trace_events
-from simreduce.report.trace.chrome import pipeline_events, replicas_trace_events
+from simreduce.report.trace import pipeline_events, replicas_events, step_events
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import (
     Meshes,
@@ -388,7 +387,7 @@ def report_step(question: StepScenario, beside: Attachments, workers: int) -> It
     best = ranking.recommended
     names = [gradient.name for gradient in question.workload.gradients]
     document = step_document(ranking)
-    events = list(step_trace_events(best.step, names))
+    events = list(step_events(best.step, names))
     timeline = timeline_of_events(events)
     beside = replace(beside, timeline=timeline, exports=step_exports(ranking))
     yield document, replace(beside, missing=_STOPPED), False
@@ -418,7 +417,7 @@ def report_replicas(question: Replicas, beside: Attachments, workers: int) -> It
     document = REPLICAS.write(Updates(q, spread, choices, question, complete))
     run = sample(q.job, q.updates, q.skip)
     if run is not None:
-        events = replicas_trace_events(run, q.job.names)
+        events = replicas_events(run, q.job.names)
         beside = replace(beside, timeline=timeline_of_events(events))
     yield document, replace(beside, missing=_STOPPED), False
     if not complete:

@@ -44,7 +44,7 @@ from simreduce.files.formats import Faults
 from simreduce.report.meshes import MESHES, meshes_text
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.steps import step_document, step_table
-from simreduce.report.trace import executed_trace_text, replicas_trace_text, step_trace_text
+from simreduce.report.trace import executed_events, replicas_events, step_events, trace_text
 from simreduce.study.scenario import (
     NO_STEP,
     NO_TIMES,
@@ -157,8 +157,8 @@ def step(
             lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
             partial(MESHES.write, found),
             files={
-                "trace": lambda: executed_trace_text(
-                    simulate_best(found).ran, _about(MESHES.write(found))
+                "trace": lambda: trace_text(
+                    _about(MESHES.write(found)), executed_events(simulate_best(found).ran)
                 )
             },
             paste="".join(f"{line}\n" for line in lines),
@@ -179,7 +179,9 @@ def step(
         lambda: step_table(ranking, rows_shown(everything=show_all), details=details),
         document,
         files={
-            "trace": lambda: step_trace_text(ranking.recommended.step, names, _about(document()))
+            "trace": lambda: trace_text(
+                _about(document()), step_events(ranking.recommended.step, names)
+            )
         },
         paste="".join(f"{line}\n" for line in lines),
         failed=unwritten or any(c.wrong for c in ranking.candidates),
@@ -226,7 +228,7 @@ def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
     return Reply(
         partial(replicas_text, found, run),
         document,
-        files={"trace": lambda: replicas_trace_text(run, q.job.names, _about(document()))}
+        files={"trace": lambda: trace_text(_about(document()), replicas_events(run, q.job.names))}
         if run
         else {},
         failed=spread.blocked == len(spread.updates),

@@ -36,7 +36,7 @@ from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import heat_picture
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.report.timelines import timeline_of_events
-from simreduce.report.trace.chrome import pipeline_events
+from simreduce.report.trace import pipeline_events
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.meshes import rank_meshes, simulate_best

@@ -49,38 +49,36 @@ def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[
                 yield from _elements(shape.shapes, name)
                 yield "</g>"
             case Rect():
-                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
-                size = f'width="{_number(shape.width)}" height="{_number(shape.height)}"'
-                radius = f' rx="{_number(shape.radius)}"' if shape.radius else ""
                 paint = _paint(shape.fill, shape.stroke, shape.stroke_width)
-                yield f"<rect {place} {size}{radius} {paint}/>"
+                place = {"x": shape.x, "y": shape.y, "width": shape.width, "height": shape.height}
+                yield _begin("rect", **place, rx=shape.radius or "", **paint) + "/>"
             case Circle():
-                place = (
-                    f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
-                )
-                yield f"<circle {place} {_paint(shape.fill, shape.stroke, 1)}/>"
+                paint = _paint(shape.fill, shape.stroke, 1)
+                yield _begin("circle", cx=shape.x, cy=shape.y, r=shape.radius, **paint) + "/>"
             case Line():
-                dashes = (
-                    f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"'
-                    if shape.dashes
-                    else ""
-                )
                 paint = _paint("", shape.stroke, shape.width)
-                yield f'<path d="{_path(shape)}" {paint}{dashes}/>'
+                dashes = " ".join(map(_number, shape.dashes))
+                yield _begin("path", d=_path(shape), **paint, stroke_dasharray=dashes) + "/>"
             case Polygon():
                 corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in shape.points)
-                clear = f' fill-opacity="{shape.opacity:g}"' if shape.opacity < 1 else ""
+                opacity = f"{shape.opacity:g}" if shape.opacity < 1 else ""
                 paint = _paint(shape.fill, shape.stroke, 1)
-                yield f'<polygon points="{corners}" {paint}{clear}/>'
+                yield _begin("polygon", points=corners, **paint, fill_opacity=opacity) + "/>"
             case Text():
-                anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
-                bold = ' font-weight="bold"' if shape.bold else ""
-                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
-                size = f' font-size="{_number(shape.size)}"'
-                fill = f' fill="{shape.fill}"'
-                turns = f"rotate({_number(shape.turn)} {_number(shape.x)} {_number(shape.y)})"
-                turn = f' transform="{turns}"' if shape.turn else ""
-                yield f"<text {place}{size}{anchor}{bold}{fill}{turn}>{_text(shape.text)}</text>"
+                turn = f"rotate({_number(shape.turn)} {_number(shape.x)} {_number(shape.y)})"
+                begin = _begin(
+                    "text", x=shape.x, y=shape.y, font_size=shape.size,
+                    text_anchor=shape.anchor.removeprefix("start"),
+                    font_weight="bold" if shape.bold else "", fill=shape.fill,
+                    transform=turn if shape.turn else "",
+                )  # fmt: skip
+                yield f"{begin}>{_text(shape.text)}</text>"
+
+
+def _begin(tag: str, **attributes: str | float) -> str:
+    """The beginning of an element, with the attributes that are not empty."""
+    texts = {k: v if isinstance(v, str) else _number(v) for k, v in attributes.items()}
+    return f"<{tag}" + "".join(f' {k.replace("_", "-")}="{v}"' for k, v in texts.items() if v)
 
 
 def _path(line: Line) -> str:
@@ -90,9 +88,9 @@ def _path(line: Line) -> str:
     return f"M{places[0]}C{' '.join(places[1:])}"
 
 
-def _paint(fill: str, stroke: str, width: float) -> str:
-    edge = f' stroke="{stroke}" stroke-width="{_number(width)}"' if stroke else ""
-    return f'fill="{fill or "none"}"{edge}'
+def _paint(fill: str, stroke: str, width: float) -> dict[str, str | float]:
+    edge = {"stroke": stroke, "stroke_width": width} if stroke else {}
+    return {"fill": fill or "none", **edge}
 
 
 def _number(value: float) -> str:

@@ -116,9 +116,8 @@ def components(names: Sequence[str], near: Graph) -> list[list[str]]:
     """The connected components of some nodes, in the order of `names`."""
     order = {name: place for place, name in enumerate(names)}
     parts = nx.connected_components(near.subgraph(names))
-    return sorted(
-        (sorted(part, key=order.__getitem__) for part in parts), key=lambda p: order[p[0]]
-    )
+    in_order = (sorted(part, key=order.__getitem__) for part in parts)
+    return sorted(in_order, key=lambda part: order[part[0]])
 
 
 def _groups(switches: Sequence[str], near: Graph) -> list[list[str]]:
@@ -171,10 +170,12 @@ def box_tree(whole: Block, detail: Detail, prefix: str) -> BoxTree:
     # with the others.
     tail = 0 if limit == 1 and _alike(parts[0], parts[-1]) else 1
     head = max(limit - 1 - tail, 0)
-    hidden = parts[head : len(parts) - tail]
-    boxes = [box_tree(part, detail, prefix) for part in parts[:head]]
-    boxes.append(_fold(hidden, prefix, whole=head == 0))
-    boxes += [box_tree(part, detail, prefix) for part in parts[len(parts) - tail :]]
+    last = len(parts) - tail
+    boxes = [
+        *(box_tree(part, detail, prefix) for part in parts[:head]),
+        _fold(parts[head:last], prefix, whole=head == 0),
+        *(box_tree(part, detail, prefix) for part in parts[last:]),
+    ]
     return _above(whole, boxes, detail, prefix)
 
 
@@ -183,14 +184,11 @@ def _above(whole: Block, boxes: Sequence[BoxTree], detail: Detail, prefix: str) 
     ends = sum(max(len(box.tops), 1) for box in boxes)
     several = any(item.several for box in boxes for item in box.tops)
     most = min(detail.tops, (_MOST_WIDE_LINES if several else _MOST_LINES) // max(ends, 1))
-    if not whole.tops:
-        return BoxTree((), tuple(boxes), whole.level)
-    if len(whole.tops) <= most or len(whole.tops) == 1:
-        tops = [Item(node.name.removeprefix(prefix), node.kind, (node,)) for node in whole.tops]
-        return BoxTree(tuple(tops), tuple(boxes), whole.level)
-    label = _range(whole.tops[0].name, whole.tops[-1].name, prefix)
-    as_one = Item(label, whole.tops[0].kind, whole.tops, f"x {len(whole.tops):,}", several=True)
-    return BoxTree((as_one,), tuple(boxes), whole.level)
+    tops = [host_item([node], prefix) for node in whole.tops]
+    if len(tops) > max(most, 1):
+        label = _range(whole.tops[0].name, whole.tops[-1].name, prefix)
+        tops = [Item(label, tops[0].kind, whole.tops, f"x {len(tops):,}", several=True)]
+    return BoxTree(tuple(tops), tuple(boxes), whole.level)
 
 
 def _alike(one: Block, other: Block) -> bool:
@@ -239,15 +237,13 @@ def _fold(blocks: Sequence[Block], prefix: str, *, whole: bool) -> BoxTree:
     if level == 0:
         nodes = tuple(node for part in blocks for node in part.nodes)
         single = len(nodes) == len(blocks)
-        what = _range(nodes[0].name, nodes[-1].name, prefix) if single else devices_text(nodes)
-        if not whole:
-            item = Item(more, nodes[0].kind if single else "machine", nodes, what, several=True)
-        else:
-            first, last = (machine_name(part.nodes, prefix) for part in (blocks[0], blocks[-1]))
-            label = first if first == last else f"{first} - {last}"
-            note = f"x {len(blocks):,}" if single else f"x {len(blocks):,}: {what}"
-            item = Item(label, nodes[0].kind if single else "machine", nodes, note, several=True)
-        return BoxTree((item,), (), 0)
+        note = _range(nodes[0].name, nodes[-1].name, prefix) if single else devices_text(nodes)
+        if whole:
+            ends = (machine_name(part.nodes, prefix) for part in (blocks[0], blocks[-1]))
+            more = " - ".join(dict.fromkeys(ends))
+            note = f"x {len(blocks):,}" + ("" if single else f": {note}")
+        kind = nodes[0].kind if single else "machine"
+        return BoxTree((Item(more, kind, nodes, note, several=True),), (), 0)
     groups = [part for part in blocks if not part.tops]
     # A group has no switches above its parts: theirs stand in the same row.
     heads = [head for part in blocks for head in ((part,) if part.tops else part.parts)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simreduce.report.drawing.shapes import Drawing, Point, Rect
 from simreduce.report.pictures.blocks import (
@@ -23,7 +23,7 @@ from simreduce.report.pictures.blocks import (
 )
 from simreduce.report.pictures.scene import Bundle, Item, LinkPair, Scene, kinds_text, make_scene
 from simreduce.report.pictures.style import HEIGHT, box_size, draw_scene
-from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
+from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points, stack_rows
 from simreduce.topology import Node, Topology, natural
 from simreduce.topology.routing.rules import EqualMachines, TorusRule
 
@@ -49,12 +49,18 @@ def draw_network(
 ) -> Drawing:
     """The drawing of a block, with as much detail as stays readable."""
     whole_boxes, seen = _most_detailed(whole, wires, prefix)
-    places = _stack_rows(seen, list(_place_boxes(whole_boxes, 0.0)))
+    flat = list(_place_boxes(whole_boxes, 0.0))
+    places = stack_rows(
+        flat,
+        above=lambda row: arc_room(flat, seen.bundles, row, below=False),
+        below=lambda row: (
+            _ROW_GAP + _CROSSING * min(_count_slanted(seen, flat, row), _MOST_CROSSING)
+        ),
+    )
     lines = line_points(places, seen.bundles, below=frozenset(), straight=True)
-    width = max(place.corners[2] for place in places) + 6
-    height = max(place.bottom for place in places)
+    drawn = draw_scene(seen, places, lines, classes, margin=6)
     frames = [_frame(group, places) for group in _groups(whole_boxes)]
-    return Drawing(width, height + _MARGIN, (*frames, *draw_scene(seen, places, lines, classes)))
+    return Drawing(drawn.width, drawn.height + _MARGIN, (*frames, *drawn.shapes))
 
 
 def _groups(boxes: BoxTree, first: int = 0) -> Iterator[range]:
@@ -127,17 +133,6 @@ def _place_boxes(boxes: BoxTree, left: float) -> Iterator[BoxPlace]:
     for part in boxes.parts:
         yield from _place_boxes(part, inner)
         inner += _span(part)
-
-
-def _stack_rows(seen: Scene, places: Sequence[BoxPlace]) -> list[BoxPlace]:
-    y = 0.0
-    tops: dict[int, float] = {}
-    for row in sorted({place.row for place in places}):
-        y += arc_room(places, seen.bundles, row, below=False)
-        tops[row] = y
-        y += max(place.height for place in places if place.row == row) + _ROW_GAP
-        y += _CROSSING * min(_count_slanted(seen, places, row), _MOST_CROSSING)
-    return [replace(place, y=tops[place.row]) for place in places]
 
 
 def _count_slanted(seen: Scene, places: Sequence[BoxPlace], row: int) -> int:
@@ -217,13 +212,8 @@ def draw_torus(
 
 def _runs(size: int) -> list[range]:
     """The places of a dimension as single ones; in a long one, one range stands for several."""
-    if size <= _MOST:
-        return [range(i, i + 1) for i in range(size)]
-    return [
-        *(range(i, i + 1) for i in range(_MOST - 2)),
-        range(_MOST - 2, size - 1),
-        range(size - 1, size),
-    ]
+    ends = range(size + 1) if size <= _MOST else [*range(_MOST - 1), size - 1, size]
+    return [range(*pair) for pair in itertools.pairwise(ends)]
 
 
 def _draw_planes(
@@ -239,14 +229,15 @@ def _draw_planes(
         label = f"z = {run.start}" if len(run) == 1 else f"{len(run):,} more"
         items.append(Item(label, "machine", nodes, kinds_text(nodes), several=len(run) > 1))
     view = make_scene(wires, items)
-    left, places = 0.0, []
+    left, flat = 0.0, []
     for item in view.items:
         width, height = box_size(item)
-        places.append(BoxPlace(left + width / 2, width, height, 0))
+        flat.append(BoxPlace(left + width / 2, width, height, 0))
         left += width + _COLUMN_GAP
-    top = arc_room(places, view.bundles, 0, below=False)
-    places = [replace(place, y=top) for place in places]
-    return _draw(view, places, line_points(places, view.bundles, below=frozenset()), classes)
+    places = stack_rows(
+        flat, lambda row: arc_room(flat, view.bundles, row, below=False), lambda _: 0.0
+    )
+    return draw_scene(view, places, line_points(places, view.bundles, below=frozenset()), classes)
 
 
 def _draw_plane(
@@ -279,7 +270,8 @@ def _draw_plane(
         places.append(BoxPlace(left - pitch, *box_size(item), 0, _OVER + k * (HEIGHT + 21)))
         cells.append((-1, 0))
     view = make_scene(wires, [*items, *extra])
-    return _draw(view, places, [_cell_line(b, places, cells) for b in view.bundles], classes)
+    lines = [_cell_line(bundle, places, cells) for bundle in view.bundles]
+    return draw_scene(view, places, lines, classes)
 
 
 def _cell_line(
@@ -287,12 +279,8 @@ def _cell_line(
 ) -> tuple[Point, ...]:
     """The line of a link: straight between neighbours, else an arc round the ends."""
     a, b = sorted((bundle.a, bundle.b), key=lambda i: (cells[i][::-1], places[i].row))
-    one, other, across, down = (
-        places[a],
-        places[b],
-        cells[b][0] - cells[a][0],
-        cells[b][1] - cells[a][1],
-    )
+    one, other = places[a], places[b]
+    across, down = cells[b][0] - cells[a][0], cells[b][1] - cells[a][1]
     if across == down == 0:
         x = max(other.x - other.width / 2 + 8, one.x + one.width / 2 - 10)
         return (x, one.bottom), (x, other.y)
@@ -318,14 +306,3 @@ def _cell_item(hosts: Sequence[tuple[Node, ...]]) -> Item:
         node for each in sorted(hosts, key=lambda each: natural(each[0].name)) for node in each
     )
     return Item(f"{first.label} ...", first.kind, nodes, f"x {len(hosts):,}", several=True)
-
-
-def _draw(
-    view: Scene,
-    places: Sequence[BoxPlace],
-    lines: Sequence[tuple[Point, ...]],
-    classes: Sequence[str],
-) -> Drawing:
-    width = max(place.corners[2] for place in places) + 8
-    height = max(place.bottom for place in places)
-    return Drawing(width, height, tuple(draw_scene(view, places, lines, classes)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from simreduce.report.drawing.shapes import Drawing
 from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
 from simreduce.report.pictures.style import box_size, draw_scene
-from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points
+from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points, stack_rows
 from simreduce.topology import Node, natural
 
 MOST = 16
@@ -30,15 +30,15 @@ def draw_machine(
 ) -> Drawing:
     """The drawing of the machine made of `nodes`; labels leave out `prefix`."""
     view = _choose_scene(nodes, wires, prefix)
-    rows = _rows(view)
-    places = _place_items(view, rows)
+    places = _place_items(view, _rows(view))
     devices = frozenset(
         place.row for place, item in zip(places, view.items, strict=True) if item.kind == "gpu"
     )
     lines = line_points(places, view.bundles, below=devices)
-    width = max(place.corners[2] for place in places) + 6
-    height = max(place.bottom + _under(places, view, place.row) for place in places)
-    return Drawing(width, height, tuple(draw_scene(view, places, lines, classes)))
+    drawn = draw_scene(view, places, lines, classes, margin=6)
+    return replace(
+        drawn, height=max(place.bottom + _under(places, view, place.row) for place in places)
+    )
 
 
 def _choose_scene(nodes: Sequence[Node], wires: Sequence[LinkPair], prefix: str) -> Scene:
@@ -71,11 +71,8 @@ def _items(nodes: Sequence[Node], most: int, prefix: str) -> list[Item]:
 
 def _annotate(item: Item, far: Sequence[str]) -> Item:
     """The item with a note on its links to the outside and inside."""
-    notes = []
-    if far:
-        notes.append(
-            f"to {far[0]}" if len(far) == 1 else f"to {count_text(len(far), 'switch', 'switches')}"
-        )
+    ends = far[0] if len(far) == 1 else count_text(len(far), "switch", "switches")
+    notes = [f"to {ends}"] if far else []
     if item.inner:
         notes.append(f"{count_text(item.inner, 'link')} among them")
     return replace(item, note=", ".join(notes))
@@ -215,7 +212,15 @@ def _place_items(view: Scene, rows: _Rows) -> list[BoxPlace]:
         left += span(root) + (10.0 if rows.children.get(root) else 0.0)
     places = {i: BoxPlace(x[i], *sizes[i], rows.row[i]) for i in x}
     places |= _place_switches(view, rows, places, sizes, left)
-    return _stack_rows(view, [places[i] for i in range(len(view.items))])
+    flat = [places[i] for i in range(len(view.items))]
+    first = min(place.row for place in flat)
+    devices = {rows.row[i] for i, item in enumerate(view.items) if item.kind in ("gpu", "nic")}
+
+    def above(row: int) -> float:
+        arcs = 0.0 if row in devices else arc_room(flat, view.bundles, row, below=False)
+        return arcs + (_ROW_GAP if row > first else 0.0)
+
+    return stack_rows(flat, above, lambda row: _under(flat, view, row))
 
 
 def _place_switches(
@@ -236,32 +241,16 @@ def _place_switches(
     row = max((rows.row[i] for i in rows.bottom), default=0)
     apart = all(one[1] < other[0] for one, other in itertools.pairwise(spans))
     if len(spans) == len(rows.bottom) and apart:
-        found = {}
-        for low, high, i in spans:
-            wide = max(high - low, sizes[i][0])
-            found[i] = BoxPlace((low + high) / 2, wide, sizes[i][1], row, wide=True)
-        return found
-    total = sum(sizes[i][0] + 2 * _GAP for i in rows.bottom)
-    share = max(1.0, width / total)
-    found, left = {}, 0.0
-    for i in rows.bottom:
-        slot = (sizes[i][0] + 2 * _GAP) * share
-        found[i] = BoxPlace(left + slot / 2, sizes[i][0], sizes[i][1], row)
-        left += slot
-    return found
-
-
-def _stack_rows(view: Scene, places: Sequence[BoxPlace]) -> list[BoxPlace]:
-    """Rows from top to bottom, with room for the arcs of each."""
-    y = 0.0
-    tops: dict[int, float] = {}
-    for row in sorted({place.row for place in places}):
-        inside = [i for i, place in enumerate(places) if place.row == row]
-        if not any(view.items[i].kind in ("gpu", "nic") for i in inside):
-            y += arc_room(places, view.bundles, row, below=False)
-        tops[row] = y + (_ROW_GAP if tops else 0.0)
-        y = tops[row] + max(places[i].height for i in inside) + _under(places, view, row)
-    return [replace(place, y=tops[place.row]) for place in places]
+        return {
+            i: BoxPlace((low + high) / 2, max(high - low, sizes[i][0]), sizes[i][1], row, wide=True)
+            for low, high, i in spans
+        }
+    share = max(1.0, width / sum(sizes[i][0] + 2 * _GAP for i in rows.bottom))
+    slots = [(sizes[i][0] + 2 * _GAP) * share for i in rows.bottom]
+    return {
+        i: BoxPlace(end - slot / 2, *sizes[i], row)
+        for i, slot, end in zip(rows.bottom, slots, itertools.accumulate(slots), strict=True)
+    }
 
 
 def _under(places: Sequence[BoxPlace], view: Scene, row: int) -> float:

@@ -91,15 +91,17 @@ def _heated(mark: Mark, loads: Mapping[str, float]) -> tuple[float, Mark]:
     mine = sorted(((loads.get(name, 0.0), name) for name in mark.resources), reverse=True)
     words = [f"{name}: busy {load:.0%}" for load, name in mine[:2] if load > 0.0]
     load = mine[0][0] if mine else 0.0
-    drawn: list[Shape] = []
-    for shape in mark.shapes:
-        if isinstance(shape, Line):
-            drawn.append(replace(shape, stroke=heat(load)))
-        elif isinstance(shape, Rect) and load > 0.0:
-            drawn.append(replace(shape, stroke=heat(load), stroke_width=_EDGE))
-        else:
-            drawn.append(shape)
-    return load, replace(mark, shapes=tuple(drawn), title="\n".join([mark.title, *words]))
+    shapes = tuple(_heat_shape(shape, load) for shape in mark.shapes)
+    return load, replace(mark, shapes=shapes, title="\n".join([mark.title, *words]))
+
+
+def _heat_shape(shape: Shape, load: float) -> Shape:
+    """A line, or the edge of a box with load, in the colour of its load."""
+    if isinstance(shape, Line):
+        return replace(shape, stroke=heat(load))
+    if isinstance(shape, Rect) and load > 0.0:
+        return replace(shape, stroke=heat(load), stroke_width=_EDGE)
+    return shape
 
 
 def draw_scale() -> Drawing:
@@ -166,13 +168,12 @@ def _draw_nodes(topology: Topology, wires: Sequence[LinkPair], classes: Sequence
     if torus is None:
         drawings = _draw_views(nodes, wires, classes, "")
     else:
-        found = draw_torus(torus, wires, classes)
         drawings = [
-            _frame(heading, [drawing]) if heading else drawing for heading, drawing in found
+            _frame(heading, [drawing]) if heading else drawing
+            for heading, drawing in draw_torus(torus, wires, classes)
         ]
-        drawings += _draw_details(
-            [host for hosts in torus.hosts for host in hosts], wires, classes, ""
-        )
+        hosts = [host for each in torus.hosts for host in each]
+        drawings += _draw_details(hosts, wires, classes, "")
     return stack(drawings, _GAP, centred=True)
 
 
@@ -211,12 +212,11 @@ def _draw_details(
     views = []
     kinds = _kinds_of_host([host for host in hosts if len(host) > 1], wires)
     for alike in kinds[:_MOST_KINDS]:
-        own = alike[0]
-        name = machine_name(own, prefix)
-        heading = f"{name}, one of {len(alike):,} alike" if len(alike) > 1 else name
-        names = [node.name for node in own]
-        inside = frozenset(names)
-        touching = [c for c in wires if c.there.source in inside or c.there.target in inside]
+        own, names = alike[0], {node.name for node in alike[0]}
+        heading = machine_name(own, prefix)
+        if len(alike) > 1:
+            heading += f", one of {len(alike):,} alike"
+        touching = [c for c in wires if c.there.source in names or c.there.target in names]
         inner = prefix + common_prefix([each.removeprefix(prefix) for each in names])
         views.append(_frame(heading, _draw_views(own, touching, classes, inner)))
     if len(kinds) > _MOST_KINDS:

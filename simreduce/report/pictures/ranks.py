@@ -140,8 +140,7 @@ def _draw_machine(
     first, last = angles[0], angles[-1]
     pieces = max(1, math.ceil((last - first) * 8))
     ends = [first + (last - first) * k / pieces for k in range(pieces + 1)]
-    places = [_around(centre, radius + 4, angle) for angle in ends]
-    for pair in itertools.pairwise(places):
+    for pair in itertools.pairwise([_around(centre, radius + 4, angle) for angle in ends]):
         yield Line(pair, _ARC, 4)
     x, y = _around(centre, radius + 14, (first + last) / 2)
     yield Text(x, y + 4, common_prefix([name]).removesuffix("."), 10, "middle", FAINT)
@@ -195,5 +194,4 @@ def _letters(number: int) -> str:
 
 def _node_number(name: str) -> str:
     """The number at the end of a name, or its first letters."""
-    digits = name[len(name.rstrip("0123456789")) :]
-    return digits or name[:2]
+    return name[len(name.rstrip("0123456789")) :] or name[:2]

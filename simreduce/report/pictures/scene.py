@@ -161,20 +161,20 @@ def make_scene(wires: Sequence[LinkPair], items: Sequence[Item]) -> Scene:
     outside: dict[int, dict[str, None]] = {}
     for cable in wires:
         a, b = place.get(cable.there.source), place.get(cable.there.target)
-        if a is None and b is None:
-            continue
-        if a is None or b is None:
-            inside, far = (b, cable.there.source) if a is None else (a, cable.there.target)
-            outside.setdefault(-1 if inside is None else inside, {})[far] = None
+        if a is None:
+            if b is not None:
+                outside.setdefault(b, {})[cable.there.source] = None
+        elif b is None:
+            outside.setdefault(a, {})[cable.there.target] = None
         elif a == b:
             inner[a] += 1
         else:
             bundles.setdefault((min(a, b), max(a, b), cable.figures), []).append(cable)
-    counted_items = [replace(item, inner=inner[i]) for i, item in enumerate(items)]
-    drawn = []
-    for some in bundles.values():
-        there = some[0].there
-        drawn.append(Bundle(place[there.source], place[there.target], tuple(some)))
     return Scene(
-        tuple(counted_items), tuple(drawn), {i: tuple(ends) for i, ends in outside.items()}
+        tuple(replace(item, inner=inner[i]) for i, item in enumerate(items)),
+        tuple(
+            Bundle(place[some[0].there.source], place[some[0].there.target], tuple(some))
+            for some in bundles.values()
+        ),
+        {i: tuple(ends) for i, ends in outside.items()},
     )

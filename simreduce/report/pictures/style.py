@@ -9,6 +9,7 @@ The key of a picture: kinds of boxes and lines, with figures, units and counts.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from simreduce import units
@@ -76,22 +77,17 @@ def colour(link_class: str) -> str:
     return _NETWORK
 
 
-def dashes(link_class: str, classes: Sequence[str]) -> tuple[float, ...]:
-    """The dashes of a link class: none for the first class of its colour, others for the next.
+def draw_line(
+    points: tuple[Point, ...], link_class: str, bandwidth: float, classes: Sequence[str]
+) -> Line:
+    """The line of a link class. The width grows with the bytes/s, at first in proportion, below 11.
 
-    So pcie5_x16 and pcie4_x16 of one machine differ.
+    The first class of a colour has no dashes, the next have others.
     """
-    alike = [each for each in classes if colour(each) == colour(link_class)]
-    return ((), (7.0, 3.0), (2.5, 2.5), (9.0, 3.0, 2.0, 3.0))[min(alike.index(link_class), 3)]
-
-
-def stroke(bandwidth: float) -> float:
-    """The width in pixels of a line of `bandwidth` bytes/s.
-
-    It grows with the bandwidth, at first in proportion, and stays below 11.
-    """
-    rate = bandwidth / 1e9
-    return 0.8 + 10 * rate / (rate + 100)
+    code, rate = colour(link_class), bandwidth / 1e9
+    alike = [each for each in classes if colour(each) == code]
+    dashes = ((), (7.0, 3.0), (2.5, 2.5), (9.0, 3.0, 2.0, 3.0))[min(alike.index(link_class), 3)]
+    return Line(points, code, 0.8 + 10 * rate / (rate + 100), dashes)
 
 
 def box_size(item: Item) -> tuple[float, float]:
@@ -105,11 +101,16 @@ def draw_scene(
     places: Sequence[BoxPlace],
     lines: Sequence[Sequence[Point]],
     classes: Sequence[str],
-) -> list[Mark]:
-    """The lines of a scene, their counts, and the boxes of its items on top."""
+    margin: float = 8,
+) -> Drawing:
+    """The lines of a scene, their counts, and the boxes of its items on top, with a margin on the
+    right.
+    """
     marks = [_line(b, points, classes) for b, points in zip(scene.bundles, lines, strict=True)]
     marks += _counts(scene.bundles, lines, [place.corners for place in places])
-    return marks + [_box(*each) for each in zip(scene.items, places, strict=True)]
+    marks += [_box(*each) for each in zip(scene.items, places, strict=True)]
+    width = max(place.corners[2] for place in places) + margin
+    return Drawing(width, max(place.bottom for place in places), tuple(marks))
 
 
 def _box(item: Item, place: BoxPlace) -> Mark:
@@ -130,10 +131,7 @@ def _box(item: Item, place: BoxPlace) -> Mark:
 
 def _line(bundle: Bundle, points: Sequence[Point], classes: Sequence[str]) -> Mark:
     """The line of a bundle through the points of a `Line`."""
-    link_class = bundle.link_class
-    shape = Line(
-        tuple(points), colour(link_class), stroke(bundle.bandwidth), dashes(link_class, classes)
-    )
+    shape = draw_line(tuple(points), bundle.link_class, bundle.bandwidth, classes)
     ways = [way for cable in bundle.cables for way in (cable.there, cable.back) if way]
     names = tuple(f"{way.name} {way.link_class}" for way in ways)
     return Mark((shape,), bundle.title, "link", len(bundle.cables), names)
@@ -157,17 +155,17 @@ def _counts(
             continue
         text = f"x {len(bundle.cables):,}"
         half = text_width(text, 10) / 2 + 2
-        free: list[tuple[int, int, Point]] = []
+        free: list[tuple[int, int, Point, Area]] = []
         for rank, part in enumerate((0.5, 0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.85, 0.15, 0.9, 0.1)):
             x, y = along(path, part)
             area = (x - half, y - 8, x + half, y + 8)
             if not any(overlap(area, other) for other in taken):
                 others = (each for k, each in enumerate(marks) if k != i)
                 crossed = sum(any(_inside(area, at) for at in each) for each in others)
-                free.append((crossed, rank, (x, y)))
+                free.append((crossed, rank, (x, y), area))
         if free:
-            _, _, (x, y) = min(free)
-            taken.append((x - half, y - 8, x + half, y + 8))
+            *_, (x, y), area = min(free)
+            taken.append(area)
             label = Text(x, y + 3.5, text, 10, "middle", FAINT)
             found.append(Mark((Rect(x - half, y - 7, 2 * half, 14, WHITE, "", 3), label)))
     return found
@@ -222,10 +220,7 @@ def _column(rows: Sequence[Row], sample: float) -> Drawing:
 
 def _boxes(nodes: Sequence[Node]) -> list[Row]:
     """A row for every kind and model, in the order of the kinds."""
-    found: dict[tuple[str, str, float], int] = {}
-    for node in nodes:
-        alike = node.kind, node.model, node.memory_bandwidth
-        found[alike] = found.get(alike, 0) + 1
+    found = Counter((node.kind, node.model, node.memory_bandwidth) for node in nodes)
     order = list(WORDS)
     rows: list[Row] = []
     for (kind, model, memory), count in sorted(
@@ -248,13 +243,7 @@ def _lines(wires: Sequence[LinkPair], classes: Sequence[str]) -> list[Row]:
         found.values(), key=lambda some: (colour(some[0].there.link_class), -some[0].bandwidth)
     ):
         cable = some[0]
-        link_class = cable.there.link_class
-        sample = Line(
-            ((0, 7), (44, 7)),
-            colour(link_class),
-            stroke(cable.bandwidth),
-            dashes(link_class, classes),
-        )
+        sample = draw_line(((0, 7), (44, 7)), cable.there.link_class, cable.bandwidth, classes)
         rows.append((sample, f"{_figures_of_pair(cable)} ({count_text(len(some), 'link')})"))
     return rows
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from simreduce.report.drawing.shapes import Point
 from simreduce.report.pictures.scene import Bundle
@@ -64,6 +64,18 @@ def arc_room(
     return _reach(max(spans), below=below) + 6 if spans else 0.0
 
 
+def stack_rows(
+    places: Sequence[BoxPlace], above: Callable[[int], float], below: Callable[[int], float]
+) -> list[BoxPlace]:
+    """The places in rows from top to bottom, with the room `above` and `below` each row."""
+    y = 0.0
+    tops: dict[int, float] = {}
+    for row in sorted({place.row for place in places}):
+        tops[row] = y + above(row)
+        y = tops[row] + max(place.height for place in places if place.row == row) + below(row)
+    return [replace(place, y=tops[place.row]) for place in places]
+
+
 def line_points(
     places: Sequence[BoxPlace],
     bundles: Sequence[Bundle],
@@ -84,7 +96,7 @@ def line_points(
     for i, (bundle, course) in enumerate(zip(bundles, courses, strict=True)):
         a, b = places[bundle.a], places[bundle.b]
         if course == "beside":
-            left, right = (a, b) if a.x < b.x else (b, a)
+            left, right = sorted((a, b), key=lambda place: place.x)
             pair = min(bundle.a, bundle.b), max(bundle.a, bundle.b)
             y = (max(a.y, b.y) + min(a.bottom, b.bottom)) / 2 + (0, 9, -9, 4, -4)[lanes[pair] % 5]
             lanes[pair] += 1
@@ -103,13 +115,10 @@ def line_points(
                 curve if bend == lower.y else (*curve, (lx, bend), (lx, lower.y), (lx, lower.y))
             )
             continue
-        away = _reach(abs(a.x - b.x), below=course == "below") * 4 / 3
-        if course == "below":
-            out.append(
-                ((ax, a.bottom), (ax, a.bottom + away), (bx, b.bottom + away), (bx, b.bottom))
-            )
-        else:
-            out.append(((ax, a.y), (ax, a.y - away), (bx, b.y - away), (bx, b.y)))
+        hangs = course == "below"
+        away = _reach(abs(a.x - b.x), below=hangs) * (4 if hangs else -4) / 3
+        ay, by = (a.bottom, b.bottom) if hangs else (a.y, b.y)
+        out.append(((ax, ay), (ax, ay + away), (bx, by + away), (bx, by)))
     return out
 
 
@@ -128,8 +137,7 @@ def _gaps(places: Sequence[BoxPlace]) -> Mapping[int, float]:
     tops: dict[int, float] = {}
     for place in places:
         tops[place.row] = min(place.y, tops.get(place.row, place.y))
-    rows = sorted(tops)
-    return {row: tops[after] for row, after in itertools.pairwise(rows)}
+    return {row: tops[after] for row, after in itertools.pairwise(sorted(tops))}
 
 
 def _ports(
@@ -159,7 +167,7 @@ def _ports(
     for (here, _), lines in ends.items():
         place = places[here]
         half = place.width / 2 - 4
-        others = [_other(bundles[i], here) for _, i in lines]
+        others = [{bundles[i].a, bundles[i].b}.difference([here]).pop() for _, i in lines]
         # A line goes straight down to a wide box, unless some come from beside it: in a corner
         # they would meet.
         if place.wide and all(abs(places[there].x - place.x) <= half for there in others):
@@ -167,7 +175,3 @@ def _ports(
                 if not places[there].wide or place.row < places[there].row:
                     ports[i, here] = min(max(ports[i, there], place.x - half), place.x + half)
     return ports
-
-
-def _other(bundle: Bundle, here: int) -> int:
-    return bundle.b if bundle.a == here else bundle.a

@@ -1,23 +1,21 @@
 """What happened when, for trace viewers: pure functions of recordings, of steps and of runs."""
 
 from simreduce.report.trace.chrome import (
-    executed_trace_text,
+    executed_events,
     pipeline_events,
-    replicas_trace_events,
-    replicas_trace_text,
-    step_trace_events,
-    step_trace_text,
-    trace_events,
+    recording_events,
+    recording_text,
+    replicas_events,
+    step_events,
     trace_text,
 )
 
 __all__ = [
-    "executed_trace_text",
+    "executed_events",
     "pipeline_events",
-    "replicas_trace_events",
-    "replicas_trace_text",
-    "step_trace_events",
-    "step_trace_text",
-    "trace_events",
+    "recording_events",
+    "recording_text",
+    "replicas_events",
+    "step_events",
     "trace_text",
 ]

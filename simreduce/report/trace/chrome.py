@@ -21,13 +21,12 @@ recorded rank.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -41,6 +40,7 @@ from simreduce.training.executor import Ran
 from simreduce.training.replicas import ReplicasRun
 from simreduce.version import __version__
 
+P = ParamSpec("P")
 US = 1e6
 BEGIN, END = "B", "E"
 _INSTANT = 8 * ULP
@@ -53,9 +53,10 @@ Thread = tuple[str, str, list[Slice]]
 """Its process, its own name, and slices that do not overlap, in order of time."""
 
 
-def document(other: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A trace file in pieces; `other` is what it says of the run as a whole."""
-    head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, separators=(",", ":"))
+def trace_text(other: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A trace file in pieces; `other` is what it says of the run as a whole, less its lists."""
+    facts = {key: value for key, value in other.items() if not isinstance(value, list)}
+    head = json.dumps({"displayTimeUnit": "ns", "otherData": facts}, separators=(",", ":"))
     yield f'{head[:-1]},"traceEvents":['
     between = "\n"
     for event in events:
@@ -106,8 +107,13 @@ def split(process: str, name: str, slices: Sequence[Slice]) -> Iterator[Thread]:
     """As many threads of that name as slices overlap: viewers drop or misplace overlapping ones."""
     begin, end = (np.array([s[i] for s in slices], dtype=np.float64) for i in (0, 1))
     for number, row in enumerate(rows(np.arange(len(slices)), begin, end), 1):
-        thread = name if number == 1 else f"{name} ({number})"
-        yield process, thread, [(since, until, *slices[i][2:]) for i, since, until in row]
+        found = [(since, until, *slices[i][2:]) for i, since, until in row]
+        yield process, _number_name(name, number), found
+
+
+def _number_name(name: str, number: int) -> str:
+    """The name of a thread, with its number from the second of the name on."""
+    return name if number == 1 else f"{name} ({number})"
 
 
 def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
@@ -124,13 +130,26 @@ def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
             yield {"ph": END, **place, "ts": end * US}
 
 
+def _as_events(
+    threads: Callable[P, Iterator[Thread]],
+) -> Callable[P, Iterator[dict[str, Any]]]:
+    """The function that gives the events of what `threads` gives."""
+
+    @functools.wraps(threads)
+    def events(*args: P.args, **kwargs: P.kwargs) -> Iterator[dict[str, Any]]:
+        return thread_events(threads(*args, **kwargs))
+
+    return events
+
+
 _SENT, _USED, _COUNT = "s", "f", "C"
 _ARROW, _COPY, _LINKS = "transfer", "copy", "links and memories"
+_VERBS = {int(kind): kind.name.lower() for kind in Kind}
 
-_NOTHING: Mapping[int, Any] = MappingProxyType({})
 
-
-def trace_text(recording: Recording, topology: Topology, about: Mapping[str, Any]) -> Iterator[str]:
+def recording_text(
+    recording: Recording, topology: Topology, about: Mapping[str, Any]
+) -> Iterator[str]:
     """The file in pieces. `about` is what to say of the run as a whole."""
     result = recording.result
     other = {
@@ -142,95 +161,53 @@ def trace_text(recording: Recording, topology: Topology, about: Mapping[str, Any
         **about,
         "time_us": result.seconds * US,
     }
-    yield from document(other, trace_events(recording, topology))
+    return trace_text(other, recording_events(recording, topology))
 
 
-def trace_events(recording: Recording, topology: Topology) -> Iterator[dict[str, Any]]:
+def recording_events(recording: Recording, topology: Topology) -> Iterator[dict[str, Any]]:
     """Names of processes and threads first, then everything in order of time."""
-    return _Sheet(recording).drawn(topology)
+    sheet = _Sheet(recording)
+    sheet.add_devices(topology)
+    sheet.add_links()
+    sheet.add_lanes()
+    yield from name_events(sheet.processes, ((each.process, each.name) for each in sheet.threads))
+    for event in sorted(sheet.events, key=itemgetter(0)):
+        yield sheet.write(*event)
 
 
-@dataclass(frozen=True, slots=True)
-class _Thread:
+class _Thread(NamedTuple):
     process: int
     name: str
     slices: str  # which of the texts and details its slices have
 
 
-class _Columns(NamedTuple):
-    """Columns of ops that slices show, as lists, which are quicker to index than arrays."""
-
-    verb: list[str]
-    source: list[str]
-    target: list[str]
-    nbytes: list[int]
-    ready: list[float]
-    start: list[float]
-    finish: list[float]
-    flow: list[float]
-    amount: list[float]
-    overhead: list[float]
-    work: list[float]
-    latency: list[float]
-    cap: list[float]
-    piped: list[bool]
-
-    @staticmethod
-    def of(recording: Recording) -> _Columns:
-        result, lowered = recording.result, recording.lowered
-        names, verbs = result.devices, {int(kind): kind.name.lower() for kind in Kind}
-        return _Columns(
-            [verbs[kind] for kind in result.kind.tolist()],
-            [names[device] for device in result.source.tolist()],
-            [names[device] for device in result.device.tolist()],
-            *(
-                column.tolist()
-                for column in (
-                    result.nbytes, result.ready, result.start, result.finish,
-                    recording.flow_starts, lowered.amount, lowered.overhead, lowered.work,
-                    lowered.latency, lowered.cap, lowered.calls.piped[lowered.call],
-                )
-            ),
-        )  # fmt: skip
+class _Counter(NamedTuple):
+    curve: Curve
+    unit: str
+    scale: float
 
 
-@dataclass
 class _Sheet:
-    """Events in columns, thread by thread; in a thread, by time."""
+    """Events thread by thread, and in a thread by time: the time, the phase, the op (of a counter
+    the index of its value), and the place of the thread or counter.
+    """
 
-    recording: Recording
-    processes: list[str] = field(default_factory=list)
-    threads: list[_Thread] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
-    units: list[tuple[str, float]] = field(default_factory=list)  # of each curve, and what one is
-    time: list[float] = field(default_factory=list)
-    phase: list[str] = field(default_factory=list)
-    op: list[int] = field(default_factory=list)  # of a counter, the index of its value
-    place: list[int] = field(default_factory=list)  # thread, or curve
+    def __init__(self, recording: Recording) -> None:
+        self.recording, lowered = recording, recording.lowered
+        # These are computed anew each time.
+        self.overhead, self.work, self.latency = lowered.overhead, lowered.work, lowered.latency
+        self.arrows = _arrows(recording)
+        self.used: dict[int, list[int]] = {}
+        for copy, user in self.arrows.items():
+            self.used.setdefault(user, []).append(copy)
+        self.processes: list[str] = []
+        self.threads: list[_Thread] = []
+        self.counters: list[_Counter] = []
+        self.events: list[tuple[float, str, int, int]] = []
 
-    @cached_property
-    def ops(self) -> _Columns:
-        """The columns of the ops."""
-        return _Columns.of(self.recording)
-
-    def drawn(self, topology: Topology) -> Iterator[dict[str, Any]]:
-        """All events."""
-        self._devices(topology)
-        self._links()
-        self._lanes()
-        threads = [(thread.process, thread.name) for thread in self.threads]
-        yield from name_events(self.processes, threads)
-        order = np.argsort(np.array(self.time), kind="stable")
-        for i in order.tolist():
-            yield self._event(i)
-
-    def _devices(self, topology: Topology) -> None:
+    def add_devices(self, topology: Topology) -> None:
         """A process per machine; its devices in the order of the plan."""
         result = self.recording.result
-        arrows = _arrows(self.recording)
-        used: dict[int, list[int]] = {}
-        for copy, user in arrows.items():
-            used.setdefault(user, []).append(copy)
         boxes = [topology.nodes[name].machine for name in result.devices]
         is_copy = result.kind == Kind.COPY
         is_work = ~is_copy & (result.kind != Kind.INPUT)
@@ -243,12 +220,9 @@ class _Sheet:
                     (np.flatnonzero(is_copy & (result.source == device)), "copies out"),
                     (np.flatnonzero(is_work & (result.device == device)), "compute"),
                 ):
-                    self._rows(
-                        process, f"{name} {what}", "op", ops, result.start, result.finish,
-                        arrows, used,
-                    )  # fmt: skip
+                    self._rows(process, f"{name} {what}", "op", ops, result.start, result.finish)
 
-    def _links(self) -> None:
+    def add_links(self) -> None:
         """Flows by link (and memory), and how much each carries."""
         recording, names = self.recording, self.recording.resources.names
         lowered = recording.lowered
@@ -261,13 +235,12 @@ class _Sheet:
                 process, name, "flow", moving, recording.flow_starts, recording.result.finish
             )
         in_cores = recording.resources.in_cores
-        for curve in recording.resource_curves():
-            self.curves.append(curve)
-            self.units.append(("cores", 1.0) if curve.name in in_cores else ("GB/s", 1e9))
-            count = len(curve.time)
-            self._extend(curve.time.tolist(), [_COUNT] * count, range(count), len(self.curves) - 1)
+        for place, curve in enumerate(recording.resource_curves()):
+            unit = ("cores", 1.0) if curve.name in in_cores else ("GB/s", 1e9)
+            self.counters.append(_Counter(curve, *unit))
+            self.events += [(at, _COUNT, i, place) for i, at in enumerate(curve.time.tolist())]
 
-    def _lanes(self) -> None:
+    def add_lanes(self) -> None:
         """Who holds each lane."""
         recording, lowered = self.recording, self.recording.lowered
         if len(lowered.lanes):
@@ -288,87 +261,65 @@ class _Sheet:
         return len(self.processes)
 
     def _rows(
-        self,
-        process: int,
-        name: str,
-        slices: str,
-        ops: Ints,
-        begin: Floats,
-        end: Floats,
-        arrows: Mapping[int, int] = _NOTHING,
-        used: Mapping[int, list[int]] = _NOTHING,
+        self, process: int, name: str, slices: str, ops: Ints, begin: Floats, end: Floats
     ) -> None:
-        """As many threads as `ops` need."""
+        """As many threads as `ops` need; arrows lead from and to those of devices."""
         for number, row in enumerate(rows(ops, begin[ops], end[ops]), 1):
-            self.threads.append(
-                _Thread(process, name if number == 1 else f"{name} ({number})", slices)
-            )
-            thread = len(self.threads) - 1
+            thread = len(self.threads)
+            self.threads.append(_Thread(process, _number_name(name, number), slices))
             for op, since, until in row:
-                self._extend([since], BEGIN, [op], thread)
-                for copy in used.get(op, ()):
-                    self._extend([since], _USED, [copy], thread)
-                if op in arrows:
-                    self._extend([since], _SENT, [op], thread)
-                self._extend([until], END, [op], thread)
+                self.events.append((since, BEGIN, op, thread))
+                if slices == "op":
+                    self.events += [(since, _USED, copy, thread) for copy in self.used.get(op, ())]
+                    if op in self.arrows:
+                        self.events.append((since, _SENT, op, thread))
+                self.events.append((until, END, op, thread))
 
-    def _extend(
-        self, time: list[float], phase: Iterable[str], op: Iterable[int], place: int
-    ) -> None:
-        self.time += time
-        self.phase += phase
-        self.op += op
-        self.place += [place] * len(time)
-
-    def _event(self, i: int) -> dict[str, Any]:
-        phase, op, ts = self.phase[i], self.op[i], self.time[i] * US
+    def write(self, time: float, phase: str, op: int, place: int) -> dict[str, Any]:
+        """The event as Chrome's format has it."""
+        ts = time * US
         if phase == _COUNT:
-            curve = self.curves[self.place[i]]
-            process = self.processes.index(_LINKS) + 1
-            unit, scale = self.units[self.place[i]]
-            place = {"pid": process, "tid": 0, "ts": ts}
+            curve, unit, scale = self.counters[place]
+            at = {"pid": self.processes.index(_LINKS) + 1, "tid": 0, "ts": ts}
             args = {unit: float(curve.value[op]) / scale}
-            return {"ph": phase, "name": curve.name, **place, "args": args}
-        thread = self.threads[self.place[i]]
-        place = {"pid": thread.process, "tid": self.place[i] + 1, "ts": ts}
+            return {"ph": phase, "name": curve.name, **at, "args": args}
+        thread = self.threads[place]
+        at = {"pid": thread.process, "tid": place + 1, "ts": ts}
         if phase == END:
-            return {"ph": phase, **place}
+            return {"ph": phase, **at}
         if phase != BEGIN:
             bound = {"bp": "e"} if phase == _USED else {}
-            return {"ph": phase, "name": _ARROW, "cat": _ARROW, "id": op, **place, **bound}
-        return {
-            "ph": phase,
-            "name": self._title(op, thread),
-            "cat": self.ops.verb[op],
-            **place,
-            "args": self._details(op, thread),
-        }
-
-    def _title(self, op: int, thread: _Thread) -> str:
-        """The title of a slice, without what the thread's name says already."""
-        ops = self.ops
-        verb, target = ops.verb[op], ops.target[op]
+            return {"ph": phase, "name": _ARROW, "cat": _ARROW, "id": op, **at, **bound}
+        result = self.recording.result
+        verb = _VERBS[result.kind.item(op)]
+        source, target = (result.devices[ends.item(op)] for ends in (result.source, result.device))
+        # The thread's name says some of it already.
         if thread.slices == "op":
-            return f"to {target}" if verb == _COPY else verb
-        return f"{ops.source[op]} to {target}" if verb == _COPY else f"{verb} {target}"
+            name = f"to {target}" if verb == _COPY else verb
+        else:
+            name = f"{source} to {target}" if verb == _COPY else f"{verb} {target}"
+        return {"ph": phase, "name": name, "cat": verb, **at, "args": self._details(op, thread)}
 
     def _details(self, op: int, thread: _Thread) -> dict[str, Any]:
-        ops = self.ops
-        details: dict[str, Any] = {"op": op, "bytes": ops.nbytes[op]}
-        start, seconds = ops.start[op], ops.finish[op] - ops.flow[op]
+        result, lowered = self.recording.result, self.recording.lowered
+        nbytes = result.nbytes.item(op)
+        details: dict[str, Any] = {"op": op, "bytes": nbytes}
+        flow = self.recording.flow_starts.item(op)
+        seconds = result.finish.item(op) - flow
         # A flow of cores that is no more than its work moves no bytes.
-        amount, work = ops.amount[op], ops.work[op]
-        moves = not work or amount > work * ops.cap[op] * (1 + 1e-9)
+        amount, work = lowered.amount.item(op), self.work.item(op)
+        moves = not work or amount > work * lowered.cap.item(op) * (1 + 1e-9)
         if moves and amount > 0 and seconds > 0:
-            details["gb_per_s"] = ops.nbytes[op] / seconds / 1e9
+            details["gb_per_s"] = nbytes / seconds / 1e9
         if thread.slices == "op":
-            overhead, latency = ops.overhead[op], ops.latency[op]
-            details["ready_us"] = ops.ready[op] * US
-            details["waited_us"] = (start - ops.ready[op]) * US
+            start, ready = result.start.item(op), result.ready.item(op)
+            overhead, latency = self.overhead.item(op), self.latency.item(op)
+            details["ready_us"] = ready * US
+            details["waited_us"] = (start - ready) * US
             details["dispatch_us"] = (overhead + work) * US
             details["latency_us"] = latency * US
-            if ops.piped[op]:
-                details["pipe_wait_us"] = max(ops.flow[op] - (start + overhead + latency), 0.0) * US
+            if lowered.calls.piped.item(lowered.call.item(op)):
+                details["pipe_wait_us"] = max(flow - (start + overhead + latency), 0.0) * US
         return details
 
 
@@ -391,19 +342,11 @@ def _arrows(recording: Recording) -> dict[int, int]:
 _PASSES = {False: "forward", True: "backward"}
 
 
-def step_trace_text(
-    step: StepPrediction, names: Sequence[str], about: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield the pieces of the file. `names` are the gradients'; `about` describes the whole run."""
-    return document(dict(about), step_trace_events(step, names))
-
-
-def step_trace_events(step: StepPrediction, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A thread for every device that computes, and as many as overlap for reads and reductions."""
-    return thread_events(_step_threads(step, names))
-
-
-def _step_threads(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
+@_as_events
+def step_events(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
+    """A thread for every device that computes, and as many as overlap for reads and reductions.
+    `names` are the gradients'.
+    """
     for device in dict.fromkeys(span.device for span in step.spans):
         slices: list[Slice] = [
             (s.begin, s.end, f"{_PASSES[s.backward]} {s.layer}", {"layer": s.layer})
@@ -427,19 +370,11 @@ def _slice(b: Bucket, names: Sequence[str]) -> Slice:
     return b.start, b.finish, text, args
 
 
-def replicas_trace_text(
-    run: ReplicasRun, names: Sequence[str], about: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield the pieces of the file. `names` are the workers'; `about` describes the whole run."""
-    return document(dict(about), replicas_trace_events(run, names))
-
-
-def replicas_trace_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield what each worker does, and each update from when the first of its means was taken."""
-    return thread_events(_replica_threads(run, names))
-
-
-def _replica_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
+@_as_events
+def replicas_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
+    """What each of the workers `names` does, and each update from when the first of its means was
+    taken.
+    """
     dropped = Counter((a.worker, a.step) for a in run.dropped)
     slices: list[list[Slice]] = [[] for _ in names]
     over = [0.0] * len(names)  # a step, and the wait for a token begins
@@ -467,18 +402,9 @@ def _replica_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]
     ]  # fmt: skip
 
 
-def executed_trace_text(ran: Sequence[Ran], about: Mapping[str, Any]) -> Iterator[str]:
-    """The file of an execution's nodes in pieces; `about` is what to say of the run as a whole."""
-    facts = {key: value for key, value in about.items() if not isinstance(value, list)}
-    return document(facts, thread_events(_executed_threads(ran)))
-
-
-def pipeline_events(found: Sequence[Ran]) -> Iterator[dict[str, Any]]:
+@_as_events
+def pipeline_events(found: Sequence[Ran]) -> Iterator[Thread]:
     """A thread for the passes of each stage's rank, and one for what its replicas exchange."""
-    return thread_events(_pipeline_threads(found))
-
-
-def _pipeline_threads(found: Sequence[Ran]) -> Iterator[Thread]:
     ranks = sorted({ran.rank for ran in found})
     for process, kind in (("stages", COMPUTE), ("replicas", COLLECTIVE)):
         for stage, rank in enumerate(ranks, 1):
@@ -491,7 +417,9 @@ def _pipeline_threads(found: Sequence[Ran]) -> Iterator[Thread]:
             yield from split(process, row, slices)
 
 
-def _executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:
+@_as_events
+def executed_events(found: Sequence[Ran]) -> Iterator[Thread]:
+    """A thread for every lane of each rank of an execution."""
     lanes: dict[tuple[int, str], list[Slice]] = {}
     for ran in found:
         node = ran.node

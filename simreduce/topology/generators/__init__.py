@@ -49,19 +49,27 @@ equal paths (`topology.routing.switching`). A torus takes the first unless state
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
 from simreduce.topology.generators.dragonfly import (
     DRAGONFLY_KEYS,
     PLUS_KEYS,
-    dragonfly,
     dragonfly_plus,
+    read_dragonfly,
 )
-from simreduce.topology.generators.fat_tree import TREE_KEYS, fat_tree
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, InlineSettings, split_inline
+from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
+from simreduce.topology.generators.inline import (
+    DEVICES_LIMIT,
+    WHOLE_LIMIT,
+    Inline,
+    InlineSettings,
+    split_inline,
+    textbook,
+)
 from simreduce.topology.generators.machines import build_cluster
-from simreduce.topology.generators.networks import full, ring, switch, torus
+from simreduce.topology.generators.networks import full, read_switch, ring, torus
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
 from simreduce.units import format_bandwidth, format_duration
@@ -91,12 +99,16 @@ class Generator:
 
 
 GENERATORS: dict[str, Generator] = {
-    "dragonfly": Generator(dragonfly, "dragonfly:N", (*DRAGONFLY_KEYS, "shuffle")),
+    "dragonfly": Generator(
+        partial(textbook, read=read_dragonfly), "dragonfly:N", (*DRAGONFLY_KEYS, "shuffle")
+    ),
     "dragonfly_plus": Generator(dragonfly_plus, "dragonfly_plus:N", (*PLUS_KEYS, "shuffle")),
-    "fat_tree": Generator(fat_tree, "fat_tree:N", (*TREE_KEYS, "shuffle")),
+    "fat_tree": Generator(
+        partial(textbook, read=read_tree, limit=WHOLE_LIMIT), "fat_tree:N", (*TREE_KEYS, "shuffle")
+    ),
     "full": Generator(full, "full:N"),
     "ring": Generator(ring, "ring:N"),
-    "switch": Generator(switch, "switch:N", ("reduce",)),
+    "switch": Generator(partial(textbook, read=read_switch), "switch:N", ("reduce",)),
     "torus": Generator(torus, "torus:AxB", ("shuffle",), Switching(FIRST)),
 }
 

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simreduce.topology.elements import Cable, Node
+from simreduce.topology.elements import Node
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
     InlineSettings,
@@ -50,7 +50,6 @@ from simreduce.topology.generators.inline import (
     ends,
     seat_devices,
     switches,
-    textbook,
 )
 from simreduce.topology.routing.rules import DragonflyRule
 from simreduce.units import plural
@@ -112,11 +111,6 @@ class Dragonfly:
         return NetworkParts(routers, cables, rule)
 
 
-def dragonfly(settings: InlineSettings) -> Shape:
-    """GPUs as the hosts."""
-    return textbook(settings, read_dragonfly)
-
-
 def read_dragonfly(settings: InlineSettings, machines: int, nics: int) -> Dragonfly:
     """The one that the settings ask for; its hosts are all NICs, machine by machine."""
     hosts = machines * nics
@@ -171,21 +165,14 @@ def dragonfly_plus(settings: InlineSettings) -> Shape:
     nodes = ends(count)
     leaf, spine = switches("leaf", -(-count // p)), switches("spine", groups * spines)
 
-    cables: list[Cable] = []
-
-    def join(one: Node, other: Node) -> None:
-        cables.append(cable(one, other, bandwidth, latency))
-
-    for seat, gpu in enumerate(places):
-        join(nodes[gpu], leaf[seat // p])
-    join(nodes[count], leaf[-1])
+    ends_of = [(nodes[gpu], leaf[seat // p]) for seat, gpu in enumerate(places)]
+    ends_of.append((nodes[count], leaf[-1]))
     for i, each in enumerate(leaf):
         group = i // leaves
-        for other in spine[group * spines : (group + 1) * spines]:
-            join(each, other)
+        ends_of += [(each, other) for other in spine[group * spines : (group + 1) * spines]]
     for a, b in itertools.combinations(range(groups), 2):
-        for i in range(spines):
-            join(spine[a * spines + i], spine[b * spines + i])
+        ends_of += [(spine[a * spines + i], spine[b * spines + i]) for i in range(spines)]
     words = f"{plural(groups, 'group')} of {plural(leaves, 'leaf', 'leaves')} with {p} host ports"
     title = f"{plural(count, 'device')} on a dragonfly+, {words} and {plural(spines, 'spine')}"
+    cables = [cable(*pair, bandwidth, latency) for pair in ends_of]
     return Shape(title, [*nodes, *leaf, *spine], cables)

@@ -29,13 +29,10 @@ import numpy as np
 from simreduce.topology.elements import Node
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
-    WHOLE_LIMIT,
     InlineSettings,
     Join,
     NetworkParts,
-    Shape,
     switches,
-    textbook,
 )
 from simreduce.topology.routing.rules import FatTreeRule
 from simreduce.units import plural
@@ -52,7 +49,7 @@ class FatTree:
     With `rails` above 1 the hosts are the NICs of machines, so many of each, and the i-th ones of
     `radix` machines share a leaf. With `pod`, at most so many leaves share `spines` of their own,
     and each spine has a cable to each of `cores`; all pods but the last are full, or there are
-    `dealt` pods, which differ by a leaf at most.
+    `dealt` pods, which differ by a leaf at most. A leaf that is `alone` is called a switch.
     """
 
     hosts: int
@@ -63,6 +60,7 @@ class FatTree:
     pod: int = 0
     cores: int = 0
     dealt: int = 0
+    alone: bool = False
 
     @property
     def leaves(self) -> int:
@@ -85,6 +83,8 @@ class FatTree:
         leaves = f"{plural(self.leaves, 'leaf', 'leaves')} of {self.radix}"
         spines = f"{plural(self.spines, 'spine')}"
         words = "a fat tree, " if self.rails == 1 else f"{self.rails} rails, "
+        if self.alone:
+            return "one switch" + (" that reduces" if self.reduces else "")
         if self.rails > 1 and not self.spines:
             words += "each a switch of its own"
         elif self.pod:
@@ -113,7 +113,7 @@ class FatTree:
         leaves, spines, cores = (
             switches(name, count, reduces=self.reduces)
             for name, count in (
-                ("leaf", self.leaves),
+                ("switch" if self.alone else "leaf", self.leaves),
                 ("spine", self.pods * self.spines),
                 ("core", self.spines * self.cores),
             )
@@ -127,11 +127,6 @@ class FatTree:
             place = i % self.spines
             cables += [join(spine, core) for core in cores[place * self.cores :][: self.cores]]
         return NetworkParts([*leaves, *spines, *cores], cables, rule)
-
-
-def fat_tree(settings: InlineSettings) -> Shape:
-    """GPUs as the hosts."""
-    return textbook(settings, read_tree, WHOLE_LIMIT)
 
 
 def read_tree(settings: InlineSettings, machines: int, nics: int) -> FatTree:

@@ -87,6 +87,9 @@ def too_many(count: int, what: str, limit: int = DEVICES_LIMIT) -> str:
     )
 
 
+_RATIO = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+
+
 class InlineSettings:
     """The settings of one inline topology. Each reader notes a fault and goes on with a harmless
     value; a shape reads all that it needs, then calls `check`, then builds.
@@ -136,44 +139,44 @@ class InlineSettings:
             self.faults.add(key, words if limit < DEVICES_LIMIT else too_many(count, what, limit))
         return min(max(count, 1), limit)
 
-    def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
-        """Parse `AxB` or `AxBxC`: `fewest` to `most` sizes of at least 1, `limit` devices in all.
+    def sizes(self, key: str = "") -> tuple[int, ...]:
+        """Parse `AxB` or `AxBxC`: sizes of at least 1, `DEVICES_LIMIT` devices in all.
 
         The text is the topology's size, or with `key` a setting that must be there.
         """
-        form = " or ".join("x".join("ABCDEF"[:count]) for count in range(fewest, most + 1))
         text = str(self.values.get(key, "")) if key else self._size
-        texts = text.split("x")
         if key and not text:
-            self.faults.add(key, f"must be given as {form}, such as {key}={'x'.join('2' * fewest)}")
-            return (1,) * fewest
-        if not (
-            fewest <= len(texts) <= most
-            and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)
-        ):
-            self.faults.add(key, f"{quote(text)} is not a size {form}")
-            return (1,) * fewest
-        sizes = tuple(int(text) for text in texts)
+            self.faults.add(key, f"must be given as AxB or AxBxC, such as {key}=2x2")
+            return (1, 1)
+        if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,2}", text):
+            self.faults.add(key, f"{quote(text)} is not a size AxB or AxBxC")
+            return (1, 1)
+        sizes = tuple(int(size) for size in text.split("x"))
         count = math.prod(sizes)
-        return sizes if self._check_count(count, limit, key=key) == count else (1,) * fewest
+        return sizes if self._check_count(count, DEVICES_LIMIT, key=key) == count else (1, 1)
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""
-        text = str(self.values.get(key, default))
-        if re.fullmatch(r"[0-9]{1,18}", text) and low <= int(text) <= high:
-            return int(text)
-        if key in self.values:
-            words = f"must be a whole number from {low} to {high}"
-            self.faults.add(key, f"{words}, got {quote(self.values[key])}")
-        return default
+        words = f"a whole number from {low} to {high}"
+        return self._plain(key, default, "[0-9]{1,18}", int, lambda n: low <= n <= high, words)
 
     def ratio(self, key: str) -> Fraction:
         """A number above 0, such as 2 or 1.5; 1 unless stated."""
-        text = str(self.values.get(key, 1))
-        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) and Fraction(text) > 0:
-            return Fraction(text)
-        self.faults.add(key, f"must be a number above 0, such as 2 or 1.5, got {quote(text)}")
-        return Fraction(1)
+        words = "a number above 0, such as 2 or 1.5"
+        return self._plain(key, Fraction(1), _RATIO, Fraction, lambda ratio: ratio > 0, words)
+
+    def _plain(
+        self, key: str, default: T, form: str, read: Callable[[str], T], fits: Callable[[T], bool],
+        words: str,
+    ) -> T:  # fmt: skip
+        """A number without a unit, written in the `form` of a regular expression."""
+        if key not in self.values:
+            return default
+        text = str(self.values[key])
+        if re.fullmatch(form, text) and fits(found := read(text)):
+            return found
+        self.faults.add(key, f"must be {words}, got {quote(self.values[key])}")
+        return default
 
     def flag(self, key: str) -> bool:
         """`yes` or `no`, the default."""
@@ -186,15 +189,13 @@ class InlineSettings:
             if key in self.values and not ("equal_cost" in self.values and rule == HASHED):
                 self.faults.add(key, "needs equal_cost=hashed")
         congestion = self.read("congestion", choice(CONGESTIONS, "congestion"), default.congestion)
-        congested = default.congested
-        if "congested" in self.values:
-            text = str(self.values["congested"])
-            known = re.fullmatch(r"[0-9](\.[0-9]{1,9})?", text) and float(text) <= 1.0
-            if not known:
-                self.faults.add("congested", f"must be a number from 0 to 1, got {quote(text)}")
-            elif self.values.get("congestion", default.congestion) == ISOLATED:
-                self.faults.add("congested", "needs congestion=tree or congestion=lossy")
-            congested = float(text) if known else default.congested
+        words = "a number from 0 to 1"
+        congested = self._plain(
+            "congested", default.congested, _RATIO, float, lambda part: part <= 1.0, words
+        )
+        isolated = self.values.get("congestion", default.congestion) == ISOLATED
+        if "congested" in self.values and isolated:
+            self.faults.add("congested", "needs congestion=tree or congestion=lossy")
         fresh = "equal_cost" in self.values
         return Switching(
             rule,
@@ -270,7 +271,7 @@ def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -
     cable.
     """
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    count = settings.size(limit)
+    count = settings.size(max(limit, settings.limit))
     network, places = read(settings, count, 1), seat_devices(settings, count)
     check_cables(settings, network)
     settings.check()

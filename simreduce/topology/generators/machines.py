@@ -179,8 +179,7 @@ def _with_nics(settings: InlineSettings, machine: Topology) -> Topology:
     """The machine with as many of its NICs as `nics` says, every second if that is half of them."""
     names = [node.name for node in machine.nodes.values() if node.kind == "nic"]
     count = settings.whole("nics", len(names), 1, len(names)) if names else 0
-    kept = {names[i * len(names) // count] for i in range(count)}
-    gone = {*names} - kept
+    gone = {*names} - {names[i * len(names) // count] for i in range(count)}
     if not gone:
         return machine
     return build(

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.topology.elements import Cable, Node
+from simreduce.topology.generators.fat_tree import FatTree
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
     InlineSettings,
@@ -31,9 +32,8 @@ from simreduce.topology.generators.inline import (
     ends,
     seat_devices,
     switches,
-    textbook,
 )
-from simreduce.topology.routing.rules import FatTreeRule, TorusRule
+from simreduce.topology.routing.rules import TorusRule
 from simreduce.units import plural
 
 _LIMIT = 512
@@ -63,40 +63,10 @@ def ring(settings: InlineSettings) -> Shape:
     return Shape(f"{plural(count, 'device')} in a ring", nodes, cables)
 
 
-@dataclass(frozen=True, slots=True)
-class SingleSwitch:
-    """One switch with a port for each of `hosts`."""
-
-    hosts: int
-    reduces: bool = False
-
-    @property
-    def title(self) -> str:
-        """Its description."""
-        return "one switch" + (" that reduces" if self.reduces else "")
-
-    @property
-    def cables(self) -> int:
-        """The number of cables, one for each host."""
-        return self.hosts
-
-    def wire(
-        self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
-    ) -> NetworkParts:
-        """See `Blueprint`."""
-        made = switches("switch", 1, reduces=self.reduces)
-        rule = FatTreeRule(tuple(hosts), radix=len(hosts), leaves=1, spines=0, first=first)
-        return NetworkParts(made, [join(nodes[host], made[0]) for host in hosts], rule)
-
-
-def switch(settings: InlineSettings) -> Shape:
-    """GPUs and the host, each on a port; with `reduce=yes` the switch can sum."""
-    return textbook(settings, read_switch, settings.limit)
-
-
-def read_switch(settings: InlineSettings, machines: int, nics: int) -> SingleSwitch:
+def read_switch(settings: InlineSettings, machines: int, nics: int) -> FatTree:
     """A port for every NIC."""
-    return SingleSwitch(machines * nics, settings.flag("reduce"))
+    hosts = machines * nics
+    return FatTree(hosts, hosts, 0, settings.flag("reduce"), alone=True)
 
 
 TORUS_KEYS = ("dims",)
@@ -150,7 +120,7 @@ class TorusNetwork:
 def torus(settings: InlineSettings) -> Shape:
     """A GPU for every router; the host `cpu0` is at router 0 with GPU 0."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    shape = TorusNetwork(settings.sizes(DEVICES_LIMIT, 2, 3))
+    shape = TorusNetwork(settings.sizes())
     count = shape.routers
     places = seat_devices(settings, count)
     settings.check()
@@ -173,7 +143,7 @@ def torus(settings: InlineSettings) -> Shape:
 
 def read_torus(settings: InlineSettings, machines: int, nics: int) -> TorusNetwork:
     """A router for every machine, with all its NICs."""
-    sizes = settings.sizes(DEVICES_LIMIT, 2, 3, "dims")
+    sizes = settings.sizes("dims")
     if math.prod(sizes) != machines and "dims" in settings.values:
         settings.faults.add(
             "dims",

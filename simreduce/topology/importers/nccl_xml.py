@@ -98,24 +98,21 @@ def read_nccl_topology(
     cpus = [element for element in root.children if element.tag == "cpu"]
     if not cpus:
         reading.fault(root, "no <cpu>: there is nothing to hang devices on")
-    seen: set[str] = set()
     for number, cpu in enumerate(cpus):
         numaid = cpu.get("numaid", str(number))
         node = f"cpu{numaid}"
         if not is_name(node):
             reading.fault(cpu, f"numaid {quote(numaid)} is not a number")
             continue
-        if node in seen:
+        if node in reading.parts.nodes:
             reading.fault(cpu, f"there are two CPUs with numaid {numaid}")
             continue
-        seen.add(node)
         reading.parts.add(node, "cpu")
         for child in cpu.all("pci"):
             _pci(reading, child, node)
-        for child in cpu.all("nic"):
-            # How it hangs there is not said: a PCIe port is assumed, as for every device of unknown
-            # speed.
-            reading.ports.append(_Device(child, node))
+        # How a NIC hangs there is not said: a PCIe port is assumed, as for every device of unknown
+        # speed.
+        reading.ports += [_Device(child, node) for child in cpu.all("nic")]
     for nic in sorted({*nics} - {*reading.bus_ids}):
         reading.fault(root, f"no device has the bus id {quote(nic)} of a NIC")
     if not reading.gpus and not reading.faults.problems:
@@ -183,12 +180,9 @@ def _speed(element: Element) -> float | None:
 
 def _sockets(parts: MachineBuilder, cpus: Sequence[Element]) -> None:
     """Link every CPU to every other, as in NCCL."""
-    names = [name for name, node in parts.nodes.items() if node.kind == "cpu"]
     host = host_like(cpus[0].get("arch"), cpus[0].get("vendor"), cpus[0].get("modelid"))
-    for i, a in enumerate(names):
-        for b in names[i + 1 :]:
-            parts.link(a, b, host.link_class, host.lanes)
-    if len(names) > 1:
+    parts.link_cpus(host.link_class, host.lanes)
+    if len(cpus) > 1:
         parts.notes.append(
             f"the CPUs are taken to be joined by {host.lanes} {host.link_class} each"
         )
@@ -198,21 +192,17 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
     """Add GPUs and NICs with their links, once all are known."""
     parts = reading.parts
     devs = [_dev(device.element) for device in reading.gpus]
-    if all(devs) and len(set(devs)) == len(devs):
-        for device, dev in zip(reading.gpus, devs, strict=True):
-            device.name = f"gpu{dev}"
-    else:
-        for number, device in enumerate(
-            sorted(reading.gpus, key=lambda d: d.element.get("busid").lower())
-        ):
-            device.name = f"gpu{number}"
+    if not all(devs) or len(set(devs)) < len(devs):
+        reading.gpus.sort(key=lambda device: device.element.get("busid").lower())
+        devs = [str(number) for number in range(len(devs))]
+    for device, dev in zip(reading.gpus, devs, strict=True):
+        device.name = f"gpu{dev}"
     reading.gpus.sort(key=lambda device: natural(device.name))
     for device in reading.gpus:
         gpu = next(iter(device.element.all("gpu")), None)
         kind = model or _model(reading, gpu)
-        note = f"the GPUs are taken for {kind.name}; --gpu names other models"
-        if not model and (kind.bridged or kind.arch) and note not in parts.notes:
-            parts.notes.append(note)
+        if not model and (kind.bridged or kind.arch):
+            parts.note(f"the GPUs are taken for {kind.name}; --gpu names other models")
         if gpu and gpu.get("gdr") == "0":
             kind = replace(kind, gpudirect=OFF)
         parts.add(device.name, "gpu", kind)
@@ -221,10 +211,12 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
             _wire(reading, device.element, device.name, device.above)
     for device in reading.ports:
         cards = [device.element] if device.element.tag == "nic" else device.element.all("nic")
-        nets = [net.get("name") for nic in cards for net in nic.all("net")]
-        stem = next((net for net in nets if is_name(net) and net not in parts.nodes), "")
-        network = _network(reading, [net for nic in cards for net in nic.all("net")])
-        device.name = parts.add(stem or parts.free("nic"), "nic", network=network)
+        nets = [net for nic in cards for net in nic.all("net")]
+        names = (
+            name for net in nets if is_name(name := net.get("name")) and name not in parts.nodes
+        )
+        stem = next(names, "") or parts.free("nic")
+        device.name = parts.add(stem, "nic", network=_network(reading, nets))
         _wire(reading, device.element, device.name, device.above)
     _nvlinks(reading)
     _stage(parts)
@@ -261,12 +253,9 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
         return ""
     rate = mbit_per_s * MBIT_PER_S
     nearest = min(networks(), key=lambda name: abs(math.log(rate / link_classes()[name].bandwidth)))
-    note = f"no class of network has the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
-    if (
-        abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE
-        and note not in reading.parts.notes
-    ):
-        reading.parts.notes.append(note)
+    if abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE:
+        words = f"the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
+        reading.parts.note(f"no class of network has {words}")
     return nearest
 
 
@@ -278,6 +267,7 @@ def _dev(element: Element) -> str:
 
 def _nvlinks(reading: _Reading) -> None:
     """Links from GPU to GPU, which both ends must state alike, and to NVSwitches and CPUs."""
+    parts = reading.parts
     names = {device.element.get("busid").lower(): device.name for device in reading.gpus}
     direct: dict[tuple[str, str], tuple[int, Element]] = {}
     ports: dict[str, int] = {}
@@ -302,20 +292,15 @@ def _nvlinks(reading: _Reading) -> None:
                     ports[device.name] = ports.get(device.name, 0) + int(count)
                     chips.add(target)
                 elif link.get("tclass").lower() == _CPU_CLASS:
-                    parts = reading.parts
-                    parts.link(
-                        device.name,
-                        _host(reading, device),
-                        _nvlink_class(parts, device.name),
-                        int(count),
-                    )
+                    host, link_class = _host(reading, device), _nvlink_class(parts, device.name)
+                    parts.link(device.name, host, link_class, int(count))
                 elif target in names or link.get("tclass").lower().startswith(_GPU_CLASSES):
                     what = (
                         "itself"
                         if target in names
                         else f"{quote(target)}, which is not in the file"
                     )
-                    reading.parts.notes.append(
+                    parts.notes.append(
                         f"line {link.line}: {count} {word} of {device.name} are left out, to {what}"
                     )
                 else:
@@ -324,8 +309,10 @@ def _nvlinks(reading: _Reading) -> None:
                         f"target {quote(target)} is no other GPU and no NVSwitch of this file",
                     )
             for link in gpu.all("c2c"):
-                _c2c(reading, device, link)
-    parts = reading.parts
+                if link.get("bw").isdecimal() and link.get("count", "1").isdecimal():
+                    parts.link(device.name, _host(reading, device), "c2c")
+                else:
+                    reading.fault(link, "c2c must give bw and count as numbers")
     for (a, b), (lanes, link) in direct.items():
         back = direct.get((b, a), (0, link))[0]
         if back != lanes:
@@ -346,14 +333,6 @@ def _host(reading: _Reading, device: _Device) -> str:
     while reading.parts.nodes[host].kind != "cpu":
         host = next(cable.target for cable in reading.parts.cables if cable.source == host)
     return host
-
-
-def _c2c(reading: _Reading, device: _Device, link: Element) -> None:
-    host = _host(reading, device)
-    if link.get("bw").isdecimal() and link.get("count", "1").isdecimal():
-        reading.parts.link(device.name, host, "c2c")
-    else:
-        reading.fault(link, "c2c must give bw and count as numbers")
 
 
 def _nvlink_class(parts: MachineBuilder, gpu: str) -> str:
@@ -441,8 +420,7 @@ def _graph(element: Element, faults: Faults) -> NcclGraph:
     # The file lists a copied channel once and counts it twice.
     if stated and _number(stated) not in (len(channels), 2 * len(channels)):
         faults.add(place, f"nchannels is {quote(stated)}, but there are {len(channels)}")
-    members = {frozenset(channel.gpus) for channel in channels}
-    if pattern == "ring" and len(members) > 1:
+    if pattern == "ring" and len({frozenset(channel.gpus) for channel in channels}) > 1:
         faults.add(place, "the rings are not of the same GPUs")
     return NcclGraph(
         id=int(_number(element.get("id", "0")) or 0),

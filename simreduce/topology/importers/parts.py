@@ -5,6 +5,7 @@ NVLinks are added to machines whose file shows none, such as the topology files 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -190,18 +191,13 @@ class MachineBuilder:
         """A node of the machine; its name. `network` is the class of link that a NIC has a port
         for.
         """
-        self.nodes[name] = Node(name, kind, network=network)
+        node = Node(name, kind, network=network)
         if model is not None:
-            self.nodes[name] = Node(
-                name,
-                kind,
-                model.name,
-                model.memory,
-                transit=False,
-                peer=model.peer,
-                gpudirect=model.gpudirect,
-                memory=model.size,
-            )
+            node = Node(
+                name, kind, model.name, model.memory, transit=False, peer=model.peer,
+                gpudirect=model.gpudirect, memory=model.size,
+            )  # fmt: skip
+        self.nodes[name] = node
         return name
 
     def free(self, stem: str) -> str:
@@ -223,14 +219,28 @@ class MachineBuilder:
         Gen3 x16.
         """
         name = f"pcie{GENERATIONS[gt_per_s]}_x{width}"
-        if name in self.classes:
-            self.link(a, b, name)
-            return
         base = self.classes["pcie3_x16"]
         scale = gt_per_s * width * (0.8 if gt_per_s < 8 else 128 / 130) / (8 * 16 * 128 / 130)
         nominal, achievable = base.bandwidth * scale, base.achievable * scale
-        link_class = replace(base, name=name, bandwidth=nominal, achievable=achievable)
-        self.cables.append(link_class.cable(self.nodes[a], self.nodes[b]))
+        scaled = replace(base, name=name, bandwidth=nominal, achievable=achievable)
+        self.cables.append(self.classes.get(name, scaled).cable(self.nodes[a], self.nodes[b]))
+
+    def add_switch(self, above: str, pcie: str) -> str:
+        """A PCIe switch that hangs on a node by a link of the class `pcie`; its name."""
+        name = self.add(self.free("plx"), "pcie_switch")
+        self.link(name, above, pcie)
+        return name
+
+    def link_cpus(self, link_class: str, lanes: int) -> None:
+        """Links between every two CPUs."""
+        cpus = [name for name, node in self.nodes.items() if node.kind == "cpu"]
+        for a, b in itertools.combinations(cpus, 2):
+            self.link(a, b, link_class, lanes)
+
+    def note(self, text: str) -> None:
+        """A note, unless it is there already."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def staging(self, name: str, pcie: str) -> None:
         """Add what staged copies take at a GPU or a PCIe switch with links of the class `pcie`."""
@@ -315,18 +325,12 @@ def with_nvlinks(
                 raise TopologyError(
                     f"--nvlink mesh: {model.nvlinks} links do not reach {len(gpus) - 1} other GPUs"
                 )
-            for i, a in enumerate(gpus):
-                for b in gpus[i + 1 :]:
-                    parts.link(a, b, model.nvlink, share)
+            for pair in itertools.combinations(gpus, 2):
+                parts.link(*pair, model.nvlink, share)
     else:
         _copy_nvlinks(parts, gpus, text, load)
-    return build(
-        topology.name,
-        topology.title,
-        topology.source,
-        parts.nodes.values(),
-        [*topology.links[::2], *parts.cables],
-    )
+    cables = [*topology.links[::2], *parts.cables]
+    return build(topology.name, topology.title, topology.source, parts.nodes.values(), cables)
 
 
 def _copy_nvlinks(
@@ -366,8 +370,7 @@ def read_link_table(path: str) -> Mapping[str, LinkClass]:
     document = read_document(Path(path), path)
     faults = Faults(path, document.origin)
     found = dict(link_classes())
-    values = LINK_FIGURES.read(document.tables, faults)
-    for name, figures in (values["links"] or {}).items():
+    for name, figures in (LINK_FIGURES.read(document.tables, faults)["links"] or {}).items():
         found[name] = read_link_class(faults, f"links.{name}", name, figures, path)
     faults.raise_any(TopologyError)
     return found

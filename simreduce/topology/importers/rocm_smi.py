@@ -186,8 +186,7 @@ def _read_json(text: str, faults: Faults) -> _Tables:
     if len(gpus) != len(found) or not 0 < len(gpus) <= _MOST_GPUS:
         faults.add("", f"must be a list of 1 to {_MOST_GPUS} GPUs with links")
         return tables
-    numbers = [each.get("gpu") for each in gpus]
-    if numbers != list(range(len(gpus))):
+    if [each.get("gpu") for each in gpus] != list(range(len(gpus))):
         faults.add("", "the GPUs must be numbered 0, 1, ... by gpu")
         return tables
     tables.names = tuple(f"GPU{i}" for i in range(len(gpus)))

@@ -9,6 +9,7 @@ nothing contradicts.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from simreduce import units
 from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.fields import Name, is_name
-from simreduce.topology.elements import LinkClass, link_classes
+from simreduce.topology.elements import LinkClass, joined, link_classes
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.parts import (
     MODELS,
@@ -243,14 +244,10 @@ def _check(table: TopologyMatrix, faults: Faults) -> None:
                 faults.add(name, f"{one} to {names[j]}, but {other} back")
 
 
-def _groups(members: Sequence[int], joined: Callable[[int, int], bool]) -> list[list[int]]:
+def _groups(members: Sequence[int], near: Callable[[int, int], bool]) -> list[list[int]]:
     """The parts of `members` that pairs join, in the order of their first."""
-    parts: list[list[int]] = []
-    for i in members:
-        mine = [part for part in parts if any(joined(i, j) for j in part)]
-        parts = [part for part in parts if part not in mine]
-        parts.append(sorted([i, *(j for part in mine for j in part)]))
-    return sorted(parts)
+    pairs = (pair for pair in itertools.combinations(members, 2) if near(*pair))
+    return [sorted(part) for part in joined(members, pairs)]
 
 
 def _sockets(table: TopologyMatrix, parts: MachineBuilder) -> list[list[int]]:
@@ -291,21 +288,14 @@ def _tree(
         cpu = parts.add(f"cpu{number}", "cpu")
         for chain in _groups(members, lambda i, j: (table.near(i, j) or 9) < 3):
             leaves = _groups(chain, lambda i, j: table.near(i, j) == 1)
-            above = cpu
-            if len(leaves) > 1:
-                above = parts.add(parts.free("plx"), "pcie_switch")
-                parts.link(above, cpu, model.pcie)
+            above = parts.add_switch(cpu, model.pcie) if len(leaves) > 1 else cpu
             for leaf in leaves:
                 below = above
                 if len(leaf) > 1 or len(leaves) > 1:
-                    below = parts.add(parts.free("plx"), "pcie_switch")
-                    parts.link(below, above, model.pcie)
+                    below = parts.add_switch(above, model.pcie)
                 for i in leaf:
                     parts.link(names[i], below, model.pcie)
-    cpus = [name for name, node in parts.nodes.items() if node.kind == "cpu"]
-    for i, a in enumerate(cpus):
-        for b in cpus[i + 1 :]:
-            parts.link(a, b, *socket)
+    parts.link_cpus(*socket)
     for name, node in list(parts.nodes.items()):
         if node.kind in ("gpu", "pcie_switch"):
             parts.staging(name, model.pcie)

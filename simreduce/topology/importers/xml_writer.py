@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simreduce.errors import TopologyError
-from simreduce.topology.elements import OFF, link_classes, natural
+from simreduce.topology.elements import OFF, Link, link_classes, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.nccl_xml import MBIT_PER_S
 from simreduce.topology.importers.parts import HOSTS, MODELS, GpuModel, Host, host_like, model_in
@@ -67,10 +67,10 @@ class _XmlWriter:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._links: dict[str, list[int]] = {}
+        self._links: dict[str, list[Link]] = {}
         for link in topology.links:
             if not link.is_toll:
-                self._links.setdefault(link.source, []).append(link.id)
+                self._links.setdefault(link.source, []).append(link)
         kinds = ("gpu", "nic", "pcie_switch")
         order = sorted(
             (n for n in topology.nodes.values() if n.kind in kinds),
@@ -86,8 +86,7 @@ class _XmlWriter:
     def below(self, name: str, depth: int) -> list[str]:
         """Returns the elements below a node, over PCIe or C2C, that are not written yet."""
         lines: list[str] = []
-        for link_id in self._links.get(name, []):
-            link = self._topology.links[link_id]
+        for link in self._links.get(name, []):
             node = self._topology.nodes[link.target]
             pcie = link.link_class.startswith(("pcie", "c2c"))
             if not pcie or node.name in self.bus or node.name not in self._ids:
@@ -128,8 +127,7 @@ class _XmlWriter:
         gdr = ' gdr="0"' if node.gpudirect == OFF else ""
         head = f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "")
         yield head + (f' gcn="{arch}"' if arch else "") + gdr + ">"
-        for link_id in self._links.get(name, []):
-            link = self._topology.links[link_id]
+        for link in self._links.get(name, []):
             other = self._topology.nodes[link.target]
             if is_nvlink(link):
                 target = {"nvswitch": _CHIP, "cpu": _HOST}.get(other.kind) or self._ids[other.name]
@@ -142,9 +140,7 @@ class _XmlWriter:
 
     def _by_nvlinks(self, name: str) -> GpuModel | None:
         """The first model with NVLinks of the class that a GPU has."""
-        classes = {
-            self._topology.links[link_id].link_class for link_id in self._links.get(name, [])
-        }
+        classes = {link.link_class for link in self._links.get(name, [])}
         return next((model for model in MODELS.values() if model.nvlink in classes), None)
 
 

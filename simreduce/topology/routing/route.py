@@ -72,7 +72,7 @@ class Fans:
 
     def __init__(self, graph: nx.DiGraph[str]) -> None:
         self._graph = graph
-        self._found: dict[str, tuple[Mapping[str, Sequence[str]], Mapping[str, int]]] = {}
+        self._search = functools.cache(self._predecessors)
 
     def hops(self, source: str) -> Mapping[str, int]:
         """The hops from a node to every node that it reaches."""
@@ -95,12 +95,10 @@ class Fans:
             layers.append(layer)
         return Fan(tuple(layers), before)
 
-    def _search(self, source: str) -> tuple[Mapping[str, Sequence[str]], Mapping[str, int]]:
+    def _predecessors(self, source: str) -> tuple[Mapping[str, Sequence[str]], Mapping[str, int]]:
         import networkx as nx  # noqa: PLC0415 - as above
 
-        if source not in self._found:
-            self._found[source] = nx.predecessor(self._graph, source, return_seen=True)
-        return self._found[source]
+        return nx.predecessor(self._graph, source, return_seen=True)  # type: ignore[no-any-return]
 
 
 def ticks(link: Link) -> int:
@@ -117,7 +115,7 @@ class PathSearch:
 
     def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link]) -> None:
         self.nodes, self.links = nodes, links
-        self._fans: dict[str, Fans] = {}
+        self.within = functools.cache(self._fans_within)
 
     @functools.cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
@@ -176,11 +174,9 @@ class PathSearch:
             found.setdefault(node.machine, []).append(name)
         return {**found, "": list(self.nodes)}
 
-    def within(self, machine: str) -> Fans:
+    def _fans_within(self, machine: str) -> Fans:
         """Searches that stay in a machine, or go anywhere if it is ""."""
-        if machine not in self._fans:
-            self._fans[machine] = self.fans(lambda node: node.forwards, self.machines[machine])
-        return self._fans[machine]
+        return self.fans(lambda node: node.forwards, self.machines[machine])
 
     def path(self, source: str, target: str, machine: str, own: Own = lambda _: "") -> Path:
         """The best path between two nodes, () when there is none. It stays in `machine` unless that

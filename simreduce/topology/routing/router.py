@@ -43,7 +43,7 @@ from simreduce.topology.routing.route import (
     shared_route,
     whole_route,
 )
-from simreduce.topology.routing.rules import CutNetwork, EqualMachines, MachineRoutes
+from simreduce.topology.routing.rules import EqualMachines, MachineRoutes, SearchedNetwork
 from simreduce.topology.routing.staging import Staging
 from simreduce.topology.routing.switching import (
     FIRST,
@@ -70,16 +70,14 @@ class Rails:
 
     def __init__(self, search: PathSearch) -> None:
         self._search = search
-        self._found: dict[str, Mapping[str, str]] = {}
+        self._dealt = functools.cache(self._deal)
 
     def nic(self, name: str) -> str:
         """The NIC that is a GPU's own, "" for none and for other nodes."""
         node = self._search.nodes[name]
         if node.kind != "gpu" or not node.machine:
             return ""
-        if node.machine not in self._found:
-            self._found[node.machine] = self._deal(node.machine)
-        return self._found[node.machine].get(name, "")
+        return self._dealt(node.machine).get(name, "")
 
     def _deal(self, machine: str) -> Mapping[str, str]:
         """The NICs of a machine, dealt to the GPUs that they are nearest to."""
@@ -128,9 +126,10 @@ class Router:
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._search = PathSearch(nodes, links)
         self._rails = Rails(self._search)
-        self._staging = Staging(self._search, self.path)
+        self._staging = Staging(self._search, self.path, self.find_path)
         self._machines = rule if isinstance(rule, EqualMachines) else None
-        self._network = rule.network if isinstance(rule, EqualMachines) else rule
+        network = rule.network if isinstance(rule, EqualMachines) else rule
+        self._network = network or SearchedNetwork()
         self._found: dict[tuple[str, str], Route] = {}
 
     @property
@@ -166,8 +165,7 @@ class Router:
         """
         if bundled and self._by_bundles and self.bundles:
             found = self._by_bundles.routes(source, target)
-            shares = self.bundles.share[found.links]
-            return found._replace(shares=shares, bundled=True)
+            return found._replace(shares=self.bundles.share[found.links], bundled=True)
         ruled = self._are_ruled(source, target)
         if not ruled.any():
             rows = self._look_up(source, target)
@@ -201,16 +199,21 @@ class Router:
             f"and GPUs do not forward traffic for others{self.cut and '; '}{self.cut}"
         )
 
+    def find_path(self, source: str, target: str) -> Path:
+        """Like `path`; () where there is none."""
+        try:
+            return self.path(source, target)
+        except TopologyError:
+            return ()
+
     def link(self, source: str, target: str) -> Link:
         """The link of a hop from one node to the next."""
         return self._search.wires[source, target]
 
     def is_peer(self, source: str, target: str) -> bool:
         """Whether two GPUs copy to each other directly; False too if no path joins them."""
-        try:
-            return not self._staging.is_staged(self.path(source, target))
-        except TopologyError:
-            return False
+        path = self.find_path(source, target)
+        return bool(path) and not self._staging.is_staged(path)
 
     def nic(self, gpu: str) -> str:
         """The NIC that is a GPU's own, "" if it has none."""
@@ -229,9 +232,9 @@ class Router:
         if self._machines:
             nodes = {name: nodes[name] for name in self._names[: self._machines.nodes]}
             links = links[: 2 * self._machines.cables]
-        elif self._network:
+        elif self._network.hosts:
             return self._network.several
-        return bool(self._network and self._network.several) or may_have_equal_paths(nodes, links)
+        return self._network.several or may_have_equal_paths(nodes, links)
 
     @property
     def choice(self) -> str:
@@ -252,7 +255,7 @@ class Router:
     @functools.cached_property
     def bundles(self) -> Bundled | None:
         """The bundles of links that all transfers use evenly; None if there are none."""
-        if not (self._network and self.switching.choice == SPLIT and self._network.several):
+        if not (self.switching.choice == SPLIT and self._network.several):
             return None
         if any(node.reduces and node.kind == "switch" for node in self._nodes.values()):
             return None  # what is for one switch takes single links
@@ -273,10 +276,10 @@ class Router:
 
     @functools.cached_property
     def _spreader(self) -> Spreader | None:
-        ruled = self._network and not isinstance(self._network, CutNetwork)
+        ruled = not isinstance(self._network, SearchedNetwork)
         if not self.several or (self.switching.choice == FIRST and ruled):
             return None
-        areas = self._network.areas() if self._network else ()
+        areas = self._network.areas()
         switches = self._names[len(self._names) - len(areas) :]
         return Spreader(self.switching, self._search, dict(zip(switches, areas, strict=True)))
 
@@ -284,15 +287,14 @@ class Router:
     def _port(self) -> Ints:
         """The port of every node in the network that has a rule, -1 for none."""
         port = np.full(len(self._names), -1, dtype=np.int64)
-        if self._network:
-            hosts = np.array(self._network.hosts, dtype=np.int64)
-            port[hosts] = np.arange(len(hosts))
+        hosts = np.array(self._network.hosts, dtype=np.int64)
+        port[hosts] = np.arange(len(hosts))
         return port
 
     @functools.cached_property
     def _only_port(self) -> Ints:
         """Likewise, of the nodes that have no other cable."""
-        if self._network is None or self._machines:
+        if self._machines or not self._network.hosts:
             return self._port
         cables = np.bincount(
             [self.index[link.source] for link in self._links], minlength=len(self._names)
@@ -323,7 +325,7 @@ class Router:
             return self._across(one, other, None if number is None else number[rows])
 
         if self._machines:
-            return self._machine_routes.rows(source, target, across)
+            return self._machine_routes(staged=True).rows(source, target, across)
         return across(self._only_port[source], self._only_port[target])
 
     def _across(
@@ -334,7 +336,6 @@ class Router:
         `number` chooses one of these for each row, unless they all share the bytes.
         """
         network, spreader = self._network, self._spreader
-        assert network is not None  # noqa: S101 - there are ports
         if spreader is None:
             return RouteRows(*network.between(source, target))
         if number is None and self.switching.choice == FIRST:
@@ -351,15 +352,13 @@ class Router:
 
     def _one_across(self, source: Ints, target: Ints) -> RouteRows:
         """One path from port to port for each row: that of the rule, or any if links are cut."""
-        if isinstance(self._network, CutNetwork):
+        if isinstance(self._network, SearchedNetwork):
             return self._across(source, target, np.zeros(len(source), dtype=np.uint64))
-        assert self._network is not None  # noqa: S101 - there are ports
         return RouteRows(*self._network.between(source, target))
 
     @functools.cached_property
     def _switch(self) -> Ints:
         """The switch of every port, by its place."""
-        assert self._network is not None  # noqa: S101 - there are ports
         first, ports = self._network.first, len(self._network.hosts)
         cables = self._links[2 * first : 2 * (first + ports) : 2]
         return np.array([self.index[cable.target] for cable in cables], dtype=np.int64)
@@ -367,21 +366,19 @@ class Router:
     @functools.cached_property
     def _seat(self) -> npt.NDArray[np.uint64]:
         """The place of every port among those on its switch."""
-        assert self._network is not None  # noqa: S101 - there are ports
         assert self._spreader is not None  # noqa: S101 - it asks
         names = [self._names[host] for host in self._network.hosts]
         return np.array([self._spreader.seat(name) for name in names], dtype=np.uint64)
 
     def _ruled_links(self, source: str, target: str, *, staged: bool) -> list[Link] | None:
         """The links of `route`, or of `path` unless `staged`; None if no rule has them all."""
-        if self._network is None or not (source in self.index and target in self.index):
+        if not self._network.hosts or not (source in self.index and target in self.index):
             return None
         a, b = self.index[source], self.index[target]
         if self._machines:
             if max(a, b) >= self._machines.count * self._machines.nodes:
                 return None
-            routes = self._machine_routes if staged else self._machine_paths
-            links = routes.row(a, b, self._one_across)
+            links = self._machine_routes(staged=staged).row(a, b, self._one_across)
         elif min(self._only_port[a], self._only_port[b]) < 0:
             return None
         else:
@@ -393,27 +390,21 @@ class Router:
     def _first_two(self) -> Router:
         """The router of the first two of equal machines."""
         assert self._machines is not None  # noqa: S101 - whoever asks has looked
-        first_two = self._machines.first_two(self._nodes, self._links)
-        return Router(*first_two, switching=self.switching)
+        return Router(*self._machines.first_two(self._nodes, self._links), switching=self.switching)
 
-    @functools.cached_property
-    def _machine_routes(self) -> MachineRoutes:
+    def _machine_routes(self, *, staged: bool) -> MachineRoutes:
+        """The links between equal machines; unless `staged` those of the direct paths, without
+        hosts and tolls.
+        """
         assert self._machines is not None  # noqa: S101 - likewise
+        first_two = self._first_two
 
         def find(source: str, target: str) -> list[tuple[int, float]]:
-            found = self._first_two.route(source, target)
-            return [*zip(found.links, found.shares, strict=True)]
-
-        return MachineRoutes(self._machines, self._names, find)
-
-    @functools.cached_property
-    def _machine_paths(self) -> MachineRoutes:
-        """The links of the direct paths, without hosts and tolls."""
-        assert self._machines is not None  # noqa: S101 - likewise
-
-        def find(source: str, target: str) -> list[tuple[int, float]]:
-            path = self._first_two.path(source, target)
-            return [(link.id, 1.0) for link in map(self._first_two.link, path, path[1:])]
+            if staged:
+                found = first_two.route(source, target)
+                return [*zip(found.links, found.shares, strict=True)]
+            path = first_two.path(source, target)
+            return [(link.id, 1.0) for link in map(first_two.link, path, path[1:])]
 
         return MachineRoutes(self._machines, self._names, find)
 
@@ -422,8 +413,7 @@ class Router:
         names, many = self._names, len(self._names)
         pairs, which = np.unique(source * many + target, return_inverse=True)
         found = [self.route(names[pair // many], names[pair % many]) for pair in pairs.tolist()]
-        rows = list_rows(zip(each.links, each.shares, strict=True) for each in found)
-        return rows.take(which)
+        return list_rows(zip(each.links, each.shares, strict=True) for each in found).take(which)
 
     @functools.cached_property
     def _holds(self) -> Bools:
@@ -440,7 +430,7 @@ class Router:
 
     def _reroute(self, path: Path) -> Path:
         """`path`, with its way through the network by the network's rule."""
-        if self._network is None:
+        if not self._network.hosts:
             return path
         ports = [int(self._port[self.index[name]]) for name in path]
         hops = [link.id for link in map(self.link, path, path[1:])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,23 +35,26 @@ class Bundled(NamedTuple):
     share: Floats
 
 
-class RoutingRule(Protocol):
-    """`hosts` are places of nodes in their topology; `first` numbers the cable of port 0."""
+class RoutingRule:
+    """How routes go through a network.
 
-    @property
-    def hosts(self) -> tuple[int, ...]: ...
+    `hosts` are places of nodes in their topology; `first` numbers the cable of port 0.
+    """
 
-    @property
-    def first(self) -> int: ...
+    __slots__ = ()
+    hosts: tuple[int, ...]
+    first: int
 
     def between(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
         """The links from port to port, as rows: where each begins (and the last ends), and all link
         ids.
         """
+        raise InternalError(f"{self} has no routes from {source} to {target}")
 
     @property
     def several(self) -> bool:
         """Whether the network has equal paths, of which the rule takes one."""
+        raise NotImplementedError
 
     def bundled(self, links: int) -> Bundled | None:
         """Its links in bundles, over which transfers are split; None if equal paths are no bundles.
@@ -64,45 +67,31 @@ class RoutingRule(Protocol):
         ends. Empty where the network has no areas. The switches are the last nodes of their
         topology.
         """
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
-class CutNetwork:
-    """A network that has lost links between its switches, as a rule: the ports and areas are those
-    of `whole`, and routes are searched.
+class SearchedNetwork(RoutingRule):
+    """A network whose routes are searched: it has lost links between its switches, or has no rule
+    and no ports.
     """
 
-    whole: RoutingRule
-
-    @property
-    def hosts(self) -> tuple[int, ...]:
-        """See `RoutingRule`."""
-        return self.whole.hosts
-
-    @property
-    def first(self) -> int:
-        """See `RoutingRule`."""
-        return self.whole.first
-
-    def between(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
-        """None: what the rule gives may be cut."""
-        raise InternalError(f"no rule has the routes of a network with cuts: {source}, {target}")
+    hosts: tuple[int, ...] = ()
+    first: int = 0
+    area: tuple[int, ...] = ()
 
     @property
     def several(self) -> bool:
-        """True: where the whole network has one path, detours around a cut may be as long."""
-        return True
-
-    def bundled(self, links: int) -> None:
-        """None: a bundle may have lost some of its `links`."""
+        """True after a loss: where the whole network has one path, detours may be as long."""
+        return bool(self.hosts)
 
     def areas(self) -> Sequence[int]:
         """See `RoutingRule`."""
-        return self.whole.areas()
+        return self.area
 
 
 @dataclass(frozen=True, slots=True)
-class DragonflyRule:
+class DragonflyRule(RoutingRule):
     """Minimal routing of a dragonfly (Kim et al. 2008).
 
     A route takes at most one local cable to the router that is linked to the other group, the
@@ -155,9 +144,6 @@ class DragonflyRule:
         """See `RoutingRule`."""
         return self.parallel > 1
 
-    def bundled(self, links: int) -> None:
-        """None: cables of two groups are at routers of their own."""
-
     def areas(self) -> Sequence[int]:
         """The groups."""
         return [group for group in range(self.groups) for _ in range(self.routers)]
@@ -186,7 +172,7 @@ def _pair(low: Ints, high: Ints, count: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class FatTreeRule:
+class FatTreeRule(RoutingRule):
     """Up to where both ends are below, and down again: port d as a destination takes the up-link d
     mod `spines` of its sender's leaf, and the up-link d / `spines` mod `cores` of that spine
     (D-mod-k: Zahavi 2012).
@@ -268,10 +254,6 @@ class FatTreeRule:
                 share[mine] = 1.0 / size
         return Bundled(replace(self, bundle=True), home, share)
 
-    def areas(self) -> Sequence[int]:
-        """None."""
-        return ()
-
     def in_pod(self, leaf: Ints) -> Ints:
         """The pod of every leaf."""
         rest = leaf - self.large * self.pod
@@ -285,7 +267,7 @@ class FatTreeRule:
 
 
 @dataclass(frozen=True, slots=True)
-class TorusRule:
+class TorusRule(RoutingRule):
     """One dimension after the other, the shorter way round, forwards when both are as long.
 
     Router i is at x = i mod X, y = i / X mod Y, and so on, and has the i-th `each` ports; those
@@ -324,13 +306,6 @@ class TorusRule:
     def several(self) -> bool:
         """See `RoutingRule`."""
         return sum(size > 1 for size in self.sizes) > 1 or any(size % 2 == 0 for size in self.sizes)
-
-    def bundled(self, links: int) -> None:
-        """None: the paths of two transfers overlap in part."""
-
-    def areas(self) -> Sequence[int]:
-        """None."""
-        return ()
 
     def _dimension(self, d: int) -> tuple[int, int]:
         """How far apart neighbours are numbered, and how many there are."""
@@ -386,82 +361,6 @@ class EqualMachines:
     network: RoutingRule
     parts: tuple[int, ...]
 
-    def of_first(self, source: Nodes, target: Nodes) -> tuple[Nodes, Nodes, Nodes, Nodes]:
-        """The machines of transfers, and the same transfers within the first machine or from it to
-        the second.
-        """
-        here, there = source // self.nodes, target // self.nodes
-        return here, there, source % self.nodes, target % self.nodes + self.nodes * (here != there)
-
-    def rows(
-        self,
-        found: RouteRows,
-        which: Ints,
-        here: Ints,
-        there: Ints,
-        across: Callable[..., RouteRows],
-    ) -> RouteRows:
-        """Routes from machines `here` to machines `there`.
-
-        Route i is like row `which[i]` of those found, a route within the first machine or from it
-        to the second, where the cables of two ports represent the network. `across` gives routes
-        from port to port, for those of the routes that a mask has.
-        """
-        each, first = len(self.parts), 2 * self.network.first
-        count = np.diff(found.start)
-        ports = np.flatnonzero(found.links >= first)[::2]  # the first of the two in each row
-        row = np.searchsorted(found.start, ports, side="right") - 1
-        enter = count.copy()
-        enter[row] = ports - found.start[row]
-        crosses = (enter < count)[which]
-        begin = (found.start[:-1] + enter)[which[crosses]]
-        out, into = ((found.links[begin + i] - first) // 2 for i in (0, 1))
-        machine = np.stack([here[crosses], there[crosses]])
-        # The found way names ports of machines 0 and 1 by its first two cables of the network.
-        ends = [
-            np.where(port < each, machine[0], machine[1]) * each + port % each
-            for port in (out, into)
-        ]
-        net = across(*(end.astype(np.int64) for end in ends), crosses)
-        head = enter[which]
-        tail = np.where(crosses, count[which] - head - 2, 0)
-        all_ = np.ones(len(which), dtype=np.bool_)
-        near, far = (
-            rows._replace(
-                links=self._shift(rows.links, np.repeat(here, size), np.repeat(there, size))
-            )
-            for rows, size in (
-                (found.pick(found.start[which], head), head),
-                (found.pick(found.start[which + 1] - tail, tail), tail),
-            )
-        )
-        return join_rows(len(which), (all_, near), (crosses, net), (all_, far))
-
-    def row(
-        self, found: Sequence[int], here: int, there: int, across: Callable[[Ints, Ints], RouteRows]
-    ) -> list[int]:
-        """`rows` of a single transfer; by lists, as arrays of one take three times as long."""
-        mine, first, each = 2 * self.cables, 2 * self.network.first, len(self.parts)
-
-        def shift(links: Sequence[int]) -> list[int]:
-            return [link % mine + mine * (here if link < mine else there) for link in links]
-
-        enter = next((i for i, link in enumerate(found) if link >= first), len(found))
-        ports = [(link - first) // 2 for link in found[enter : enter + 2]]
-        ends = [np.array([(here if port < each else there) * each + port % each]) for port in ports]
-        middle = across(*ends).links.tolist() if ends else []
-        return [*shift(found[:enter]), *middle, *shift(found[enter + 2 :])]
-
-    def _shift(self, links: AnyInts, here: Ints, there: Ints) -> AnyInts:
-        """Links of the first machine and the second, as those in the same place of machines `here`
-        and `there`.
-        """
-        machine = links // (2 * max(self.cables, 1))
-        found: AnyInts = (
-            links + 2 * self.cables * (np.where(machine == 0, here, there) - machine)
-        ).astype(np.int32)
-        return found
-
     def first_two(
         self, nodes: Mapping[str, Node], links: Sequence[Link]
     ) -> tuple[dict[str, Node], list[Link]]:
@@ -481,8 +380,10 @@ class EqualMachines:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoutes:
-    """Links of transfers between `machines`. `find` returns those between two nodes, given by name,
-    of the first two, with their shares.
+    """Links of transfers between `machines`.
+
+    `find` returns those between two nodes, given by name, of the first two machines, with their
+    shares. There the cables of two ports represent the network.
     """
 
     machines: EqualMachines
@@ -490,22 +391,80 @@ class MachineRoutes:
     find: Callable[[str, str], Sequence[tuple[int, float]]]
 
     def rows(self, source: Ints, target: Ints, across: Callable[..., RouteRows]) -> RouteRows:
-        """The links of many transfers; see `EqualMachines.rows`."""
-        here, there, near, far = self.machines.of_first(source, target)
-        pair = near * (2 * self.machines.nodes) + far
+        """The links of many transfers.
+
+        `across` gives routes from port to port, for those of the transfers that a mask has.
+        """
+        machines = self.machines
+        here, there, near, far = self._of_first(source, target)
+        pair = near * (2 * machines.nodes) + far
         _, example, which = np.unique(pair, return_index=True, return_inverse=True)
-        found = [self._as_first(int(source[one]), int(target[one])) for one in example]
-        return self.machines.rows(list_rows(found), which, here, there, across)
+        found = list_rows(self._as_first(int(source[one]), int(target[one])) for one in example)
+        each, first = len(machines.parts), 2 * machines.network.first
+        count = np.diff(found.start)
+        ports = np.flatnonzero(found.links >= first)[::2]  # the first of the two in each row
+        row = np.searchsorted(found.start, ports, side="right") - 1
+        enter = count.copy()
+        enter[row] = ports - found.start[row]
+        crosses = (enter < count)[which]
+        begin = (found.start[:-1] + enter)[which[crosses]]
+        out, into = ((found.links[begin + i] - first) // 2 for i in (0, 1))
+        machine = np.stack([here[crosses], there[crosses]])
+        # The found way names ports of machines 0 and 1 by its first two cables of the network.
+        ends = [
+            np.where(port < each, machine[0], machine[1]) * each + port % each
+            for port in (out, into)
+        ]
+        net = across(*(end.astype(np.int64) for end in ends), crosses)
+        head = enter[which]
+        tail = np.where(crosses, count[which] - head - 2, 0)
+        all_ = np.ones(len(which), dtype=np.bool_)
+        near_rows, far_rows = (
+            rows._replace(
+                links=self._shift(rows.links, np.repeat(here, size), np.repeat(there, size))
+            )
+            for rows, size in (
+                (found.pick(found.start[which], head), head),
+                (found.pick(found.start[which + 1] - tail, tail), tail),
+            )
+        )
+        return join_rows(len(which), (all_, near_rows), (crosses, net), (all_, far_rows))
 
     def row(self, source: int, target: int, across: Callable[[Ints, Ints], RouteRows]) -> list[int]:
-        """The links of one transfer."""
+        """The links of one transfer; by lists, as arrays of one take three times as long."""
+        machines = self.machines
         found = [link for link, _ in self._as_first(source, target)]
-        here, there = source // self.machines.nodes, target // self.machines.nodes
-        return self.machines.row(found, here, there, across)
+        here, there = source // machines.nodes, target // machines.nodes
+        mine, first, each = 2 * machines.cables, 2 * machines.network.first, len(machines.parts)
+
+        def shift(links: Sequence[int]) -> list[int]:
+            return [link % mine + mine * (here if link < mine else there) for link in links]
+
+        enter = next((i for i, link in enumerate(found) if link >= first), len(found))
+        ports = [(link - first) // 2 for link in found[enter : enter + 2]]
+        ends = [np.array([(here if port < each else there) * each + port % each]) for port in ports]
+        middle = across(*ends).links.tolist() if ends else []
+        return [*shift(found[:enter]), *middle, *shift(found[enter + 2 :])]
+
+    def _of_first(self, source: Nodes, target: Nodes) -> tuple[Nodes, Nodes, Nodes, Nodes]:
+        """The machines of transfers, and the same transfers within the first machine or from it to
+        the second.
+        """
+        nodes = self.machines.nodes
+        here, there = source // nodes, target // nodes
+        return here, there, source % nodes, target % nodes + nodes * (here != there)
+
+    def _shift(self, links: AnyInts, here: Ints, there: Ints) -> AnyInts:
+        """Links of the first machine and the second, as those in the same place of machines `here`
+        and `there`.
+        """
+        mine = 2 * self.machines.cables
+        machine = links // max(mine, 1)
+        return (links + mine * (np.where(machine == 0, here, there) - machine)).astype(np.int32)
 
     def _as_first(self, source: int, target: int) -> Sequence[tuple[int, float]]:
         """The links of the same transfer within the first machine, or from it to the second."""
-        _, _, near, far = self.machines.of_first(source, target)
+        _, _, near, far = self._of_first(source, target)
         a, b = self.names[near], self.names[far]
         try:
             return self.find(a, b)
@@ -533,5 +492,5 @@ def after_cut(
     seats = {(parts[port % len(parts)], island[name]) for port, name in enumerate(leaf)}
     if len(seats) > len({*parts}):
         return None
-    cut = network if isinstance(network, CutNetwork) else CutNetwork(network)
+    cut = SearchedNetwork(network.hosts, network.first, tuple(network.areas()))
     return replace(rule, network=cut) if isinstance(rule, EqualMachines) else cut

@@ -21,8 +21,9 @@ pays the tolls (`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe s
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import (
@@ -33,6 +34,7 @@ from simreduce.topology.elements import (
     TCP,
     Link,
     Node,
+    NodeKind,
     natural,
 )
 from simreduce.topology.routing.route import Path, PathSearch
@@ -97,14 +99,18 @@ def is_beyond(nodes: Sequence[Node], wires: Sequence[Link], reach: str) -> bool:
 
 
 class Staging:
-    """Detours through hosts. `path` finds the direct path between two nodes or raises
-    `TopologyError`.
+    """Detours through hosts. `path` is the direct path between two nodes or raises
+    `TopologyError`; `find` returns () then.
     """
 
-    def __init__(self, search: PathSearch, path: Callable[[str, str], Path]) -> None:
-        self._nodes, self._search, self._path = search.nodes, search, path
-        self._ways: dict[str, Path] = {}
-        """Of each node that was asked for, the path to the nearest host of its machine, if any."""
+    def __init__(
+        self,
+        search: PathSearch,
+        path: Callable[[str, str], Path],
+        find: Callable[[str, str], Path],
+    ) -> None:
+        self._nodes, self._search, self._path, self._find = search.nodes, search, path, find
+        self._to_host = functools.cache(self._find_host)
 
     def is_staged(self, path: Path) -> bool:
         """Whether the copy whose direct path is given goes through a host."""
@@ -126,13 +132,9 @@ class Staging:
         """The NICs of a GPU's machine, if it reaches some and its `gpudirect` none of them; else
         [].
         """
-        node = self._nodes[gpu]
-        nics = [
-            n.name for n in self._nodes.values() if n.kind == "nic" and n.machine == node.machine
-        ]
-        paths = list(self._paths(gpu, nics))
-        near = any(not self._is_beyond(path, node.gpudirect) for path in paths)
-        return [] if near else [path[-1] for path in paths]
+        paths = self._paths(gpu, "nic")
+        far = all(self._is_beyond(path, self._nodes[gpu].gpudirect) for path in paths)
+        return [path[-1] for path in paths] if far else []
 
     def _wires(self, path: Path) -> list[Link]:
         return [self._search.wires[hop] for hop in itertools.pairwise(path)]
@@ -179,23 +181,16 @@ class Staging:
             )
         return (*out, *self._path(out[-1], target)[1:])
 
-    def _to_host(self, source: str) -> Path:
+    def _find_host(self, source: str) -> Path:
         """The path to the host nearest to a node; () for none."""
-        if source not in self._ways:
-            machine = self._nodes[source].machine
-            hosts = [n for n in self._nodes.values() if n.kind == "cpu" and n.machine == machine]
-            names = sorted((host.name for host in hosts), key=natural)
-            self._ways[source] = min(self._paths(source, names), key=len, default=())
-        return self._ways[source]
+        paths = self._paths(source, "cpu")
+        return min(paths, key=lambda path: (len(path), natural(path[-1])), default=())
 
-    def _paths(self, source: str, targets: Sequence[str]) -> Iterator[Path]:
-        """Yield the path to each of `targets` that a node reaches."""
-        for target in targets:
-            try:
-                path = self._path(source, target)
-            except TopologyError:
-                continue
-            yield path
+    def _paths(self, source: str, kind: NodeKind) -> list[Path]:
+        """The paths to all nodes of a kind in the same machine that a node reaches."""
+        machine = self._nodes[source].machine
+        there = [n.name for n in self._nodes.values() if n.kind == kind and n.machine == machine]
+        return [path for name in there if (path := self._find(source, name))]
 
     def _tolls(self, out: Iterable[str], into: Iterable[str]) -> list[Link]:
         """The tolls of the nodes on the path to a host, and on the path from one, each once."""

@@ -58,7 +58,7 @@ import numpy.typing as npt
 
 from simreduce.computing.arrays import Ints
 from simreduce.errors import InternalError
-from simreduce.topology.elements import Link, Node, natural
+from simreduce.topology.elements import Link, Node, joined, natural
 from simreduce.topology.routing.route import (
     Fan,
     Fans,
@@ -224,29 +224,23 @@ def may_have_equal_paths(nodes: Mapping[str, Node], links: Sequence[Link]) -> bo
 
     Without either there is one path between any two nodes.
     """
-    group = {name: name for name, node in nodes.items() if _in_network(node)}
-
-    def find(name: str) -> str:
-        while group[name] != name:
-            group[name] = name = group[group[name]]
-        return name
-
-    cables = [link for link in links if link.target in group and not link.is_toll]
-    for link in cables:
-        if link.source in group and link.source < link.target:
-            one, other = find(link.source), find(link.target)
-            if one == other:
-                return True
-            group[one] = other
-    joined: dict[str, list[str]] = {}
-    for link in cables:
-        if link.source not in group:
-            joined.setdefault(link.source, []).append(find(link.target))
-    shared = [
-        pair for parts in joined.values() for pair in {*itertools.combinations(sorted(parts), 2)}
+    inside = {name for name, node in nodes.items() if _in_network(node)}
+    cables = [link for link in links if link.target in inside and not link.is_toll]
+    trunks = [
+        (link.source, link.target)
+        for link in cables
+        if link.source in inside and link.source < link.target
     ]
-    loops = any(one == other for one, other in shared)
-    return loops or len(set(shared)) < len(shared)
+    parts = joined(inside, trunks)
+    if len(trunks) > len(inside) - len(parts):  # a forest has a cable less for each part
+        return True
+    part = {name: i for i, names in enumerate(parts) for name in names}
+    ends: dict[str, list[int]] = {}
+    for link in cables:
+        if link.source not in inside:
+            ends.setdefault(link.source, []).append(part[link.target])
+    shared = [pair for each in ends.values() for pair in {*itertools.combinations(sorted(each), 2)}]
+    return any(one == other for one, other in shared) or len(set(shared)) < len(shared)
 
 
 class Spreader:
@@ -258,9 +252,9 @@ class Spreader:
     def __init__(self, rule: Switching, search: PathSearch, areas: Mapping[str, int]) -> None:
         self._rule, self._search, self._areas = rule, search, areas
         self._nodes = search.nodes
-        self._fans: dict[tuple[frozenset[int | None], str], Fans] = {}
-        self._webs: dict[tuple[str, str, str], Sequence[_Web]] = {}
-        self._seats: dict[str, int] = {}
+        self._search_in = functools.cache(self._fans_in)
+        self._between = functools.cache(self._find)
+        self.seat = functools.cache(self._find_seat)
 
     @functools.cached_property
     def _equal(self) -> Mapping[Hop, Sequence[Link]]:
@@ -318,30 +312,17 @@ class Spreader:
         found = ([(link.id, 1.0) for link in _one(webs[i], one)] for i, one in ones.tolist())
         return list_rows(found).take(which.reshape(-1))
 
-    def seat(self, target: str) -> int:
+    def _find_seat(self, target: str) -> int:
         """The place of a node among those on its first switch; 0 of a switch, or without one."""
-        if target not in self._seats:
-            entry = (
-                []
-                if _in_network(self._nodes[target])
-                else self._search.entries(target, _in_network)
-            )
-            ends = [
-                name for name in self._nodes if entry and (entry[0], name) in self._search.wires
-            ]
-            ends = [name for name in ends if not _in_network(self._nodes[name])]
-            self._seats[target] = ends.index(target) if entry else 0
-        return self._seats[target]
+        hosts = [name for name, node in self._nodes.items() if not _in_network(node)]
+        entries = self._search.entries(target, _in_network) if target in hosts else []
+        ends = [name for name in hosts if (*entries[:1], name) in self._search.wires]
+        return ends.index(target) if entries else 0
 
-    def _between(self, source: str, target: str, home: str) -> Sequence[_Web]:
+    def _find(self, source: str, target: str, home: str) -> Sequence[_Web]:
         """The equal-cost paths from one node through the network, or in it, to another, as webs one
         after the other; through what the machine `home` has of it, if one is given.
         """
-        if (source, target, home) not in self._webs:
-            self._webs[source, target, home] = self._find(source, target, home)
-        return self._webs[source, target, home]
-
-    def _find(self, source: str, target: str, home: str) -> Sequence[_Web]:
         if (source, target) in self._search.wires:
             return [self._join(Fan(((target,), (source,)), {target: [source]}))]
 
@@ -364,13 +345,11 @@ class Spreader:
         up, down = self._between(source, first, home), self._between(last, target, home)
         return [*up, *inner, *down]
 
-    def _search_in(self, areas: frozenset[int | None], home: str) -> Fans:
+    def _fans_in(self, areas: frozenset[int | None], home: str) -> Fans:
         """Searches through the network's switches in these areas, or what `home` has of them."""
-        if (areas, home) not in self._fans:
-            self._fans[areas, home] = self._search.fans(
-                lambda node: self._is_inside(node, home) and self._areas.get(node.name) in areas
-            )
-        return self._fans[areas, home]
+        return self._search.fans(
+            lambda node: self._is_inside(node, home) and self._areas.get(node.name) in areas
+        )
 
     @staticmethod
     def _is_inside(node: Node, home: str) -> bool:

@@ -15,7 +15,7 @@ from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import ranking_document
 from simreduce.report.steps import replicas_look_document, step_document, step_look_document
-from simreduce.report.trace import trace_events
+from simreduce.report.trace import recording_events
 from simreduce.report.tuned import tuned_document
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import load_replicas, load_scenario
@@ -167,7 +167,7 @@ def bench_of(machine: str = "switch:4") -> dict[str, Any]:
 
 
 def events(recording, setup) -> list[dict[str, Any]]:
-    return list(trace_events(recording, setup.topology))
+    return list(recording_events(recording, setup.topology))
 
 
 VALIDATE: dict[str, Any] = {

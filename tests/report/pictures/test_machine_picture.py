@@ -19,7 +19,7 @@ from simreduce.report.drawing.shapes import Drawing, Mark, Rect, Text, polyline,
 from simreduce.report.drawing.svg import to_svg
 from simreduce.report.pictures import machine_picture
 from simreduce.report.pictures.scene import link_pairs
-from simreduce.report.pictures.style import stroke
+from simreduce.report.pictures.style import draw_line
 from simreduce.topology import Cable, Node, Topology, build, load_topology, shipped
 from simreduce.topology.graph import assemble
 from simreduce.topology.routing.rules import TorusRule
@@ -293,7 +293,8 @@ def test_lines_are_wider_for_more_bandwidth():
 
 @given(st.floats(1e6, 1e14), st.floats(1.001, 1e3))
 def test_any_line_is_wider_for_more_bandwidth_but_never_wider_than_a_box(rate, factor):
-    assert 0 < stroke(rate) < stroke(rate * factor) < 11
+    thin, wide = (draw_line((), "cable", each, ["cable"]).width for each in (rate, rate * factor))
+    assert 0 < thin < wide < 11
 
 
 def test_links_tell_their_figures():

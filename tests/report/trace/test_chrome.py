@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Processor
 from simreduce.plan import Kind
-from simreduce.report.trace import trace_events, trace_text
+from simreduce.report.trace import recording_events, recording_text
 from simreduce.testing.check import cable, copy_plan, machine, node, plan_of
 from simreduce.testing.strategies import either_scenes
 from tests.simulating import record
@@ -76,7 +76,7 @@ def of_devices(slices):
 def test_every_op_is_there_at_its_time(scene):
     """Each but the INPUTs, once on its device, from its start to its finish, to the bit."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
-    slices = of_devices(check_format(list(trace_events(recording, scene.topology))))
+    slices = of_devices(check_format(list(recording_events(recording, scene.topology))))
     result = recording.result
     ops = np.flatnonzero(scene.plan.kind != Kind.INPUT).tolist()
 
@@ -96,7 +96,7 @@ def test_links_and_lanes_show_what_used_them(scene):
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
     lowered = recording.lowered
     found = Counter()
-    for thread, _, _, _, args in check_format(list(trace_events(recording, scene.topology))):
+    for thread, _, _, _, args in check_format(list(recording_events(recording, scene.topology))):
         if "ready_us" not in args:
             found[thread.split(" (")[0], args["op"]] += 1
     expected = Counter()
@@ -117,7 +117,7 @@ def test_a_lane_has_one_thread(scene):
     device, which has the same name.
     """
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
-    events = list(trace_events(recording, scene.topology))
+    events = list(recording_events(recording, scene.topology))
     named = [e for e in events if e["ph"] == "M"]
     processes = {e["pid"]: e["args"]["name"] for e in named if e["name"] == "process_name"}
     threads = [
@@ -141,7 +141,7 @@ def test_two_copies_at_once():
         b.output(first)
 
     recording = record(plan_of(topology, write), topology, IDEAL)
-    events = list(trace_events(recording, topology))
+    events = list(recording_events(recording, topology))
     slices = [s[:4] for s in check_format(events)]
 
     assert set(slices) == {
@@ -171,7 +171,7 @@ def test_cores_are_told_in_cores_and_work_is_no_bandwidth():
     cpu = Processor(rates={"copy": 400.0})
     calibration = Calibration("here", dispatch={"input": 2.0, "copy": 2.0}, cpu=cpu)
     recording = record(copy_plan(topology, (0, 1)), topology, TENSORFLOW, calibration)
-    events = list(trace_events(recording, topology))
+    events = list(recording_events(recording, topology))
     slices = [e["args"] for e in events if e["ph"] == "B"]
     rates = {op: {s.get("gb_per_s") for s in slices if s["op"] == op} for op in (0, 1)}
 
@@ -189,7 +189,7 @@ def test_a_machine_is_a_process():
     topology = sr.load_topology("dgx1vx2")
     plan = sr.compile("xring", sr.load_workload("bytes:1M"), sr.layout(topology))
     recording = record(plan, topology)
-    events = list(trace_events(recording, topology))
+    events = list(recording_events(recording, topology))
     threads = defaultdict(list)
     names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
     for e in events:
@@ -207,7 +207,7 @@ def test_eight_gpus(spec):
     topology = sr.load_topology("dgx1v")
     plan = sr.compile(spec, sr.load_workload("bytes:4M"), sr.layout(topology))
     recording = record(plan, topology)
-    document = json.loads("".join(trace_text(recording, topology, {"strategy": spec})))
+    document = json.loads("".join(recording_text(recording, topology, {"strategy": spec})))
     slices = check_format(document["traceEvents"])
 
     assert document["otherData"]["time_us"] == recording.result.seconds * 1e6
@@ -220,7 +220,7 @@ def test_bytes_and_waits_are_told():
     topology = machine(cable("gpu0", "gpu1"), cable("gpu0", "gpu2"))
     recording = record(copy_plan(topology, (0, 1), (0, 2)), topology)
     first, second = (
-        s[4] for s in of_devices(check_format(list(trace_events(recording, topology))))
+        s[4] for s in of_devices(check_format(list(recording_events(recording, topology))))
     )
 
     assert first == {
