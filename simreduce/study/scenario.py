@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -55,6 +55,7 @@ from simreduce.topology.loader import Overrides, find
 from simreduce.topology.switch_groups import label, read_machines
 from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
 from simreduce.training.executions import SUFFIXES, is_record
+from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.mesh_table import MESH, MeshQuestion, parse_mesh
 from simreduce.training.recorded import ranks_of, read_recorded
 from simreduce.training.step_table import MOST_SAMPLES
@@ -182,8 +183,8 @@ _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = 
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Scenario:
-    """Reductions of a workload on a machine. `strategies` is None for all that it accepts.
+class MachineQuestion:
+    """A question about a machine.
 
     The advice is for a `framework`, or for all if that is "". A change has to save `worth` of the
     time. With `placement`, `tune` orders the nodes, and may use others that are `free`.
@@ -192,22 +193,29 @@ class Scenario:
     name: str
     title: str
     setup: Setup
-    workload: Workload
-    strategies: tuple[Strategy, ...] | None
-    repeat: int = 1
-    faithful: bool = False
-    step: StepQuestion | None = None
+    _: KW_ONLY
     framework: str = ""
     worth: float = WORTH
     placement: bool = False
     free: tuple[str, ...] = ()
 
+    def but(self, **changes: Any) -> Self:
+        """The same question with another `disturbance`, or whatever else `Setup.but` takes."""
+        return replace(self, setup=self.setup.but(**changes))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Scenario(MachineQuestion):
+    """Reductions of a workload on a machine. `strategies` is None for all that it accepts."""
+
+    workload: Workload
+    strategies: tuple[Strategy, ...] | None
+    repeat: int = 1
+    faithful: bool = False
+    step: StepQuestion | None = None
+
     def __repr__(self) -> str:
         return f"<Scenario {self.name}: {self.workload.name} on {self.setup.machine.name}>"
-
-    def but(self, **changes: Any) -> Self:
-        """The same scenario with another `disturbance`, or whatever else `Setup.but` takes."""
-        return replace(self, setup=self.setup.but(**changes))
 
     def without_step(self) -> Scenario:
         """The same reductions by themselves."""
@@ -245,24 +253,18 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Meshes:
-    """A question about meshes: a `[step]` with a `mesh`. Only those count that a `framework` can
-    run, or all if that is "".
+class Meshes(MachineQuestion):
+    """A question about meshes: a `[step]` with a `mesh`. Only those count that the `framework` can
+    run.
     """
 
-    name: str
-    title: str
-    setup: Setup
     model: Sequences
     question: MeshQuestion
-    framework: str = ""
-    worth: float = WORTH
-    placement: bool = False
-    free: tuple[str, ...] = ()
 
-    def but(self, **changes: Any) -> Self:
-        """The same question on another setup, by what `Setup.but` takes."""
-        return replace(self, setup=self.setup.but(**changes))
+    @property
+    def job(self) -> MeshJob:
+        """The first job."""
+        return self.question.jobs[0]
 
 
 def asks_for_meshes(text: str) -> bool:
@@ -503,7 +505,7 @@ def _build(
         faults.add(
             "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
         )
-    placement = _placement(values, topology, faults)
+    advised = _advised(values, topology, faults)
     if faults.problems or topology is None:
         return None, topology
     named = [given, values["step"].get("profile", "") if step else ""]
@@ -518,10 +520,9 @@ def _build(
     if lost := _cut_off(setup, cuts):
         faults.add("link_factors", lost)
         return None, topology
-    found = path.stem, values["title"], setup, values["workload"].workload, strategies
     plain = Scenario(
-        *found, values["repeat"], values["faithful"], step, values["framework"] or "",
-        values["worth"], *placement,
+        path.stem, values["title"], setup, values["workload"].workload, strategies,
+        values["repeat"], values["faithful"], step, **advised,
     )  # fmt: skip
     return with_step(plain) if step else plain, topology
 
@@ -642,20 +643,11 @@ def build_meshes(
         setup = Setup(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         )  # fmt: skip
-    placement = _placement(values, topology, faults)
+    advised = _advised(values, topology, faults)
     found = parse_mesh(table["step"], values["workload"], setup, faults, partial(beside, path))
     if faults.problems or found is None or setup is None:
         raise ScenarioError(faults.problems)
-    return Meshes(
-        path.stem,
-        values["title"],
-        setup,
-        values["workload"],
-        found,
-        values["framework"] or "",
-        values["worth"],
-        *placement,
-    )
+    return Meshes(path.stem, values["title"], setup, values["workload"], found, **advised)
 
 
 def _step(
@@ -729,20 +721,20 @@ def read_places(
     return tuple(place[name] for name in names if name in place)
 
 
-def _placement(
-    values: FieldValues, topology: Topology | None, faults: Faults
-) -> tuple[bool, tuple[str, ...]]:
-    """Whether `tune` orders nodes, and those that are free."""
-    table = values["tune"]
-    if not table or table["free"] is None:
-        return bool(table and table["placement"]), ()
-    if not table["placement"] and "placement" not in table.faulty:
-        faults.add("tune.free", "needs placement = true")
-    if topology is None:
-        return table["placement"], ()
-    found = read_machines(faults, "tune.free", topology, table["free"])
-    gone = {topology.nodes[name].machine for name in values["gone"]}
-    return table["placement"], tuple(name for name in found if name not in gone)
+def _advised(values: FieldValues, topology: Topology | None, faults: Faults) -> dict[str, Any]:
+    """For whom advice is, what it is worth, whether `tune` orders nodes, and which are free."""
+    table, free = values["tune"] or TUNED.read({}, faults), tuple[str, ...]()
+    if table["free"] is not None:
+        if not table["placement"] and "placement" not in table.faulty:
+            faults.add("tune.free", "needs placement = true")
+        if topology is not None:
+            found = read_machines(faults, "tune.free", topology, table["free"])
+            gone = {topology.nodes[name].machine for name in values["gone"]}
+            free = tuple(name for name in found if name not in gone)
+    return {
+        "framework": values["framework"] or "", "worth": values["worth"],
+        "placement": table["placement"], "free": free,
+    }  # fmt: skip
 
 
 def _strategies(values: FieldValues, faults: Faults) -> tuple[Strategy, ...] | None:

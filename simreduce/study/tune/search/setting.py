@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing.watching import Progress
+from simreduce.computing.watching import Progress, answering, time_is_up
 from simreduce.computing.workers import rounds
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
@@ -82,11 +82,6 @@ class SearchOutcome(Generic[P]):
     def bound_or(self, floor: float, *, stopped: bool) -> float:
         """The bound; `floor` if the search was stopped before it had listed its points."""
         return min(floor, self.best) if stopped and not self.excluded else self.bound
-
-    @property
-    def complete(self) -> bool:
-        """Whether every point that was not simulated is excluded by its bound."""
-        return self.bound >= self.best * (1.0 - SAME)
 
 
 def search(
@@ -338,6 +333,24 @@ def simulating(scenario: S, workers: int = 1) -> Iterator[Working[S]]:
             return work_on([(work, item) for item in items])
 
         yield do
+
+
+@contextmanager
+def keeping(
+    scenario: S, workers: int, has_answer: Callable[[], bool]
+) -> Iterator[tuple[Working[S], dict[str, bool]]]:
+    """`simulating`, until Ctrl-C or the end of a budget of time at most, once there is an answer.
+
+    With it comes how it ended, as an `Ending` takes it: empty until it is stopped.
+    """
+    ended = dict[str, bool]()
+    try:
+        with answering(has_answer), simulating(scenario, workers) as do:
+            yield do, ended
+    except KeyboardInterrupt:
+        if not has_answer():
+            raise
+        ended |= {"stopped": True, "hurried": time_is_up()}
 
 
 def _work(scenario: S, asked: tuple[Callable[[S, Any], Any], Any]) -> Any:

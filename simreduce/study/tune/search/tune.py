@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
 
-from simreduce.computing.watching import Progress, answering, time_is_up, time_left, within
+from simreduce.computing.watching import Progress, time_left, within
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.planners.strategy import parse_strategy
@@ -22,7 +22,7 @@ from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
 from simreduce.study.tune.search.by_size import size_ranges
 from simreduce.study.tune.search.search import EFFORT, Aim, Search
-from simreduce.study.tune.search.setting import simulating
+from simreduce.study.tune.search.setting import keeping
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME
 from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
 from simreduce.training.sharded import DDP
@@ -151,29 +151,19 @@ def _extend(before: Tuned | None, make: Make, workers: int, seconds: float) -> T
     def has_answer() -> bool:
         return before is not None or search.outcome.best < inf
 
-    hurried = False
-    try:
-        with within(seconds), answering(has_answer), simulating(search.scenario, workers) as do:
-            search.first(do)
-            if search.default and search.outcome.best == inf:
-                name = search.default.strategy
-                _check(search.scenario, name)
-                raise StrategyError(f"{name}: the default has no plan on this machine")
-            try:
-                search.run(do)
-                found = _join(before, search)
-                return replace(found, curve=search.curve(found.best.setting, do) or found.curve)
-            except KeyboardInterrupt:
-                hurried = time_is_up()
-                raise
-    except KeyboardInterrupt:
-        if before is None and search.outcome.best == inf:
-            raise
-        return _join(before, search, stopped=True, hurried=hurried)
+    with within(seconds), keeping(search.scenario, workers, has_answer) as (do, ended):
+        search.first(do)
+        if search.default and search.outcome.best == inf:
+            name = search.default.strategy
+            _check(search.scenario, name)
+            raise StrategyError(f"{name}: the default has no plan on this machine")
+        search.run(do)
+        found = _join(before, search, {})
+        return replace(found, curve=search.curve(found.best.setting, do) or found.curve)
+    return _join(before, search, ended)
 
 
-def _join(
-    before: Tuned | None, search: Search[Any], *, stopped: bool = False, hurried: bool = False
-) -> Tuned:
-    found = replace(search.answer(stopped=stopped), hurried=hurried)
+def _join(before: Tuned | None, search: Search[Any], ended: Mapping[str, bool]) -> Tuned:
+    """The answer before a search, if there is one, with its own, which `ended` so."""
+    found = replace(search.answer(stopped=bool(ended)), **ended)
     return join(before, found) if before else found
