@@ -17,9 +17,7 @@ from simreduce.engine import AtLeast, Result, Timeline
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import (
-    Deadlock,
     InputError,
-    InternalError,
     NotFoldable,
     PlanTooLarge,
     StrategyError,
@@ -372,28 +370,19 @@ def bench(
     False, nothing is folded, however long it takes. `calls` says how NCCL's calls are issued.
     """
     at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
-    refused, answered = dict[str, Refused](), False
-    for size in nbytes:
-        for _, row in _rows(at, [(strategy, size) for strategy in strategies]):
-            if isinstance(row.unfinished, Refused):
-                refused.setdefault(row.strategy, row.unfinished)
-            else:
-                answered = True
-            yield row
-    if not answered:
-        _refuse(refused)
-
-
-def _refuse(refused: Mapping[str, Refused]) -> None:
-    """Raise one error with every reason for which strategies were refused, if there is any."""
-    problems = by_reason(
-        (text, _prefix(text, each)) for text, one in refused.items() for each in one.error.problems
-    )
-    kinds = [type(one.error) for one in refused.values()]
-    if len(kinds) == 1:
-        raise kinds[0](problems)
-    if kinds:
-        raise StrategyError(problems)
+    refused, answered = dict[str, InputError](), False
+    for _, row in _rows(at, [(strategy, size) for size in nbytes for strategy in strategies]):
+        if isinstance(row.unfinished, Refused):
+            refused.setdefault(row.strategy, row.unfinished.error)
+        else:
+            answered = True
+        yield row
+    if refused and not answered:
+        problems = by_reason(
+            (text, _prefix(text, each)) for text, one in refused.items() for each in one.problems
+        )
+        kinds = [type(error) for error in refused.values()]
+        raise (kinds[0] if len(kinds) == 1 else StrategyError)(problems)
 
 
 def _prefix(text: str, problem: str) -> str:
@@ -444,30 +433,21 @@ def _rows(
     at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
 ) -> Iterator[tuple[int, BenchRow]]:
     for place, row in study(asked, partial(_simulate, at), workers=workers, limits=limits):
-        if isinstance(row, AtLeast | Stuck):
-            raise InternalError(f"{row}: rows are made of these where the question is known")
-        if isinstance(row, Refused):
+        if isinstance(row, BenchRow):
+            yield place, row
+        else:
             question = at.ask(*asked[place])
             yield place, _make_row(question, question.strategy, unfinished=row)
-        else:
-            yield place, row
 
 
-def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Postponed:
-    return at.do(partial(_simulate_within, limit), *asked)
-
-
-def _simulate_within(limit: Limit, question: BenchCell) -> BenchRow | Postponed:
-    if question.long and limit is None:
-        return HUGE
-    run: PredictedPlan | AtLeast | Stuck | Postponed
-    try:
+def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | AtLeast | Postponed:
+    def simulate(question: BenchCell) -> BenchRow | AtLeast | Postponed:
+        if question.long and limit is None:
+            return HUGE
         run = simulate_within(question, limit)
-    except Deadlock as error:
-        run = Stuck(error)
-    if isinstance(run, AtLeast | Stuck):
-        return _make_row(question, question.strategy, unfinished=run)
-    return _row(question, run) if isinstance(run, PredictedPlan) else run
+        return _row(question, run) if isinstance(run, PredictedPlan) else run
+
+    return at.do(simulate, *asked)
 
 
 def simulate_row(question: BenchCell) -> BenchRow:
@@ -497,8 +477,7 @@ def _make_row(question: BenchCell, run: Strategy, **found: Any) -> BenchRow:
 def _row(question: BenchCell, run: PredictedPlan) -> BenchRow:
     (best, plan, result), setup = run, question.setup
     seconds = question.calls.seconds(plan, result.timeline, setup.constants.nccl)
-    proved_on, wrong, proved = 1, 0, 1.0
-    layout = setup.layout
+    proved_on, proved, layout = 1, 1.0, setup.layout
     if layout.machines > 1:
         proved_on, wrong = proved_on_few(best, question.workload, layout)
     else:
