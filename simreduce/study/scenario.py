@@ -176,6 +176,10 @@ _OPTIONS = {
     "framework": "--target",
 }
 """The options of commands that replace keys."""
+_REPLICAS = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
+_MESHES = (
+    "step.mesh asks which mesh to train on; simreduce step, tune, report and export answer that"
+)
 _MARKS = (*_REQUIRED, "replicas")
 """A file with one of these is a scenario."""
 _OF_MACHINES = ("nodes", "links", "machine", "extends")
@@ -269,10 +273,7 @@ class Meshes(MachineQuestion):
 
 def asks_for_meshes(text: str) -> bool:
     """Whether `text` means a scenario about meshes, sensible or not."""
-    try:
-        return has_mesh(read_scenario_file(text)[1])
-    except ScenarioError:
-        return False
+    return has_mesh(tables_of(text))
 
 
 def has_mesh(document: Mapping[str, Any]) -> bool:
@@ -286,33 +287,25 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
     Keyword arguments that are not None replace the file's keys (`runtime="ideal"`), `batch` its
     `step.batch`; the measured times of a step change in proportion.
     """
-    found, _, problems = _look(text, batch, overrides, {})
+    found, _, problems = look_at_scenario(text, batch, {}, **overrides)
     if problems or found is None:
         raise ScenarioError(problems)
     return found
 
 
 def look_at_scenario(
-    text: str, batch: object = None, **overrides: object
+    text: str, batch: object = None, options: Mapping[str, str] = _OPTIONS, **overrides: object
 ) -> tuple[Scenario | None, Topology | None, list[str]]:
-    """As `load_scenario` for commands, whose options faults name: scenario, machine, all faults."""
-    return _look(text, batch, overrides, _OPTIONS)
-
-
-def _look(
-    text: str, batch: object, overrides: Mapping[str, object], options: Mapping[str, str]
-) -> tuple[Scenario | None, Topology | None, list[str]]:
+    """As `load_scenario`: scenario, machine, and all faults, which name the `options` of
+    commands.
+    """
     try:
         path, document = read_scenario_file(text)
     except ScenarioError as error:
         return None, None, [*error.problems]
-    if "replicas" in document:
-        why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
-        return None, None, [f"{path}: {why}"]
-    if has_mesh(document):
-        why = "step.mesh asks which mesh to train on; simreduce step, tune, report and export"
-        why += " answer that"
-        return None, None, [f"{path}: {why}"]
+    other = _REPLICAS if "replicas" in document else _MESHES if has_mesh(document) else ""
+    if other:
+        return None, None, [f"{path}: {other}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
     if batch is not None and is_record(text) and "step" in document:  # it says no batch
@@ -398,15 +391,15 @@ def is_scenario(text: str) -> bool:
 
     A scenario is the name of a shipped one, or a TOML file with the keys of one.
     """
-    return any(key in keys_of(text) for key in _MARKS)
+    return any(key in tables_of(text) for key in _MARKS)
 
 
-def keys_of(text: str) -> frozenset[str]:
-    """The keys of the scenario that `text` means, sensible or not; none if it cannot be read."""
+def tables_of(text: str) -> Mapping[str, Any]:
+    """The tables of the scenario that `text` means, sensible or not; none if it cannot be read."""
     try:
-        return frozenset(read_scenario_file(text)[1])
+        return read_scenario_file(text)[1]
     except ScenarioError:
-        return frozenset()
+        return {}
 
 
 def shipped() -> list[str]:
@@ -586,11 +579,7 @@ def build_replicas(
             faults.add(key, why)
     _load(path, values, faults, "workload", load_workload)
     workload = values["workload"]
-    faulty = {
-        key
-        for key, value in (("topology", topology), ("workload", workload))
-        if key in table and not value
-    }
+    faulty = {key for key in _REQUIRED if key in table and not values[key]}
     lacking = Faults()
     if "topology" not in table and disturbance.text:
         words = "has no topology, so nothing is there to disturb"
@@ -600,8 +589,9 @@ def build_replicas(
     faulty |= {"disturbance"} if lacking.problems else set()
     setup = None
     if topology is not None:
-        setup = Setup(topology, values["runtime"], values["calibration"], disturbance)
-        setup = setup.running(None)
+        setup = Setup(
+            topology, values["runtime"], values["calibration"], disturbance
+        ).running(None)  # fmt: skip
     question = replicas.parse_replicas(
         table.get("replicas"), faults, setup, workload, faithful=values["faithful"], faulty=faulty
     )
@@ -637,9 +627,8 @@ def build_meshes(
                 words = f"{alike}; classes may be slower, {', '.join(sorted(classes))}"
                 faults.add("link_factors", f"{name}: {words}")
     part = _part(values, topology, faults)
-    if topology is not None and ranks:
-        part = layout(topology).only(ranks)
     if topology is not None and values["runtime"] and values["calibration"]:
+        part = layout(topology).only(ranks) if ranks else part
         setup = Setup(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         )  # fmt: skip
@@ -690,20 +679,15 @@ def _part(values: FieldValues, topology: Topology | None, faults: Faults) -> Lay
         return None
     shape = layout(topology).without(gone)
     if nodes is not None:
-        shape = _on_nodes(shape, topology, nodes, faults) or shape
+        before = len(faults.problems)
+        places = read_places(faults, "nodes", shape, topology, nodes)
+        shape = shape.on(places) if len(faults.problems) == before else shape
     try:
         return shape.with_order(order) if order else shape
     except InputError as error:
         for problem in error.problems:
             faults.add("gpu_indices", problem.removeprefix("gpu_indices "))
         return None
-
-
-def _on_nodes(shape: Layout, topology: Topology, nodes: str, faults: Faults) -> Layout | None:
-    """The layout on the nodes of a host list, in its order."""
-    before = len(faults.problems)
-    places = read_places(faults, "nodes", shape, topology, nodes)
-    return shape.on(places) if len(faults.problems) == before else None
 
 
 def read_places(

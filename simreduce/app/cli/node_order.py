@@ -27,7 +27,7 @@ from simreduce.app.cli.setups import (
     read_scenario,
 )
 from simreduce.computing.watching import within
-from simreduce.errors import InputError, ScenarioError
+from simreduce.errors import InputError
 from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, find_framework
 from simreduce.files.formats import Faults
@@ -37,7 +37,7 @@ from simreduce.planners.layouts import layout
 from simreduce.report.placement import PLACEMENT, placement_text
 from simreduce.report.tuned import files_text
 from simreduce.study.question import Question, choice_of
-from simreduce.study.scenario import Meshes, Scenario, asks_for_meshes, read_scenario_file
+from simreduce.study.scenario import Meshes, Scenario, asks_for_meshes, tables_of
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.placement.search import Placed, on_nodes, place as place_ranks
 from simreduce.topology.importers.hosts import read_hosts
@@ -46,10 +46,7 @@ from simreduce.topology.switch_groups import read_names, with_hosts
 
 def asks_for_placement(text: str) -> bool:
     """Whether a scenario has `[tune] placement`, sensible or not."""
-    try:
-        table = read_scenario_file(text)[1].get("tune")
-    except ScenarioError:
-        return False
+    table = tables_of(text).get("tune")
     return isinstance(table, dict) and table.get("placement", False) is not False
 
 
