@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -114,15 +115,14 @@ def advise(
         return difference_error(scenario.setup, one, other, calls)
 
     of_calls = doubt_of_calls(scenario, count)
-    files = _kept(files)
-    words_today = today.name.rpartition("+")[2].split("=")[0] if today else ""
-
-    usual_strategy = strategy_of(today.name) if today else None
+    files = cache(files)  # TensorFlow's take a compiled plan
+    now = today.name if today else ""
+    packing, strategy = now.rpartition("+")[2].split("=")[0], strategy_of(now) if now else None
 
     def simplicity(each: Option) -> tuple[bool, int, int, str]:
         """Today's packing first, with few other settings, then fewer words."""
-        changed = count_changes(strategy_of(each.name), usual_strategy)
-        return words_today not in each.name, changed, len(each.name), each.name
+        changed = count_changes(strategy_of(each.name), strategy)
+        return packing not in each.name, changed, len(each.name), each.name
 
     options = [
         each if each is today else replace(each, simplicity=simplicity(each))
@@ -208,13 +208,11 @@ def in_full_precision(options: Iterable[Option], scenario: Scenario) -> list[Opt
     """
     asked = {each.text for each in scenario.strategies or ()}
 
-    def full(each: Option) -> bool:
-        strategy = strategy_of(each.name)
-        if strategy is None or strategy.text in asked:
-            return True
-        return not {FP16, BF16}.intersection(strategy.packing.split(","))
+    def full(strategy: Strategy | None) -> bool:
+        half = strategy is not None and {FP16, BF16}.intersection(strategy.packing.split(","))
+        return not half or strategy.text in asked
 
-    return [each for each in options if full(each)]
+    return [each for each in options if full(strategy_of(each.name))]
 
 
 def advise_each(
@@ -257,18 +255,6 @@ def words_of(
     """The settings of files that those `before` lack, in words; "" if there are none."""
     told, way = changes(files, before), _method_words(name, method)
     return f"{told} ({way})" if told and way else told or way
-
-
-def _kept(files: Files) -> Files:
-    """The same files, made once for each option: TensorFlow's take a compiled plan."""
-    made: dict[str, Mapping[str, str] | None] = {}
-
-    def kept(option: Option) -> Mapping[str, str] | None:
-        if option.name not in made:
-            made[option.name] = files(option)
-        return made[option.name]
-
-    return kept
 
 
 def typed_files(name: str, typed: StrategySettings) -> Mapping[str, str] | None:

@@ -172,7 +172,7 @@ def answer_all(
     )
 
     def enough(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
-        return any(_is_found(outcome) for _, outcome in pairs)
+        return not all(isinstance(outcome, Refused | Stuck) for _, outcome in pairs)
 
     def due(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
         return enough(pairs) and {*waited} <= {place for place, _ in pairs}
@@ -221,7 +221,3 @@ def same_reasons(refused: Iterable[tuple[str, str]], brief: bool) -> list[tuple[
         plain = [n for n in names if "+" not in n or n.partition("+")[0] not in group]
         found.append((first_few(plain) if brief else ", ".join(names), reason))
     return found
-
-
-def _is_found(outcome: object) -> bool:
-    return not isinstance(outcome, Refused | Stuck)

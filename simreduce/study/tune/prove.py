@@ -84,13 +84,13 @@ class ProofCase:
 
     def prove(self, counts: Sequence[int]) -> Proof:
         """The proof, for gradient lists as `prove` makes them."""
-        if self.machine:
-            return _prove_on(parse_strategy(self.text), layout(load_topology(self.machine)), counts)
+        whole = layout(load_topology(self.machine)) if self.machine else None
+        shape = whole or machines(self.ranks, self.tasks)
         if self.is_mode:
-            return _prove_mode(self.text, machines(self.ranks, self.tasks), counts)
-        return prove(
-            self.text, self.ranks, counts, self.tasks, collective=self.collective, root=self.root
-        )
+            flags = Flags(all_reduce_spec="xring" if self.text == "distributed_all_reduce" else "")
+            build = partial(variable_update, self.text, layout=shape, flags=flags)
+            return _proof(f"--variable_update={self.text}", shape, counts, build)
+        return _prove_on(parse_strategy(self.text, self.collective), shape, counts, root=self.root)
 
     @property
     def search(self) -> tuple[str, int, int, str]:
@@ -242,13 +242,3 @@ def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[Proo
                 tasks = ranks if algorithm.name == ONE_EACH else 1
                 for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
                     yield ProofCase(text, ranks, tasks, collective=collective, root=root)
-
-
-def _prove_mode(mode: str, shape: Layout, counts: Sequence[int]) -> Proof:
-    flags = Flags(all_reduce_spec="xring" if mode == "distributed_all_reduce" else "")
-    return _proof(
-        f"--variable_update={mode}",
-        shape,
-        counts,
-        lambda workload: variable_update(mode, workload, shape, flags),
-    )

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.engine import AtLeast, Result, Timeline
+from simreduce.engine import AtLeast, Result, Timeline, Use
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import (
@@ -36,6 +36,7 @@ from simreduce.study.tune.simulate import (
     PredictedPlan,
     folded,
     folded_alike,
+    interval_of,
     simulate_up_to,
     simulate_within,
     unfolded,
@@ -483,12 +484,7 @@ def _row(question: BenchCell, run: PredictedPlan) -> BenchRow:
     else:
         problems, proved = verify_part(plan)
         wrong = wrong_elements(problems)
-    interval = None
-    if plan.by_channels and not best.is_nominal:
-        interval = setup.interval(
-            question.nbytes, seconds, best.collective, algorithm=best.algorithm,
-            protocol=best.nccl.protocol,
-        )  # fmt: skip
+    link = next(iter(result.links), Use("", 0.0))
     return _make_row(
         question,
         best,
@@ -496,11 +492,11 @@ def _row(question: BenchCell, run: PredictedPlan) -> BenchRow:
         floor_seconds=min(result.floors.hardware, seconds),
         transfers=plan.transfers,
         wrong=wrong,
-        link=result.links[0].name if result.links else "",
-        link_share=result.links[0].share if result.links else 0.0,
+        link=link.name,
+        link_share=link.share,
         machines=layout.machines,
         proved_on=proved_on,
-        interval=interval,
+        interval=interval_of(setup, best, question.nbytes, seconds) if plan.by_channels else None,
         proved=proved,
         moved=setup.find_moved(plan, seconds),
         undispatched=setup.undispatched(best),

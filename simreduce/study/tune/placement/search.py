@@ -26,7 +26,7 @@ from simreduce.export.frameworks import USUAL
 from simreduce.planners.layouts import layout, node_names
 from simreduce.study.frameworks import default_text
 from simreduce.study.ranking import Ending
-from simreduce.study.scenario import MachineQuestion, Meshes, Scenario, with_step
+from simreduce.study.scenario import MachineQuestion, Meshes, Scenario
 from simreduce.study.tune.placement.orders import (
     Cuts,
     Leaves,
@@ -35,7 +35,6 @@ from simreduce.study.tune.placement.orders import (
     mesh_bytes,
     mesh_seconds,
 )
-from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.setting import (
     SAME,
     SearchOutcome,
@@ -436,9 +435,8 @@ def _seconds(scenario: Placed, setting: Setting, limit: float) -> Tried:
     """Seconds of one order of nodes."""
     if isinstance(scenario, Meshes):
         return Tried(mesh_seconds(scenario, setting.setup(scenario.setup)))
-    if setting.sharding is not None:
-        return Tried(simulate_whole(with_step(scenario), setting).seconds)
-    return evaluate(reducing_scenario(scenario), setting, limit)
+    own = scenario if setting.sharding is not None else reducing_scenario(scenario)
+    return evaluate(own, setting, limit)
 
 
 def _check(scenario: Placed, setting: Setting) -> None:

@@ -22,7 +22,6 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
 from math import inf
-from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.engine import NCCL
@@ -31,7 +30,6 @@ from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl.constants import Rule
-from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.candidates import sharing_candidates
@@ -39,11 +37,14 @@ from simreduce.study.tune.search.packings import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
     Setting,
+    Simulated,
     Tried,
     Working,
     least_fit,
+    method_of_setting,
     search,
     shared_by,
+    simulate_whole,
 )
 from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels
 from simreduce.study.tune.search.targets import points_of
@@ -52,12 +53,8 @@ from simreduce.training.calls import CallCost
 from simreduce.training.groups import loses_of, slowest
 from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import (
-    ShardedMethod,
-    Sharding,
     running_sharded,
     segments,
-    sharded_method,
-    simulate_sharded_step,
     wrap,
 )
 from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey, key_cost
@@ -82,18 +79,6 @@ as each takes longer.
 """
 
 
-class Simulated(NamedTuple):
-    """A whole step that was simulated.
-
-    It has its seconds, infinite if the machine refuses it, the bytes that a GPU holds at most, and
-    wrong elements of its plans.
-    """
-
-    seconds: float
-    peak: int = 0
-    wrong: int = 0
-
-
 class ShardedSearch(Search[StepScenario]):
     """The search of the points of sharded methods.
 
@@ -111,9 +96,11 @@ class ShardedSearch(Search[StepScenario]):
         super().__init__(aim, scenario.but(runtime=NCCL), before)
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
         self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
-        fits = {
-            each: least_fit(scenario.step, scenario.setup, each) for each in points or _points(aim)
-        }
+        texts = ["nccl"]
+        if FRAMEWORKS[aim.target].by_plans:
+            texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
+        points = points or points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
+        fits = {each: least_fit(scenario.step, scenario.setup, each) for each in points}
         self.unfit = [setting for setting, fit in fits.items() if fit.fits is False]
         self.settings = [setting for setting, fit in fits.items() if fit.fits is not False]
         if not self.settings and before is None:
@@ -125,7 +112,7 @@ class ShardedSearch(Search[StepScenario]):
         self.ruled = 0
         self.simulated: dict[Setting, Simulated] = {}
         self.collectives: dict[tuple[str, int, PlanKey], CallCost] = {}
-        self._method = cache(partial(_method, self.scenario))
+        self._method = cache(partial(method_of_setting, self.scenario))
         self._coarse = cache(self._find_coarse)
         self._wrapped = cache(self._wrap)
 
@@ -381,14 +368,6 @@ class ShardedSearch(Search[StepScenario]):
         return compose(self.scenario.step.job, method, self._setup, cost) if method else inf
 
 
-def _points(aim: Aim[StepScenario]) -> list[Setting]:
-    """Every point of the methods of an aim."""
-    scenario, texts = aim.scenario, ["nccl"]
-    if FRAMEWORKS[aim.target].by_plans:
-        texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
-    return points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
-
-
 def choose_per_collective(
     setting: Setting, keys: Sequence[PlanKey], setup: Setup, do: Do
 ) -> Setting:
@@ -437,36 +416,12 @@ def _across(setup: Setup) -> float:
     return 1 / min(widest) if len(used) > 1 and min(widest) > 0 else 0.0
 
 
-def _method(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:
-    """The method of a setting; None if the machine refuses it."""
-    strategy, layout = parse_strategy(setting.strategy), setting.setup(scenario.setup).layout
-    job, sharding = scenario.step.job, setting.sharding or Sharding()
-    try:
-        return sharded_method(setting.method, strategy, job, layout, sharding)
-    except InputError:
-        return None
-
-
 def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, PlanKey]) -> CallCost:
     """One collective of a step alone; of infinite time if the machine refuses it."""
     setting, key = asked
-    method = _method(scenario, setting)
+    method = method_of_setting(scenario, setting)
     setup = running_sharded(setting.setup(scenario.setup), setting.label)
     try:
         return _REFUSED if method is None else key_cost(method, key, setup)
     except (Deadlock, InputError):
         return _REFUSED
-
-
-def simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
-    step, method = scenario.step, _method(scenario, setting)
-    setup = running_sharded(setting.setup(scenario.setup), setting.label)
-    if method is None:
-        return Simulated(inf)
-    try:
-        found = simulate_sharded_step(step.job, method, setup)
-    except (Deadlock, InputError):
-        return Simulated(inf)
-    memory = found.step.memory
-    peak = memory.peak if memory is not None else 0
-    return Simulated(found.step.seconds, peak + step.activations.nbytes, found.wrong)

@@ -24,12 +24,19 @@ from simreduce.errors import Deadlock, InputError
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.topology import Folded
 from simreduce.training import StepQuestion
 from simreduce.training.memory import MemoryFit, device_memory, least_memory
-from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.sharded import (
+    DDP,
+    ShardedMethod,
+    Sharding,
+    running_sharded,
+    sharded_method,
+    simulate_sharded_step,
+)
 from simreduce.training.sharded.settings import HSDP
 from simreduce.training.simulation import step_seconds
 from simreduce.training.variable_update import Flags
@@ -283,19 +290,56 @@ def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
     Of an all-reduce that takes longer than `limit`, at least that. Infinite for a setting that the
     machine refuses or never finishes.
     """
+    if setting.sharding is not None:
+        return Tried(simulate_whole(with_step(scenario), setting).seconds)
     own, strategy = setting.scenario(scenario), setting.parsed
     setup = own.setup.running(strategy)
     try:
         if own.step is not None:
             method = own.step.method(strategy, setup.layout, faithful=own.faithful)
             return Tried(step_seconds(method, own.step.job, setup), len(method.whole))
-        assert strategy is not None  # noqa: S101 - modes are for steps
-        found = simulate_up_to(ask(own, strategy), limit)
+        found = simulate_up_to(ask(own, setting.reduction), limit)
     except (Deadlock, InputError):
         return Tried(inf)
     if isinstance(found, AtLeast):
         return Tried(found.seconds, exact=False)
     return Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
+
+
+def method_of_setting(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:
+    """The method of a setting; None if the machine refuses it."""
+    strategy, layout = parse_strategy(setting.strategy), setting.setup(scenario.setup).layout
+    job, sharding = scenario.step.job, setting.sharding or Sharding()
+    try:
+        return sharded_method(setting.method, strategy, job, layout, sharding)
+    except InputError:
+        return None
+
+
+class Simulated(NamedTuple):
+    """A whole step that was simulated.
+
+    It has its seconds, infinite if the machine refuses it, the bytes that a GPU holds at most, and
+    wrong elements of its plans.
+    """
+
+    seconds: float
+    peak: int = 0
+    wrong: int = 0
+
+
+def simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
+    """A whole step by a setting that shards."""
+    step, method = scenario.step, method_of_setting(scenario, setting)
+    setup = running_sharded(setting.setup(scenario.setup), setting.label)
+    if method is None:
+        return Simulated(inf)
+    try:
+        found = simulate_sharded_step(step.job, method, setup)
+    except (Deadlock, InputError):
+        return Simulated(inf)
+    peak = found.step.memory.peak if found.step.memory is not None else 0
+    return Simulated(found.step.seconds, peak + step.activations.nbytes, found.wrong)
 
 
 def shared_by(setting: Setting, setup: Setup) -> int:

@@ -95,9 +95,7 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
     base = step.sharding or Sharding()
     if not framework.packs:
         return [base]
-    base = Sharding(
-        param_dtype=base.param_dtype, reduce_dtype=base.reduce_dtype, optimizer=base.optimizer
-    )
+    base = without_knobs(base)
     if framework.unit:
         width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
         base = replace(base, units=framework.unit * width)
@@ -116,6 +114,13 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
     if half:
         found += [replace(each, **wire) for wire in _half(base) for each in found]
     return list(dict.fromkeys([base, *found]))
+
+
+def without_knobs(base: Sharding) -> Sharding:
+    """The dtypes and the optimizer alone, which `tune` leaves as they are."""
+    return Sharding(
+        param_dtype=base.param_dtype, reduce_dtype=base.reduce_dtype, optimizer=base.optimizer
+    )
 
 
 def _half(base: Sharding) -> Iterator[dict[str, Any]]:
