@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import permutations
+from itertools import count, permutations
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -202,19 +202,21 @@ def fit_jobs(
     nodes that are free; the last has the answer. ScenarioError as of `build_mix`, unless that has
     built the `mix`.
     """
-    question, copies, alone = mix or build_mix(path, document, load), 0, dict[str, float]()
-    found = None
-    while True:
+    alone, found = dict[str, float](), None
+    for copies in count(1):
+        if copies > 1:
+            question = build_jobs(path, document, load, copies)
+        else:
+            question = mix or build_mix(path, document, load)
         # A copy has the nodes that it had among fewer, so its time alone is known.
         outcomes = simulate_jobs(question.jobs, question.streams, alone)
         alone = {each.job.name: each.alone for each in outcomes}
         slow = max(outcomes, key=lambda each: each.slowdown)
         if slow.slowdown > promise:
-            limit = f"with {copies + 1}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
+            limit = f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
             one = found or CopiesFit(question, outcomes, promise, 0, "", final=True)
             yield one._replace(limit=limit, final=True)
             return
-        copies += 1
         used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
         full = used // copies > whole - used
         found = CopiesFit(
@@ -223,7 +225,6 @@ def fit_jobs(
         yield found
         if full:
             return
-        question = build_jobs(path, document, load, copies + 1)
 
 
 def build_mix(
@@ -279,14 +280,13 @@ def build_jobs(
                 faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
     machine = None
     try:
-        whole = {**shared, "workload": "bytes:4"}
-        machine = build_scenario(path, whole, None, load, options).setup
+        machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load, options).setup
     except ScenarioError as error:
         faults.problems += [each for each in error.problems if each not in faults.problems]
     if machine is not None and copies > 1:
         needs = copies * sum(each["nodes"] or 0 for each in tables)
-        if needs > (most := len(machine.layout.tasks)):
-            there = units.plural(most, "node")
+        if needs > len(machine.layout.tasks):
+            there = units.plural(len(machine.layout.tasks), "node")
             faults.add("job", f"{copies} copies need {needs} nodes, and the machine has {there}")
             copies = 1
     tables = [*_copies(tables, copies, {*owner})]
@@ -413,8 +413,8 @@ def _job(table: FieldValues, scenario: Scenario) -> Read:
     if question.methods != (DDP,) or question.mode:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
     method = question.method(strategy, setup.layout)
-    step = question.job, method
-    return Job(table["name"], setup, method.plan, step, *times), f"step of {does}", nominal
+    job = Job(table["name"], setup, method.plan, (question.job, method), *times)
+    return job, f"step of {does}", nominal
 
 
 def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
@@ -466,9 +466,8 @@ def _share_out(
 
 def _named(path: str, nodes: str | None, machine: Setup, faults: Faults) -> tuple[int, ...]:
     """The nodes of a host list, by their places."""
-    if nodes is None:
-        return ()
-    return read_places(faults, path, machine.layout, machine.topology, nodes)
+    shape, topology = machine.layout, machine.topology
+    return () if nodes is None else read_places(faults, path, shape, topology, nodes)
 
 
 class _Streams:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from simreduce import units
 from simreduce.engine import CALM, RUNTIMES, Disturbance
@@ -78,7 +78,6 @@ _FRAMEWORKS = tuple(sorted(TRAINED, key=NCCL.name.__eq__))
 _ALL_FRAMEWORKS = tuple(dict.fromkeys((*_FRAMEWORKS, *MESH_PROGRAMS)))
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
-T = TypeVar("T")
 LoadMachine = Callable[[str, Overrides | None], Topology]
 
 
@@ -310,8 +309,10 @@ def look_at_scenario(
     batch = given.pop("batch", None)
     if batch is not None and is_record(text) and "step" in document:  # it says no batch
         document, batch = {**document, "step": {**document["step"], "batch": batch}}, None
-    alone = "strategies" not in given
-    found = _build(path, _replace(document, given), faults, batch, load_topology, alone=alone)
+    found = _build(
+        path, _replace(document, given), faults, batch, load_topology,
+        alone="strategies" not in given,
+    )  # fmt: skip
     return (*found, faults.problems)
 
 
@@ -425,8 +426,9 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     values = SCENARIO.read(table, faults)
     values["nccl"] = settings_of(values["nccl"]) if values["nccl"] else DEFAULTS
     values["title"] = path.stem if values["title"] is None else values["title"]
-    overrides = flatten(values["topology_overrides"] or {}) or None
-    _load(path, values, faults, "topology", load, overrides)
+    _load(
+        path, values, faults, "topology", load, flatten(values["topology_overrides"] or {}) or None
+    )
     if values["topology"] and values["link_factors"]:
         scale, where = values["topology"].scale_links, f"{path}: link_factors"
         values["topology"] = faults.attempt("link_factors", scale, values["link_factors"], where)
@@ -434,8 +436,7 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     if values["topology"] and values["fails"]:
         where = f"{path}: fails"
         failed = faults.attempt("fails", fail, values["topology"], values["fails"], where)
-        if failed:
-            values["topology"], values["gone"] = failed
+        values["topology"], values["gone"] = failed or (values["topology"], frozenset())
     _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)
     return values
@@ -490,8 +491,8 @@ def _build(
         faults.add("framework", f"{words} {', '.join(_FRAMEWORKS)}")
     if values["workload"] and (finest := values["workload"].finest):
         strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
-    fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
-    fuses = fuses or not alone or len(faults.problems) > before
+    fuses = not alone or len(faults.problems) > before or strategies is None
+    fuses = fuses or any(isinstance(s.packer, Fusion) for s in strategies or ())
     part = _part(values, topology, faults)
     step = _step(path, values, topology, faults, batch)
     if step and not step.mode and not fuses and "cycle" in values["step"]:
@@ -587,11 +588,8 @@ def build_replicas(
     elif topology is not None:
         lacking.attempt("", disturbance.check, topology)
     faulty |= {"disturbance"} if lacking.problems else set()
-    setup = None
-    if topology is not None:
-        setup = Setup(
-            topology, values["runtime"], values["calibration"], disturbance
-        ).running(None)  # fmt: skip
+    given = values["runtime"], values["calibration"], disturbance
+    setup = None if topology is None else Setup(topology, *given).running(None)
     question = replicas.parse_replicas(
         table.get("replicas"), faults, setup, workload, faithful=values["faithful"], faulty=faulty
     )
@@ -643,15 +641,14 @@ def _step(
     path: Path, values: FieldValues, topology: Topology | None, faults: Faults, batch: object
 ) -> StepQuestion | None:
     """The table `step`, if there is one."""
-    table, model = values["step"], values["workload"]
-    if table is None:
+    if (table := values["step"]) is None:
         return None
     if batch is not None:
         batch = whole(1, MOST_SAMPLES).take(batch, faults, "batch") or 1
-    found = parse_step(table, model, topology, faults, partial(beside, path), batch)
+    read = partial(beside, path)
+    found = parse_step(table, values["workload"], topology, faults, read, batch)
     if isinstance(table, dict) and "variable_update" in table and "strategies" in values.given:
-        words = "step.variable_update says how to reduce; give one of the two"
-        faults.add("strategies", words)
+        faults.add("strategies", "step.variable_update says how to reduce; give one of the two")
     return found
 
 
@@ -668,7 +665,7 @@ def _of_buckets(
         return tuple(strategies)
     sizes = [workload.gradients[i].nbytes for i in ready_order(workload.gradients)]
     caps = ["", "+ddp", *(f"+ddp={size / MIB:g}" for size in joined_sizes(sizes, finest))]
-    found = [parse_strategy(f"nccl{text}") for text in caps]
+    found = (parse_strategy(f"nccl{text}") for text in caps)
     return tuple(each for each in found if not why_too_fine(each.packer, finest))
 
 

@@ -138,8 +138,7 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
         found = place_ranks(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
     setup = on_nodes(scenario, found.advised).setup
-    plain = isinstance(scenario, Scenario)
-    workload = scenario.workload if plain else scenario.model.model.workload
+    workload = scenario.model.model.workload if isinstance(scenario, Meshes) else scenario.workload
     choice = choice_of(Question(found.setting.reduction, workload, setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
     document, places = PLACEMENT.write(found), list[Path]()

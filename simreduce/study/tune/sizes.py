@@ -268,8 +268,7 @@ class Machines:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
         layout = setup.layout
-        divided = strategy.collective in DIVIDED
-        workload = tensor(nbytes, self.dtype, layout.n if divided else 1)
+        workload = tensor(nbytes, self.dtype, layout.n if strategy.collective in DIVIDED else 1)
         return BenchCell(
             strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
             calls=self.calls,

@@ -398,9 +398,7 @@ def _gain(question: Question, limit: RingLimit) -> tuple[OnGpus, OnGpus] | None:
 
 def ring_limit(setup: Setup) -> RingLimit | None:
     """The rings that the library allows on the GPUs; None where it allows as many as elsewhere."""
-    if isinstance(setup.machine, Folded):
-        return None
-    return setup.communicator.tuner.ring_limit
+    return None if isinstance(setup.machine, Folded) else setup.communicator.tuner.ring_limit
 
 
 def _ask(question: Question) -> OnGpus | None:

@@ -302,8 +302,7 @@ class _Placing:
         strategy = self.base.reduction
         setup = scenario.setup.running(strategy)
         if scenario.step is not None and self.base.sharding is None:
-            method = scenario.step.method(self.base.parsed, setup.layout)
-            plan = method.whole
+            plan = scenario.step.method(self.base.parsed, setup.layout).whole
         else:
             plan = setup.compile(strategy, scenario.workload)
         self._ops = len(plan)
@@ -360,8 +359,7 @@ class _Placing:
         """Simulate orders a step from the best one, those with the lowest bounds first."""
         tried = {self._class(nodes) for nodes in self.outcome.seconds}
         while not self._is_spent():
-            best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
-            at = self.orders.leaves(best)
+            at = self.orders.leaves(min(self.outcome.seconds, key=self.outcome.seconds.__getitem__))
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
             new: list[Leaves] = []

@@ -36,6 +36,7 @@ from simreduce.study.tune.candidates import sharing_candidates
 from simreduce.study.tune.search.packings import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
+    SAME,
     Setting,
     Simulated,
     Tried,
@@ -65,8 +66,6 @@ Do = Working[StepScenario]
 
 _RATE = 0.97
 """The factor of bounds of collectives, for rates that are rounded."""
-
-_SAME = 1e-9
 
 _REFUSED = CallCost(inf, 0)
 
@@ -339,7 +338,7 @@ class ShardedSearch(Search[StepScenario]):
         on random steps, not proven, that a composed step takes no longer than the simulated one: a
         call that takes longer may slow fewer kernels down.
         """
-        enough, ahead = self.outcome.best * (1.0 - _SAME), self._ahead(setting)
+        enough, ahead = self.outcome.best * (1.0 - SAME), self._ahead(setting)
         found = self._coarse(ahead)
         if self.spent:
             return found

@@ -86,10 +86,6 @@ class SearchOutcome(Generic[P]):
         """Seconds that no point can be below."""
         return min(min(self.excluded.values(), default=inf), self.best)
 
-    def bound_or(self, floor: float, *, stopped: bool) -> float:
-        """The bound; `floor` if the search was stopped before it had listed its points."""
-        return min(floor, self.best) if stopped and not self.excluded else self.bound
-
 
 def search(
     points: Iterable[tuple[float, P]],
@@ -178,20 +174,17 @@ class Setting:
     @property
     def label(self) -> str:
         """The setting in one line."""
-        parts = [self.strategy]
-        if self.mode:
-            parts = [f"{self.mode}, variables on each {self.device.upper()}"]
-        if self.rules:
-            parts.append(f"[{rules_text(self.rules)}]")
-        if self.channels:
-            parts.append(f"NCCL_MIN_NCHANNELS={self.channels}")
-        if self.order:
-            parts.append(f"gpu_indices {','.join(map(str, self.order))}")
-        if self.cycle is not None:
-            parts.append(f"cycle {self.cycle * 1e3:g} ms")
-        if self.sharding is not None:
-            parts = [self.method + ",", *parts, *(f"{k}={v}" for k, v in self.knobs.items())]
-        return " ".join(parts)
+        mode = f"{self.mode}, variables on each {self.device.upper()}"
+        parts = [
+            f"{self.method}," if self.sharding is not None else "",
+            mode if self.mode else self.strategy,
+            f"[{rules_text(self.rules)}]" if self.rules else "",
+            f"NCCL_MIN_NCHANNELS={self.channels}" if self.channels else "",
+            f"gpu_indices {','.join(map(str, self.order))}" if self.order else "",
+            f"cycle {self.cycle * 1e3:g} ms" if self.cycle is not None else "",
+            *(f"{key}={value}" for key, value in self.knobs.items()),
+        ]
+        return " ".join(filter(None, parts))
 
     @property
     def knobs(self) -> dict[str, object]:
@@ -227,8 +220,11 @@ class Setting:
 
     def setup(self, base: Setup) -> Setup:
         """The setup of `base` with these rules, channels, this order and these nodes."""
-        if self.rules:
-            base = with_rules(base, self.rules)
+        if self.rules:  # and no kernels that come before them
+            nccl = replace(base.nccl, tuner=self.rules)
+            if not isinstance(base.machine, Folded) and base.communicator.tuner.lists_first:
+                nccl = replace(nccl, msccl=False)
+            base = base.but(nccl=nccl)
         if self.channels:
             base = with_channels(base, self.channels)
         if self.order:
@@ -249,15 +245,6 @@ class Setting:
             step = replace(step, **more)
         strategies = () if self.parsed is None else (self.parsed,)
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
-
-
-def with_rules(setup: Setup, rules: tuple[Rule, ...]) -> Setup:
-    """The setup in which these rules choose, and no kernels that come before them."""
-    nccl = replace(setup.nccl, tuner=rules)
-    if not isinstance(setup.machine, Folded):
-        first = setup.communicator.tuner.lists_first
-        nccl = replace(nccl, msccl=nccl.msccl and not first)
-    return setup.but(nccl=nccl)
 
 
 def with_channels(setup: Setup, channels: int) -> Setup:
@@ -301,9 +288,11 @@ def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
         found = simulate_up_to(ask(own, setting.reduction), limit)
     except (Deadlock, InputError):
         return Tried(inf)
-    if isinstance(found, AtLeast):
-        return Tried(found.seconds, exact=False)
-    return Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
+    return (
+        Tried(found.seconds, exact=False)
+        if isinstance(found, AtLeast)
+        else Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
+    )
 
 
 def method_of_setting(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:

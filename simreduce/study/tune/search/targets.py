@@ -12,7 +12,7 @@ from simreduce.errors import InputError
 from simreduce.export.bucket_sizes import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import Layout
-from simreduce.planners.packing import Packer, why_too_fine
+from simreduce.planners.packing import why_too_fine
 from simreduce.planners.packing.arrangement import FP16
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import packings_of
@@ -33,23 +33,22 @@ def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Gradie
 
     Those of what packs nothing, as NCCL itself, come from the scenario's strategies.
     """
-    chosen, gradients = FRAMEWORKS[target], scenario.workload.gradients
+    chosen = FRAMEWORKS[target]
     texts = packings_of(target, scenario)
     if not chosen.packs:
         own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
         texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
     if half and chosen.half:  # views keep their dtype
         texts += [(f"{text},{FP16}", n) for text, n in texts[1:] if "view" not in text]
-    finest = scenario.workload.finest
-    texts = [each for each in texts if not why_too_fine(_packer(each[0]), finest)]
-    packings = distinct(texts, gradients)
+    fine = [
+        (text, nbytes)
+        for text, nbytes in texts
+        if not why_too_fine(parse_strategy(f"nccl{text}").packer, scenario.workload.finest)
+    ]
+    packings = distinct(fine, scenario.workload.gradients)
     if not packings:
         raise InputError(f"{target}: none of its packings takes these gradients")
     return packings
-
-
-def _packer(text: str) -> Packer:
-    return parse_strategy(f"nccl{text}").packer
 
 
 def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:

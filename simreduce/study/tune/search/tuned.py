@@ -254,11 +254,12 @@ class Tuned(Ending):
         limit = self.best.seconds * NEAR
         at = min(range(len(self.curve)), key=lambda i: (not self.curve[i].known,
                                                         self.curve[i].seconds))  # fmt: skip
-        below = list(takewhile(lambda place: place.seconds <= limit, self.curve[at::-1]))
-        above = list(takewhile(lambda place: place.seconds <= limit, self.curve[at:]))
-        if not all(place.known for place in (*below, *above)):
-            return None
-        return below[-1].nbytes, above[-1].nbytes
+        below, above = (
+            list(takewhile(lambda place: place.seconds <= limit, some))
+            for some in (self.curve[at::-1], self.curve[at:])
+        )
+        known = all(place.known for place in (*below, *above))
+        return (below[-1].nbytes, above[-1].nbytes) if known else None
 
     @property
     def shape(self) -> str:
