@@ -60,8 +60,9 @@ def names_for(scenario: Scenario) -> tuple[str, ...]:
 
 def default_text(name: str, scenario: Scenario) -> str:
     """The strategy that a framework runs unless it is told; "" if it has none here."""
-    choice = Choice(scenario.setup, scenario.workload, parse_strategy("nccl"))
-    return FRAMEWORKS[name].default(choice)
+    return FRAMEWORKS[name].default(
+        Choice(scenario.setup, scenario.workload, parse_strategy("nccl"))
+    )
 
 
 def packings_of(name: str, scenario: Scenario) -> list[tuple[str, int]]:
@@ -148,8 +149,9 @@ def advise(
         before = told if today and method(today) != method(each) else usual
         return words_of(name, told, before, method(each))
 
-    standing = today_words(name, method(today or option))
-    found = phrase(name, option, today, fastest, reason, words, standing)
+    found = phrase(
+        name, option, today, fastest, reason, words, today_words(name, method(today or option))
+    )
     other = fastest if option is today else option
     more = untried_words(name, scenario, [each.name for each in options])
     return replace(found, error=error(other, today) if today else None, more=more)
@@ -226,10 +228,21 @@ def advise_each(
     found = [each for name in names_for(scenario) if (each := advise_for(name))]
     if found or not options:
         return tuple([each for each in found if each.today] or found)
-    known = in_full_precision(options, scenario) or options
-    _, best, _ = decide(known, None, 0.0, lambda _one, _other: "")
-    do = without_settings(scenario, best.name)
-    return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
+    _, best, _ = decide(
+        in_full_precision(options, scenario) or options, None, 0.0, lambda _one, _other: ""
+    )
+    return (
+        Advised(
+            "",
+            "",
+            best,
+            None,
+            best,
+            "",
+            without_settings(scenario, best.name),
+            fastest_words=best.name,
+        ),
+    )
 
 
 def without_settings(scenario: Scenario, name: str) -> str:
@@ -294,8 +307,11 @@ def not_told_apart(option: Option, today: Option, error: float | None) -> str:
     """The doubt that predictions of NCCL are too far off to tell which is faster: by `error`
     seconds, if that is known.
     """
-    near = error is not None and today.seconds - option.seconds <= error
-    return "less than the error of these predictions: measure both" if near else ""
+    return (
+        "less than the error of these predictions: measure both"
+        if (error is not None and today.seconds - option.seconds <= error)
+        else ""
+    )
 
 
 def starts_late(option: Sequence[NcclCall] | None, today: Sequence[NcclCall] | None) -> str:
@@ -313,8 +329,9 @@ def copies_of(scenario: Scenario, method: str) -> float:
     if method == "ddp":
         return 0.0
     nodes, ranks = scenario.setup.topology.nodes, scenario.setup.layout.ranks
-    rate = min(nodes[rank].memory_bandwidth for rank in ranks)
-    return _COPIES * 2 * scenario.workload.nbytes / rate
+    return (
+        _COPIES * 2 * scenario.workload.nbytes / min(nodes[rank].memory_bandwidth for rank in ranks)
+    )
 
 
 def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:

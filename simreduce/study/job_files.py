@@ -357,8 +357,9 @@ class _Reader:
             if not ranks:
                 return []
             if "strategy" in given:
-                words = "NCCL chooses how the collectives of a mesh run"
-                self.faults.add(f"job[{i}].strategy", words)
+                self.faults.add(
+                    f"job[{i}].strategy", "NCCL chooses how the collectives of a mesh run"
+                )
             meshes = self._noting(
                 i, lambda: build_meshes(
                     self.path, {**self.shared, **own}, load=self.load, ranks=ranks
@@ -395,8 +396,7 @@ class _Reader:
 
 def _least_seconds(job: Job) -> float:
     """A bound of the time to its end; nothing is simulated."""
-    each = job.setup.find_floor(job.plan).seconds if job.plan else 0.0
-    return job.start + job.count * each
+    return job.start + job.count * (job.setup.find_floor(job.plan).seconds if job.plan else 0.0)
 
 
 def _job(table: FieldValues, scenario: Scenario) -> Read:
@@ -436,8 +436,11 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
 
     times = table["start"] or 0.0, table["count"] or 1
     does = f"step of {meshes.model.name}, {job.mesh.text}"
-    recorded = RecordedJob(execution, plans, slows)
-    return Job(table["name"], setup, None, None, *times, recorded), does, setup.nominal(["nccl"])
+    return (
+        Job(table["name"], setup, None, None, *times, RecordedJob(execution, plans, slows)),
+        does,
+        setup.nominal(["nccl"]),
+    )
 
 
 def _share_out(
@@ -488,8 +491,11 @@ class _Streams:
             if (given := table[key]) is None or not nodes:
                 continue
             own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
-            more = {"ends": HOSTS, "start": table["start"], "seed": i}
-            yield from self.of_table(f"{path}.{key}", {**given, **own, **more}, given.faulty)
+            yield from self.of_table(
+                f"{path}.{key}",
+                {**given, **own, "ends": HOSTS, "start": table["start"], "seed": i},
+                given.faulty,
+            )
 
     def of_table(
         self, path: str, table: Mapping[str, Any], faulty: Collection[str]

@@ -76,8 +76,10 @@ class PlanCache:
 
     def wrong(self, plan: Plan) -> int:
         """The wrong elements of a plan."""
-        key = "wrong", self.digest(plan), _content(plan.contract)
-        return self.once(key, lambda: wrong_elements(verify(plan)))
+        return self.once(
+            ("wrong", self.digest(plan), _content(plan.contract)),
+            lambda: wrong_elements(verify(plan)),
+        )
 
     def summarise(self, setup: Setup, plan: Plan, times: int = 1) -> Summary:
         """The prediction of so many collectives in a row."""

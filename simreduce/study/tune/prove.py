@@ -134,8 +134,13 @@ def prove(
 
     StrategyError if the text cannot be read, or has an option that its algorithm never takes.
     """
-    strategy = parse_strategy(text, collective)
-    return _prove_on(strategy, machines(ranks, tasks), counts, faithful=faithful, root=root)
+    return _prove_on(
+        parse_strategy(text, collective),
+        machines(ranks, tasks),
+        counts,
+        faithful=faithful,
+        root=root,
+    )
 
 
 def _prove_on(

@@ -107,11 +107,6 @@ class Placement(Ending):
         return self.best_seconds / self.given_seconds
 
     @property
-    def strategy(self) -> str:
-        """What runs on the nodes, in words."""
-        return self.setting.label
-
-    @property
     def kept(self) -> bool:
         """Whether the given order stays, as the best saves too little."""
         return 1.0 - self.ratio < max(self.scenario.worth, SAME)
@@ -160,11 +155,6 @@ class Placement(Ending):
         work = asked.job if isinstance(asked, Meshes) else (asked.workload.gradients, asked.step)
         text = json.dumps(work, default=_plain, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    @property
-    def is_step(self) -> bool:
-        """Whether times are those of a training step."""
-        return self.batch is not None
 
 
 def _plain(value: object) -> object:
@@ -278,8 +268,10 @@ class _Placing:
             self._climb(do)
 
     def _simulate(self, do: Any, some: Sequence[Nodes]) -> list[Tried]:
-        settings = [replace(self.base, nodes=nodes) for nodes in some]
-        found: list[Tried] = do(partial(_seconds, limit=self.outcome.best), settings)
+        found: list[Tried] = do(
+            partial(_seconds, limit=self.outcome.best),
+            [replace(self.base, nodes=nodes) for nodes in some],
+        )
         self.runs += len(found)
         self.spent += sum(max(each.ops, self._ops) for each in found)
         return found

@@ -85,8 +85,9 @@ def _is_settable(target: str, scenario: Scenario, setting: Setting) -> bool:
     strategy = parse_strategy(setting.strategy)
     if why_too_fine(strategy.packer, scenario.workload.finest):
         return False
-    choice = Choice(setting.setup(scenario.setup), scenario.workload, strategy)
-    return not FRAMEWORKS[target].refusals(choice)
+    return not FRAMEWORKS[target].refusals(
+        Choice(setting.setup(scenario.setup), scenario.workload, strategy)
+    )
 
 
 def _orders(scenario: Scenario) -> list[tuple[int, ...]]:
@@ -174,8 +175,9 @@ class ModeSearch(Search[Scenario]):
 
     def run(self, do: Do) -> None:
         """Simulate all."""
-        tried = zip(MODES, do(evaluate, MODES), strict=True)
-        self.outcome.seconds |= {setting: each.seconds for setting, each in tried}
+        self.outcome.seconds |= {
+            setting: each.seconds for setting, each in zip(MODES, do(evaluate, MODES), strict=True)
+        }
 
 
 def _bound(scenario: Scenario, setting: Setting) -> float:
@@ -189,8 +191,7 @@ def _bound(scenario: Scenario, setting: Setting) -> float:
     if own.step is None:
         return floor
     job = own.step.job
-    compute = job.profile.seconds if job.barrier else 0.0
-    return max(floor if job.barrier else 0.0, compute) + job.update
+    return (max(floor, job.profile.seconds) if job.barrier else 0.0) + job.update
 
 
 def _is_right(scenario: Scenario, setting: Setting) -> bool:

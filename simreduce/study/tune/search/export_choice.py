@@ -72,8 +72,10 @@ def _as_strategy(setting: Setting) -> str:
     if setting.order or setting.mode or setting.sharding or len(setting.rules) > 1:
         return ""
     for rule in setting.rules:
-        how = f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
-        return how + setting.strategy.removeprefix("nccl")
+        return (
+            f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
+            + setting.strategy.removeprefix("nccl")
+        )
     return "" if setting.channels else setting.strategy
 
 
@@ -82,5 +84,7 @@ def _choice(found: Tuned, setting: Setting) -> Choice:
     reduces = found.objective == STEP and setting.sharding is None
     own = reducing_scenario(found.scenario) if reduces else found.scenario
     own = replace(setting, rules=()).scenario(own)
-    asked = ask(own, parse_strategy(setting.strategy))
-    return replace(choice_of(asked, own.step, setting.method), rules=setting.rules)
+    return replace(
+        choice_of(ask(own, parse_strategy(setting.strategy)), own.step, setting.method),
+        rules=setting.rules,
+    )

@@ -341,10 +341,12 @@ def shared_by(setting: Setting, setup: Setup) -> int:
 def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> MemoryFit:
     """The bytes that a GPU holds at least by a setting, and its memory."""
     sharding = setting.sharding or step.sharding or _UNSET
-    ranks = shared_by(setting, setup)
-    memory = least_memory(setting.method, step.job.model, sharding, ranks, step.activations)
-    have = device_memory(setup.topology, setup.layout.ranks)
-    return MemoryFit(memory.peak, have, memory.activations)
+    memory = least_memory(
+        setting.method, step.job.model, sharding, shared_by(setting, setup), step.activations
+    )
+    return MemoryFit(
+        memory.peak, device_memory(setup.topology, setup.layout.ranks), memory.activations
+    )
 
 
 class Working(Protocol[S_co]):

@@ -36,8 +36,8 @@ def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Gradie
     chosen = FRAMEWORKS[target]
     texts = packings_of(target, scenario)
     if not chosen.packs:
-        own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
-        texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
+        own = [s.packing for s in scenario.strategies or () if s.reduced_by_nccl]
+        texts = [("" if packing == "none" else f"+{packing}", 0) for packing in own] or texts
     if half and chosen.half:  # views keep their dtype
         texts += [(f"{text},{FP16}", n) for text, n in texts[1:] if "view" not in text]
     fine = [
@@ -96,8 +96,9 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
         return [base]
     base = without_knobs(base)
     if framework.unit:
-        width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
-        base = replace(base, units=framework.unit * width)
+        base = replace(
+            base, units=framework.unit * dtypes.SIZES[scenario.workload.gradients[0].dtype]
+        )
     units = _units(step.job.model, framework.coarser, base)
     knobs = framework.knobs
     if method in (ZERO1, ZERO2):  # nothing is gathered ahead, or freed

@@ -172,8 +172,9 @@ class Tuned(Ending):
         how, setup = strategy.nccl, setting.setup(self.scenario.setup)
         call = partial(setup.call, algorithm=how.algorithm, protocol=how.protocol)
         if setting.sharding is None or step is None:
-            gradients = self._reducing.workload.gradients
-            packing = read_packing(setting.strategy.removeprefix(strategy.spec), gradients)
+            packing = read_packing(
+                setting.strategy.removeprefix(strategy.spec), self._reducing.workload.gradients
+            )
             return self._overlap.calls(packing, call, row.seconds)
         listed = step.job.model.workload.gradients[0].dtype
         gather, reduce = (dtypes.SIZES[d] for d in setting.sharding.wire(listed))
@@ -292,8 +293,16 @@ def _kind(setting: Setting) -> tuple[object, ...]:
     if strategy is None:
         return setting.mode, setting.device
     words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
-    how = setting.rules, setting.channels, setting.cycle, setting.order, setting.method
-    return strategy.spec, type(strategy.packer), words, *how
+    return (
+        strategy.spec,
+        type(strategy.packer),
+        words,
+        setting.rules,
+        setting.channels,
+        setting.cycle,
+        setting.order,
+        setting.method,
+    )
 
 
 def join(before: Tuned, after: Tuned) -> Tuned:

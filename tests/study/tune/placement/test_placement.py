@@ -226,7 +226,7 @@ def test_a_step_on_the_better_order() -> None:
         "strategies": ["nccl+ddp"], "step": {"batch": 32, "time": "50 ms"},
     }  # fmt: skip
     found = place(build_scenario(Path("t.toml"), table))
-    assert found.is_step
+    assert found.batch is not None
     assert found.best_seconds < found.given_seconds
 
 
@@ -238,7 +238,7 @@ def test_a_mesh_on_the_better_order() -> None:
     }  # fmt: skip
     asked = build_meshes(Path("t.toml"), table)
     found = place(asked)
-    assert found.is_step
+    assert found.batch is not None
     assert not found.kept
     assert [{*found.best[:2]}, {*found.best[2:]}] in ([{"0", "1"}, {"2", "3"}],
                                                       [{"2", "3"}, {"0", "1"}])  # fmt: skip
