@@ -454,16 +454,16 @@ def _share_out(
     for i, mine in enumerate(found):
         for node in mine:
             if owner.setdefault(node, i) != i:
-                words = f"job[{owner[node]}] has node {label(names[node])} too"
-                faults.add(f"job[{i}].nodes", words)
+                has = f"job[{owner[node]}] has node {label(names[node])} too"
+                faults.add(f"job[{i}].nodes", has)
     free = [node for node in range(len(shape.tasks)) if node not in owner]
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
             if nodes > len(free):
                 words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}"
                 faults.add(f"job[{i}].nodes", words)
-                continue
-            found[i], free = tuple(free[:nodes]), free[nodes:]
+            else:
+                found[i], free = tuple(free[:nodes]), free[nodes:]
     return found
 
 
@@ -508,8 +508,8 @@ class _Streams:
             mine = _named(f"{path}.nodes", mine, self._machine, faults)
         elif not isinstance(mine, tuple):
             if mine is not None and mine > count:
-                words = f"{mine} asked for, and the machine has {units.plural(count, 'node')}"
-                faults.add(f"{path}.nodes", words)
+                there = units.plural(count, "node")
+                faults.add(f"{path}.nodes", f"{mine} asked for, and the machine has {there}")
             mine = tuple(range(count if mine is None else min(mine, count)))
         others = _named(f"{path}.to", to, self._machine, faults)
         needs = pattern in (INCAST, READS, WRITES)

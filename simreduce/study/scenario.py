@@ -487,8 +487,8 @@ def _build(
     before = len(faults.problems)
     strategies = _strategies(values, faults)
     if values["framework"] and values["framework"] not in TRAINED:
-        words = f"{values['framework']} is for a step with a mesh; known are"
-        faults.add("framework", f"{words} {', '.join(_FRAMEWORKS)}")
+        known = f"known are {', '.join(_FRAMEWORKS)}"
+        faults.add("framework", f"{values['framework']} is for a step with a mesh; {known}")
     if values["workload"] and (finest := values["workload"].finest):
         strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
     fuses = not alone or len(faults.problems) > before or strategies is None
@@ -531,8 +531,11 @@ def _on_machine(
     record, ranks = ranks_of(named)
     have = len(topology.devices)
     if ranks > have:
-        words = f"{Path(record).name} was recorded with {ranks} ranks (world_size)"
-        faults.add("topology", f"{topology.name} has {plural(have, 'GPU')}, and {words}")
+        faults.add(
+            "topology",
+            f"{topology.name} has {plural(have, 'GPU')}, and {Path(record).name} was recorded with"
+            f" {ranks} ranks (world_size)",
+        )
     if step is None or not 0 < ranks < have:
         return step
     profile = step.job.profile
@@ -583,8 +586,8 @@ def build_replicas(
     faulty = {key for key in _REQUIRED if key in table and not values[key]}
     lacking = Faults()
     if "topology" not in table and disturbance.text:
-        words = "has no topology, so nothing is there to disturb"
-        lacking.add("", f"{path} {words}: {disturbance.text}")
+        why = f"has no topology, so nothing is there to disturb: {disturbance.text}"
+        lacking.add("", f"{path} {why}")
     elif topology is not None:
         lacking.attempt("", disturbance.check, topology)
     faulty |= {"disturbance"} if lacking.problems else set()
@@ -622,8 +625,8 @@ def build_meshes(
         classes = {link.link_class for link in topology.links}
         for name, factor in (values["link_factors"] or {}).items():
             if name not in classes or not factor:
-                words = f"{alike}; classes may be slower, {', '.join(sorted(classes))}"
-                faults.add("link_factors", f"{name}: {words}")
+                slower = f"classes may be slower, {', '.join(sorted(classes))}"
+                faults.add("link_factors", f"{name}: {alike}; {slower}")
     part = _part(values, topology, faults)
     if topology is not None and values["runtime"] and values["calibration"]:
         part = layout(topology).only(ranks) if ranks else part

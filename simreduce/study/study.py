@@ -185,21 +185,21 @@ def answer_all(
 
     outcomes = dict(until_stopped(all_of_them(), enough, due))
     hurried = len(outcomes) < len(names) and (bool(ended) or time_is_up())
-    refused, stuck, found = [], [], dict[int, T | AtLeast]()
-    for place, outcome in sorted(outcomes.items()):
-        if isinstance(outcome, Refused):
-            refused.append((names[place], outcome.reason(names[place])))
-        elif isinstance(outcome, Stuck):
-            stuck.append((names[place], outcome))
-        else:
-            found[place] = outcome
+    found = {
+        place: outcome
+        for place, outcome in sorted(outcomes.items())
+        if not isinstance(outcome, Refused | Stuck)
+    }
+    left = [(names[place], outcomes[place]) for place in sorted({*outcomes} - {*found})]
+    refused = [(name, each) for name, each in left if isinstance(each, Refused)]
+    stuck = [(name, each) for name, each in left if isinstance(each, Stuck)]
+    reasons = tuple((name, each.reason(name)) for name, each in (*refused, *stuck))
     if refused and by_name and not (found or stuck):
-        raise StrategyError(by_reason(refused))
+        raise StrategyError(by_reason(reasons))
     if stuck and not found:
         name, first = stuck[0]
         raise Deadlock(f"{name}: {first.error}")
-    refused += [(name, outcome.reason(name)) for name, outcome in stuck]
-    return Answers(found, tuple(refused), len(names) - len(outcomes), hurried)
+    return Answers(found, reasons, len(names) - len(outcomes), hurried)
 
 
 def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> list[str]:

@@ -59,10 +59,11 @@ def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> Peer
             f"{topology.name}: all pairs of {len(devices)} GPUs are asked for, and at most "
             f"{MOST_GPUS} GPUs are compared; name fewer machines or GPUs on the same network"
         )
-    peers = [[a != b and topology.router.is_peer(a, b) for b in devices] for a in devices]
     return PeerToPeer(
         devices=devices,
-        peers=tuple(tuple(row) for row in peers),
+        peers=tuple(
+            tuple(a != b and topology.router.is_peer(a, b) for b in devices) for a in devices
+        ),
         disabled=_matrices(topology.without_peers(), calibration),
         enabled=_matrices(topology, calibration),
     )
@@ -70,8 +71,7 @@ def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> Peer
 
 def _matrices(topology: Topology, calibration: Calibration) -> Matrices:
     setup, devices = Setup(topology, IDEAL, calibration), topology.devices
-    known: dict[tuple[object, ...], float] = {}
-    """Seconds of copies by all that decides them: pairs whose routes have the same figures."""
+    known: dict[tuple[object, ...], float] = {}  # by all that decides the time of copies
 
     def seconds(a: str, b: str, nbytes: int, *, both: bool) -> float | None:
         """Seconds of the copy, or of the longer of the two; None if there is no route."""

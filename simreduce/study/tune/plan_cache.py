@@ -84,11 +84,11 @@ class PlanCache:
     def summarise(self, setup: Setup, plan: Plan, times: int = 1) -> Summary:
         """The prediction of so many collectives in a row."""
         key = "summary", setup, self.digest(plan), times
-
-        def simulate() -> Summary:
-            return setup.summarise(repeat(plan, times) if times > 1 else plan)
-
-        return self.once(key, simulate, len(plan) * times)
+        return self.once(
+            key,
+            lambda: setup.summarise(repeat(plan, times) if times > 1 else plan),
+            len(plan) * times,
+        )
 
     def once(self, key: Hashable, make: Callable[[], T], ops: int = _FACT) -> T:
         """The result of `make`, called once; it needs about as much room as so many `ops`."""

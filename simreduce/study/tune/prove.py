@@ -151,11 +151,10 @@ def _prove_on(
     faithful: bool = False,
     root: int = 0,
 ) -> Proof:
-    def build(workload: Workload) -> Plan:
-        return compile_collective(
-            strategy.collective, strategy, workload, shape, root=root, faithful=faithful
-        )
-
+    build = partial(
+        compile_collective, strategy.collective, strategy, layout=shape, root=root,
+        faithful=faithful,
+    )  # fmt: skip
     name = f"{strategy.text}, root {root}" if strategy.collective in ROOTED else strategy.text
     proof = _proof(name, shape, counts, build)
     refused = tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused)

@@ -71,13 +71,10 @@ def savings(recording: Recording, setup: Setup, watch: Watch = unwatched) -> tup
     """Every change of `changes` to what this plan meets, and other routes, as `compare` gives
     them.
     """
-    met = find_used(recording.resources, [(recording.plan, recording.lowered)])
-
-    def simulate(change: Change) -> float:
-        return change.apply(setup).find_seconds(recording.plan)
-
+    plan, before = recording.plan, recording.result.seconds
+    met = find_used(recording.resources, [(plan, recording.lowered)])
     tried = (*changes(met, setup), *routings(setup))
-    return compare(tried, recording.result.seconds, simulate, watch)
+    return compare(tried, before, lambda change: change.apply(setup).find_seconds(plan), watch)
 
 
 def compare(

@@ -42,7 +42,7 @@ class _Place:
 
     group: SwitchGroup
     shape: object
-    before: tuple[int, ...]
+    before: frozenset[int]
     leaf: int
     below: list[int] = field(default_factory=list)
 
@@ -58,9 +58,9 @@ class Orders:
         """The free nodes of each lowest group, by number."""
         self.paths: list[list[int]] = []
         """For each lowest group, the groups that it is in, from below the top to itself."""
-        self._add(network, [], ())
+        self._add(network, [], frozenset())
 
-    def _add(self, group: SwitchGroup, path: Sequence[int], before: tuple[int, ...]) -> None:
+    def _add(self, group: SwitchGroup, path: Sequence[int], before: frozenset[int]) -> None:
         """Add a group, which is in those of a `path` from the top."""
         place, path = self._place, [*path, len(self.places)]
         leaf = -1 if group.parts else len(self.members)
@@ -75,7 +75,7 @@ class Orders:
             if any(name in place for name in part.machines):
                 same = alike.setdefault(part.shape(self._count), []) if group.alike else []
                 at = len(self.places)
-                self._add(part, path, tuple(same))
+                self._add(part, path, frozenset(same))
                 here.below.append(at)
                 same.append(at)
 
@@ -125,30 +125,21 @@ class Orders:
     def all(self, count: int) -> Iterator[Leaves]:
         """Every canonical order of `count` nodes, each once."""
         left = [len(members) for members in self.members]
-        touched = [0] * len(self.places)
-        chosen: list[int] = []
 
-        def is_next(at: int) -> bool:
-            """Whether a group that no node is taken of is the first such of those alike."""
-            return all(touched[each] for each in self.places[at].before)
-
-        def extend() -> Iterator[Leaves]:
+        def extend(chosen: Leaves, taken: frozenset[int]) -> Iterator[Leaves]:
+            """Orders that begin with some leaves, which are in the groups `taken`."""
             if len(chosen) == count:
-                yield tuple(chosen)
+                yield chosen
                 return
             for leaf, path in enumerate(self.paths):
-                if left[leaf] and all(touched[at] or is_next(at) for at in path):
+                new = () if leaf in chosen else path
+                # Of alike groups that no node is taken of, only the first is next.
+                if left[leaf] and all(at in taken or taken >= self.places[at].before for at in new):
                     left[leaf] -= 1
-                    chosen.append(leaf)
-                    for at in path:
-                        touched[at] += 1
-                    yield from extend()
-                    for at in path:
-                        touched[at] -= 1
-                    chosen.pop()
+                    yield from extend((*chosen, leaf), taken.union(new) if new else taken)
                     left[leaf] += 1
 
-        return extend()
+        return extend((), frozenset())
 
 
 _AT_ONCE = 1 << 22

@@ -145,8 +145,7 @@ class Placement(Ending):
         """Samples per GPU of a step, or all sequences of a mesh's; None of an all-reduce."""
         if isinstance(self.scenario, Meshes):
             return self.scenario.job.global_batch
-        step = self.scenario.step
-        return step.job.batch if step else None
+        return self.scenario.step.job.batch if self.scenario.step else None
 
     @property
     def work_digest(self) -> str:
@@ -354,17 +353,14 @@ class _Placing:
             at = self.orders.leaves(min(self.outcome.seconds, key=self.outcome.seconds.__getitem__))
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
-            new: list[Leaves] = []
-            for number in np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist():
-                leaves = self.orders.canonical(_step(at, near, number))
-                promises = longest[number] < self.outcome.best or not self.bounded
-                if promises and leaves not in tried:
-                    tried.add(leaves)
-                    new.append(leaves)
-                if len(new) == _WIDTH:
-                    break
+            nearest = np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
+            if self.bounded:
+                nearest = [number for number in nearest if longest[number] < self.outcome.best]
+            steps = dict.fromkeys(self.orders.canonical(_step(at, near, n)) for n in nearest)
+            new = [leaves for leaves in steps if leaves not in tried][:_WIDTH]
             if not new:
                 return
+            tried.update(new)
             some = [self.orders.nodes(leaves) for leaves in new]
             for nodes, each in zip(some, self._simulate(do, some), strict=True):
                 if each.exact:

@@ -70,8 +70,7 @@ class NcclSearch(Search[Scenario]):
     decision for all sizes, and the fastest ranges, unless NCCL always chooses by itself (not
     `ruled`).
 
-    `tried` counts simulated settings, and `pieced` the ones among them whose times are composed of
-    calls; `spent` counts their ops.
+    `pieced`: times of some settings are composed of calls; `spent` counts the ops of the others.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class NcclSearch(Search[Scenario]):
         self.calls = StepCalls(scenario.setup, choices, aim.effort / 2, self.gap)
         self.outcome: SearchOutcome[PackingPoint] = SearchOutcome()
         self.settings: dict[PackingPoint, Setting] = {}
-        self.spent = self.tried = self.pieced = 0
+        self.spent, self.pieced = 0, False
 
     @property
     def seconds(self) -> Mapping[Setting, float]:
@@ -111,7 +110,7 @@ class NcclSearch(Search[Scenario]):
             points=points,
             calls=self.calls.counted,
             sureness=sureness_of(self.scenario, sizes),
-            composed=self.pieced > 0,
+            composed=self.pieced,
             unfit=points if self.aim.misfit else 0,
             spent=not stopped and self.outcome.bound < near,
         )
@@ -193,7 +192,6 @@ class NcclSearch(Search[Scenario]):
         asked = [setting for setting in dict.fromkeys(mine) if setting not in known]
         tried = do(partial(evaluate, limit=self.outcome.best), asked)
         self.spent += sum(each.ops for each in tried)
-        self.tried += len(asked)
         known |= zip(asked, tried, strict=True)
         return [known[setting] for setting in mine]
 
@@ -229,8 +227,7 @@ class NcclSearch(Search[Scenario]):
             )
             if took > self.outcome.best and len(sizes) < len(chosen):
                 return Tried(took, exact=False)
-        self.tried += 1
-        self.pieced += 1
+        self.pieced = True
         return Tried(took)
 
     def curve(self, best: Setting, do: Do) -> tuple[BucketTime, ...]:

@@ -108,8 +108,7 @@ def search(
     heap = [(bound, next(order), False, point) for bound, point in points]
     heapq.heapify(heap)
     total = len(heap)
-    for bound, _, _, point in heap:
-        outcome.excluded[point] = bound
+    outcome.excluded |= {point: bound for bound, _, _, point in heap}
     first = True
     while heap:
         front: list[P] = []
@@ -125,9 +124,7 @@ def search(
                     heapq.heappush(heap, (better, next(order), True, point))
                     continue
             front.append(point)
-        if not front:
-            break
-        if outcome.seconds and enough():
+        if not front or (outcome.seconds and enough()):
             break
         first = False
         for point, tried in zip(front, simulate(front), strict=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 from simreduce import dtypes
 from simreduce.errors import InputError
@@ -111,8 +111,10 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
         replace(base, units=unit, group=group, **dict(zip(knobs, values, strict=True)))  # type: ignore[arg-type]
         for unit, group, *values in product(units, groups, *knobs.values())
     ]
-    if half:
-        found += [replace(each, **wire) for wire in _half(base) for each in found]
+    if half and base.reduce_dtype is None and base.param_dtype is None:
+        code = dtypes.code(_HALF)
+        found += [replace(each, reduce_dtype=code) for each in found]
+        found += [replace(each, param_dtype=code) for each in found if each.reduce_dtype == code]
     return list(dict.fromkeys([base, *found]))
 
 
@@ -123,24 +125,14 @@ def without_knobs(base: Sharding) -> Sharding:
     )
 
 
-def _half(base: Sharding) -> Iterator[dict[str, Any]]:
-    """Half precision of reductions, and of all-gathers too."""
-    code = dtypes.code(_HALF)
-    if base.reduce_dtype is None and base.param_dtype is None:
-        yield {"reduce_dtype": code}
-        yield {"param_dtype": code, "reduce_dtype": code}
-
-
 def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:
     """Rules that put layers together, without rules that make the same units as one before."""
     rules: list[str | int] = [base.units, *(() if coarser else UNIT_RULES)]
     rules += bucket_sizes(model.workload)[:: coarser or 8]
     found: dict[object, str | int] = {}
     for rule in rules:
-        try:
+        with suppress(InputError):  # no layer is in a block
             found.setdefault(tuple(unit.layers for unit in wrap(model, rule)), rule)
-        except InputError:  # no layer is in a block
-            continue
     return list(found.values())
 
 
