@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -79,26 +79,20 @@ def _words(setting: Setting, default: Setting) -> int:
 
 def _with_simpler(found: Tuned, row: SettingRow, workers: int) -> Tuned:
     """The answer with the times of simpler settings than a row's that nobody simulated."""
-    known = {each.setting for each in found.rows}
-    simpler = [each for each in _simpler(row.setting) if each not in known]
-    with simulating(found.asked(row.setting), workers) as do:
-        tried = do(evaluate, simpler)
-    rows = [
-        replace(row, setting=setting, seconds=each.seconds, moved=None)
-        for setting, each in zip(simpler, tried, strict=True)
-        if each.seconds < inf
-    ]
-    return replace(found, rows=tuple(in_order((*found.rows, *rows))))
-
-
-def _simpler(setting: Setting) -> Iterator[Setting]:
-    """The setting with NCCL's own choice, in NCCL's own order, without views, with one cap, and
-    with DDP's own caps.
-    """
+    known, setting = {each.setting for each in found.rows}, row.setting
+    # With NCCL's own choice, in NCCL's own order, without views, with one cap, with DDP's own caps.
     plain = _plain(setting)
     texts = [setting.strategy.partition(",")[0], *[f"nccl{VIEW}"] * ("view" in setting.strategy)]
     tried = [plain, *(replace(each, strategy=t) for t in texts for each in (plain, setting))]
-    yield from dict.fromkeys(each for each in tried if each != setting)
+    simpler = [each for each in dict.fromkeys(tried) if each not in {*known, setting}]
+    with simulating(found.asked(setting), workers) as do:
+        times = do(evaluate, simpler)
+    rows = [
+        replace(row, setting=other, seconds=each.seconds, moved=None)
+        for other, each in zip(simpler, times, strict=True)
+        if each.seconds < inf
+    ]
+    return replace(found, rows=tuple(in_order((*found.rows, *rows))))
 
 
 def _plain(setting: Setting) -> Setting:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -62,19 +61,21 @@ def tune(
         if found.interrupted:
             break
     assert found is not None  # noqa: S101 - a target reduces, or shards
-    found = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
-    if found.objective == TIME and not found.stopped:
-        found = settle_ties(
-            found,
+    answer = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
+    if answer.objective == TIME and not answer.stopped:
+        answer = settle_ties(
+            answer,
             FIRST,
             deciding=lambda each: (each.default, each.best),
             plan=lambda row: row.setting,
-            find=partial(_find_moved, found.scenario),
+            find=lambda row: find_moved(
+                row.setting.scenario(answer.scenario), row.setting.parsed, row.seconds
+            ),
             note=_with_moved,
         )
-    if not found.stopped:
-        found = replace(found, sizes=size_ranges(target, scenario))
-    return with_advice(found, workers)
+    if not answer.stopped:
+        answer = replace(answer, sizes=size_ranges(target, scenario))
+    return with_advice(answer, workers)
 
 
 def _with_moved(found: Tuned, moved: Moved) -> Tuned:
@@ -84,10 +85,6 @@ def _with_moved(found: Tuned, moved: Moved) -> Tuned:
         return replace(row, moved=moved.get(row.setting))
 
     return replace(found, rows=tuple(map(note, found.rows)), default=note(found.default))
-
-
-def _find_moved(scenario: Scenario, row: SettingRow) -> float | None:
-    return find_moved(row.setting.scenario(scenario), row.setting.parsed, row.seconds)
 
 
 def read_objective(scenario: Scenario | None, objective: str) -> str:
