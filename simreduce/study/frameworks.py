@@ -211,8 +211,9 @@ def in_full_precision(options: Iterable[Option], scenario: Scenario) -> list[Opt
     asked = {each.text for each in scenario.strategies or ()}
 
     def full(strategy: Strategy | None) -> bool:
-        half = strategy is not None and {FP16, BF16}.intersection(strategy.packing.split(","))
-        return not half or strategy.text in asked
+        if strategy is None or strategy.text in asked:
+            return True
+        return not {FP16, BF16}.intersection(strategy.packing.split(","))
 
     return [each for each in options if full(strategy_of(each.name))]
 

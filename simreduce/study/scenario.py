@@ -293,7 +293,7 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
 
 
 def look_at_scenario(
-    text: str, batch: object = None, options: Mapping[str, str] = _OPTIONS, **overrides: object
+    text: str, batch: object = None, options: Mapping[str, str] = _OPTIONS, /, **overrides: object
 ) -> tuple[Scenario | None, Topology | None, list[str]]:
     """As `load_scenario`: scenario, machine, and all faults, which name the `options` of
     commands.

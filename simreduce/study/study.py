@@ -191,7 +191,9 @@ def answer_all(
         if not isinstance(outcome, Refused | Stuck)
     }
     left = [(names[place], outcomes[place]) for place in sorted({*outcomes} - {*found})]
-    refused = [(name, each) for name, each in left if isinstance(each, Refused)]
+    refused: list[tuple[str, Refused | Stuck]] = [
+        (name, each) for name, each in left if isinstance(each, Refused)
+    ]
     stuck = [(name, each) for name, each in left if isinstance(each, Stuck)]
     reasons = tuple((name, each.reason(name)) for name, each in (*refused, *stuck))
     if refused and by_name and not (found or stuck):

@@ -370,12 +370,12 @@ def simulating(scenario: S, workers: int = 1) -> Iterator[Working[S]]:
 @contextmanager
 def keeping(
     scenario: S, workers: int, has_answer: Callable[[], bool]
-) -> Iterator[tuple[Working[S], dict[str, bool]]]:
+) -> Iterator[tuple[Working[S], dict[str, Any]]]:
     """`simulating`, until Ctrl-C or the end of a budget of time at most, once there is an answer.
 
     With it comes how it ended, as an `Ending` takes it: empty until it is stopped.
     """
-    ended = dict[str, bool]()
+    ended = dict[str, Any]()
     try:
         with answering(has_answer), simulating(scenario, workers) as do:
             yield do, ended

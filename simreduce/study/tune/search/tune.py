@@ -147,7 +147,7 @@ def _extend(before: Tuned | None, search: Search[Any], seconds: float) -> Tuned:
     return _join(before, search, ended)
 
 
-def _join(before: Tuned | None, search: Search[Any], ended: Mapping[str, bool]) -> Tuned:
+def _join(before: Tuned | None, search: Search[Any], ended: Mapping[str, Any]) -> Tuned:
     """The answer before a search, if there is one, with its own, which `ended` so."""
     found = replace(search.answer(stopped=bool(ended)), **ended)
     return join(before, found) if before else found
