@@ -543,10 +543,8 @@ def _pairs(
     pattern: str, mine: Sequence[int], others: Sequence[int], ends: str, seed: int, layout: Layout
 ) -> tuple[tuple[str, str], ...]:
     """Who sends to whom."""
-    if ends == HOSTS:
-        here = [[host] for host in layout.hosts]
-    else:
-        here = [[layout.ranks[r] for r in task] for task in layout.tasks]
+    gpus = [[layout.ranks[r] for r in task] for task in layout.tasks]
+    here = [[host] for host in layout.hosts] if ends == HOSTS else gpus
     if others:
         far = [each for node in others for each in here[node]]
         near = [each for node in mine if node not in others for each in here[node]]

@@ -31,10 +31,9 @@ class Refused:
 
     def reason(self, name: str) -> str:
         """Why, in one line that begins with the `name` of what was asked."""
-        problems = self.error.problems
-        if not isinstance(self.error, StrategyError):  # GPUs that the plan joins and nothing else
-            problems = tuple(f"{name}: {problem}" for problem in problems)
-        return "; ".join(problems)
+        # Otherwise GPUs that the plan joins and nothing else, without a name.
+        named = isinstance(self.error, StrategyError)
+        return "; ".join(each if named else f"{name}: {each}" for each in self.error.problems)
 
 
 @dataclass(frozen=True, slots=True)

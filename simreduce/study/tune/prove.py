@@ -230,9 +230,8 @@ def everything() -> list[ProofCase]:
         cases += [ProofCase(name, ranks, machine=machine) for name in ON_LINKS]
     cases += [ProofCase(text, *shape) for text in COMMON for shape in shapes]
     cases += [ProofCase(mode, *shape, is_mode=True) for mode in MODES for shape in shapes]
-    for collective, known in COLLECTIVES.items():
-        if collective != "all_reduce":
-            cases += _cases_of(collective, known.values())
+    for collective in [name for name in COLLECTIVES if name != "all_reduce"]:
+        cases += _cases_of(collective, COLLECTIVES[collective].values())
     return cases
 
 

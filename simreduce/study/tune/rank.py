@@ -38,7 +38,7 @@ _TYPED = [each.name for each in FRAMEWORKS.values() if each.has_typed]
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """A strategy, and the seconds of one all-reduce of the whole workload.
+    """A strategy, and the seconds of one all-reduce of the whole workload, by a `runtime`.
 
     `moved` are its seconds where starts are moved (`Simulator.find_moved`), if that was tried and
     tells.
@@ -47,6 +47,7 @@ class StrategyRow:
     strategy: Strategy
     seconds: float
     moved: float | None = field(default=None, kw_only=True)
+    runtime: str = field(default="tensorflow", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,6 @@ class Candidate(StrategyRow):
     lane: str
     lane_share: float
     settings: StrategySettings
-    runtime: str = "tensorflow"
     shortest: float = inf
     undispatched: bool = False
     chosen_by: tuple[str, ...] = ()
@@ -97,7 +97,6 @@ class Bounded(StrategyRow):
     """A strategy that was not simulated to its end: it takes at least `seconds`, for `reason`."""
 
     reason: str
-    runtime: str = "tensorflow"
 
 
 @dataclass(frozen=True)
@@ -246,8 +245,9 @@ def rank(
     bounded = []
     for place, outcome in found.items():
         if isinstance(outcome, AtLeast):
-            strategy, runtime = strategies[place], scenario.setup.running(strategies[place]).runtime
-            bounded.append(Bounded(strategy, outcome.seconds, outcome.reason, runtime.name))
+            runtime = scenario.setup.running(strategies[place]).runtime.name
+            row = Bounded(strategies[place], outcome.seconds, outcome.reason, runtime=runtime)
+            bounded.append(row)
         cache.note(strategies[place], outcome.seconds)
     texts = [s.text for s in listed]
     ranking = StrategyRanking(
