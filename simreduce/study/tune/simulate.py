@@ -48,14 +48,11 @@ def folded_alike(setup: Setup) -> Setup | None:
     They must be many, each a machine by itself, and undisturbed. Times are the same to the bit;
     times of machines with several GPUs may differ in the last bits.
     """
-    machine = setup.machine
-    if not isinstance(machine, Topology) or not setup.disturbance.calm:
+    if setup.layout.n < FOLDED_FROM or not setup.disturbance.calm:
         return None
-    if setup.layout.n < max(FOLDED_FROM, len(machine.devices)):
-        return None
-    with suppress(TopologyError):
-        one = fold(machine)
-        return _on(setup, one) if len(one.devices) == 1 else None
+    with suppress(PlanTooLarge):
+        one = folded(setup, PlanTooLarge([]))
+        return one if len(one.machine.devices) == 1 else None
     return None
 
 
