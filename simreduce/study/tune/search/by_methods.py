@@ -17,7 +17,7 @@ fit the memory of a GPU are left out before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
@@ -31,6 +31,7 @@ from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl.constants import Rule
 from simreduce.study.advice import sureness_of
+from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.candidates import sharing_candidates
 from simreduce.study.tune.search.packings import text_of
@@ -119,10 +120,11 @@ class ShardedSearch(Search[StepScenario]):
     def seconds(self) -> Mapping[Setting, float]:
         """Seconds by setting; of one method's settings as fast, the one with fewest words."""
         order = sorted(self.outcome.seconds.items(), key=lambda each: (each[1], each[0].tie_break))
-        found = dict[object, tuple[Setting, float]]()
-        for setting, took in order:
-            found.setdefault((setting.method, setting.strategy, f"{took:.9g}"), (setting, took))
-        return dict(found.values())
+
+        def same(each: tuple[Setting, float]) -> Hashable:
+            return each[0].method, each[0].strategy, f"{each[1]:.9g}"
+
+        return dict(merge_equal(order, same, lambda first, _: first))
 
     @property
     def floors(self) -> tuple[float, float]:
