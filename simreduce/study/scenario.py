@@ -573,9 +573,8 @@ def build_replicas(
 ) -> Replicas:
     """As `build_scenario`, of tables with `[replicas]`. ScenarioError lists `faults` too."""
     faults = faults or Faults(str(path))
-    unused = dict(_UNUSED)
-    if "topology" not in table:
-        unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
+    more = () if "topology" in table else _OF_TOPOLOGIES
+    unused = _UNUSED | dict.fromkeys(more, "only a topology has use for it")
     values = _read(path, {k: v for k, v in table.items() if k not in unused}, faults, load_topology)
     topology = values["topology"]
     for key, why in unused.items():

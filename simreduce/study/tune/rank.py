@@ -242,13 +242,13 @@ def rank(
         else [*promise.order, *promise.late],
         waited=promise.waited,
     )
-    bounded = []
     for place, outcome in found.items():
-        if isinstance(outcome, AtLeast):
-            runtime = scenario.setup.running(strategies[place]).runtime.name
-            row = Bounded(strategies[place], outcome.seconds, outcome.reason, runtime=runtime)
-            bounded.append(row)
         cache.note(strategies[place], outcome.seconds)
+    bounded = [
+        Bounded(s, each.seconds, each.reason, runtime=scenario.setup.running(s).runtime.name)
+        for s, each in ((strategies[place], outcome) for place, outcome in found.items())
+        if isinstance(each, AtLeast)
+    ]
     texts = [s.text for s in listed]
     ranking = StrategyRanking(
         scenario,

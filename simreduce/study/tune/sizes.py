@@ -286,7 +286,7 @@ class Machines:
         eager = self.eager and same
         may = self.foldable and same and not eager
         ops = cell.setup.many_ops(strategy, cell.workload) if may else 0
-        if (eager or ops) and isinstance(self._one, Setup):
+        if (eager or ops) and self._one is not None:
             try:
                 return answer(self.ask(strategy, nbytes, self._one))
             except NotFoldable as why:
@@ -299,7 +299,11 @@ class Machines:
         except PlanTooLarge as why:
             if not self.fold:
                 raise
-            return self._answer_by_one(answer, cell, why)
+            one = self._one or folded(self.setup, why)
+            try:
+                return answer(self.ask(strategy, nbytes, one))
+            except NotFoldable as either:
+                raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
             self._check_whole(cell, why)
             if self._whole is None:
@@ -321,25 +325,12 @@ class Machines:
                 more = f"{words}, for {ops:,} ops; --no-fold simulates them"
                 raise StrategyError([*why.problems, more])
 
-    def _answer_by_one(
-        self, answer: Callable[[BenchCell], T], cell: BenchCell, why: PlanTooLarge
-    ) -> T:
-        """By one machine for all, as the plan of all is too large to hold."""
-        one = self._one
-        if isinstance(one, PlanTooLarge):
-            raise PlanTooLarge([*why.problems, *one.problems]) from None
-        try:
-            return answer(self.ask(cell.strategy, cell.nbytes, one))
-        except NotFoldable as either:
-            raise PlanTooLarge([*why.problems, *either.problems]) from None
-
     @cached_property
-    def _one(self) -> Setup | PlanTooLarge:
-        """One of the equal machines for all, or why they cannot be folded."""
-        try:
+    def _one(self) -> Setup | None:
+        """One of the equal machines for all; None if they cannot be folded."""
+        with suppress(PlanTooLarge):
             return folded(self.setup, PlanTooLarge([]))
-        except PlanTooLarge as error:
-            return error
+        return None
 
 
 _Asked: TypeAlias = tuple[Strategy, int]
