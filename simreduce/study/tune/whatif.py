@@ -170,25 +170,33 @@ def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
             yield Change(sort, name, "latency", "-10%", partial(_links, name, latency=LESS))
     index = {i: name for name, i in met.resources.memory.items()}
     kinds = [setup.topology.nodes[index[i]].kind for i in sorted(used) if i in index]
-    for kind in dict.fromkeys(kinds):
-        yield Change("memory", f"{kind} memory", "bandwidth", "+10%", partial(_memory, kind))
-    for name in [name for name in met.paid if setup.calibration.dispatch.get(name)]:
-        yield Change("dispatch", name, "cost", "-10%", partial(_dispatch, name))
+    yield from (
+        Change("memory", f"{kind} memory", "bandwidth", "+10%", partial(_memory, kind))
+        for kind in dict.fromkeys(kinds)
+    )
+    yield from (
+        Change("dispatch", name, "cost", "-10%", partial(_dispatch, name))
+        for name in met.paid
+        if setup.calibration.dispatch.get(name)
+    )
     if used & set(met.resources.cores.values()) or CPU in met.lanes:
         yield Change("cpu", "cores", "speed", "+10%", _cores)
     if used & set(met.resources.shared_memory.values()):
         yield Change("cpu", "memory", "bandwidth", "+10%", _shared_memory)
-    for name in [name for name in met.lanes if name != CPU]:
-        yield Change("lane", name, "queue", "none", partial(_no_queue, name))
+    yield from (
+        Change("lane", name, "queue", "none", partial(_no_queue, name))
+        for name in met.lanes
+        if name != CPU
+    )
 
 
 def routings(setup: Setup) -> Iterator[Change]:
     """Every other choice among equal paths, where there are some."""
     chosen = setup.topology.router.switching
-    for choice in CHOICES if setup.topology.router.several else ():
-        if choice != chosen.choice:
-            switching = partial(_switching, replace(chosen, choice=choice))
-            yield Change("routing", "equal paths", "equal_cost", choice, switching)
+    others = [each for each in CHOICES if each != chosen.choice]
+    for choice in others if setup.topology.router.several else ():
+        switching = partial(_switching, replace(chosen, choice=choice))
+        yield Change("routing", "equal paths", "equal_cost", choice, switching)
 
 
 def network_changes(topology: Topology) -> Iterator[Change]:
