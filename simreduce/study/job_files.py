@@ -204,18 +204,19 @@ def fit_jobs(
     """
     alone, found = dict[str, float](), None
     for copies in count(1):
-        if copies > 1:
-            question = build_jobs(path, document, load, copies)
-        else:
-            question = mix or build_mix(path, document, load)
+        question = (
+            mix or build_mix(path, document, load)
+            if copies == 1
+            else build_jobs(path, document, load, copies)
+        )
         # A copy has the nodes that it had among fewer, so its time alone is known.
         outcomes = simulate_jobs(question.jobs, question.streams, alone)
         alone = {each.job.name: each.alone for each in outcomes}
         slow = max(outcomes, key=lambda each: each.slowdown)
         if slow.slowdown > promise:
             limit = f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
-            one = found or CopiesFit(question, outcomes, promise, 0, "", final=True)
-            yield one._replace(limit=limit, final=True)
+            none = CopiesFit(question, outcomes, promise, 0, "", final=True)
+            yield (found or none)._replace(limit=limit, final=True)
             return
         used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
         full = used // copies > whole - used

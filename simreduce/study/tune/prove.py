@@ -84,8 +84,11 @@ class ProofCase:
 
     def prove(self, counts: Sequence[int]) -> Proof:
         """The proof, for gradient lists as `prove` makes them."""
-        whole = layout(load_topology(self.machine)) if self.machine else None
-        shape = whole or machines(self.ranks, self.tasks)
+        shape = (
+            layout(load_topology(self.machine))
+            if self.machine
+            else machines(self.ranks, self.tasks)
+        )
         if self.is_mode:
             flags = Flags(all_reduce_spec="xring" if self.text == "distributed_all_reduce" else "")
             build = partial(variable_update, self.text, layout=shape, flags=flags)
