@@ -43,7 +43,7 @@ def placement_text(found: Placement) -> str:
         scenario.title,
         [
             ("topology", f"{at.topology.name}: {at.topology.title}, {at.topology.digest}"),
-            ("workload", f"{found.workload}, {found.strategy}"),
+            ("workload", f"{found.workload}, {found.setting.label}"),
             ("nodes", f"{units.plural(len(found.given), 'node')}{_free(found)}, {what}"),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
             ("disturbed", at.disturbed),
@@ -85,7 +85,7 @@ def percent(part: float) -> str:
 
 
 def _takes(found: Placement) -> str:
-    return "a step" if found.is_step else "an all-reduce"
+    return "a step" if found.batch is not None else "an all-reduce"
 
 
 def _free(found: Placement) -> str:
@@ -227,7 +227,7 @@ PLACEMENT = Document(
     Key("workload", TEXT, "The name of what is reduced or trained."),
     Key("batch", or_null(COUNT), "Samples per GPU of a step, or all sequences of a mesh's; null of"
         " an all-reduce."),
-    Key("strategy", TEXT, "What runs on the nodes.", "strategy"),
+    Key("strategy", TEXT, "What runs on the nodes.", "setting.label"),
     Key("work_digest", TEXT, "Names the content of the workload, and of the step or mesh."),
     Key("answer", TEXT, "The answer in a sentence.", verdict),
     Key("advised", list_of(TEXT), "The order to use: the given one unless another is worth it, and"

@@ -97,7 +97,10 @@ def decide(
     given = [*options]
     fitting = [each for each in given if not each.misfit] or given
     ranked = sorted(fitting, key=lambda each: (lasting(each), each is not today, each.simplicity))
-    fastest = _first_sure(ranked)
+    fastest = ranked[0]
+    if fastest.undispatched:  # its time is only a lower bound: one of NCCL may be as fast
+        limit = lasting(fastest)
+        fastest = next((each for each in ranked if each.shortest <= limit), fastest)
     best = min(map(_counted, [fastest, *(each for each in ranked if not each.undispatched)]))
     near = [each for each in ranked if _counted(each) <= best * (1 + worth)]
     near = [each for each in near if each is fastest or not each.undispatched]
@@ -112,7 +115,8 @@ def decide(
         copies = units.format_duration(fastest.unsimulated)
         reason = f"less than the {copies} of copies into flat parameters, which are not simulated"
     for each in sorted(good, key=lambda each: each.simplicity):
-        why = _lacking(each, today) or doubt(each, today)
+        bounded = each.undispatched and not today.undispatched
+        why = _LACKING if bounded else doubt(each, today)
         if not why:
             return each, fastest, ""
         if each is fastest or len(good) == 1:
@@ -125,18 +129,7 @@ def _counted(option: Option) -> float:
     return lasting(option) + option.unsimulated
 
 
-def _lacking(option: Option, today: Option) -> str:
-    """That the time of an option is a lower bound, and today's is none."""
-    if option.undispatched and not today.undispatched:
-        return "but its time lacks the dispatch of copies, which this calibration does not know"
-    return ""
-
-
-def _first_sure(ranked: Sequence[Option]) -> Option:
-    """The first. If its time is only a lower bound, the first of NCCL that may be as fast."""
-    if not ranked[0].undispatched:
-        return ranked[0]
-    return next((each for each in ranked if each.shortest <= lasting(ranked[0])), ranked[0])
+_LACKING = "but its time lacks the dispatch of copies, which this calibration does not know"
 
 
 def recommend_setting(rows: Sequence[R]) -> R:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -59,8 +60,9 @@ def names_for(scenario: Scenario) -> tuple[str, ...]:
 
 def default_text(name: str, scenario: Scenario) -> str:
     """The strategy that a framework runs unless it is told; "" if it has none here."""
-    choice = Choice(scenario.setup, scenario.workload, parse_strategy("nccl"))
-    return FRAMEWORKS[name].default(choice)
+    return FRAMEWORKS[name].default(
+        Choice(scenario.setup, scenario.workload, parse_strategy("nccl"))
+    )
 
 
 def packings_of(name: str, scenario: Scenario) -> list[tuple[str, int]]:
@@ -114,15 +116,14 @@ def advise(
         return difference_error(scenario.setup, one, other, calls)
 
     of_calls = doubt_of_calls(scenario, count)
-    files = _kept(files)
-    words_today = today.name.rpartition("+")[2].split("=")[0] if today else ""
-
-    usual_strategy = strategy_of(today.name) if today else None
+    files = cache(files)  # TensorFlow's take a compiled plan
+    now = today.name if today else ""
+    packing, strategy = now.rpartition("+")[2].split("=")[0], strategy_of(now) if now else None
 
     def simplicity(each: Option) -> tuple[bool, int, int, str]:
         """Today's packing first, with few other settings, then fewer words."""
-        changed = count_changes(strategy_of(each.name), usual_strategy)
-        return words_today not in each.name, changed, len(each.name), each.name
+        changed = count_changes(strategy_of(each.name), strategy)
+        return packing not in each.name, changed, len(each.name), each.name
 
     options = [
         each if each is today else replace(each, simplicity=simplicity(each))
@@ -148,8 +149,9 @@ def advise(
         before = told if today and method(today) != method(each) else usual
         return words_of(name, told, before, method(each))
 
-    standing = today_words(name, method(today or option))
-    found = phrase(name, option, today, fastest, reason, words, standing)
+    found = phrase(
+        name, option, today, fastest, reason, words, today_words(name, method(today or option))
+    )
     other = fastest if option is today else option
     more = untried_words(name, scenario, [each.name for each in options])
     return replace(found, error=error(other, today) if today else None, more=more)
@@ -208,13 +210,12 @@ def in_full_precision(options: Iterable[Option], scenario: Scenario) -> list[Opt
     """
     asked = {each.text for each in scenario.strategies or ()}
 
-    def full(each: Option) -> bool:
-        strategy = strategy_of(each.name)
+    def full(strategy: Strategy | None) -> bool:
         if strategy is None or strategy.text in asked:
             return True
         return not {FP16, BF16}.intersection(strategy.packing.split(","))
 
-    return [each for each in options if full(each)]
+    return [each for each in options if full(strategy_of(each.name))]
 
 
 def advise_each(
@@ -228,10 +229,21 @@ def advise_each(
     found = [each for name in names_for(scenario) if (each := advise_for(name))]
     if found or not options:
         return tuple([each for each in found if each.today] or found)
-    known = in_full_precision(options, scenario) or options
-    _, best, _ = decide(known, None, 0.0, lambda _one, _other: "")
-    do = without_settings(scenario, best.name)
-    return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
+    _, best, _ = decide(
+        in_full_precision(options, scenario) or options, None, 0.0, lambda _one, _other: ""
+    )
+    return (
+        Advised(
+            "",
+            "",
+            best,
+            None,
+            best,
+            "",
+            without_settings(scenario, best.name),
+            fastest_words=best.name,
+        ),
+    )
 
 
 def without_settings(scenario: Scenario, name: str) -> str:
@@ -257,18 +269,6 @@ def words_of(
     """The settings of files that those `before` lack, in words; "" if there are none."""
     told, way = changes(files, before), _method_words(name, method)
     return f"{told} ({way})" if told and way else told or way
-
-
-def _kept(files: Files) -> Files:
-    """The same files, made once for each option: TensorFlow's take a compiled plan."""
-    made: dict[str, Mapping[str, str] | None] = {}
-
-    def kept(option: Option) -> Mapping[str, str] | None:
-        if option.name not in made:
-            made[option.name] = files(option)
-        return made[option.name]
-
-    return kept
 
 
 def typed_files(name: str, typed: StrategySettings) -> Mapping[str, str] | None:
@@ -308,8 +308,11 @@ def not_told_apart(option: Option, today: Option, error: float | None) -> str:
     """The doubt that predictions of NCCL are too far off to tell which is faster: by `error`
     seconds, if that is known.
     """
-    near = error is not None and today.seconds - option.seconds <= error
-    return "less than the error of these predictions: measure both" if near else ""
+    return (
+        "less than the error of these predictions: measure both"
+        if (error is not None and today.seconds - option.seconds <= error)
+        else ""
+    )
 
 
 def starts_late(option: Sequence[NcclCall] | None, today: Sequence[NcclCall] | None) -> str:
@@ -327,8 +330,9 @@ def copies_of(scenario: Scenario, method: str) -> float:
     if method == "ddp":
         return 0.0
     nodes, ranks = scenario.setup.topology.nodes, scenario.setup.layout.ranks
-    rate = min(nodes[rank].memory_bandwidth for rank in ranks)
-    return _COPIES * 2 * scenario.workload.nbytes / rate
+    return (
+        _COPIES * 2 * scenario.workload.nbytes / min(nodes[rank].memory_bandwidth for rank in ranks)
+    )
 
 
 def doubt_of_calls(scenario: Scenario, calls: Callable[[Option], int]) -> Doubt:

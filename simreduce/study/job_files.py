@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import permutations
+from itertools import count, permutations
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -202,19 +202,22 @@ def fit_jobs(
     nodes that are free; the last has the answer. ScenarioError as of `build_mix`, unless that has
     built the `mix`.
     """
-    question, copies, alone = mix or build_mix(path, document, load), 0, dict[str, float]()
-    found = None
-    while True:
+    alone, found = dict[str, float](), None
+    for copies in count(1):
+        question = (
+            mix or build_mix(path, document, load)
+            if copies == 1
+            else build_jobs(path, document, load, copies)
+        )
         # A copy has the nodes that it had among fewer, so its time alone is known.
         outcomes = simulate_jobs(question.jobs, question.streams, alone)
         alone = {each.job.name: each.alone for each in outcomes}
         slow = max(outcomes, key=lambda each: each.slowdown)
         if slow.slowdown > promise:
-            limit = f"with {copies + 1}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
-            one = found or CopiesFit(question, outcomes, promise, 0, "", final=True)
-            yield one._replace(limit=limit, final=True)
+            limit = f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
+            none = CopiesFit(question, outcomes, promise, 0, "", final=True)
+            yield (found or none)._replace(limit=limit, final=True)
             return
-        copies += 1
         used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
         full = used // copies > whole - used
         found = CopiesFit(
@@ -223,7 +226,6 @@ def fit_jobs(
         yield found
         if full:
             return
-        question = build_jobs(path, document, load, copies + 1)
 
 
 def build_mix(
@@ -279,14 +281,13 @@ def build_jobs(
                 faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
     machine = None
     try:
-        whole = {**shared, "workload": "bytes:4"}
-        machine = build_scenario(path, whole, None, load, options).setup
+        machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load, options).setup
     except ScenarioError as error:
         faults.problems += [each for each in error.problems if each not in faults.problems]
     if machine is not None and copies > 1:
         needs = copies * sum(each["nodes"] or 0 for each in tables)
-        if needs > (most := len(machine.layout.tasks)):
-            there = units.plural(most, "node")
+        if needs > len(machine.layout.tasks):
+            there = units.plural(len(machine.layout.tasks), "node")
             faults.add("job", f"{copies} copies need {needs} nodes, and the machine has {there}")
             copies = 1
     tables = [*_copies(tables, copies, {*owner})]
@@ -357,8 +358,9 @@ class _Reader:
             if not ranks:
                 return []
             if "strategy" in given:
-                words = "NCCL chooses how the collectives of a mesh run"
-                self.faults.add(f"job[{i}].strategy", words)
+                self.faults.add(
+                    f"job[{i}].strategy", "NCCL chooses how the collectives of a mesh run"
+                )
             meshes = self._noting(
                 i, lambda: build_meshes(
                     self.path, {**self.shared, **own}, load=self.load, ranks=ranks
@@ -395,8 +397,7 @@ class _Reader:
 
 def _least_seconds(job: Job) -> float:
     """A bound of the time to its end; nothing is simulated."""
-    each = job.setup.find_floor(job.plan).seconds if job.plan else 0.0
-    return job.start + job.count * each
+    return job.start + job.count * (job.setup.find_floor(job.plan).seconds if job.plan else 0.0)
 
 
 def _job(table: FieldValues, scenario: Scenario) -> Read:
@@ -413,8 +414,8 @@ def _job(table: FieldValues, scenario: Scenario) -> Read:
     if question.methods != (DDP,) or question.mode:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
     method = question.method(strategy, setup.layout)
-    step = question.job, method
-    return Job(table["name"], setup, method.plan, step, *times), f"step of {does}", nominal
+    job = Job(table["name"], setup, method.plan, (question.job, method), *times)
+    return job, f"step of {does}", nominal
 
 
 def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
@@ -436,8 +437,11 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
 
     times = table["start"] or 0.0, table["count"] or 1
     does = f"step of {meshes.model.name}, {job.mesh.text}"
-    recorded = RecordedJob(execution, plans, slows)
-    return Job(table["name"], setup, None, None, *times, recorded), does, setup.nominal(["nccl"])
+    return (
+        Job(table["name"], setup, None, None, *times, RecordedJob(execution, plans, slows)),
+        does,
+        setup.nominal(["nccl"]),
+    )
 
 
 def _share_out(
@@ -451,24 +455,23 @@ def _share_out(
     for i, mine in enumerate(found):
         for node in mine:
             if owner.setdefault(node, i) != i:
-                words = f"job[{owner[node]}] has node {label(names[node])} too"
-                faults.add(f"job[{i}].nodes", words)
+                has = f"job[{owner[node]}] has node {label(names[node])} too"
+                faults.add(f"job[{i}].nodes", has)
     free = [node for node in range(len(shape.tasks)) if node not in owner]
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
             if nodes > len(free):
                 words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}"
                 faults.add(f"job[{i}].nodes", words)
-                continue
-            found[i], free = tuple(free[:nodes]), free[nodes:]
+            else:
+                found[i], free = tuple(free[:nodes]), free[nodes:]
     return found
 
 
 def _named(path: str, nodes: str | None, machine: Setup, faults: Faults) -> tuple[int, ...]:
     """The nodes of a host list, by their places."""
-    if nodes is None:
-        return ()
-    return read_places(faults, path, machine.layout, machine.topology, nodes)
+    shape, topology = machine.layout, machine.topology
+    return () if nodes is None else read_places(faults, path, shape, topology, nodes)
 
 
 class _Streams:
@@ -489,8 +492,11 @@ class _Streams:
             if (given := table[key]) is None or not nodes:
                 continue
             own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
-            more = {"ends": HOSTS, "start": table["start"], "seed": i}
-            yield from self.of_table(f"{path}.{key}", {**given, **own, **more}, given.faulty)
+            yield from self.of_table(
+                f"{path}.{key}",
+                {**given, **own, "ends": HOSTS, "start": table["start"], "seed": i},
+                given.faulty,
+            )
 
     def of_table(
         self, path: str, table: Mapping[str, Any], faulty: Collection[str]
@@ -503,8 +509,8 @@ class _Streams:
             mine = _named(f"{path}.nodes", mine, self._machine, faults)
         elif not isinstance(mine, tuple):
             if mine is not None and mine > count:
-                words = f"{mine} asked for, and the machine has {units.plural(count, 'node')}"
-                faults.add(f"{path}.nodes", words)
+                there = units.plural(count, "node")
+                faults.add(f"{path}.nodes", f"{mine} asked for, and the machine has {there}")
             mine = tuple(range(count if mine is None else min(mine, count)))
         others = _named(f"{path}.to", to, self._machine, faults)
         needs = pattern in (INCAST, READS, WRITES)
@@ -538,10 +544,8 @@ def _pairs(
     pattern: str, mine: Sequence[int], others: Sequence[int], ends: str, seed: int, layout: Layout
 ) -> tuple[tuple[str, str], ...]:
     """Who sends to whom."""
-    if ends == HOSTS:
-        here = [[host] for host in layout.hosts]
-    else:
-        here = [[layout.ranks[r] for r in task] for task in layout.tasks]
+    gpus = [[layout.ranks[r] for r in task] for task in layout.tasks]
+    here = [[host] for host in layout.hosts] if ends == HOSTS else gpus
     if others:
         far = [each for node in others for each in here[node]]
         near = [each for node in mine if node not in others for each in here[node]]

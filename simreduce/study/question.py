@@ -107,8 +107,9 @@ def choice_of(question: Question, step: StepQuestion | None, method: str = "") -
     if not isinstance(question.strategy.packer, NoPacking):
         packing = question.strategy.packing
         raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
-    unit = largest_unit(job.model, sharding.units)
-    return replace(choice, method=method, shards=sharding, unit=unit)
+    return replace(
+        choice, method=method, shards=sharding, unit=largest_unit(job.model, sharding.units)
+    )
 
 
 def _hosts(setup: Setup) -> tuple[tuple[Name, ...], tuple[int, ...]]:

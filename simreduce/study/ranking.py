@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -12,15 +13,15 @@ Asked = TypeVar("Asked")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class Ending(ABC):
     """How a ranking or a search ended: Ctrl-C `stopped` it, or a budget of time (`hurried`)."""
 
     hurried: bool = False
 
     @property
+    @abstractmethod
     def stopped(self) -> bool:
         """Whether it ended early."""
-        raise NotImplementedError
 
     @property
     def interrupted(self) -> bool:

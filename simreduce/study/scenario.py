@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from simreduce import units
 from simreduce.engine import CALM, RUNTIMES, Disturbance
@@ -55,6 +55,7 @@ from simreduce.topology.loader import Overrides, find
 from simreduce.topology.switch_groups import label, read_machines
 from simreduce.training import STEP, StepQuestion, load_model, parse_step, replicas
 from simreduce.training.executions import SUFFIXES, is_record
+from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.mesh_table import MESH, MeshQuestion, parse_mesh
 from simreduce.training.recorded import ranks_of, read_recorded
 from simreduce.training.step_table import MOST_SAMPLES
@@ -77,7 +78,6 @@ _FRAMEWORKS = tuple(sorted(TRAINED, key=NCCL.name.__eq__))
 _ALL_FRAMEWORKS = tuple(dict.fromkeys((*_FRAMEWORKS, *MESH_PROGRAMS)))
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
-T = TypeVar("T")
 LoadMachine = Callable[[str, Overrides | None], Topology]
 
 
@@ -175,6 +175,10 @@ _OPTIONS = {
     "framework": "--target",
 }
 """The options of commands that replace keys."""
+_REPLICAS = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
+_MESHES = (
+    "step.mesh asks which mesh to train on; simreduce step, tune, report and export answer that"
+)
 _MARKS = (*_REQUIRED, "replicas")
 """A file with one of these is a scenario."""
 _OF_MACHINES = ("nodes", "links", "machine", "extends")
@@ -182,8 +186,8 @@ _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = 
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Scenario:
-    """Reductions of a workload on a machine. `strategies` is None for all that it accepts.
+class MachineQuestion:
+    """A question about a machine.
 
     The advice is for a `framework`, or for all if that is "". A change has to save `worth` of the
     time. With `placement`, `tune` orders the nodes, and may use others that are `free`.
@@ -192,22 +196,29 @@ class Scenario:
     name: str
     title: str
     setup: Setup
-    workload: Workload
-    strategies: tuple[Strategy, ...] | None
-    repeat: int = 1
-    faithful: bool = False
-    step: StepQuestion | None = None
+    _: KW_ONLY
     framework: str = ""
     worth: float = WORTH
     placement: bool = False
     free: tuple[str, ...] = ()
 
+    def but(self, **changes: Any) -> Self:
+        """The same question with another `disturbance`, or whatever else `Setup.but` takes."""
+        return replace(self, setup=self.setup.but(**changes))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Scenario(MachineQuestion):
+    """Reductions of a workload on a machine. `strategies` is None for all that it accepts."""
+
+    workload: Workload
+    strategies: tuple[Strategy, ...] | None
+    repeat: int = 1
+    faithful: bool = False
+    step: StepQuestion | None = None
+
     def __repr__(self) -> str:
         return f"<Scenario {self.name}: {self.workload.name} on {self.setup.machine.name}>"
-
-    def but(self, **changes: Any) -> Self:
-        """The same scenario with another `disturbance`, or whatever else `Setup.but` takes."""
-        return replace(self, setup=self.setup.but(**changes))
 
     def without_step(self) -> Scenario:
         """The same reductions by themselves."""
@@ -245,32 +256,23 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Meshes:
-    """A question about meshes: a `[step]` with a `mesh`. Only those count that a `framework` can
-    run, or all if that is "".
+class Meshes(MachineQuestion):
+    """A question about meshes: a `[step]` with a `mesh`. Only those count that the `framework` can
+    run.
     """
 
-    name: str
-    title: str
-    setup: Setup
     model: Sequences
     question: MeshQuestion
-    framework: str = ""
-    worth: float = WORTH
-    placement: bool = False
-    free: tuple[str, ...] = ()
 
-    def but(self, **changes: Any) -> Self:
-        """The same question on another setup, by what `Setup.but` takes."""
-        return replace(self, setup=self.setup.but(**changes))
+    @property
+    def job(self) -> MeshJob:
+        """The first job."""
+        return self.question.jobs[0]
 
 
 def asks_for_meshes(text: str) -> bool:
     """Whether `text` means a scenario about meshes, sensible or not."""
-    try:
-        return has_mesh(read_scenario_file(text)[1])
-    except ScenarioError:
-        return False
+    return has_mesh(tables_of(text))
 
 
 def has_mesh(document: Mapping[str, Any]) -> bool:
@@ -284,39 +286,33 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
     Keyword arguments that are not None replace the file's keys (`runtime="ideal"`), `batch` its
     `step.batch`; the measured times of a step change in proportion.
     """
-    found, _, problems = _look(text, batch, overrides, {})
+    found, _, problems = look_at_scenario(text, batch, {}, **overrides)
     if problems or found is None:
         raise ScenarioError(problems)
     return found
 
 
 def look_at_scenario(
-    text: str, batch: object = None, **overrides: object
+    text: str, batch: object = None, options: Mapping[str, str] = _OPTIONS, /, **overrides: object
 ) -> tuple[Scenario | None, Topology | None, list[str]]:
-    """As `load_scenario` for commands, whose options faults name: scenario, machine, all faults."""
-    return _look(text, batch, overrides, _OPTIONS)
-
-
-def _look(
-    text: str, batch: object, overrides: Mapping[str, object], options: Mapping[str, str]
-) -> tuple[Scenario | None, Topology | None, list[str]]:
+    """As `load_scenario`: scenario, machine, and all faults, which name the `options` of
+    commands.
+    """
     try:
         path, document = read_scenario_file(text)
     except ScenarioError as error:
         return None, None, [*error.problems]
-    if "replicas" in document:
-        why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
-        return None, None, [f"{path}: {why}"]
-    if has_mesh(document):
-        why = "step.mesh asks which mesh to train on; simreduce step, tune, report and export"
-        why += " answer that"
-        return None, None, [f"{path}: {why}"]
+    other = _REPLICAS if "replicas" in document else _MESHES if has_mesh(document) else ""
+    if other:
+        return None, None, [f"{path}: {other}"]
     faults, given = _faults(path, {**overrides, "batch": batch}, options)
     batch = given.pop("batch", None)
     if batch is not None and is_record(text) and "step" in document:  # it says no batch
         document, batch = {**document, "step": {**document["step"], "batch": batch}}, None
-    alone = "strategies" not in given
-    found = _build(path, _replace(document, given), faults, batch, load_topology, alone=alone)
+    found = _build(
+        path, _replace(document, given), faults, batch, load_topology,
+        alone="strategies" not in given,
+    )  # fmt: skip
     return (*found, faults.problems)
 
 
@@ -396,15 +392,15 @@ def is_scenario(text: str) -> bool:
 
     A scenario is the name of a shipped one, or a TOML file with the keys of one.
     """
-    return any(key in keys_of(text) for key in _MARKS)
+    return any(key in tables_of(text) for key in _MARKS)
 
 
-def keys_of(text: str) -> frozenset[str]:
-    """The keys of the scenario that `text` means, sensible or not; none if it cannot be read."""
+def tables_of(text: str) -> Mapping[str, Any]:
+    """The tables of the scenario that `text` means, sensible or not; none if it cannot be read."""
     try:
-        return frozenset(read_scenario_file(text)[1])
+        return read_scenario_file(text)[1]
     except ScenarioError:
-        return frozenset()
+        return {}
 
 
 def shipped() -> list[str]:
@@ -430,8 +426,9 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     values = SCENARIO.read(table, faults)
     values["nccl"] = settings_of(values["nccl"]) if values["nccl"] else DEFAULTS
     values["title"] = path.stem if values["title"] is None else values["title"]
-    overrides = flatten(values["topology_overrides"] or {}) or None
-    _load(path, values, faults, "topology", load, overrides)
+    _load(
+        path, values, faults, "topology", load, flatten(values["topology_overrides"] or {}) or None
+    )
     if values["topology"] and values["link_factors"]:
         scale, where = values["topology"].scale_links, f"{path}: link_factors"
         values["topology"] = faults.attempt("link_factors", scale, values["link_factors"], where)
@@ -439,8 +436,7 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     if values["topology"] and values["fails"]:
         where = f"{path}: fails"
         failed = faults.attempt("fails", fail, values["topology"], values["fails"], where)
-        if failed:
-            values["topology"], values["gone"] = failed
+        values["topology"], values["gone"] = failed or (values["topology"], frozenset())
     _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)
     return values
@@ -491,19 +487,19 @@ def _build(
     before = len(faults.problems)
     strategies = _strategies(values, faults)
     if values["framework"] and values["framework"] not in TRAINED:
-        words = f"{values['framework']} is for a step with a mesh; known are"
-        faults.add("framework", f"{words} {', '.join(_FRAMEWORKS)}")
+        known = f"known are {', '.join(_FRAMEWORKS)}"
+        faults.add("framework", f"{values['framework']} is for a step with a mesh; {known}")
     if values["workload"] and (finest := values["workload"].finest):
         strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
-    fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
-    fuses = fuses or not alone or len(faults.problems) > before
+    fuses = not alone or len(faults.problems) > before or strategies is None
+    fuses = fuses or any(isinstance(s.packer, Fusion) for s in strategies or ())
     part = _part(values, topology, faults)
     step = _step(path, values, topology, faults, batch)
     if step and not step.mode and not fuses and "cycle" in values["step"]:
         faults.add(
             "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
         )
-    placement = _placement(values, topology, faults)
+    advised = _advised(values, topology, faults)
     if faults.problems or topology is None:
         return None, topology
     named = [given, values["step"].get("profile", "") if step else ""]
@@ -518,10 +514,9 @@ def _build(
     if lost := _cut_off(setup, cuts):
         faults.add("link_factors", lost)
         return None, topology
-    found = path.stem, values["title"], setup, values["workload"].workload, strategies
     plain = Scenario(
-        *found, values["repeat"], values["faithful"], step, values["framework"] or "",
-        values["worth"], *placement,
+        path.stem, values["title"], setup, values["workload"].workload, strategies,
+        values["repeat"], values["faithful"], step, **advised,
     )  # fmt: skip
     return with_step(plain) if step else plain, topology
 
@@ -536,8 +531,11 @@ def _on_machine(
     record, ranks = ranks_of(named)
     have = len(topology.devices)
     if ranks > have:
-        words = f"{Path(record).name} was recorded with {ranks} ranks (world_size)"
-        faults.add("topology", f"{topology.name} has {plural(have, 'GPU')}, and {words}")
+        faults.add(
+            "topology",
+            f"{topology.name} has {plural(have, 'GPU')}, and {Path(record).name} was recorded with"
+            f" {ranks} ranks (world_size)",
+        )
     if step is None or not 0 < ranks < have:
         return step
     profile = step.job.profile
@@ -575,9 +573,8 @@ def build_replicas(
 ) -> Replicas:
     """As `build_scenario`, of tables with `[replicas]`. ScenarioError lists `faults` too."""
     faults = faults or Faults(str(path))
-    unused = dict(_UNUSED)
-    if "topology" not in table:
-        unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
+    more = () if "topology" in table else _OF_TOPOLOGIES
+    unused = _UNUSED | dict.fromkeys(more, "only a topology has use for it")
     values = _read(path, {k: v for k, v in table.items() if k not in unused}, faults, load_topology)
     topology = values["topology"]
     for key, why in unused.items():
@@ -585,22 +582,16 @@ def build_replicas(
             faults.add(key, why)
     _load(path, values, faults, "workload", load_workload)
     workload = values["workload"]
-    faulty = {
-        key
-        for key, value in (("topology", topology), ("workload", workload))
-        if key in table and not value
-    }
+    faulty = {key for key in _REQUIRED if key in table and not values[key]}
     lacking = Faults()
     if "topology" not in table and disturbance.text:
-        words = "has no topology, so nothing is there to disturb"
-        lacking.add("", f"{path} {words}: {disturbance.text}")
+        why = f"has no topology, so nothing is there to disturb: {disturbance.text}"
+        lacking.add("", f"{path} {why}")
     elif topology is not None:
         lacking.attempt("", disturbance.check, topology)
     faulty |= {"disturbance"} if lacking.problems else set()
-    setup = None
-    if topology is not None:
-        setup = Setup(topology, values["runtime"], values["calibration"], disturbance)
-        setup = setup.running(None)
+    given = values["runtime"], values["calibration"], disturbance
+    setup = None if topology is None else Setup(topology, *given).running(None)
     question = replicas.parse_replicas(
         table.get("replicas"), faults, setup, workload, faithful=values["faithful"], faulty=faulty
     )
@@ -633,44 +624,33 @@ def build_meshes(
         classes = {link.link_class for link in topology.links}
         for name, factor in (values["link_factors"] or {}).items():
             if name not in classes or not factor:
-                words = f"{alike}; classes may be slower, {', '.join(sorted(classes))}"
-                faults.add("link_factors", f"{name}: {words}")
+                slower = f"classes may be slower, {', '.join(sorted(classes))}"
+                faults.add("link_factors", f"{name}: {alike}; {slower}")
     part = _part(values, topology, faults)
-    if topology is not None and ranks:
-        part = layout(topology).only(ranks)
     if topology is not None and values["runtime"] and values["calibration"]:
+        part = layout(topology).only(ranks) if ranks else part
         setup = Setup(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         )  # fmt: skip
-    placement = _placement(values, topology, faults)
+    advised = _advised(values, topology, faults)
     found = parse_mesh(table["step"], values["workload"], setup, faults, partial(beside, path))
     if faults.problems or found is None or setup is None:
         raise ScenarioError(faults.problems)
-    return Meshes(
-        path.stem,
-        values["title"],
-        setup,
-        values["workload"],
-        found,
-        values["framework"] or "",
-        values["worth"],
-        *placement,
-    )
+    return Meshes(path.stem, values["title"], setup, values["workload"], found, **advised)
 
 
 def _step(
     path: Path, values: FieldValues, topology: Topology | None, faults: Faults, batch: object
 ) -> StepQuestion | None:
     """The table `step`, if there is one."""
-    table, model = values["step"], values["workload"]
-    if table is None:
+    if (table := values["step"]) is None:
         return None
     if batch is not None:
         batch = whole(1, MOST_SAMPLES).take(batch, faults, "batch") or 1
-    found = parse_step(table, model, topology, faults, partial(beside, path), batch)
+    read = partial(beside, path)
+    found = parse_step(table, values["workload"], topology, faults, read, batch)
     if isinstance(table, dict) and "variable_update" in table and "strategies" in values.given:
-        words = "step.variable_update says how to reduce; give one of the two"
-        faults.add("strategies", words)
+        faults.add("strategies", "step.variable_update says how to reduce; give one of the two")
     return found
 
 
@@ -687,7 +667,7 @@ def _of_buckets(
         return tuple(strategies)
     sizes = [workload.gradients[i].nbytes for i in ready_order(workload.gradients)]
     caps = ["", "+ddp", *(f"+ddp={size / MIB:g}" for size in joined_sizes(sizes, finest))]
-    found = [parse_strategy(f"nccl{text}") for text in caps]
+    found = (parse_strategy(f"nccl{text}") for text in caps)
     return tuple(each for each in found if not why_too_fine(each.packer, finest))
 
 
@@ -698,20 +678,15 @@ def _part(values: FieldValues, topology: Topology | None, faults: Faults) -> Lay
         return None
     shape = layout(topology).without(gone)
     if nodes is not None:
-        shape = _on_nodes(shape, topology, nodes, faults) or shape
+        before = len(faults.problems)
+        places = read_places(faults, "nodes", shape, topology, nodes)
+        shape = shape.on(places) if len(faults.problems) == before else shape
     try:
         return shape.with_order(order) if order else shape
     except InputError as error:
         for problem in error.problems:
             faults.add("gpu_indices", problem.removeprefix("gpu_indices "))
         return None
-
-
-def _on_nodes(shape: Layout, topology: Topology, nodes: str, faults: Faults) -> Layout | None:
-    """The layout on the nodes of a host list, in its order."""
-    before = len(faults.problems)
-    places = read_places(faults, "nodes", shape, topology, nodes)
-    return shape.on(places) if len(faults.problems) == before else None
 
 
 def read_places(
@@ -729,20 +704,20 @@ def read_places(
     return tuple(place[name] for name in names if name in place)
 
 
-def _placement(
-    values: FieldValues, topology: Topology | None, faults: Faults
-) -> tuple[bool, tuple[str, ...]]:
-    """Whether `tune` orders nodes, and those that are free."""
-    table = values["tune"]
-    if not table or table["free"] is None:
-        return bool(table and table["placement"]), ()
-    if not table["placement"] and "placement" not in table.faulty:
-        faults.add("tune.free", "needs placement = true")
-    if topology is None:
-        return table["placement"], ()
-    found = read_machines(faults, "tune.free", topology, table["free"])
-    gone = {topology.nodes[name].machine for name in values["gone"]}
-    return table["placement"], tuple(name for name in found if name not in gone)
+def _advised(values: FieldValues, topology: Topology | None, faults: Faults) -> dict[str, Any]:
+    """For whom advice is, what it is worth, whether `tune` orders nodes, and which are free."""
+    table, free = values["tune"] or TUNED.read({}, faults), tuple[str, ...]()
+    if table["free"] is not None:
+        if not table["placement"] and "placement" not in table.faulty:
+            faults.add("tune.free", "needs placement = true")
+        if topology is not None:
+            found = read_machines(faults, "tune.free", topology, table["free"])
+            gone = {topology.nodes[name].machine for name in values["gone"]}
+            free = tuple(name for name in found if name not in gone)
+    return {
+        "framework": values["framework"] or "", "worth": values["worth"],
+        "placement": table["placement"], "free": free,
+    }  # fmt: skip
 
 
 def _strategies(values: FieldValues, faults: Faults) -> tuple[Strategy, ...] | None:

@@ -31,10 +31,9 @@ class Refused:
 
     def reason(self, name: str) -> str:
         """Why, in one line that begins with the `name` of what was asked."""
-        problems = self.error.problems
-        if not isinstance(self.error, StrategyError):  # GPUs that the plan joins and nothing else
-            problems = tuple(f"{name}: {problem}" for problem in problems)
-        return "; ".join(problems)
+        # Otherwise GPUs that the plan joins and nothing else, without a name.
+        named = isinstance(self.error, StrategyError)
+        return "; ".join(each if named else f"{name}: {each}" for each in self.error.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ def answer_all(
     )
 
     def enough(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
-        return any(_is_found(outcome) for _, outcome in pairs)
+        return not all(isinstance(outcome, Refused | Stuck) for _, outcome in pairs)
 
     def due(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
         return enough(pairs) and {*waited} <= {place for place, _ in pairs}
@@ -185,21 +184,23 @@ def answer_all(
 
     outcomes = dict(until_stopped(all_of_them(), enough, due))
     hurried = len(outcomes) < len(names) and (bool(ended) or time_is_up())
-    refused, stuck, found = [], [], dict[int, T | AtLeast]()
-    for place, outcome in sorted(outcomes.items()):
-        if isinstance(outcome, Refused):
-            refused.append((names[place], outcome.reason(names[place])))
-        elif isinstance(outcome, Stuck):
-            stuck.append((names[place], outcome))
-        else:
-            found[place] = outcome
+    found = {
+        place: outcome
+        for place, outcome in sorted(outcomes.items())
+        if not isinstance(outcome, Refused | Stuck)
+    }
+    left = [(names[place], outcomes[place]) for place in sorted({*outcomes} - {*found})]
+    refused: list[tuple[str, Refused | Stuck]] = [
+        (name, each) for name, each in left if isinstance(each, Refused)
+    ]
+    stuck = [(name, each) for name, each in left if isinstance(each, Stuck)]
+    reasons = tuple((name, each.reason(name)) for name, each in (*refused, *stuck))
     if refused and by_name and not (found or stuck):
-        raise StrategyError(by_reason(refused))
+        raise StrategyError(by_reason(reasons))
     if stuck and not found:
         name, first = stuck[0]
         raise Deadlock(f"{name}: {first.error}")
-    refused += [(name, outcome.reason(name)) for name, outcome in stuck]
-    return Answers(found, tuple(refused), len(names) - len(outcomes), hurried)
+    return Answers(found, reasons, len(names) - len(outcomes), hurried)
 
 
 def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> list[str]:
@@ -221,7 +222,3 @@ def same_reasons(refused: Iterable[tuple[str, str]], brief: bool) -> list[tuple[
         plain = [n for n in names if "+" not in n or n.partition("+")[0] not in group]
         found.append((first_few(plain) if brief else ", ".join(names), reason))
     return found
-
-
-def _is_found(outcome: object) -> bool:
-    return not isinstance(outcome, Refused | Stuck)

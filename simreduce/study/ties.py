@@ -67,9 +67,8 @@ def find_moved(scenario: Scenario, strategy: Strategy | None, seconds: float) ->
 
 def moved_lines(moved: float | None) -> list[str]:
     """Says what a time becomes, in seconds, where starts are moved, if that tells."""
-    if moved is None:
-        return []
-    return [f"or {units.format_duration(moved)} if starts move by 0.1% (queues tie)"]
+    ties = "if starts move by 0.1% (queues tie)"
+    return [] if moved is None else [f"or {units.format_duration(moved)} {ties}"]
 
 
 def took(seconds: float, moved: float | None = None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
@@ -27,7 +27,7 @@ from simreduce.app.cli.setups import (
     read_scenario,
 )
 from simreduce.computing.watching import within
-from simreduce.errors import InputError, ScenarioError
+from simreduce.errors import InputError
 from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, find_framework
 from simreduce.files.formats import Faults
@@ -37,24 +37,16 @@ from simreduce.planners.layouts import layout
 from simreduce.report.placement import PLACEMENT, placement_text
 from simreduce.report.tuned import files_text
 from simreduce.study.question import Question, choice_of
-from simreduce.study.scenario import Meshes, Scenario, asks_for_meshes, read_scenario_file
+from simreduce.study.scenario import Meshes, Scenario, asks_for_meshes, tables_of
 from simreduce.study.tune.meshes import rank_meshes
-from simreduce.study.tune.placement.orders import OnMesh
 from simreduce.study.tune.placement.search import Placed, on_nodes, place as place_ranks
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.switch_groups import read_names, with_hosts
-from simreduce.workload import Workload
-
-Asked: TypeAlias = Scenario | Meshes
-"""What is asked, before the best of its meshes is known."""
 
 
 def asks_for_placement(text: str) -> bool:
     """Whether a scenario has `[tune] placement`, sensible or not."""
-    try:
-        table = read_scenario_file(text)[1].get("tune")
-    except ScenarioError:
-        return False
+    table = tables_of(text).get("tune")
     return isinstance(table, dict) and table.get("placement", False) is not False
 
 
@@ -64,7 +56,7 @@ def read_placement(
     options: SetupOptions,
     unused: Mapping[str, object],
     worth: float | None = None,
-) -> Asked | None:
+) -> Placed | None:
     """The scenario whose nodes are ordered; None if there is a fault."""
     for name, value in unused.items():
         if value is not None and value is not False and value != ():
@@ -73,7 +65,7 @@ def read_placement(
     return scenario if worth is None or scenario is None else replace(scenario, worth=worth)
 
 
-def _read(faults: Faults, text: str, options: SetupOptions) -> Asked | None:
+def _read(faults: Faults, text: str, options: SetupOptions) -> Placed | None:
     if not asks_for_meshes(text):
         return read_scenario(faults, text, options)
     with suppress(InputError):  # which are among the faults
@@ -83,7 +75,7 @@ def _read(faults: Faults, text: str, options: SetupOptions) -> Asked | None:
 
 def read_placed_hosts(
     faults: Faults, text: str, options: SetupOptions, file: str, job: str | None, free: str | None
-) -> Asked | None:
+) -> Placed | None:
     """The scenario on the hosts of a file, all or those of the `job`, in their order."""
     scenario = _read(faults, text, options)
     hosts = faults.attempt("", _read_hosts, file)
@@ -114,7 +106,7 @@ def _read_hosts(file: str) -> Mapping[Name, Sequence[str]]:
 
 
 def tune_placement(
-    faults: Faults, scenario: Asked | None, workers: int, target: str | None, out: str | None,
+    faults: Faults, scenario: Placed | None, workers: int, target: str | None, out: str | None,
     budget: str | None, *, quick: bool,
 ) -> int:  # fmt: skip
     """Give the best order of nodes, and its files for what starts ranks: of the `target`, or of all
@@ -132,12 +124,13 @@ def tune_placement(
         return _order(_with_mesh(scenario), workers, target, out).give()
 
 
-def _with_mesh(scenario: Asked) -> Placed:
+def _with_mesh(scenario: Placed) -> Placed:
     """The scenario; of one with a mesh, the best mesh on the nodes in their order."""
     if isinstance(scenario, Scenario):
         return scenario
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
-        return OnMesh(scenario, rank_meshes(scenario, 1, progress.watch).best.job)
+        best = rank_meshes(scenario, 1, progress.watch).best.job
+    return replace(scenario, question=replace(scenario.question, jobs=(best,)))
 
 
 def _order(scenario: Placed, workers: int, target: str | None, out: str | None) -> Reply:
@@ -145,7 +138,8 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
         found = place_ranks(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
     setup = on_nodes(scenario, found.advised).setup
-    choice = choice_of(Question(found.setting.reduction, _workload(scenario), setup), None)
+    workload = scenario.model.model.workload if isinstance(scenario, Meshes) else scenario.workload
+    choice = choice_of(Question(found.setting.reduction, workload, setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
     document, places = PLACEMENT.write(found), list[Path]()
     if out is not None:
@@ -158,12 +152,6 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
         lambda: document | {"files": files},
         paste=paste,
         complete=not found.interrupted,
-    )
-
-
-def _workload(scenario: Placed) -> Workload:
-    return (
-        scenario.meshes.model.model.workload if isinstance(scenario, OnMesh) else scenario.workload
     )
 
 

@@ -84,8 +84,8 @@ from simreduce.study.scenario import (
     StepScenario,
     asks_for_meshes,
     is_scenario,
-    keys_of,
     read_scenario_file,
+    tables_of,
     with_step,
 )
 from simreduce.study.sweep import Store, objective
@@ -239,7 +239,7 @@ def _from_scenario(
     """The page of a scenario, and whether nothing is missing but for what a budget of so many
     seconds left out, nan for the default.
     """
-    keys = keys_of(text)
+    keys = tables_of(text)
     if "job" in keys:
         return _from_jobs(faults, text)
     name = "step" if {"step", "replicas"} & set(keys) else "run"

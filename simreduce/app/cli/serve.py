@@ -13,7 +13,7 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.reply import option_faults
 from simreduce.errors import InputError, quote
 from simreduce.files.textfiles import exists
-from simreduce.study.scenario import is_scenario, keys_of
+from simreduce.study.scenario import is_scenario, tables_of
 
 _LARGEST = 65_535
 
@@ -117,9 +117,9 @@ def _check_file(text: str) -> None:
     from simreduce.study.job_files import load_jobs  # noqa: PLC0415 - all of simreduce
     from simreduce.topology import load_topology  # noqa: PLC0415 - likewise
 
-    if "job" in keys_of(text):
+    if "job" in tables_of(text):
         load_jobs(text)
-    elif "options" in keys_of(text):
+    elif "options" in tables_of(text):
         words = "is a question of capacity; serve takes machines and jobs"
         raise InputError(f"{text}: {words}, and simreduce capacity this")
     elif is_scenario(text):

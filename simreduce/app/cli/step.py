@@ -50,8 +50,8 @@ from simreduce.study.scenario import (
     NO_TIMES,
     Replicas,
     asks_for_meshes,
-    keys_of,
     load_replicas,
+    tables_of,
     with_step,
 )
 from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
@@ -132,7 +132,7 @@ def step(
 
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """
-    faults, options, keys = option_faults(), SetupOptions(**given), keys_of(scenario)
+    faults, options, keys = option_faults(), SetupOptions(**given), tables_of(scenario)
     seconds = read_budget(faults, budget, quick=quick)
     meshed = asks_for_meshes(scenario)
     if chakra is not None:

@@ -31,8 +31,8 @@ from simreduce.study.scenario import (
     beside,
     build_meshes,
     build_scenario,
-    keys_of,
     read_scenario_file,
+    tables_of,
 )
 from simreduce.study.tune.candidates import candidates
 from simreduce.topology import Topology, load_topology
@@ -290,7 +290,7 @@ def _check_names(view: View, files: Files, faults: Faults) -> None:
 
 def of_jobs(files: Files) -> list[str]:
     """The names of the files that have jobs."""
-    return [name for name, path in files.items() if "job" in keys_of(path)]
+    return [name for name, path in files.items() if "job" in tables_of(path)]
 
 
 def _check_jobs(view: View, files: Files, faults: Faults) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -69,7 +70,7 @@ def candidates_of(scenario: Scenario) -> list[Strategy]:
         return found
     if FRAMEWORKS[name].has_typed:
         return [each for each in found if getattr(settings(each, layout), name)]
-    more = [parse_strategy(f"nccl{text}") for text in _some_packings(name, scenario)]
+    more = (parse_strategy(f"nccl{text}") for text in _some_packings(name, scenario))
     every = {each.text: each for each in (*more, *found)}
     return [each for each in every.values() if files_of(name, scenario, each) is not None]
 
@@ -141,16 +142,15 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
     today = [*(default_text(name, scenario) for name in names_for(scenario)), "nccl"]
     first = [i for i in places if (s := strategies[i]) and s.text in today]
     first.sort(key=lambda i: today.index(getattr(strategies[i], "text", "")))
-    rates: dict[str, float] = {}
-    for strategy in strategies:
-        if strategy is not None and strategy.spec not in rates:
-            looked = time_left() > (1 - _LOOKING) * seconds
-            rates[strategy.spec] = _find_rate(strategy.spec, setup) if looked else inf
+
+    @cache
+    def rate(spec: str) -> float:
+        return _find_rate(spec, setup) if time_left() > (1 - _LOOKING) * seconds else inf
 
     def least(strategy: Strategy | None) -> float:
         if strategy is None:
             return 0.0
-        return rates[strategy.spec] * workload.nbytes / (2 if FP16 in strategy.packing else 1)
+        return rate(strategy.spec) * workload.nbytes / (2 if FP16 in strategy.packing else 1)
 
     def is_quick(strategy: Strategy | None, least: float = 0.0) -> bool:
         most = _PACE * max(time_left(), least)

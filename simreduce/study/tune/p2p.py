@@ -15,7 +15,7 @@ from simreduce.engine import IDEAL, NOMINAL, Calibration
 from simreduce.engine.setup import Setup
 from simreduce.errors import TopologyError
 from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.topology import Link, Topology, route
+from simreduce.topology import Topology, route
 
 LARGE = 1 << 30
 """Bytes of the copies that show a bandwidth: the latency is lost in them."""
@@ -59,22 +59,41 @@ def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> Peer
             f"{topology.name}: all pairs of {len(devices)} GPUs are asked for, and at most "
             f"{MOST_GPUS} GPUs are compared; name fewer machines or GPUs on the same network"
         )
-    peers = [[a != b and topology.router.is_peer(a, b) for b in devices] for a in devices]
     return PeerToPeer(
         devices=devices,
-        peers=tuple(tuple(row) for row in peers),
+        peers=tuple(
+            tuple(a != b and topology.router.is_peer(a, b) for b in devices) for a in devices
+        ),
         disabled=_matrices(topology.without_peers(), calibration),
         enabled=_matrices(topology, calibration),
     )
 
 
 def _matrices(topology: Topology, calibration: Calibration) -> Matrices:
-    measure, devices = _Measure(topology, calibration), topology.devices
+    setup, devices = Setup(topology, IDEAL, calibration), topology.devices
+    known: dict[tuple[object, ...], float] = {}  # by all that decides the time of copies
+
+    def seconds(a: str, b: str, nbytes: int, *, both: bool) -> float | None:
+        """Seconds of the copy, or of the longer of the two; None if there is no route."""
+        try:
+            routes = [route(topology, *ends) for ends in ((a, b), (b, a))[: 1 + both]]
+        except TopologyError:
+            return None
+        number: dict[int, int] = {}
+        places = tuple(
+            tuple(number.setdefault(link, len(number)) for link in each.links) for each in routes
+        )
+        links = [topology.links[link] for link in number]
+        figures = tuple((x.link_class, x.bandwidth, x.latency, x.lanes) for x in links)
+        key = nbytes, places, tuple(each.shares for each in routes), figures
+        if key not in known:
+            known[key] = setup.simulate(_copies(a, b, nbytes, both=both)).seconds
+        return known[key]
 
     def matrix(nbytes: int, *, both: bool = False) -> Matrix:
         """Seconds of every pair's copies."""
         return tuple(
-            tuple(None if a == b else measure.seconds(a, b, nbytes, both=both) for b in devices)
+            tuple(None if a == b else seconds(a, b, nbytes, both=both) for b in devices)
             for a in devices
         )
 
@@ -84,41 +103,6 @@ def _matrices(topology: Topology, calibration: Calibration) -> Matrices:
         return tuple(tuple(s and moved / s for s in row) for row in matrix(LARGE, both=both))
 
     return Matrices(rates(both=False), rates(both=True), matrix(SMALL))
-
-
-class _Measure:
-    """Simulates pairs of GPUs, once for all pairs whose routes have the same figures."""
-
-    def __init__(self, topology: Topology, calibration: Calibration) -> None:
-        self._topology, self._setup = topology, Setup(topology, IDEAL, calibration)
-        self._known: dict[tuple[object, ...], float] = {}
-
-    def seconds(self, a: str, b: str, nbytes: int, *, both: bool) -> float | None:
-        """Seconds of the copy, or of the longer of the two; None if there is no route."""
-        try:
-            routes = [route(self._topology, *ends) for ends in ((a, b), (b, a))[: 1 + both]]
-        except TopologyError:
-            return None
-        number: dict[int, int] = {}
-        places = tuple(
-            tuple(number.setdefault(link, len(number)) for link in each.links) for each in routes
-        )
-        shares = tuple(each.shares for each in routes)
-        key = (
-            nbytes,
-            places,
-            shares,
-            tuple(_figures(self._topology.links[link]) for link in number),
-        )
-        if key not in self._known:
-            plan = _copies(a, b, nbytes, both=both)
-            self._known[key] = self._setup.simulate(plan).seconds
-        return self._known[key]
-
-
-def _figures(link: Link) -> tuple[str, float, float, int]:
-    """The properties of a link that decide a copy's time under any calibration."""
-    return link.link_class, link.bandwidth, link.latency, link.lanes
 
 
 def _copies(a: str, b: str, nbytes: int, *, both: bool) -> Plan:

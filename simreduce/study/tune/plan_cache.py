@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 from simreduce.engine import Summary
 from simreduce.engine.setup import Setup
 from simreduce.plan import Contract, Plan, repeat, verify, wrong_elements
-from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.planners.synthesis.network import Network
 from simreduce.study.question import Question
 
 T = TypeVar("T")
-_Asking: TypeAlias = tuple[tuple[str, ...], str, int, Decision]
-_Wired: TypeAlias = tuple[tuple[str, ...], tuple[tuple[int, ...], ...], bool]
+_Asking: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
+"""What a planner asked: by name, with these arguments."""
 
 MOST_OPS = 1 << 20
 """Default upper limit of ops in all plans that are kept, with their predictions: 100 MB."""
@@ -54,7 +54,7 @@ class PlanCache:
         if made is None or not made.holds(layout):
             asked = _Asked(layout)
             plan = replace(q, setup=q.setup.but(part=asked.layout_that_asks())).compile()
-            made = _Made(plan, asked.decisions, asked.networks, asked.joins)
+            made = _Made(plan, asked.answers)
             self._keep(key, made, len(plan))
         return made.plan
 
@@ -76,17 +76,19 @@ class PlanCache:
 
     def wrong(self, plan: Plan) -> int:
         """The wrong elements of a plan."""
-        key = "wrong", self.digest(plan), _content(plan.contract)
-        return self.once(key, lambda: wrong_elements(verify(plan)))
+        return self.once(
+            ("wrong", self.digest(plan), _content(plan.contract)),
+            lambda: wrong_elements(verify(plan)),
+        )
 
     def summarise(self, setup: Setup, plan: Plan, times: int = 1) -> Summary:
         """The prediction of so many collectives in a row."""
         key = "summary", setup, self.digest(plan), times
-
-        def simulate() -> Summary:
-            return setup.summarise(repeat(plan, times) if times > 1 else plan)
-
-        return self.once(key, simulate, len(plan) * times)
+        return self.once(
+            key,
+            lambda: setup.summarise(repeat(plan, times) if times > 1 else plan),
+            len(plan) * times,
+        )
 
     def once(self, key: Hashable, make: Callable[[], T], ops: int = _FACT) -> T:
         """The result of `make`, called once; it needs about as much room as so many `ops`."""
@@ -122,12 +124,10 @@ class PlanCache:
 
 @dataclass(frozen=True)
 class _Made:
-    """A plan, with the decisions and networks that its planner asked for beyond the layout."""
+    """A plan, with the answers that its planner got beyond what the layout says."""
 
     plan: Plan
-    decisions: dict[_Asking, Decision]
-    networks: dict[_Wired, Network]
-    joins: dict[tuple[str, ...], bool]
+    answers: dict[_Asking, object]
 
     @cached_property
     def digest(self) -> str:
@@ -136,63 +136,51 @@ class _Made:
     def holds(self, layout: Layout) -> bool:
         """Whether its planner would get the same answers from this layout, equal to its own."""
         asked = _Asked(layout)
-        same = all(asked.decide(*asking) == answer for asking, answer in self.decisions.items())
-        same = same and all(asked.joined(ranks) == answer for ranks, answer in self.joins.items())
-        return same and all(
-            asked.network(ranks, tasks, routed=routed) == answer
-            for (ranks, tasks, routed), answer in self.networks.items()
+        return all(
+            asked.ask(name, *given, **dict(how)) == answer
+            for (name, given, how), answer in self.answers.items()
         )
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Answers in the place of a layout, and remembers what was asked."""
+    """Answers in the place of a layout and its wiring, and remembers what was asked."""
 
     layout: Layout
-    decisions: dict[_Asking, Decision] = field(default_factory=dict)
-    networks: dict[_Wired, Network] = field(default_factory=dict)
-    joins: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    answers: dict[_Asking, object] = field(default_factory=dict)
 
     def layout_that_asks(self) -> Layout:
         """The layout, with this in the place of what knows more than it says."""
         wiring = None if self.layout.wiring is None else self
-        return replace(self.layout, decide=self.decide, wiring=wiring)
+        return replace(self.layout, decide=partial(self.ask, "decide"), wiring=wiring)
 
-    def decide(
-        self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
-    ) -> Decision:
-        """NCCL's choice."""
-        assert self.layout.decide is not None  # noqa: S101 - a setup's layout has it
-        asking = gpus, collective, nbytes, wanted
-        answer = self.decisions[asking] = self.layout.decide(*asking)
+    def ask(self, name: str, *given: Any, **how: Any) -> Any:
+        """What the layout decides, or its wiring knows."""
+        knows = self.layout if name == "decide" else self.layout.wiring
+        answer = self.answers[name, given, (*how.items(),)] = getattr(knows, name)(*given, **how)
         return answer
 
     def network(
         self, ranks: tuple[str, ...], tasks: tuple[tuple[int, ...], ...], *, routed: bool
     ) -> Network:
         """The network of these ranks."""
-        assert self.layout.wiring is not None  # noqa: S101 - else it is not in its place
-        answer = self.networks[ranks, tasks, routed] = self.layout.wiring.network(
-            ranks, tasks, routed=routed
-        )
-        return answer
+        found: Network = self.ask("network", ranks, tasks, routed=routed)
+        return found
 
     def joined(self, ranks: tuple[str, ...]) -> bool:
         """Whether links of GPUs join these ranks."""
-        assert self.layout.wiring is not None  # noqa: S101 - else it is not in its place
-        answer = self.joins[ranks] = self.layout.wiring.joined(ranks)
-        return answer
+        return bool(self.ask("joined", ranks))
 
 
 def _content(contract: Contract) -> Hashable:
+    """All that a proof of a plan with this contract rests on, besides the plan."""
     columns = (
         contract.device, contract.lo, contract.hi, contract.dtype, contract.members,
         contract.divisor,
     )  # fmt: skip
-    homes = tuple((home.lo, tuple(sorted(home.device.items()))) for home in contract.homes)
     return (
         contract.collective,
         *(column.astype("<i8").tobytes() for column in columns),
-        (contract.sets),
-        homes,
+        contract.sets,
+        tuple((home.lo, tuple(sorted(home.device.items()))) for home in contract.homes),
     )

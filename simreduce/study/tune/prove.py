@@ -84,13 +84,16 @@ class ProofCase:
 
     def prove(self, counts: Sequence[int]) -> Proof:
         """The proof, for gradient lists as `prove` makes them."""
-        if self.machine:
-            return _prove_on(parse_strategy(self.text), layout(load_topology(self.machine)), counts)
-        if self.is_mode:
-            return _prove_mode(self.text, machines(self.ranks, self.tasks), counts)
-        return prove(
-            self.text, self.ranks, counts, self.tasks, collective=self.collective, root=self.root
+        shape = (
+            layout(load_topology(self.machine))
+            if self.machine
+            else machines(self.ranks, self.tasks)
         )
+        if self.is_mode:
+            flags = Flags(all_reduce_spec="xring" if self.text == "distributed_all_reduce" else "")
+            build = partial(variable_update, self.text, layout=shape, flags=flags)
+            return _proof(f"--variable_update={self.text}", shape, counts, build)
+        return _prove_on(parse_strategy(self.text, self.collective), shape, counts, root=self.root)
 
     @property
     def search(self) -> tuple[str, int, int, str]:
@@ -134,8 +137,13 @@ def prove(
 
     StrategyError if the text cannot be read, or has an option that its algorithm never takes.
     """
-    strategy = parse_strategy(text, collective)
-    return _prove_on(strategy, machines(ranks, tasks), counts, faithful=faithful, root=root)
+    return _prove_on(
+        parse_strategy(text, collective),
+        machines(ranks, tasks),
+        counts,
+        faithful=faithful,
+        root=root,
+    )
 
 
 def _prove_on(
@@ -146,11 +154,10 @@ def _prove_on(
     faithful: bool = False,
     root: int = 0,
 ) -> Proof:
-    def build(workload: Workload) -> Plan:
-        return compile_collective(
-            strategy.collective, strategy, workload, shape, root=root, faithful=faithful
-        )
-
+    build = partial(
+        compile_collective, strategy.collective, strategy, layout=shape, root=root,
+        faithful=faithful,
+    )  # fmt: skip
     name = f"{strategy.text}, root {root}" if strategy.collective in ROOTED else strategy.text
     proof = _proof(name, shape, counts, build)
     refused = tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused)
@@ -226,9 +233,8 @@ def everything() -> list[ProofCase]:
         cases += [ProofCase(name, ranks, machine=machine) for name in ON_LINKS]
     cases += [ProofCase(text, *shape) for text in COMMON for shape in shapes]
     cases += [ProofCase(mode, *shape, is_mode=True) for mode in MODES for shape in shapes]
-    for collective, known in COLLECTIVES.items():
-        if collective != "all_reduce":
-            cases += _cases_of(collective, known.values())
+    for collective in [name for name in COLLECTIVES if name != "all_reduce"]:
+        cases += _cases_of(collective, COLLECTIVES[collective].values())
     return cases
 
 
@@ -242,13 +248,3 @@ def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[Proo
                 tasks = ranks if algorithm.name == ONE_EACH else 1
                 for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
                     yield ProofCase(text, ranks, tasks, collective=collective, root=root)
-
-
-def _prove_mode(mode: str, shape: Layout, counts: Sequence[int]) -> Proof:
-    flags = Flags(all_reduce_spec="xring" if mode == "distributed_all_reduce" else "")
-    return _proof(
-        f"--variable_update={mode}",
-        shape,
-        counts,
-        lambda workload: variable_update(mode, workload, shape, flags),
-    )

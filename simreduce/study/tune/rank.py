@@ -27,7 +27,7 @@ from simreduce.study.study import TIED, Limit, Postponed, answer_all
 from simreduce.study.ties import Moved, find_moved, lasting, settle_ties
 from simreduce.study.tune.candidates import by_promise, candidates_of
 from simreduce.study.tune.plan_cache import PlanCache
-from simreduce.study.tune.simulate import PredictedPlan, simulate_within
+from simreduce.study.tune.simulate import PredictedPlan, interval_of, simulate_within
 
 FIRST = 10
 """Rows of a ranking that are always simulated."""
@@ -38,7 +38,7 @@ _TYPED = [each.name for each in FRAMEWORKS.values() if each.has_typed]
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """A strategy, and the seconds of one all-reduce of the whole workload.
+    """A strategy, and the seconds of one all-reduce of the whole workload, by a `runtime`.
 
     `moved` are its seconds where starts are moved (`Simulator.find_moved`), if that was tried and
     tells.
@@ -47,6 +47,7 @@ class StrategyRow:
     strategy: Strategy
     seconds: float
     moved: float | None = field(default=None, kw_only=True)
+    runtime: str = field(default="tensorflow", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,6 @@ class Candidate(StrategyRow):
     lane: str
     lane_share: float
     settings: StrategySettings
-    runtime: str = "tensorflow"
     shortest: float = inf
     undispatched: bool = False
     chosen_by: tuple[str, ...] = ()
@@ -97,7 +97,6 @@ class Bounded(StrategyRow):
     """A strategy that was not simulated to its end: it takes at least `seconds`, for `reason`."""
 
     reason: str
-    runtime: str = "tensorflow"
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,12 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
 
         Without any, the fastest plan; none without one.
         """
-        options = [_option(row) for row in self.proven]
+        options = [
+            Option(
+                row.strategy.text, row.seconds, row.moved, undispatched=row.undispatched,
+                shortest=row.shortest, row=row,
+            ) for row in self.proven
+        ]  # fmt: skip
         return frameworks.advise_each(
             self.scenario, options, partial(_advise, self.scenario, options)
         )
@@ -162,13 +166,6 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
         found = [each for a in self.advice for each in (a.option, a.fastest, a.today) if each]
         today = [c for c in self.candidates if c.chosen_by]
         return [*(each.row for each in found), *today, *([self.fastest] if self.fastest else [])]
-
-
-def _option(row: Candidate) -> Option:
-    return Option(
-        row.strategy.text, row.seconds, row.moved, undispatched=row.undispatched,
-        shortest=row.shortest, row=row,
-    )  # fmt: skip
 
 
 def _advise(scenario: Scenario, options: Sequence[Option], name: str) -> Advised | None:
@@ -245,12 +242,13 @@ def rank(
         else [*promise.order, *promise.late],
         waited=promise.waited,
     )
-    bounded = []
     for place, outcome in found.items():
-        if isinstance(outcome, AtLeast):
-            strategy, runtime = strategies[place], scenario.setup.running(strategies[place]).runtime
-            bounded.append(Bounded(strategy, outcome.seconds, outcome.reason, runtime.name))
         cache.note(strategies[place], outcome.seconds)
+    bounded = [
+        Bounded(s, each.seconds, each.reason, runtime=scenario.setup.running(s).runtime.name)
+        for s, each in ((strategies[place], outcome) for place, outcome in found.items())
+        if isinstance(each, AtLeast)
+    ]
     texts = [s.text for s in listed]
     ranking = StrategyRanking(
         scenario,
@@ -347,13 +345,9 @@ def _candidate(scenario: Scenario, setup: Setup, run: PredictedPlan, cache: Plan
     (strategy, plan, result), times = run, scenario.repeat
     same = scenario.faithful or not has_quirks(strategy)
     theirs = plan if same else _upstream(scenario, strategy, cache)
-    link, lane = _first(result.links), _first(result.lanes)
-    interval = None
-    if strategy.reduced_by_nccl and not strategy.is_nominal:
-        interval = setup.interval(
-            _largest(scenario), result.seconds / times, strategy.collective,
-            algorithm=strategy.algorithm, protocol=strategy.nccl.protocol,
-        )  # fmt: skip
+    link, lane = (next(iter(uses), Use("", 0.0)) for uses in (result.links, result.lanes))
+    asked = setup, strategy, _largest(scenario), result.seconds / times
+    interval = interval_of(*asked) if strategy.reduced_by_nccl else None
     return Candidate(
         strategy=strategy,
         runtime=setup.runtime.name,
@@ -407,7 +401,3 @@ def _upstream(scenario: Scenario, strategy: Strategy, cache: PlanCache) -> Plan 
         return cache.compile(Question(strategy, scenario.workload, scenario.setup, faithful=True))
     except StrategyError as error:
         return "; ".join(error.problems)
-
-
-def _first(uses: tuple[Use, ...]) -> Use:
-    return uses[0] if uses else Use("", 0.0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
@@ -47,16 +48,12 @@ def folded_alike(setup: Setup) -> Setup | None:
     They must be many, each a machine by itself, and undisturbed. Times are the same to the bit;
     times of machines with several GPUs may differ in the last bits.
     """
-    machine, ranks = setup.machine, setup.layout.n
-    if not isinstance(machine, Topology) or not setup.disturbance.calm:
+    if setup.layout.n < FOLDED_FROM or not setup.disturbance.calm:
         return None
-    if ranks < max(FOLDED_FROM, len(machine.devices)):
-        return None
-    try:
-        one = fold(machine)
-    except TopologyError:
-        return None
-    return _on(setup, one) if len(one.devices) == 1 else None
+    with suppress(PlanTooLarge):
+        one = folded(setup, PlanTooLarge([]))
+        return one if len(one.machine.devices) == 1 else None
+    return None
 
 
 def folded(setup: Setup, why: PlanTooLarge) -> Setup:
@@ -92,8 +89,7 @@ def unfolded(setup: Setup, why: NotFoldable) -> Setup:
 
 def _on(setup: Setup, machine: Topology | Folded) -> Setup:
     """The setup on the same machine, folded or whole, with rings in the same order."""
-    shape = replace(layout(machine), order=setup.layout.order)
-    return setup.but(machine=machine, part=shape)
+    return setup.but(machine=machine, part=replace(layout(machine), order=setup.layout.order))
 
 
 LARGEST = 200_000
@@ -272,8 +268,7 @@ class _Trials:
         evenly.
         """
         if chunk not in self.seconds:
-            strategy = _set_chunks(self.strategy, chunk)
-            self.seconds[chunk] = self._long(strategy, depth)
+            self.seconds[chunk] = self._long(_set_chunks(self.strategy, chunk), depth)
         return self.seconds[chunk]
 
     def _long(self, strategy: Strategy, depth: float) -> float:
@@ -300,6 +295,20 @@ _QUICK = 1 << 16
 
 _HUGE = 1 << 22
 """Plans with more of them may take long to make."""
+
+
+def interval_of(
+    setup: Setup, strategy: Strategy, nbytes: int, seconds: float
+) -> tuple[float, float] | None:
+    """Seconds that a call of NCCL by a strategy takes with 80 %, where it is predicted to take
+    these; None where nothing is known of errors.
+    """
+    if strategy.is_nominal:
+        return None
+    return setup.interval(
+        nbytes, seconds, strategy.collective, algorithm=strategy.algorithm,
+        protocol=strategy.nccl.protocol,
+    )  # fmt: skip
 
 
 class PredictedPlan(NamedTuple):
@@ -344,11 +353,12 @@ def simulate_up_to(
     plan = cache.compile(question)
     if limit == inf:
         return PredictedPlan(question.strategy, plan, cache.summarise(setup, plan, times))
-    whole = repeat(plan, times) if times > 1 else plan
-    result = setup.summarise_within(whole, limit * times)
-    if isinstance(result, AtLeast):
-        return AtLeast(result.seconds / times, result.reason)
-    return PredictedPlan(question.strategy, plan, result)
+    result = setup.summarise_within(repeat(plan, times) if times > 1 else plan, limit * times)
+    return (
+        AtLeast(result.seconds / times, result.reason)
+        if isinstance(result, AtLeast)
+        else PredictedPlan(question.strategy, plan, result)
+    )
 
 
 def simulate_within(
@@ -358,11 +368,11 @@ def simulate_within(
     cache, setup, strategy = cache or PlanCache(), question.setup, question.strategy
     if limit is not None or not isinstance(setup.machine, Topology):
         return simulate_up_to(question, inf if limit is None else limit, cache)
-    pairs = setup.layout.n**2 * _tensors(strategy, question.workload)
+    packs, gradients = int(getattr(strategy.packer, "packs", 1)), len(question.workload.gradients)
+    pairs = setup.layout.n**2 * (gradients if strategy.packing == "none" else packs)
     if pairs >= _HUGE and setup.many_ops(strategy, question.workload):
         return HUGE
-    one = len(question.workload.gradients) == 1
-    if one and pairs >= _QUICK and _is_searched(strategy):
+    if gradients == 1 and pairs >= _QUICK and _is_searched(strategy):
         transfers = cache.compile(question).transfers * _SEARCHES
         if transfers > LONG:
             return Postponed(transfers)
@@ -389,13 +399,6 @@ def _with_chunks(question: Question, cache: PlanCache) -> Question:
         )
     asked = question.strategy, question.workload, question.setup
     return replace(question, strategy=with_best_chunk(*asked, root=question.root, cache=cache))
-
-
-def _tensors(strategy: Strategy, workload: Workload) -> int:
-    """How many tensors are reduced, about."""
-    if strategy.packing == "none":
-        return len(workload.gradients)
-    return int(getattr(strategy.packer, "packs", 1))
 
 
 def _is_searched(strategy: Strategy) -> bool:

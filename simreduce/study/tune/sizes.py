@@ -13,13 +13,11 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.engine import AtLeast, Result, Timeline
+from simreduce.engine import AtLeast, Result, Timeline, Use
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import (
-    Deadlock,
     InputError,
-    InternalError,
     NotFoldable,
     PlanTooLarge,
     StrategyError,
@@ -38,6 +36,7 @@ from simreduce.study.tune.simulate import (
     PredictedPlan,
     folded,
     folded_alike,
+    interval_of,
     simulate_up_to,
     simulate_within,
     unfolded,
@@ -269,8 +268,7 @@ class Machines:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
         layout = setup.layout
-        divided = strategy.collective in DIVIDED
-        workload = tensor(nbytes, self.dtype, layout.n if divided else 1)
+        workload = tensor(nbytes, self.dtype, layout.n if strategy.collective in DIVIDED else 1)
         return BenchCell(
             strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
             calls=self.calls,
@@ -288,7 +286,7 @@ class Machines:
         eager = self.eager and same
         may = self.foldable and same and not eager
         ops = cell.setup.many_ops(strategy, cell.workload) if may else 0
-        if (eager or ops) and isinstance(self._one, Setup):
+        if (eager or ops) and self._one is not None:
             try:
                 return answer(self.ask(strategy, nbytes, self._one))
             except NotFoldable as why:
@@ -301,7 +299,11 @@ class Machines:
         except PlanTooLarge as why:
             if not self.fold:
                 raise
-            return self._answer_by_one(answer, cell, why)
+            one = self._one or folded(self.setup, why)
+            try:
+                return answer(self.ask(strategy, nbytes, one))
+            except NotFoldable as either:
+                raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
             self._check_whole(cell, why)
             if self._whole is None:
@@ -323,25 +325,12 @@ class Machines:
                 more = f"{words}, for {ops:,} ops; --no-fold simulates them"
                 raise StrategyError([*why.problems, more])
 
-    def _answer_by_one(
-        self, answer: Callable[[BenchCell], T], cell: BenchCell, why: PlanTooLarge
-    ) -> T:
-        """By one machine for all, as the plan of all is too large to hold."""
-        one = self._one
-        if isinstance(one, PlanTooLarge):
-            raise PlanTooLarge([*why.problems, *one.problems]) from None
-        try:
-            return answer(self.ask(cell.strategy, cell.nbytes, one))
-        except NotFoldable as either:
-            raise PlanTooLarge([*why.problems, *either.problems]) from None
-
     @cached_property
-    def _one(self) -> Setup | PlanTooLarge:
-        """One of the equal machines for all, or why they cannot be folded."""
-        try:
+    def _one(self) -> Setup | None:
+        """One of the equal machines for all; None if they cannot be folded."""
+        with suppress(PlanTooLarge):
             return folded(self.setup, PlanTooLarge([]))
-        except PlanTooLarge as error:
-            return error
+        return None
 
 
 _Asked: TypeAlias = tuple[Strategy, int]
@@ -372,28 +361,19 @@ def bench(
     False, nothing is folded, however long it takes. `calls` says how NCCL's calls are issued.
     """
     at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
-    refused, answered = dict[str, Refused](), False
-    for size in nbytes:
-        for _, row in _rows(at, [(strategy, size) for strategy in strategies]):
-            if isinstance(row.unfinished, Refused):
-                refused.setdefault(row.strategy, row.unfinished)
-            else:
-                answered = True
-            yield row
-    if not answered:
-        _refuse(refused)
-
-
-def _refuse(refused: Mapping[str, Refused]) -> None:
-    """Raise one error with every reason for which strategies were refused, if there is any."""
-    problems = by_reason(
-        (text, _prefix(text, each)) for text, one in refused.items() for each in one.error.problems
-    )
-    kinds = [type(one.error) for one in refused.values()]
-    if len(kinds) == 1:
-        raise kinds[0](problems)
-    if kinds:
-        raise StrategyError(problems)
+    refused, answered = dict[str, InputError](), False
+    for _, row in _rows(at, [(strategy, size) for size in nbytes for strategy in strategies]):
+        if isinstance(row.unfinished, Refused):
+            refused.setdefault(row.strategy, row.unfinished.error)
+        else:
+            answered = True
+        yield row
+    if refused and not answered:
+        problems = by_reason(
+            (text, _prefix(text, each)) for text, one in refused.items() for each in one.problems
+        )
+        kinds = [type(error) for error in refused.values()]
+        raise (kinds[0] if len(kinds) == 1 else StrategyError)(problems)
 
 
 def _prefix(text: str, problem: str) -> str:
@@ -444,30 +424,21 @@ def _rows(
     at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
 ) -> Iterator[tuple[int, BenchRow]]:
     for place, row in study(asked, partial(_simulate, at), workers=workers, limits=limits):
-        if isinstance(row, AtLeast | Stuck):
-            raise InternalError(f"{row}: rows are made of these where the question is known")
-        if isinstance(row, Refused):
+        if isinstance(row, BenchRow):
+            yield place, row
+        else:
             question = at.ask(*asked[place])
             yield place, _make_row(question, question.strategy, unfinished=row)
-        else:
-            yield place, row
 
 
-def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | Postponed:
-    return at.do(partial(_simulate_within, limit), *asked)
-
-
-def _simulate_within(limit: Limit, question: BenchCell) -> BenchRow | Postponed:
-    if question.long and limit is None:
-        return HUGE
-    run: PredictedPlan | AtLeast | Stuck | Postponed
-    try:
+def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | AtLeast | Postponed:
+    def simulate(question: BenchCell) -> BenchRow | AtLeast | Postponed:
+        if question.long and limit is None:
+            return HUGE
         run = simulate_within(question, limit)
-    except Deadlock as error:
-        run = Stuck(error)
-    if isinstance(run, AtLeast | Stuck):
-        return _make_row(question, question.strategy, unfinished=run)
-    return _row(question, run) if isinstance(run, PredictedPlan) else run
+        return _row(question, run) if isinstance(run, PredictedPlan) else run
+
+    return at.do(simulate, *asked)
 
 
 def simulate_row(question: BenchCell) -> BenchRow:
@@ -497,19 +468,13 @@ def _make_row(question: BenchCell, run: Strategy, **found: Any) -> BenchRow:
 def _row(question: BenchCell, run: PredictedPlan) -> BenchRow:
     (best, plan, result), setup = run, question.setup
     seconds = question.calls.seconds(plan, result.timeline, setup.constants.nccl)
-    proved_on, wrong, proved = 1, 0, 1.0
-    layout = setup.layout
+    proved_on, proved, layout = 1, 1.0, setup.layout
     if layout.machines > 1:
         proved_on, wrong = proved_on_few(best, question.workload, layout)
     else:
         problems, proved = verify_part(plan)
         wrong = wrong_elements(problems)
-    interval = None
-    if plan.by_channels and not best.is_nominal:
-        interval = setup.interval(
-            question.nbytes, seconds, best.collective, algorithm=best.algorithm,
-            protocol=best.nccl.protocol,
-        )  # fmt: skip
+    link = next(iter(result.links), Use("", 0.0))
     return _make_row(
         question,
         best,
@@ -517,11 +482,11 @@ def _row(question: BenchCell, run: PredictedPlan) -> BenchRow:
         floor_seconds=min(result.floors.hardware, seconds),
         transfers=plan.transfers,
         wrong=wrong,
-        link=result.links[0].name if result.links else "",
-        link_share=result.links[0].share if result.links else 0.0,
+        link=link.name,
+        link_share=link.share,
         machines=layout.machines,
         proved_on=proved_on,
-        interval=interval,
+        interval=interval_of(setup, best, question.nbytes, seconds) if plan.by_channels else None,
         proved=proved,
         moved=setup.find_moved(plan, seconds),
         undispatched=setup.undispatched(best),

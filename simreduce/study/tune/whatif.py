@@ -7,9 +7,9 @@ What a library's limit of rings costs: the same call on each number of GPUs, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from math import lcm
 from types import MappingProxyType
 from typing import Any
@@ -71,13 +71,10 @@ def savings(recording: Recording, setup: Setup, watch: Watch = unwatched) -> tup
     """Every change of `changes` to what this plan meets, and other routes, as `compare` gives
     them.
     """
-    met = find_used(recording.resources, [(recording.plan, recording.lowered)])
-
-    def simulate(change: Change) -> float:
-        return change.apply(setup).find_seconds(recording.plan)
-
+    plan, before = recording.plan, recording.result.seconds
+    met = find_used(recording.resources, [(plan, recording.lowered)])
     tried = (*changes(met, setup), *routings(setup))
-    return compare(tried, recording.result.seconds, simulate, watch)
+    return compare(tried, before, lambda change: change.apply(setup).find_seconds(plan), watch)
 
 
 def compare(
@@ -130,10 +127,8 @@ def _tied(
 
 
 def _together(parts: Sequence[Change]) -> Change:
-    def apply(setup: Setup) -> Setup:
-        return reduce(lambda changed, part: part.apply(changed), parts, setup)
-
     resources = " + ".join(part.resource for part in parts)
+    apply = partial(reduce, lambda setup, part: part.apply(setup), parts)
     return Change("together", resources, parts[0].figure, parts[0].amount, apply)
 
 
@@ -169,44 +164,46 @@ def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
     for name in dict.fromkeys(link.link_class for link in crossed):
         mine = [link for link in crossed if link.link_class == name]
         sort = "nic" if any(_network(setup.topology, link) for link in mine) else "link"
-        yield Change(sort, name, "bandwidth", "+10%", _links(name, bandwidth=MORE))
-        yield Change(sort, name, "lanes", "one more on each", _more_lanes(name))
+        yield Change(sort, name, "bandwidth", "+10%", partial(_links, name, bandwidth=MORE))
+        yield Change(sort, name, "lanes", "one more on each", partial(_more_lanes, name))
         if any(met.resources.latency[link.id] for link in mine):
-            yield Change(sort, name, "latency", "-10%", _links(name, latency=LESS))
+            yield Change(sort, name, "latency", "-10%", partial(_links, name, latency=LESS))
     index = {i: name for name, i in met.resources.memory.items()}
     kinds = [setup.topology.nodes[index[i]].kind for i in sorted(used) if i in index]
-    for kind in dict.fromkeys(kinds):
-        yield Change("memory", f"{kind} memory", "bandwidth", "+10%", _memory(kind))
-    for name in [name for name in met.paid if setup.calibration.dispatch.get(name)]:
-        yield Change("dispatch", name, "cost", "-10%", _dispatch(name))
+    yield from (
+        Change("memory", f"{kind} memory", "bandwidth", "+10%", partial(_memory, kind))
+        for kind in dict.fromkeys(kinds)
+    )
+    yield from (
+        Change("dispatch", name, "cost", "-10%", partial(_dispatch, name))
+        for name in met.paid
+        if setup.calibration.dispatch.get(name)
+    )
     if used & set(met.resources.cores.values()) or CPU in met.lanes:
         yield Change("cpu", "cores", "speed", "+10%", _cores)
     if used & set(met.resources.shared_memory.values()):
         yield Change("cpu", "memory", "bandwidth", "+10%", _shared_memory)
-    for name in [name for name in met.lanes if name != CPU]:
-        yield Change("lane", name, "queue", "none", _no_queue(name))
+    yield from (
+        Change("lane", name, "queue", "none", partial(_no_queue, name))
+        for name in met.lanes
+        if name != CPU
+    )
 
 
 def routings(setup: Setup) -> Iterator[Change]:
     """Every other choice among equal paths, where there are some."""
     chosen = setup.topology.router.switching
-
-    def apply(other: Switching) -> Callable[[Setup], Setup]:
-        return lambda setup: setup.but(
-            machine=setup.topology.with_switching(other), part=setup.part
-        )
-
-    for choice in CHOICES if setup.topology.router.several else ():
-        if choice != chosen.choice:
-            other = apply(replace(chosen, choice=choice))
-            yield Change("routing", "equal paths", "equal_cost", choice, other)
+    others = [each for each in CHOICES if each != chosen.choice]
+    for choice in others if setup.topology.router.several else ():
+        switching = partial(_switching, replace(chosen, choice=choice))
+        yield Change("routing", "equal paths", "equal_cost", choice, switching)
 
 
 def network_changes(topology: Topology) -> Iterator[Change]:
     """One more lane on every link of each class that joins machines, whatever a plan uses."""
     network = [link for link in topology.links if _network(topology, link)]
     for name in dict.fromkeys(link.link_class for link in network):
-        yield Change("nic", name, "lanes", "one more on each", _more_lanes(name))
+        yield Change("nic", name, "lanes", "one more on each", partial(_more_lanes, name))
 
 
 def lane_kind(lane: str) -> str:
@@ -219,76 +216,70 @@ def _network(topology: Topology, link: Link) -> bool:
     return "switch" in (topology.nodes[link.source].kind, topology.nodes[link.target].kind)
 
 
-def _with(
-    topology: Topology,
-    link: Callable[[Link], Link] = lambda link: link,
-    node: Callable[[Node], Node] = lambda node: node,
-) -> Topology:
-    """The same machine with other figures. Transfers keep the routes they have."""
-    nodes: Mapping[str, Node] = MappingProxyType(
-        {name: node(n) for name, n in topology.nodes.items()}
-    )
-    return replace(topology, links=tuple(link(each) for each in topology.links), nodes=nodes)
+def _on(machine: Topology, setup: Setup) -> Setup:
+    """The setup on the same machine with other figures."""
+    return setup.but(machine=machine, part=setup.part)
 
 
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _switching(other: Switching, setup: Setup) -> Setup:
+    return _on(setup.topology.with_switching(other), setup)
 
 
-def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[[Setup], Setup]:
-    """Return a function that scales the figures of every link of a class.
+def _with_links(setup: Setup, name: str, change: Callable[[Link], Link]) -> Topology:
+    """The machine with other links of a class. Transfers keep the routes they have."""
+    links = (
+        change(each) if each.link_class == name else each for each in setup.topology.links
+    )  # fmt: skip
+    return replace(setup.topology, links=tuple(links))
+
+
+def _links(name: str, setup: Setup, bandwidth: float = 1.0, latency: float = 1.0) -> Setup:
+    """Scale the figures of every link of a class.
 
     The figures may come from the topology or from the calibration, there for the class, a direction
     or one link.
     """
 
     def link(each: Link) -> Link:
-        if each.link_class != name:
-            return each
         return replace(each, bandwidth=each.bandwidth * bandwidth, latency=each.latency * latency)
 
-    def apply(setup: Setup) -> Setup:
-        members = {name, *(f"{name}:{way}" for way in DIRECTIONS)}
-        members.update(each.name for each in setup.topology.links if each.link_class == name)
-        constants = {
-            known: LinkConstants(_times(old.bandwidth, bandwidth), _times(old.latency, latency))
-            if known in members
-            else old
-            for known, old in setup.calibration.links.items()
-        }
-        calibration = replace(setup.calibration, links=constants)
-        machine = _with(setup.topology, link=link)
-        return setup.but(machine=machine, calibration=calibration, part=setup.part)
+    def scaled(old: LinkConstants) -> LinkConstants:
+        return LinkConstants(
+            None if old.bandwidth is None else old.bandwidth * bandwidth,
+            None if old.latency is None else old.latency * latency,
+        )
 
-    return apply
+    members = {name, *(f"{name}:{way}" for way in DIRECTIONS)}
+    members.update(each.name for each in setup.topology.links if each.link_class == name)
+    known = setup.calibration.links.items()
+    constants = {key: scaled(old) if key in members else old for key, old in known}
+    return _on(_with_links(setup, name, link), _calibrated(setup, links=constants))
 
 
-def _more_lanes(name: str) -> Callable[[Setup], Setup]:
+def _more_lanes(name: str, setup: Setup) -> Setup:
     def link(each: Link) -> Link:
-        more = each.lanes + (each.link_class == name)
+        more = each.lanes + 1
         return replace(each, lanes=more, bandwidth=each.bandwidth * (more / each.lanes))
 
-    return lambda setup: setup.but(machine=_with(setup.topology, link=link), part=setup.part)
+    return _on(_with_links(setup, name, link), setup)
 
 
-def _memory(kind: str) -> Callable[[Setup], Setup]:
+def _memory(kind: str, setup: Setup) -> Setup:
     def node(each: Node) -> Node:
         factor = MORE if each.kind == kind else 1.0
         return replace(each, memory_bandwidth=each.memory_bandwidth * factor)
 
-    return lambda setup: setup.but(machine=_with(setup.topology, node=node), part=setup.part)
+    nodes = {name: node(each) for name, each in setup.topology.nodes.items()}
+    return _on(replace(setup.topology, nodes=MappingProxyType(nodes)), setup)
 
 
 def _calibrated(setup: Setup, **changes: Any) -> Setup:
     return setup.but(calibration=replace(setup.calibration, **changes))
 
 
-def _dispatch(name: str) -> Callable[[Setup], Setup]:
-    def apply(setup: Setup) -> Setup:
-        costs = setup.calibration.dispatch
-        return _calibrated(setup, dispatch={**costs, name: costs[name] * LESS})
-
-    return apply
+def _dispatch(name: str, setup: Setup) -> Setup:
+    costs = setup.calibration.dispatch
+    return _calibrated(setup, dispatch={**costs, name: costs[name] * LESS})
 
 
 def _cores(setup: Setup) -> Setup:
@@ -306,16 +297,13 @@ def _shared_memory(setup: Setup) -> Setup:
     return _calibrated(setup, cpu=replace(cpu, memory=cpu.memory * MORE))
 
 
-def _no_queue(name: str) -> Callable[[Setup], Setup]:
-    def apply(setup: Setup) -> Setup:
-        def without(queues: Callable[[Call], tuple[str, ...]]) -> Callable[[Call], tuple[str, ...]]:
-            return lambda call: tuple(lane for lane in queues(call) if lane_kind(lane) != name)
+def _no_queue(name: str, setup: Setup) -> Setup:
+    def without(queues: Callable[[Call], tuple[str, ...]]) -> Callable[[Call], tuple[str, ...]]:
+        return lambda call: tuple(lane for lane in queues(call) if lane_kind(lane) != name)
 
-        runtime = setup.runtime
-        runtime = replace(runtime, lanes=without(runtime.lanes), pipes=without(runtime.pipes))
-        return setup.but(runtime=runtime)
-
-    return apply
+    runtime = setup.runtime
+    runtime = replace(runtime, lanes=without(runtime.lanes), pipes=without(runtime.pipes))
+    return setup.but(runtime=runtime)
 
 
 _SAMPLE = 64_000_000
@@ -352,22 +340,21 @@ class FewRings:
 
 def few_rings(question: Question) -> FewRings | None:
     """What the limit costs; None where there is none, or more channels make the call no faster."""
-    setup, shape = question.setup, question.setup.layout
+    setup = question.setup
     limit = ring_limit(setup) if question.strategy.by_nccl else None
     if limit is None:
         return None
     whole = layout(setup.machine)
     question = _divisible(question, len(whole.tasks[0]))
-    own, lifted = _ask(question, shape.n), _ask(_lifted(question, limit), shape.n)
-    if not _gains(own, lifted):
+    gain = _gain(question, limit)
+    if gain is None:
         return None
     counts = [
-        _ask(replace(question, setup=setup.but(part=whole.only(range(n)))), n)
+        _ask(replace(question, setup=setup.but(part=whole.only(range(n)))))
         for n in range(2, len(whole.tasks[0]) + 1)
     ]
     found = [each for each in counts if each]
-    nbytes = question.workload.nbytes
-    return FewRings(shape.n, *limit, nbytes, found, lifted) if lifted else None
+    return FewRings(setup.layout.n, *limit, question.workload.nbytes, found, gain[1])
 
 
 def _divisible(question: Question, most: int) -> Question:
@@ -393,41 +380,38 @@ def library_warning(setup: Setup, runtimes: Iterable[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _warning(setup: Setup, limit: RingLimit) -> str:
-    strategy, n = parse_strategy("nccl"), setup.layout.n
-    question = Question(strategy, tensor(_SAMPLE, 0), setup.running(strategy))
-    own, lifted = _ask(question, n), _ask(_lifted(question, limit), n)
-    if not own or not lifted or not _gains(own, lifted):
+    strategy = parse_strategy("nccl")
+    gain = _gain(Question(strategy, tensor(_SAMPLE, 0), setup.running(strategy)), limit)
+    if gain is None:
         return ""
-    size, times = units.format_size(_SAMPLE), [own.seconds, lifted.seconds]
-    now, then = map(units.format_duration, times)
+    now, then = (units.format_duration(each.seconds) for each in gain)
     return (
-        f"RCCL takes {limit.rings} rings on {n} GPUs of a node: an all-reduce of {size} takes"
-        f" {now}, {then} with NCCL_MIN_NCHANNELS={limit.channels}"
+        f"RCCL takes {limit.rings} rings on {setup.layout.n} GPUs of a node: an all-reduce of"
+        f" {units.format_size(_SAMPLE)} takes {now}, {then} with"
+        f" NCCL_MIN_NCHANNELS={limit.channels}"
     )
 
 
-def _gains(own: OnGpus | None, lifted: OnGpus | None) -> bool:
-    return own is not None and lifted is not None and lifted.seconds <= _WORTH * own.seconds
+def _gain(question: Question, limit: RingLimit) -> tuple[OnGpus, OnGpus] | None:
+    """The call as it is, and with more channels; None unless these make it faster."""
+    settings = replace(question.setup.nccl, min_channels=limit.channels)
+    own, lifted = map(_ask, (question, replace(question, setup=question.setup.but(nccl=settings))))
+    if own is None or lifted is None or lifted.seconds > _WORTH * own.seconds:
+        return None
+    return own, lifted
 
 
 def ring_limit(setup: Setup) -> RingLimit | None:
     """The rings that the library allows on the GPUs; None where it allows as many as elsewhere."""
-    if isinstance(setup.machine, Folded):
-        return None
-    return setup.communicator.tuner.ring_limit
+    return None if isinstance(setup.machine, Folded) else setup.communicator.tuner.ring_limit
 
 
-def _lifted(question: Question, limit: RingLimit) -> Question:
-    """The question with more channels."""
-    settings = replace(question.setup.nccl, min_channels=limit.channels)
-    return replace(question, setup=question.setup.but(nccl=settings))
-
-
-def _ask(question: Question, n: int) -> OnGpus | None:
-    strategy, setup = question.strategy, question.setup
+def _ask(question: Question) -> OnGpus | None:
+    setup = question.setup
     try:
         seconds = setup.simulate(question.compile()).seconds
     except InputError:
         return None
-    rate = question.workload.nbytes / seconds * busbw_factor(strategy.collective, n)
+    n = setup.layout.n
+    rate = question.workload.nbytes / seconds * busbw_factor(question.strategy.collective, n)
     return OnGpus(n, seconds, rate)

@@ -129,17 +129,13 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
     monkeypatch.setattr("simreduce.study.tune.prove.ACROSS", ())
     monkeypatch.setattr("simreduce.study.tune.prove.SUMMED", ())
     monkeypatch.setattr(
-        "simreduce.study.tune.prove.prove",
-        lambda text, ranks, counts, tasks=1, *, collective="all_reduce", root=0: asked.append(
-            (collective, text, ranks, tasks, root, counts)
+        ProofCase,
+        "prove",
+        lambda case, counts: asked.append(
+            (case.collective, f"mode {case.text}" if case.is_mode else case.text, case.ranks,
+             case.tasks, case.root, counts)
         ),
-    )
-    monkeypatch.setattr(
-        "simreduce.study.tune.prove._prove_mode",
-        lambda mode, shape, counts: asked.append(
-            ("all_reduce", f"mode {mode}", shape.n, len(shape.tasks), 0, counts)
-        ),
-    )
+    )  # fmt: skip
     cases = everything()
     assert {(place, None) for place in range(len(cases))} == set(prove_all(cases, COUNTS))
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]

@@ -14,10 +14,9 @@ once, and the slowest counts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any, Self
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from simreduce.study.scenario import Meshes
 from simreduce.topology.switch_groups import SwitchGroup
 from simreduce.training.calls import CallCost
 from simreduce.training.mesh.costs import Costs, Group
-from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.simulate import simulate_mesh
 
 Leaves = tuple[int, ...]
@@ -38,78 +36,53 @@ Leaves = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Place:
-    """A group in the tree: the one above it, the alike ones before it, and its number among the
-    lowest ones, -1 if it is none of them.
+    """A group in the tree: its `shape`, the alike groups before it, those right below it, and its
+    number among the lowest ones, -1 if it is none of them.
     """
 
-    above: int
-    before: tuple[int, ...]
+    group: SwitchGroup
+    shape: object
+    before: frozenset[int]
     leaf: int
+    below: list[int] = field(default_factory=list)
 
 
 class Orders:
     """Orders of some of the `free` nodes, by name, on a network."""
 
     def __init__(self, network: SwitchGroup, free: Sequence[str]) -> None:
-        self.free = tuple(free)
-        place, count = {name: i for i, name in enumerate(free)}, dict.fromkeys(free, 1)
-        self._places: list[_Place] = []
-        self.groups: list[SwitchGroup] = []
+        self._place, self._count = {name: i for i, name in enumerate(free)}, dict.fromkeys(free, 1)
+        self.places: list[_Place] = []
         """All groups with free nodes, those above before those below."""
-        self._kinds: list[object] = []
         self.members: list[list[int]] = []
         """The free nodes of each lowest group, by number."""
-        self._add(network, -1, (), place, count)
+        self.paths: list[list[int]] = []
+        """For each lowest group, the groups that it is in, from below the top to itself."""
+        self._add(network, [], frozenset())
 
-    def _add(
-        self,
-        group: SwitchGroup,
-        above: int,
-        before: tuple[int, ...],
-        place: dict[str, int],
-        count: dict[str, int],
-    ) -> None:
-        here = len(self._places)
-        inside = sorted(place[name] for name in group.machines if name in place)
-        self._places.append(_Place(above, before, -1 if group.parts else len(self.members)))
-        self.groups.append(group)
-        self._kinds.append(group.shape(count))
+    def _add(self, group: SwitchGroup, path: Sequence[int], before: frozenset[int]) -> None:
+        """Add a group, which is in those of a `path` from the top."""
+        place, path = self._place, [*path, len(self.places)]
+        leaf = -1 if group.parts else len(self.members)
+        here = _Place(group, group.shape(self._count), before, leaf)
+        self.places.append(here)
         if not group.parts:
-            self.members.append(inside)
+            self.members.append(sorted(place[name] for name in group.machines if name in place))
+            self.paths.append(path[1:])
             return
         alike: dict[object, list[int]] = {}
         for part in group.parts:
             if any(name in place for name in part.machines):
-                same = alike.setdefault(part.shape(count), []) if group.alike else []
-                at = len(self._places)
-                self._add(part, here, tuple(same), place, count)
+                same = alike.setdefault(part.shape(self._count), []) if group.alike else []
+                at = len(self.places)
+                self._add(part, path, frozenset(same))
+                here.below.append(at)
                 same.append(at)
 
     @cached_property
     def leaf_of(self) -> dict[int, int]:
         """The lowest group of each free node."""
         return {node: leaf for leaf, nodes in enumerate(self.members) for node in nodes}
-
-    @cached_property
-    def _below(self) -> list[list[int]]:
-        """For each group, the groups right below it."""
-        found: list[list[int]] = [[] for _ in self._places]
-        for i, each in enumerate(self._places[1:], 1):
-            found[each.above].append(i)
-        return found
-
-    @cached_property
-    def paths(self) -> list[list[int]]:
-        """For each lowest group, the groups that it is in, from below the top to itself."""
-        found = []
-        for i, each in enumerate(self._places):
-            if each.leaf >= 0:
-                path, at = [], i
-                while at > 0:
-                    path.append(at)
-                    at = self._places[at].above
-                found.append(path[::-1])
-        return found
 
     def leaves(self, nodes: Sequence[int]) -> Leaves:
         """The lowest group of each node of an order."""
@@ -130,53 +103,43 @@ class Orders:
         used: set[int] = set()
         found = []
         for leaf in leaves:
-            at = 0
+            above = at = 0
             for group in self.paths[leaf]:
                 if group not in taken:
-                    kin = self._kin(group, at)
+                    kin = self._kin(group, above, at)
                     taken[group] = next(each for each in kin if each not in used)
                     used.add(taken[group])
-                at = taken[group]
-            found.append(self._places[at].leaf)
+                above, at = group, taken[group]
+            found.append(self.places[at].leaf)
         return tuple(found)
 
-    def _kin(self, group: int, above: int) -> list[int]:
-        """The groups below `above` that a group may stand for: those of its shape, or, where parts
-        are not alike, the one in its place.
+    def _kin(self, group: int, above: int, other: int) -> list[int]:
+        """The groups below another than the one `above` that a group may stand for: those of its
+        shape, or, where parts are not alike, the one in its place.
         """
-        mine = self._places[group].above
-        below = self._below[above]
-        if not self.groups[mine].alike:
-            return [below[self._below[mine].index(group)]]
-        return [i for i in below if self._kinds[i] == self._kinds[group]]
+        mine, theirs = self.places[above], self.places[other].below
+        if not mine.group.alike:
+            return [theirs[mine.below.index(group)]]
+        return [i for i in theirs if self.places[i].shape == self.places[group].shape]
 
     def all(self, count: int) -> Iterator[Leaves]:
         """Every canonical order of `count` nodes, each once."""
         left = [len(members) for members in self.members]
-        touched = [0] * len(self._places)
-        chosen: list[int] = []
 
-        def extend() -> Iterator[Leaves]:
+        def extend(chosen: Leaves, taken: frozenset[int]) -> Iterator[Leaves]:
+            """Orders that begin with some leaves, which are in the groups `taken`."""
             if len(chosen) == count:
-                yield tuple(chosen)
+                yield chosen
                 return
             for leaf, path in enumerate(self.paths):
-                if left[leaf] and all(touched[at] or self._next(at, touched) for at in path):
+                new = () if leaf in chosen else path
+                # Of alike groups that no node is taken of, only the first is next.
+                if left[leaf] and all(at in taken or taken >= self.places[at].before for at in new):
                     left[leaf] -= 1
-                    chosen.append(leaf)
-                    for at in path:
-                        touched[at] += 1
-                    yield from extend()
-                    for at in path:
-                        touched[at] -= 1
-                    chosen.pop()
+                    yield from extend((*chosen, leaf), taken.union(new) if new else taken)
                     left[leaf] += 1
 
-        return extend()
-
-    def _next(self, at: int, touched: Sequence[int]) -> bool:
-        """Whether a group that no node is taken of is the first such of those alike."""
-        return all(touched[each] for each in self._places[at].before)
+        return extend((), frozenset())
 
 
 _AT_ONCE = 1 << 22
@@ -206,11 +169,12 @@ class Cuts:
     """Bounds in seconds of orders of nodes, by the bytes that leave groups of switches."""
 
     def __init__(self, orders: Orders, moved: Floats) -> None:
-        finite = [i for i, group in enumerate(orders.groups) if i and 0 < group.rate < inf]
+        rates = [place.group.rate for place in orders.places]
+        finite = [i for i, rate in enumerate(rates) if i and 0 < rate < inf]
         self._inside = np.zeros((len(orders.members), len(finite)))
         for leaf, path in enumerate(orders.paths):
             self._inside[leaf, [finite.index(at) for at in path if at in finite]] = 1.0
-        self._rates = np.array([orders.groups[i].rate for i in finite])
+        self._rates = np.array([rates[i] for i in finite])
         self._moved, self._both = moved, moved + moved.T
         self._out, self._into = moved.sum(axis=1), moved.sum(axis=0)
 
@@ -250,38 +214,6 @@ class Cuts:
         return seconds.max(axis=1), seconds.mean(axis=1)
 
 
-@dataclass(frozen=True)
-class OnMesh:
-    """One mesh of a scenario, to be laid out on nodes."""
-
-    meshes: Meshes
-    job: MeshJob
-
-    @property
-    def name(self) -> str:
-        return self.meshes.name
-
-    @property
-    def title(self) -> str:
-        return self.meshes.title
-
-    @property
-    def setup(self) -> Setup:
-        return self.meshes.setup
-
-    @property
-    def free(self) -> tuple[str, ...]:
-        return self.meshes.free
-
-    @property
-    def worth(self) -> float:
-        return self.meshes.worth
-
-    def but(self, **changes: Any) -> Self:
-        """The same mesh on another setup, by what `Setup.but` takes."""
-        return replace(self, meshes=self.meshes.but(**changes))
-
-
 @dataclass
 class _AllGroups(Costs):
     """Costs where the slowest group counts; `moved` sums the bytes between nodes of one call of
@@ -302,12 +234,12 @@ class _AllGroups(Costs):
         return super()._together(plans)
 
 
-def mesh_seconds(asked: OnMesh, setup: Setup) -> float:
-    """Seconds of the step of a mesh on the nodes of a setup."""
+def mesh_seconds(asked: Meshes, setup: Setup) -> float:
+    """Seconds of the step of the first mesh on the nodes of a setup."""
     return simulate_mesh(asked.job, setup, _AllGroups(setup, asked.job.mesh)).seconds
 
 
-def mesh_bytes(asked: OnMesh, setup: Setup) -> Floats:
+def mesh_bytes(asked: Meshes, setup: Setup) -> Floats:
     """The bytes that calls of a mesh move between nodes, one of each kind: what a search swaps
     nodes by, and no bound.
     """

@@ -10,42 +10,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints
-from simreduce.computing.watching import Progress, answering, time_is_up
+from simreduce.computing.watching import Progress
 from simreduce.errors import InputError, StrategyError
 from simreduce.export.frameworks import USUAL
 from simreduce.planners.layouts import layout, node_names
 from simreduce.study.frameworks import default_text
 from simreduce.study.ranking import Ending
-from simreduce.study.scenario import Meshes, Scenario, with_step
+from simreduce.study.scenario import MachineQuestion, Meshes, Scenario
 from simreduce.study.tune.placement.orders import (
     Cuts,
     Leaves,
-    OnMesh,
     Orders,
     bytes_between,
     mesh_bytes,
     mesh_seconds,
 )
-from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.setting import (
     SAME,
     SearchOutcome,
     Setting,
     Tried,
     evaluate,
+    keeping,
     reducing_scenario,
     search,
-    simulating,
 )
 from simreduce.topology.switch_groups import SwitchGroup, machine_kinds, switch_groups
 from simreduce.training.sharded import DDP
@@ -71,8 +69,10 @@ _MEAN = 1e-2
 Nodes: TypeAlias = tuple[int, ...]
 Steps: TypeAlias = tuple[Ints, Ints, Ints]
 """Of each step the place whose node moves, the place it swaps with (-1: none), and where to."""
-Placed: TypeAlias = Scenario | OnMesh
-P = TypeVar("P", bound=Scenario | Meshes | OnMesh)
+Placed: TypeAlias = Scenario | Meshes
+"""What runs on the nodes; of meshes, the first."""
+N = TypeVar("N", float, Floats)
+P = TypeVar("P", bound=MachineQuestion)
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ class Placement(Ending):
 
     Orders hold names. Times are seconds of a step, or of one all-reduce. `orders` are the distinct
     ones there are, None if they were not listed, and `simulated` those whose time is known. No
-    order takes less than `bound`; with `listed`, every order was looked at. `kept`: the best is
-    worth too little, and the given order stays.
+    order takes less than `bound`. `kept`: the best is worth too little, and the given order stays.
     """
 
     scenario: Placed
@@ -98,7 +97,6 @@ class Placement(Ending):
     bound: float
     free: tuple[str, ...] = ()
     orders: int | None = None
-    listed: bool = False
     stopped: bool = False
 
     @property
@@ -107,11 +105,6 @@ class Placement(Ending):
         of the speed it could have.
         """
         return self.best_seconds / self.given_seconds
-
-    @property
-    def strategy(self) -> str:
-        """What runs on the nodes, in words."""
-        return self.setting.label
 
     @property
     def kept(self) -> bool:
@@ -143,30 +136,24 @@ class Placement(Ending):
     @property
     def workload(self) -> str:
         """The name of what is reduced or trained."""
-        if isinstance(self.scenario, OnMesh):
-            return f"{self.scenario.meshes.model.name}, {self.scenario.job.text}"
+        if isinstance(self.scenario, Meshes):
+            return f"{self.scenario.model.name}, {self.scenario.job.text}"
         return self.scenario.workload.name
 
     @property
     def batch(self) -> int | None:
         """Samples per GPU of a step, or all sequences of a mesh's; None of an all-reduce."""
-        if isinstance(self.scenario, OnMesh):
+        if isinstance(self.scenario, Meshes):
             return self.scenario.job.global_batch
-        step = self.scenario.step
-        return step.job.batch if step else None
+        return self.scenario.step.job.batch if self.scenario.step else None
 
     @property
     def work_digest(self) -> str:
         """Names the content of what is reduced or trained."""
         asked = self.scenario
-        work = asked.job if isinstance(asked, OnMesh) else (asked.workload.gradients, asked.step)
+        work = asked.job if isinstance(asked, Meshes) else (asked.workload.gradients, asked.step)
         text = json.dumps(work, default=_plain, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    @property
-    def is_step(self) -> bool:
-        """Whether times are those of a training step."""
-        return self.batch is not None
 
 
 def _plain(value: object) -> object:
@@ -192,17 +179,11 @@ def place(
     if len(candidates) < 2:
         raise InputError(f"{scenario.name}: all ranks are on one node, which has no order")
     found = _Placing(_on(scenario, candidates), given, candidates, effort, progress)
-    hurried = stopped = False
     asked: Any = found.scenario
-    try:
-        with answering(lambda: found.outcome.best < inf), simulating(asked, workers) as do:
-            found.begin(do)
-            found.run(do)
-    except KeyboardInterrupt:
-        if found.outcome.best == inf:
-            raise
-        stopped, hurried = True, time_is_up()
-    return replace(found.answer(scenario), stopped=stopped, hurried=hurried)
+    with keeping(asked, workers, lambda: found.outcome.best < inf) as (do, ended):
+        found.begin(do)
+        found.run(do)
+    return replace(found.answer(scenario), **ended)
 
 
 def on_nodes(scenario: P, names: Sequence[str]) -> P:
@@ -212,8 +193,7 @@ def on_nodes(scenario: P, names: Sequence[str]) -> P:
     whole = layout(machine)
     place = {name: i for i, name in enumerate(node_names(whole, machine))}
     part = whole.on([place[name] for name in names])
-    found = scenario.but(part=part.with_order(order) if order else part)
-    return cast("P", found)
+    return scenario.but(part=part.with_order(order) if order else part)
 
 
 def _on(scenario: Placed, names: Sequence[str]) -> Placed:
@@ -239,7 +219,6 @@ class _Placing:
     outcome: SearchOutcome[Nodes] = field(default_factory=SearchOutcome)
     spent: int = 0
     runs: int = 0
-    listed: bool = False
     count: int | None = None
 
     def __post_init__(self) -> None:
@@ -267,34 +246,31 @@ class _Placing:
         """Search until nothing can be better, or the effort is spent."""
         count = len(self.start)
         self.cuts = Cuts(self.orders, self._moved())
-        some = list(islice(self.orders.all(count), LISTED + 1))
-        self.listed = len(some) <= LISTED
-        self.count = len(some) if self.listed else None
-        pool = some if self.listed else self._pool()
+        pool = list(islice(self.orders.all(count), LISTED + 1))
+        self.count = len(pool) if len(pool) <= LISTED else None
+        if self.count is None:
+            pool = self._pool()
         known = {self._class(nodes) for nodes in self.outcome.seconds}
-        points = [each for each in self._bounded(pool) if each[2] not in known]
-        self._search(do, points, 1.0 if self.listed else 0.5)
-        if not self.listed:
-            self._climb(do)
-
-    def _search(self, do: Any, points: Sequence[tuple[float, float, Leaves]], part: float) -> None:
-        bounds = [(bound if self.bounded else 0.0, self.orders.nodes(leaves))
-                  for bound, _, leaves in points]  # fmt: skip
+        longest, mean = self.cuts.seconds(pool)
+        rows = zip(longest.tolist(), mean.tolist(), pool, strict=True)
+        points = [
+            (bound if self.bounded else 0.0, self.orders.nodes(leaves))
+            for bound, _, leaves in sorted(rows, key=lambda row: (_value(*row[:2]), row[2]))
+            if leaves not in known
+        ]
+        part = 0.5 if self.count is None else 1.0
         search(
-            bounds, lambda _: None, partial(self._simulate, do), self.outcome, _WIDTH,
+            points, lambda _: None, partial(self._simulate, do), self.outcome, _WIDTH,
             lambda: self._is_spent(part), self.progress,
         )  # fmt: skip
-
-    def _bounded(self, some: Iterable[Leaves]) -> list[tuple[float, float, Leaves]]:
-        """Orders with their bounds, those that promise most first."""
-        orders = list(some)
-        seconds, mean = self.cuts.seconds(orders)
-        rows = zip(seconds.tolist(), mean.tolist(), orders, strict=True)
-        return sorted(rows, key=lambda row: (row[0] + _MEAN * row[1], row[2]))
+        if self.count is None:
+            self._climb(do)
 
     def _simulate(self, do: Any, some: Sequence[Nodes]) -> list[Tried]:
-        settings = [replace(self.base, nodes=nodes) for nodes in some]
-        found: list[Tried] = do(partial(_seconds, limit=self.outcome.best), settings)
+        found: list[Tried] = do(
+            partial(_seconds, limit=self.outcome.best),
+            [replace(self.base, nodes=nodes) for nodes in some],
+        )
         self.runs += len(found)
         self.spent += sum(max(each.ops, self._ops) for each in found)
         return found
@@ -309,7 +285,7 @@ class _Placing:
 
     def _moved(self) -> Any:
         """The bytes between the nodes in the places of the given order."""
-        if isinstance(self.scenario, OnMesh):
+        if isinstance(self.scenario, Meshes):
             self._ops = _MESH_OPS
             setup = replace(self.base, nodes=self.start).setup(self.scenario.setup)
             return mesh_bytes(self.scenario, setup)
@@ -317,8 +293,7 @@ class _Placing:
         strategy = self.base.reduction
         setup = scenario.setup.running(strategy)
         if scenario.step is not None and self.base.sharding is None:
-            method = scenario.step.method(self.base.parsed, setup.layout)
-            plan = method.whole
+            plan = scenario.step.method(self.base.parsed, setup.layout).whole
         else:
             plan = setup.compile(strategy, scenario.workload)
         self._ops = len(plan)
@@ -341,12 +316,10 @@ class _Placing:
 
     def _descend(self, at: Leaves, seen: dict[Leaves, float]) -> None:
         """Take the step that lowers the bound most while there is one; `seen` keeps what passes."""
-        value = inf
+        [value] = _value(*self.cuts.seconds([at]))
+        seen[at] = value
         while True:
             near = self._near(at)
-            if value == inf:
-                [value] = _value(*self.cuts.seconds([at]))
-                seen[at] = value
             if not len(near[0]):
                 return
             values = _value(*self.cuts.steps(at, *near))
@@ -381,17 +354,14 @@ class _Placing:
             at = self.orders.leaves(best)
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
-            new: list[Leaves] = []
-            for number in np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist():
-                leaves = self.orders.canonical(_step(at, near, number))
-                promises = longest[number] < self.outcome.best or not self.bounded
-                if promises and leaves not in tried:
-                    tried.add(leaves)
-                    new.append(leaves)
-                if len(new) == _WIDTH:
-                    break
+            nearest = np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
+            if self.bounded:
+                nearest = [number for number in nearest if longest[number] < self.outcome.best]
+            steps = dict.fromkeys(self.orders.canonical(_step(at, near, n)) for n in nearest)
+            new = [leaves for leaves in steps if leaves not in tried][:_WIDTH]
             if not new:
                 return
+            tried.update(new)
             some = [self.orders.nodes(leaves) for leaves in new]
             for nodes, each in zip(some, self._simulate(do, some), strict=True):
                 if each.exact:
@@ -403,21 +373,22 @@ class _Placing:
         least = self.outcome.best * (1.0 + SAME)
         equal = [nodes for nodes, took in seconds.items() if took <= least]
         best = min(equal, key=lambda n: (n != self.start, n != self.by_switch, n))
-        bound = self.outcome.bound if self.listed and self.bounded else 0.0
+        bound = self.outcome.bound if self.bounded and self.count is not None else 0.0
         return Placement(
             scenario=asked, setting=self.base,
             given=self.given, best=self._names(best), sorted=self._names(self.by_switch),
             given_seconds=seconds[self.start], best_seconds=seconds[best],
             sorted_seconds=seconds.get(self.by_switch, inf),
             network=self.network, simulated=len(seconds), bound=bound,
-            free=self.free, orders=self.count, listed=self.listed,
+            free=self.free, orders=self.count,
         )  # fmt: skip
 
     def _names(self, nodes: Nodes) -> tuple[str, ...]:
         return tuple(self.free[node] for node in nodes)
 
 
-def _value(longest: Floats, mean: Floats) -> Floats:
+def _value(longest: N, mean: N) -> N:
+    """What orders are compared by before they are simulated."""
     return longest + _MEAN * mean
 
 
@@ -435,7 +406,7 @@ def _setting(scenario: Placed) -> Setting:
     """What runs on the nodes: the first strategy that the scenario names, else its framework's
     own.
     """
-    if isinstance(scenario, OnMesh):
+    if isinstance(scenario, Meshes):
         return Setting("nccl")
     named = scenario.strategies[0].text if scenario.strategies else ""
     step = scenario.step
@@ -449,16 +420,15 @@ def _setting(scenario: Placed) -> Setting:
 
 def _seconds(scenario: Placed, setting: Setting, limit: float) -> Tried:
     """Seconds of one order of nodes."""
-    if isinstance(scenario, OnMesh):
+    if isinstance(scenario, Meshes):
         return Tried(mesh_seconds(scenario, setting.setup(scenario.setup)))
-    if setting.sharding is not None:
-        return Tried(simulate_whole(with_step(scenario), setting).seconds)
-    return evaluate(reducing_scenario(scenario), setting, limit)
+    own = scenario if setting.sharding is not None else reducing_scenario(scenario)
+    return evaluate(own, setting, limit)
 
 
 def _check(scenario: Placed, setting: Setting) -> None:
     """StrategyError that says why the given order has no time."""
-    if isinstance(scenario, OnMesh):
+    if isinstance(scenario, Meshes):
         raise InputError(f"{scenario.name}: the mesh has no step on these nodes")
     own = replace(setting, nodes=()).scenario(scenario)
     try:

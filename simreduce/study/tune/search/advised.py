@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -12,18 +12,14 @@ from simreduce.export.frameworks.pytorch import VIEW
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide
 from simreduce.study.ranking import in_order
-from simreduce.study.scenario import Scenario, with_step
-from simreduce.study.tune.search.by_methods import simulate_whole
 from simreduce.study.tune.search.export_choice import files_of, nccl_files
 from simreduce.study.tune.search.setting import (
     Setting,
     evaluate,
-    reducing_scenario,
     simulating,
 )
-from simreduce.study.tune.search.targets import STEP, TIME
+from simreduce.study.tune.search.targets import TIME, without_knobs
 from simreduce.study.tune.search.tuned import SettingRow, Tuned
-from simreduce.training.sharded import Sharding
 
 
 def with_advice(found: Tuned, workers: int = 1) -> Tuned:
@@ -31,26 +27,30 @@ def with_advice(found: Tuned, workers: int = 1) -> Tuned:
 
     Where a change is worth it, simpler settings than the fastest are simulated too.
     """
-    chosen, _, reason = _decide(found)
+    chosen, reason = _decide(found)
     if chosen.row != found.default and not found.stopped:
         found = _with_simpler(found, chosen.row, workers)
-        chosen, _, reason = _decide(found)
+        chosen, reason = _decide(found)
     return replace(found, chosen=chosen.row, reason=reason)
 
 
-def _decide(found: Tuned) -> tuple[Option, Option, str]:
+def _decide(found: Tuned) -> tuple[Option, str]:
+    """The option to run, and why that is not the fastest, if it is not."""
     options = {row.setting: _option(row, found) for row in (*found.rows, found.default)}
     today = options[found.default.setting]
     best = options[found.best.setting]  # of settings as fast, the one with fewest words
     ordered = [best, *(each for each in options.values() if each is not best)]
     doubt = partial(_doubt, found)
-    chosen, fastest, reason = decide(ordered, today, found.scenario.worth, doubt)
-    if chosen is not today:
-        return chosen, fastest, reason
-    # More channels alone change nothing that the fastest may be doubted for.
-    more = [each for each in ordered if _without_channels(each.row) == found.default.setting]
-    chosen, *_ = decide(more, today, found.scenario.worth, doubt)
-    return chosen, fastest, reason
+    chosen, _, reason = decide(ordered, today, found.scenario.worth, doubt)
+    if chosen is today:
+        # More channels alone change nothing that the fastest may be doubted for.
+        more = [
+            each
+            for each in ordered
+            if replace(each.row.setting, channels=0) == found.default.setting
+        ]
+        chosen, *_ = decide(more, today, found.scenario.worth, doubt)
+    return chosen, reason
 
 
 def _option(row: SettingRow, found: Tuned) -> Option:
@@ -79,30 +79,20 @@ def _words(setting: Setting, default: Setting) -> int:
 
 def _with_simpler(found: Tuned, row: SettingRow, workers: int) -> Tuned:
     """The answer with the times of simpler settings than a row's that nobody simulated."""
-    known = {each.setting for each in found.rows}
-    simpler = [each for each in _simpler(row.setting) if each not in known]
-    with simulating(_scenario(found, row.setting), workers) as do:
-        tried = do(_seconds, simpler)
-    rows = [
-        replace(row, setting=setting, seconds=seconds, moved=None)
-        for setting, seconds in zip(simpler, tried, strict=True)
-        if seconds < inf
-    ]
-    return replace(found, rows=tuple(in_order((*found.rows, *rows))))
-
-
-def _simpler(setting: Setting) -> Iterator[Setting]:
-    """The setting with NCCL's own choice, in NCCL's own order, without views, with one cap, and
-    with DDP's own caps.
-    """
+    known, setting = {each.setting for each in found.rows}, row.setting
+    # With NCCL's own choice, in NCCL's own order, without views, with one cap, with DDP's own caps.
     plain = _plain(setting)
     texts = [setting.strategy.partition(",")[0], *[f"nccl{VIEW}"] * ("view" in setting.strategy)]
     tried = [plain, *(replace(each, strategy=t) for t in texts for each in (plain, setting))]
-    yield from dict.fromkeys(each for each in tried if each != setting)
-
-
-def _without_channels(row: SettingRow) -> Setting:
-    return replace(row.setting, channels=0)
+    simpler = [each for each in dict.fromkeys(tried) if each not in {*known, setting}]
+    with simulating(found.asked(setting), workers) as do:
+        times = do(evaluate, simpler)
+    rows = [
+        replace(row, setting=other, seconds=each.seconds, moved=None)
+        for other, each in zip(simpler, times, strict=True)
+        if each.seconds < inf
+    ]
+    return replace(found, rows=tuple(in_order((*found.rows, *rows))))
 
 
 def _plain(setting: Setting) -> Setting:
@@ -122,18 +112,11 @@ def _doubt(found: Tuned, option: Option, today: Option) -> str:
             return _doubt(found, _option(each, found), today)
     if cycle := found.by_tick(today.row, row):
         return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
-    late = ""
+    larger = ""
     if found.objective == TIME:
-        late = frameworks.starts_late(found.hanging_on(row), found.hanging_on(today.row))
-    near = frameworks.not_told_apart(option, today, _error(found, option, today))
-    return late or near or _doubt_of_calls(found, option, today)
-
-
-def _error(found: Tuned, option: Option, today: Option) -> float | None:
-    """Seconds within which the difference of two settings is with 80 %, if that is known."""
-    if found.sureness is None:
-        return None
-    return found.error(today.row, option.row)
+        larger = frameworks.starts_late(found.hanging_on(row), found.hanging_on(today.row))
+    near = frameworks.not_told_apart(option, today, found.error(today.row, row))
+    return larger or near or _doubt_of_calls(found, option, today)
 
 
 def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
@@ -148,8 +131,8 @@ def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
     cost, worth = found.scenario.setup.call_cost, found.scenario.worth
     for scale in frameworks.SCALES:
         took, now = (
-            _seconds(_scenario(found, each.setting).but(call_cost=cost * scale), each.setting)
-            for each in (row, default)
+            evaluate(found.asked(s).but(call_cost=cost * scale), s).seconds
+            for s in (row.setting, default.setting)
         )
         if now - took < worth * now:
             what = units.format_duration(cost * scale)
@@ -158,27 +141,12 @@ def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
     return ""
 
 
-def _seconds(scenario: Scenario, setting: Setting) -> float:
-    """Seconds of a step, or of an all-reduce; infinite where the machine refuses the setting."""
-    if setting.sharding is not None:
-        return simulate_whole(with_step(scenario), setting).seconds
-    return evaluate(scenario, setting).seconds
-
-
 def _calls(found: Tuned, row: SettingRow) -> int:
     """Calls of NCCL in a step or all-reduce, about."""
     setting = row.setting
     if setting.sharding is not None:
         return len(found.hanging_on(row) or ())
-    return len(frameworks.calls_of(_scenario(found, setting), setting.parsed) or ())
-
-
-def _scenario(found: Tuned, setting: Setting) -> Scenario:
-    """The scenario in which a setting was simulated."""
-    shards = setting.sharding is not None
-    if found.objective == STEP:
-        return found.scenario if shards else reducing_scenario(found.scenario)
-    return found.scenario.without_step()
+    return len(frameworks.calls_of(found.asked(setting), setting.parsed) or ())
 
 
 def advice_of(found: Tuned) -> Advised:
@@ -196,22 +164,17 @@ def advice_of(found: Tuned) -> Advised:
         name, option, today, fastest, found.reason, words, standing or words(today) or today.name
     )
     other = fastest if option is today else option
-    return replace(advice, error=_error(found, other, today))
+    return replace(advice, error=found.error(today.row, other.row))
 
 
 def _words_of(found: Tuned, setting: Setting) -> str:
     """A setting in the words of its target; "" if it has none for it."""
     if setting.mode:
         return setting.label
-    files: Mapping[str, str] = files_of(found, setting)
     before = Setting("nccl", method=setting.method)
     if setting.method == found.default.setting.method:
         before = found.default.setting
     elif setting.sharding is not None:
-        base = Sharding(
-            param_dtype=setting.sharding.param_dtype, reduce_dtype=setting.sharding.reduce_dtype,
-            optimizer=setting.sharding.optimizer,
-        )  # fmt: skip
-        before = replace(before, sharding=base)
+        before = replace(before, sharding=without_knobs(setting.sharding))
     known = {**nccl_files(found), **files_of(found, before)}
-    return frameworks.words_of(found.target, files, known, setting.method)
+    return frameworks.words_of(found.target, files_of(found, setting), known, setting.method)

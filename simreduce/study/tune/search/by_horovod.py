@@ -85,8 +85,7 @@ class HorovodSearch(Search[StepScenario]):
             if self.estimates[order[at]] > self.outcome.best * (1 + 1e-9):
                 break
             new = [s for s in order[at : at + WIDTH] if s not in seconds]
-            tried = do(evaluate, new)
-            seconds |= {s: each.seconds for s, each in zip(new, tried, strict=True)}
+            seconds |= {s: each.seconds for s, each in zip(new, do(evaluate, new), strict=True)}
         progress(most, most)
 
     def _learn(self, do: Do) -> tuple[Rule, ...]:
@@ -146,8 +145,7 @@ class HorovodSearch(Search[StepScenario]):
             size = CallSize(sum(g.elements for g in some), dtype)
             how = self.calls.chosen(rules if ruled else (), size)
             copying = self.aim.overlap.copying * copied
-            seconds = self._price(size.nbytes, dtype, ruled=ruled) + copying
-            return CallCost(seconds, how.channels)
+            return CallCost(self._price(size.nbytes, dtype, ruled=ruled) + copying, how.channels)
 
         def seconds(cycle: float, *, ruled: bool) -> float:
             method = Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle))

@@ -17,12 +17,11 @@ fit the memory of a GPU are left out before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
 from math import inf
-from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.engine import NCCL
@@ -31,19 +30,23 @@ from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import OPEN, Decision
 from simreduce.planners.nccl.constants import Rule
-from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
+from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.candidates import sharing_candidates
 from simreduce.study.tune.search.packings import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
+    SAME,
     Setting,
+    Simulated,
     Tried,
     Working,
     least_fit,
+    method_of_setting,
     search,
     shared_by,
+    simulate_whole,
 )
 from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels
 from simreduce.study.tune.search.targets import points_of
@@ -52,12 +55,8 @@ from simreduce.training.calls import CallCost
 from simreduce.training.groups import loses_of, slowest
 from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import (
-    ShardedMethod,
-    Sharding,
     running_sharded,
     segments,
-    sharded_method,
-    simulate_sharded_step,
     wrap,
 )
 from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey, key_cost
@@ -69,8 +68,6 @@ Do = Working[StepScenario]
 _RATE = 0.97
 """The factor of bounds of collectives, for rates that are rounded."""
 
-_SAME = 1e-9
-
 _REFUSED = CallCost(inf, 0)
 
 _WORTH = 1.002
@@ -80,18 +77,6 @@ _WHOLE, _COLLECTIVES, _RANKS = 24, 480, 64
 """Whole steps and collectives that are simulated at most, and the ranks from which there are fewer,
 as each takes longer.
 """
-
-
-class Simulated(NamedTuple):
-    """A whole step that was simulated.
-
-    It has its seconds, infinite if the machine refuses it, the bytes that a GPU holds at most, and
-    wrong elements of its plans.
-    """
-
-    seconds: float
-    peak: int = 0
-    wrong: int = 0
 
 
 class ShardedSearch(Search[StepScenario]):
@@ -111,9 +96,11 @@ class ShardedSearch(Search[StepScenario]):
         super().__init__(aim, scenario.but(runtime=NCCL), before)
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
         self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
-        fits = {
-            each: least_fit(scenario.step, scenario.setup, each) for each in points or _points(aim)
-        }
+        texts = ["nccl"]
+        if FRAMEWORKS[aim.target].by_plans:
+            texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
+        points = points or points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
+        fits = {each: least_fit(scenario.step, scenario.setup, each) for each in points}
         self.unfit = [setting for setting, fit in fits.items() if fit.fits is False]
         self.settings = [setting for setting, fit in fits.items() if fit.fits is not False]
         if not self.settings and before is None:
@@ -125,7 +112,7 @@ class ShardedSearch(Search[StepScenario]):
         self.ruled = 0
         self.simulated: dict[Setting, Simulated] = {}
         self.collectives: dict[tuple[str, int, PlanKey], CallCost] = {}
-        self._method = cache(partial(_method, self.scenario))
+        self._method = cache(partial(method_of_setting, self.scenario))
         self._coarse = cache(self._find_coarse)
         self._wrapped = cache(self._wrap)
 
@@ -133,10 +120,11 @@ class ShardedSearch(Search[StepScenario]):
     def seconds(self) -> Mapping[Setting, float]:
         """Seconds by setting; of one method's settings as fast, the one with fewest words."""
         order = sorted(self.outcome.seconds.items(), key=lambda each: (each[1], each[0].tie_break))
-        found = dict[object, tuple[Setting, float]]()
-        for setting, took in order:
-            found.setdefault((setting.method, setting.strategy, f"{took:.9g}"), (setting, took))
-        return dict(found.values())
+
+        def same(each: tuple[Setting, float]) -> Hashable:
+            return each[0].method, each[0].strategy, f"{each[1]:.9g}"
+
+        return dict(merge_equal(order, same, lambda first, _: first))
 
     @property
     def floors(self) -> tuple[float, float]:
@@ -352,7 +340,7 @@ class ShardedSearch(Search[StepScenario]):
         on random steps, not proven, that a composed step takes no longer than the simulated one: a
         call that takes longer may slow fewer kernels down.
         """
-        enough, ahead = self.outcome.best * (1.0 - _SAME), self._ahead(setting)
+        enough, ahead = self.outcome.best * (1.0 - SAME), self._ahead(setting)
         found = self._coarse(ahead)
         if self.spent:
             return found
@@ -379,14 +367,6 @@ class ShardedSearch(Search[StepScenario]):
     def _compose(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
         method = self._method(setting)
         return compose(self.scenario.step.job, method, self._setup, cost) if method else inf
-
-
-def _points(aim: Aim[StepScenario]) -> list[Setting]:
-    """Every point of the methods of an aim."""
-    scenario, texts = aim.scenario, ["nccl"]
-    if FRAMEWORKS[aim.target].by_plans:
-        texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
-    return points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
 
 
 def choose_per_collective(
@@ -437,36 +417,12 @@ def _across(setup: Setup) -> float:
     return 1 / min(widest) if len(used) > 1 and min(widest) > 0 else 0.0
 
 
-def _method(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:
-    """The method of a setting; None if the machine refuses it."""
-    strategy, layout = parse_strategy(setting.strategy), setting.setup(scenario.setup).layout
-    job, sharding = scenario.step.job, setting.sharding or Sharding()
-    try:
-        return sharded_method(setting.method, strategy, job, layout, sharding)
-    except InputError:
-        return None
-
-
 def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, PlanKey]) -> CallCost:
     """One collective of a step alone; of infinite time if the machine refuses it."""
     setting, key = asked
-    method = _method(scenario, setting)
+    method = method_of_setting(scenario, setting)
     setup = running_sharded(setting.setup(scenario.setup), setting.label)
     try:
         return _REFUSED if method is None else key_cost(method, key, setup)
     except (Deadlock, InputError):
         return _REFUSED
-
-
-def simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
-    step, method = scenario.step, _method(scenario, setting)
-    setup = running_sharded(setting.setup(scenario.setup), setting.label)
-    if method is None:
-        return Simulated(inf)
-    try:
-        found = simulate_sharded_step(step.job, method, setup)
-    except (Deadlock, InputError):
-        return Simulated(inf)
-    memory = found.step.memory
-    peak = memory.peak if memory is not None else 0
-    return Simulated(found.step.seconds, peak + step.activations.nbytes, found.wrong)

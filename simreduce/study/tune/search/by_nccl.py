@@ -9,7 +9,6 @@ from math import inf
 
 from simreduce.engine import NCCL
 from simreduce.planners.layouts import Decision
-from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import sureness_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.tune.composed import is_composed
@@ -71,8 +70,7 @@ class NcclSearch(Search[Scenario]):
     decision for all sizes, and the fastest ranges, unless NCCL always chooses by itself (not
     `ruled`).
 
-    `tried` counts simulated settings, and `pieced` the ones among them whose times are composed of
-    calls; `spent` counts their ops.
+    `pieced`: times of some settings are composed of calls; `spent` counts the ops of the others.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class NcclSearch(Search[Scenario]):
         self.calls = StepCalls(scenario.setup, choices, aim.effort / 2, self.gap)
         self.outcome: SearchOutcome[PackingPoint] = SearchOutcome()
         self.settings: dict[PackingPoint, Setting] = {}
-        self.spent = self.tried = self.pieced = 0
+        self.spent, self.pieced = 0, False
 
     @property
     def seconds(self) -> Mapping[Setting, float]:
@@ -112,7 +110,7 @@ class NcclSearch(Search[Scenario]):
             points=points,
             calls=self.calls.counted,
             sureness=sureness_of(self.scenario, sizes),
-            composed=self.pieced > 0,
+            composed=self.pieced,
             unfit=points if self.aim.misfit else 0,
             spent=not stopped and self.outcome.bound < near,
         )
@@ -131,8 +129,10 @@ class NcclSearch(Search[Scenario]):
         """
         if self.aim.misfit:
             return
-        ways = [(False, 0), *[(False, self.more)] * bool(self.more)]
-        ways += [(True, 0)] * bool(self.calls.choices)
+        ways = [
+            *((False, n) for n in sorted({0, self.more})),
+            *[(True, 0)] * bool(self.calls.choices),
+        ]
         points = [PackingPoint(packing, *way) for packing in self.packings for way in ways]
         # An interrupt before the first bounds leaves that nothing is known.
         self.outcome.excluded.update(dict.fromkeys(points, 0.0))
@@ -192,8 +192,7 @@ class NcclSearch(Search[Scenario]):
         asked = [setting for setting in dict.fromkeys(mine) if setting not in known]
         tried = do(partial(evaluate, limit=self.outcome.best), asked)
         self.spent += sum(each.ops for each in tried)
-        self.tried += len(asked)
-        known |= dict(zip(asked, tried, strict=True))
+        known |= zip(asked, tried, strict=True)
         return [known[setting] for setting in mine]
 
     def _chosen(self, setting: Setting, size: CallSize) -> Decision:
@@ -207,11 +206,9 @@ class NcclSearch(Search[Scenario]):
         buckets, which take longer where they meet.
         """
         calls, setting, step = self.calls, self.settings[point], self.scenario.step
-        whole = parse_strategy(setting.strategy)
-        if self.composed or (step and is_composed(with_step(self.scenario), whole)):
+        if self.composed or (step and is_composed(with_step(self.scenario), setting.parsed)):
             return True
-        chosen = ((self._chosen(setting, size), size) for size in point.packing.calls)
-        ops = (calls.ops(*each) for each in chosen)
+        ops = (calls.ops(self._chosen(setting, size), size) for size in point.packing.calls)
         return bool(calls.choices) and sum(ops) > _HUGE
 
     def _compose(self, point: PackingPoint, do: Do) -> Tried:
@@ -230,8 +227,7 @@ class NcclSearch(Search[Scenario]):
             )
             if took > self.outcome.best and len(sizes) < len(chosen):
                 return Tried(took, exact=False)
-        self.tried += 1
-        self.pieced += 1
+        self.pieced = True
         return Tried(took)
 
     def curve(self, best: Setting, do: Do) -> tuple[BucketTime, ...]:
@@ -250,12 +246,11 @@ class NcclSearch(Search[Scenario]):
         )
         if own.packing not in alike:
             return ()
-        at = alike.index(own.packing)
-        first = max(min(at - _CURVE // 2, len(alike) - _CURVE), 0)
-        seconds = self.seconds
+        first = max(min(alike.index(own.packing) - _CURVE // 2, len(alike) - _CURVE), 0)
         settings = {
             p: replace(best, strategy=f"nccl{p.text}") for p in alike[first : first + _CURVE]
         }
+        seconds = self.seconds
         known = {p: Tried(seconds[s]) for p, s in settings.items() if s in seconds}
         unknown = [p for p in settings if p not in known]
         if self.pieced:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from math import inf
 
 from simreduce.errors import Deadlock, InputError
@@ -60,18 +61,16 @@ def settings_of(scenario: Scenario, target: str, *, half: bool) -> list[Setting]
     if not FRAMEWORKS[target].trains:
         tried = [Setting(text) for text in FRAMEWORKS[target].tried]
         return [setting for setting in tried if _is_settable(target, scenario, setting)]
-    layout = scenario.setup.layout
-    texts = [s.text for s in candidates(layout)]
+    texts = [s.text for s in candidates(scenario.setup.layout)]
     specs = list(dict.fromkeys(parse_strategy(text).spec for text in texts))
     sizes = bucket_sizes(scenario.workload)[::-_COARSER]
-    for spec in ("nccl", "collective"):
-        texts += [f"{spec}+bucket={size}" for size in sizes]
-    texts += [f"{spec}+{small}" for spec in specs for small in _SMALL]
-    texts += [f"{spec}+packs={n}" for spec in specs for n in (2, 3, 4, 6, 8, 12, 16)]
-    texts += [f"{spec}+repack={n},fp16" for spec in specs for n in (1, 2, 4, 8) if half]
-    if not half:
-        texts = [text for text in texts if "fp16" not in text]
-    settings = [Setting(text) for text in dict.fromkeys(texts)]
+    texts += [
+        *(f"{spec}+bucket={size}" for spec in ("nccl", "collective") for size in sizes),
+        *(f"{spec}+{small}" for spec in specs for small in _SMALL),
+        *(f"{spec}+packs={n}" for spec in specs for n in (2, 3, 4, 6, 8, 12, 16)),
+        *(f"{spec}+repack={n},fp16" for spec in specs for n in (1, 2, 4, 8)),
+    ]
+    settings = [Setting(text) for text in dict.fromkeys(texts) if half or "fp16" not in text]
     settings += [
         Setting(setting.strategy, order=order)
         for order in _orders(scenario)
@@ -86,8 +85,9 @@ def _is_settable(target: str, scenario: Scenario, setting: Setting) -> bool:
     strategy = parse_strategy(setting.strategy)
     if why_too_fine(strategy.packer, scenario.workload.finest):
         return False
-    choice = Choice(setting.setup(scenario.setup), scenario.workload, strategy)
-    return not FRAMEWORKS[target].refusals(choice)
+    return not FRAMEWORKS[target].refusals(
+        Choice(setting.setup(scenario.setup), scenario.workload, strategy)
+    )
 
 
 def _orders(scenario: Scenario) -> list[tuple[int, ...]]:
@@ -114,8 +114,11 @@ class PlanSearch(Search[Scenario]):
         if not self.settings and before is None:
             machine = scenario.setup.machine.name
             raise InputError(f"{target} has no setting for any strategy on {machine}")
-        default = None if before else _default(scenario, target, self.settings)
-        super().__init__(aim, scenario, before, default)
+        # TensorFlow's own choice, or the copies of tf_cnn_benchmarks.
+        default = Setting(default_text(target, scenario) or "copy_to_gpus")
+        if before is None and not _is_settable(target, scenario, default):
+            default = self.settings[0]
+        super().__init__(aim, scenario, before, None if before else default)
         self.limit = before.best.seconds if before else inf
 
     @property
@@ -158,10 +161,8 @@ class PlanSearch(Search[Scenario]):
         names = [s.strategy for s in alone[:_FINALISTS]]
         step = max(len(sizes) // (_LIMITS + 1), 1)
         for limit in sizes[step - 1 : -1 : step]:
-            for small in names:
-                for large in names:
-                    if small != large:
-                        yield Setting(f"{small}:{limit}:{large}")
+            for small, large in permutations(names, 2):
+                yield Setting(f"{small}:{limit}:{large}")
 
 
 class ModeSearch(Search[Scenario]):
@@ -174,8 +175,9 @@ class ModeSearch(Search[Scenario]):
 
     def run(self, do: Do) -> None:
         """Simulate all."""
-        tried = zip(MODES, do(evaluate, MODES), strict=True)
-        self.outcome.seconds |= {setting: each.seconds for setting, each in tried}
+        self.outcome.seconds |= {
+            setting: each.seconds for setting, each in zip(MODES, do(evaluate, MODES), strict=True)
+        }
 
 
 def _bound(scenario: Scenario, setting: Setting) -> float:
@@ -189,14 +191,7 @@ def _bound(scenario: Scenario, setting: Setting) -> float:
     if own.step is None:
         return floor
     job = own.step.job
-    compute = job.profile.seconds if job.barrier else 0.0
-    return max(floor if job.barrier else 0.0, compute) + job.update
-
-
-def _default(scenario: Scenario, target: str, settings: Sequence[Setting]) -> Setting | None:
-    """TensorFlow's own choice, or the copies of tf_cnn_benchmarks."""
-    found = Setting(default_text(target, scenario) or "copy_to_gpus")
-    return found if _is_settable(target, scenario, found) else next(iter(settings), None)
+    return (max(floor, job.profile.seconds) if job.barrier else 0.0) + job.update
 
 
 def _is_right(scenario: Scenario, setting: Setting) -> bool:

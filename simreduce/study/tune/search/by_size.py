@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from simreduce.errors import StrategyError
@@ -37,17 +39,14 @@ def size_ranges(target: str, scenario: Scenario) -> tuple[SizeRange, ...]:
     """
     setup = scenario.setup.but(call_cost=0.0)
     known, layout = FRAMEWORKS[target], setup.layout
-    alone = layout.task_count > 1 or layout.n < 2 or not layout.joined
-    if not known.switches or alone:
+    if not known.switches or layout.task_count > 1 or layout.n < 2 or not layout.joined:
         return ()
     dtype, found = scenario.workload.gradients[0].dtype, list[SizeRange]()
     for nbytes in SIZES:
         choice = Choice(setup, tensor(nbytes, dtype), parse_strategy("nccl"))
         took = times_of(target, choice)
-        if not took:
-            continue
-        best = min(took, key=took.__getitem__)
-        if found and took.get(found[-1].strategy, float("inf")) <= took[best] * TIED:
+        best = min(took, key=took.__getitem__, default="")
+        if not best or (found and took.get(found[-1].strategy, inf) <= took[best] * TIED):
             continue
         default = known.default(choice).partition("+")[0]  # one tensor is not packed
         now = took.get(default, took[best])
@@ -65,8 +64,6 @@ def times_of(target: str, choice: Choice) -> Mapping[str, float]:
         if known.tried and known.refusals(replace(choice, strategy=strategy)):
             continue
         running = choice.setup.running(strategy)
-        try:
+        with suppress(StrategyError):
             took[text] = running.summarise(running.compile(strategy, choice.workload)).seconds
-        except StrategyError:
-            continue
     return took

@@ -31,13 +31,11 @@ def files_of(found: Tuned, setting: Setting | None = None) -> Mapping[str, str]:
     setting = setting or found.advised.setting
     if setting.mode:
         return mode_files(found.scenario.setup.layout, setting.mode, setting.device)
-    names = TARGETS if found.target == "any" else [found.target]
-    for name in names:
-        if not why_not(name, choice := _choice(found, setting)):
-            files = dict(export(name, choice))
-            break
-    else:
+    names, choice = TARGETS if found.target == "any" else [found.target], _choice(found, setting)
+    name = next((each for each in names if not why_not(each, choice)), None)
+    if name is None:
         return {}
+    files = dict(export(name, choice))
     if (setting.rules or setting.channels) and name != _NCCL:
         files |= nccl_files(found, setting.rules, setting.channels)
     return files
@@ -64,9 +62,8 @@ def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> 
     """
     rows = dict.fromkeys((found.best, *found.worth_measuring(most), *found.rows))
     texts = dict.fromkeys(text for row in rows if (text := _as_strategy(row.setting)))
-    looked_at = (parse_strategy(text) for text in [*texts][: _LOOKED_AT * most])
-    chosen = islice(filter(can_run, looked_at), most)
-    tried = [evaluate(found.scenario, strategy) for strategy in chosen]
+    looked_at = map(parse_strategy, islice(texts, _LOOKED_AT * most))
+    tried = [evaluate(found.scenario, each) for each in islice(filter(can_run, looked_at), most)]
     return StrategyRanking(found.scenario, tuple(c for c in tried if isinstance(c, Candidate)), ())
 
 
@@ -75,16 +72,19 @@ def _as_strategy(setting: Setting) -> str:
     if setting.order or setting.mode or setting.sharding or len(setting.rules) > 1:
         return ""
     for rule in setting.rules:
-        how = f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
-        return how + setting.strategy.removeprefix("nccl")
+        return (
+            f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
+            + setting.strategy.removeprefix("nccl")
+        )
     return "" if setting.channels else setting.strategy
 
 
 def _choice(found: Tuned, setting: Setting) -> Choice:
     """The setting as exporters take it."""
-    own = found.scenario
-    if found.objective == STEP and setting.sharding is None:
-        own = reducing_scenario(own)
+    reduces = found.objective == STEP and setting.sharding is None
+    own = reducing_scenario(found.scenario) if reduces else found.scenario
     own = replace(setting, rules=()).scenario(own)
-    asked = ask(own, parse_strategy(setting.strategy))
-    return replace(choice_of(asked, own.step, setting.method), rules=setting.rules)
+    return replace(
+        choice_of(ask(own, parse_strategy(setting.strategy)), own.step, setting.method),
+        rules=setting.rules,
+    )

@@ -148,7 +148,8 @@ class Search(Generic[S]):
         found = [SettingRow(s, t, self.fit(s)) for s, t in seconds.items() if t < inf]
         rows = in_order(sorted(found, key=lambda row: row.setting.tie_break))
         last = rows[-1] if rows else SettingRow(Setting(""), inf)
-        bound = self.outcome.bound_or(floor, stopped=stopped)
+        listed = self.outcome.excluded or not stopped  # else it was stopped before that
+        bound = self.outcome.bound if listed else min(floor, self.outcome.best)
         return Tuned(
             scenario=self.scenario,
             target=self.aim.target,

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing.watching import Progress
+from simreduce.computing.watching import Progress, answering, time_is_up
 from simreduce.computing.workers import rounds
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
@@ -24,12 +24,19 @@ from simreduce.errors import Deadlock, InputError
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.topology import Folded
 from simreduce.training import StepQuestion
 from simreduce.training.memory import MemoryFit, device_memory, least_memory
-from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.sharded import (
+    DDP,
+    ShardedMethod,
+    Sharding,
+    running_sharded,
+    sharded_method,
+    simulate_sharded_step,
+)
 from simreduce.training.sharded.settings import HSDP
 from simreduce.training.simulation import step_seconds
 from simreduce.training.variable_update import Flags
@@ -79,15 +86,6 @@ class SearchOutcome(Generic[P]):
         """Seconds that no point can be below."""
         return min(min(self.excluded.values(), default=inf), self.best)
 
-    def bound_or(self, floor: float, *, stopped: bool) -> float:
-        """The bound; `floor` if the search was stopped before it had listed its points."""
-        return min(floor, self.best) if stopped and not self.excluded else self.bound
-
-    @property
-    def complete(self) -> bool:
-        """Whether every point that was not simulated is excluded by its bound."""
-        return self.bound >= self.best * (1.0 - SAME)
-
 
 def search(
     points: Iterable[tuple[float, P]],
@@ -110,8 +108,7 @@ def search(
     heap = [(bound, next(order), False, point) for bound, point in points]
     heapq.heapify(heap)
     total = len(heap)
-    for bound, _, _, point in heap:
-        outcome.excluded[point] = bound
+    outcome.excluded |= {point: bound for bound, _, _, point in heap}
     first = True
     while heap:
         front: list[P] = []
@@ -127,9 +124,7 @@ def search(
                     heapq.heappush(heap, (better, next(order), True, point))
                     continue
             front.append(point)
-        if not front:
-            break
-        if outcome.seconds and enough():
+        if not front or (outcome.seconds and enough()):
             break
         first = False
         for point, tried in zip(front, simulate(front), strict=True):
@@ -176,20 +171,17 @@ class Setting:
     @property
     def label(self) -> str:
         """The setting in one line."""
-        parts = [self.strategy]
-        if self.mode:
-            parts = [f"{self.mode}, variables on each {self.device.upper()}"]
-        if self.rules:
-            parts.append(f"[{rules_text(self.rules)}]")
-        if self.channels:
-            parts.append(f"NCCL_MIN_NCHANNELS={self.channels}")
-        if self.order:
-            parts.append(f"gpu_indices {','.join(map(str, self.order))}")
-        if self.cycle is not None:
-            parts.append(f"cycle {self.cycle * 1e3:g} ms")
-        if self.sharding is not None:
-            parts = [self.method + ",", *parts, *(f"{k}={v}" for k, v in self.knobs.items())]
-        return " ".join(parts)
+        mode = f"{self.mode}, variables on each {self.device.upper()}"
+        parts = [
+            f"{self.method}," if self.sharding is not None else "",
+            mode if self.mode else self.strategy,
+            f"[{rules_text(self.rules)}]" if self.rules else "",
+            f"NCCL_MIN_NCHANNELS={self.channels}" if self.channels else "",
+            f"gpu_indices {','.join(map(str, self.order))}" if self.order else "",
+            f"cycle {self.cycle * 1e3:g} ms" if self.cycle is not None else "",
+            *(f"{key}={value}" for key, value in self.knobs.items()),
+        ]
+        return " ".join(filter(None, parts))
 
     @property
     def knobs(self) -> dict[str, object]:
@@ -225,8 +217,11 @@ class Setting:
 
     def setup(self, base: Setup) -> Setup:
         """The setup of `base` with these rules, channels, this order and these nodes."""
-        if self.rules:
-            base = with_rules(base, self.rules)
+        if self.rules:  # and no kernels that come before them
+            nccl = replace(base.nccl, tuner=self.rules)
+            if not isinstance(base.machine, Folded) and base.communicator.tuner.lists_first:
+                nccl = replace(nccl, msccl=False)
+            base = base.but(nccl=nccl)
         if self.channels:
             base = with_channels(base, self.channels)
         if self.order:
@@ -247,15 +242,6 @@ class Setting:
             step = replace(step, **more)
         strategies = () if self.parsed is None else (self.parsed,)
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
-
-
-def with_rules(setup: Setup, rules: tuple[Rule, ...]) -> Setup:
-    """The setup in which these rules choose, and no kernels that come before them."""
-    nccl = replace(setup.nccl, tuner=rules)
-    if not isinstance(setup.machine, Folded):
-        first = setup.communicator.tuner.lists_first
-        nccl = replace(nccl, msccl=nccl.msccl and not first)
-    return setup.but(nccl=nccl)
 
 
 def with_channels(setup: Setup, channels: int) -> Setup:
@@ -288,19 +274,58 @@ def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
     Of an all-reduce that takes longer than `limit`, at least that. Infinite for a setting that the
     machine refuses or never finishes.
     """
+    if setting.sharding is not None:
+        return Tried(simulate_whole(with_step(scenario), setting).seconds)
     own, strategy = setting.scenario(scenario), setting.parsed
     setup = own.setup.running(strategy)
     try:
         if own.step is not None:
             method = own.step.method(strategy, setup.layout, faithful=own.faithful)
             return Tried(step_seconds(method, own.step.job, setup), len(method.whole))
-        assert strategy is not None  # noqa: S101 - modes are for steps
-        found = simulate_up_to(ask(own, strategy), limit)
+        found = simulate_up_to(ask(own, setting.reduction), limit)
     except (Deadlock, InputError):
         return Tried(inf)
-    if isinstance(found, AtLeast):
-        return Tried(found.seconds, exact=False)
-    return Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
+    return (
+        Tried(found.seconds, exact=False)
+        if isinstance(found, AtLeast)
+        else Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
+    )
+
+
+def method_of_setting(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:
+    """The method of a setting; None if the machine refuses it."""
+    strategy, layout = parse_strategy(setting.strategy), setting.setup(scenario.setup).layout
+    job, sharding = scenario.step.job, setting.sharding or Sharding()
+    try:
+        return sharded_method(setting.method, strategy, job, layout, sharding)
+    except InputError:
+        return None
+
+
+class Simulated(NamedTuple):
+    """A whole step that was simulated.
+
+    It has its seconds, infinite if the machine refuses it, the bytes that a GPU holds at most, and
+    wrong elements of its plans.
+    """
+
+    seconds: float
+    peak: int = 0
+    wrong: int = 0
+
+
+def simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
+    """A whole step by a setting that shards."""
+    step, method = scenario.step, method_of_setting(scenario, setting)
+    setup = running_sharded(setting.setup(scenario.setup), setting.label)
+    if method is None:
+        return Simulated(inf)
+    try:
+        found = simulate_sharded_step(step.job, method, setup)
+    except (Deadlock, InputError):
+        return Simulated(inf)
+    peak = found.step.memory.peak if found.step.memory is not None else 0
+    return Simulated(found.step.seconds, peak + step.activations.nbytes, found.wrong)
 
 
 def shared_by(setting: Setting, setup: Setup) -> int:
@@ -313,10 +338,12 @@ def shared_by(setting: Setting, setup: Setup) -> int:
 def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> MemoryFit:
     """The bytes that a GPU holds at least by a setting, and its memory."""
     sharding = setting.sharding or step.sharding or _UNSET
-    ranks = shared_by(setting, setup)
-    memory = least_memory(setting.method, step.job.model, sharding, ranks, step.activations)
-    have = device_memory(setup.topology, setup.layout.ranks)
-    return MemoryFit(memory.peak, have, memory.activations)
+    memory = least_memory(
+        setting.method, step.job.model, sharding, shared_by(setting, setup), step.activations
+    )
+    return MemoryFit(
+        memory.peak, device_memory(setup.topology, setup.layout.ranks), memory.activations
+    )
 
 
 class Working(Protocol[S_co]):
@@ -338,6 +365,24 @@ def simulating(scenario: S, workers: int = 1) -> Iterator[Working[S]]:
             return work_on([(work, item) for item in items])
 
         yield do
+
+
+@contextmanager
+def keeping(
+    scenario: S, workers: int, has_answer: Callable[[], bool]
+) -> Iterator[tuple[Working[S], dict[str, Any]]]:
+    """`simulating`, until Ctrl-C or the end of a budget of time at most, once there is an answer.
+
+    With it comes how it ended, as an `Ending` takes it: empty until it is stopped.
+    """
+    ended = dict[str, Any]()
+    try:
+        with answering(has_answer), simulating(scenario, workers) as do:
+            yield do, ended
+    except KeyboardInterrupt:
+        if not has_answer():
+            raise
+        ended |= {"stopped": True, "hurried": time_is_up()}
 
 
 def _work(scenario: S, asked: tuple[Callable[[S, Any], Any], Any]) -> Any:

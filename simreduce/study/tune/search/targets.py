@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.export.bucket_sizes import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import Layout
-from simreduce.planners.packing import Packer, why_too_fine
+from simreduce.planners.packing import why_too_fine
 from simreduce.planners.packing.arrangement import FP16
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.frameworks import packings_of
@@ -33,23 +33,22 @@ def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Gradie
 
     Those of what packs nothing, as NCCL itself, come from the scenario's strategies.
     """
-    chosen, gradients = FRAMEWORKS[target], scenario.workload.gradients
+    chosen = FRAMEWORKS[target]
     texts = packings_of(target, scenario)
     if not chosen.packs:
-        own = [s for s in scenario.strategies or () if s.reduced_by_nccl]
-        texts = [("" if s.packing == "none" else f"+{s.packing}", 0) for s in own] or texts
+        own = [s.packing for s in scenario.strategies or () if s.reduced_by_nccl]
+        texts = [("" if packing == "none" else f"+{packing}", 0) for packing in own] or texts
     if half and chosen.half:  # views keep their dtype
         texts += [(f"{text},{FP16}", n) for text, n in texts[1:] if "view" not in text]
-    finest = scenario.workload.finest
-    texts = [each for each in texts if not why_too_fine(_packer(each[0]), finest)]
-    packings = distinct(texts, gradients)
+    fine = [
+        (text, nbytes)
+        for text, nbytes in texts
+        if not why_too_fine(parse_strategy(f"nccl{text}").packer, scenario.workload.finest)
+    ]
+    packings = distinct(fine, scenario.workload.gradients)
     if not packings:
         raise InputError(f"{target}: none of its packings takes these gradients")
     return packings
-
-
-def _packer(text: str) -> Packer:
-    return parse_strategy(f"nccl{text}").packer
 
 
 def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
@@ -95,12 +94,11 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
     base = step.sharding or Sharding()
     if not framework.packs:
         return [base]
-    base = Sharding(
-        param_dtype=base.param_dtype, reduce_dtype=base.reduce_dtype, optimizer=base.optimizer
-    )
+    base = without_knobs(base)
     if framework.unit:
-        width = dtypes.SIZES[scenario.workload.gradients[0].dtype]
-        base = replace(base, units=framework.unit * width)
+        base = replace(
+            base, units=framework.unit * dtypes.SIZES[scenario.workload.gradients[0].dtype]
+        )
     units = _units(step.job.model, framework.coarser, base)
     knobs = framework.knobs
     if method in (ZERO1, ZERO2):  # nothing is gathered ahead, or freed
@@ -113,17 +111,18 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
         replace(base, units=unit, group=group, **dict(zip(knobs, values, strict=True)))  # type: ignore[arg-type]
         for unit, group, *values in product(units, groups, *knobs.values())
     ]
-    if half:
-        found += [replace(each, **wire) for wire in _half(base) for each in found]
+    if half and base.reduce_dtype is None and base.param_dtype is None:
+        code = dtypes.code(_HALF)
+        found += [replace(each, reduce_dtype=code) for each in found]
+        found += [replace(each, param_dtype=code) for each in found if each.reduce_dtype == code]
     return list(dict.fromkeys([base, *found]))
 
 
-def _half(base: Sharding) -> Iterator[dict[str, Any]]:
-    """Half precision of reductions, and of all-gathers too."""
-    code = dtypes.code(_HALF)
-    if base.reduce_dtype is None and base.param_dtype is None:
-        yield {"reduce_dtype": code}
-        yield {"param_dtype": code, "reduce_dtype": code}
+def without_knobs(base: Sharding) -> Sharding:
+    """The dtypes and the optimizer alone, which `tune` leaves as they are."""
+    return Sharding(
+        param_dtype=base.param_dtype, reduce_dtype=base.reduce_dtype, optimizer=base.optimizer
+    )
 
 
 def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:
@@ -132,10 +131,8 @@ def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:
     rules += bucket_sizes(model.workload)[:: coarser or 8]
     found: dict[object, str | int] = {}
     for rule in rules:
-        try:
+        with suppress(InputError):  # no layer is in a block
             found.setdefault(tuple(unit.layers for unit in wrap(model, rule)), rule)
-        except InputError:  # no layer is in a block
-            continue
     return list(found.values())
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Any
 
-from simreduce.computing.watching import Progress, answering, time_is_up, time_left, within
+from simreduce.computing.watching import Progress, time_left, within
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import Scenario, StepScenario, with_step
+from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.ties import Moved, find_moved, settle_ties
 from simreduce.study.tune.rank import FIRST
 from simreduce.study.tune.search.advised import with_advice
@@ -22,13 +21,13 @@ from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
 from simreduce.study.tune.search.by_size import size_ranges
 from simreduce.study.tune.search.search import EFFORT, Aim, Search
-from simreduce.study.tune.search.setting import simulating
+from simreduce.study.tune.search.setting import keeping
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME
 from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
 from simreduce.training.sharded import DDP
 
-Make = Callable[[Tuned | None], Search[Any]]
-"""Makes a search, with the answer of the searches before it."""
+Make = Callable[[Aim[Any], Tuned | None], Search[Any]]
+"""Makes a search for an aim, with the answer of the searches before it."""
 
 
 def tune(
@@ -53,29 +52,30 @@ def tune(
         if objective == STEP:
             raise InputError(f"{target} trains nothing; give --objective {TIME}")
         objective, scenario = TIME, scenario.but(call_cost=0.0)
-    how, found = (target, half, workers, effort, progress), None
-    if read_objective(scenario, objective) == STEP:
-        searches = _step_searches(Aim(with_step(scenario), *how))
-    else:
-        searches = _reduction_searches(Aim(scenario.without_step(), *how))
-    for left, make in zip(range(len(searches), 0, -1), searches, strict=True):
-        found = _extend(found, make, workers, time_left() / left)
+    is_step, found = read_objective(scenario, objective) == STEP, None
+    asked = with_step(scenario) if is_step else scenario.without_step()
+    aim: Aim[Any] = Aim(asked, target, half, workers, effort, progress)
+    searches = _searches(aim)
+    for done, search in enumerate(searches):
+        found = _extend(found, search(aim, found), time_left() / (len(searches) - done))
         if found.interrupted:
             break
     assert found is not None  # noqa: S101 - a target reduces, or shards
-    found = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
-    if found.objective == TIME and not found.stopped:
-        found = settle_ties(
-            found,
+    answer = replace(found, scenario=replace(scenario, setup=found.scenario.setup))
+    if answer.objective == TIME and not answer.stopped:
+        answer = settle_ties(
+            answer,
             FIRST,
             deciding=lambda each: (each.default, each.best),
             plan=lambda row: row.setting,
-            find=partial(_find_moved, found),
+            find=lambda row: find_moved(
+                row.setting.scenario(answer.scenario), row.setting.parsed, row.seconds
+            ),
             note=_with_moved,
         )
-    if not found.stopped:
-        found = replace(found, sizes=size_ranges(target, scenario))
-    return with_advice(found, workers)
+    if not answer.stopped:
+        answer = replace(answer, sizes=size_ranges(target, scenario))
+    return with_advice(answer, workers)
 
 
 def _with_moved(found: Tuned, moved: Moved) -> Tuned:
@@ -85,11 +85,6 @@ def _with_moved(found: Tuned, moved: Moved) -> Tuned:
         return replace(row, moved=moved.get(row.setting))
 
     return replace(found, rows=tuple(map(note, found.rows)), default=note(found.default))
-
-
-def _find_moved(found: Tuned, row: SettingRow) -> float | None:
-    own = row.setting.scenario(found.scenario)
-    return find_moved(own, row.setting.parsed, row.seconds)
 
 
 def read_objective(scenario: Scenario | None, objective: str) -> str:
@@ -108,28 +103,18 @@ def read_objective(scenario: Scenario | None, objective: str) -> str:
     return objective or (STEP if scenario.step else TIME)
 
 
-def _reduction_searches(aim: Aim[Scenario]) -> list[Make]:
-    """The searches that a target calls for, in order."""
-    target, found = FRAMEWORKS[aim.target], list[Make]()
-    if target.packings:
-        found.append(partial(NcclSearch, aim))
-    if target.by_plans and not aim.misfit:
-        found.append(partial(PlanSearch, aim))
-    return found
-
-
-def _step_searches(aim: Aim[StepScenario]) -> list[Make]:
+def _searches(aim: Aim[Any]) -> list[Make]:
     """The searches that a target and the methods of a step call for, in order."""
-    step, methods, target = aim.reducing.step, aim.methods, FRAMEWORKS[aim.target]
-    found = _reduction_searches(aim) if DDP in methods else []
-    in_cycles = step.streams in (None, 1) and step.job.reduces_once
-    if target.cycles and found and in_cycles and not aim.misfit:
-        found[0] = partial(HorovodSearch, aim)
-    if set(methods) != {DDP}:
-        found.append(partial(ShardedSearch, aim))
-    if DDP in methods and target.modes:
-        found.append(partial(ModeSearch, aim))
-    return found
+    target, step, reduces = FRAMEWORKS[aim.target], aim.scenario.step, DDP in aim.methods
+    in_turns = step and step.streams in (None, 1) and step.job.reduces_once
+    in_cycles = target.cycles and in_turns and not aim.misfit
+    called: tuple[tuple[object, Make], ...] = (
+        (reduces and target.packings, HorovodSearch if in_cycles else NcclSearch),
+        (reduces and target.by_plans and not aim.misfit, PlanSearch),
+        (set(aim.methods) != {DDP}, ShardedSearch),
+        (reduces and target.modes and step, ModeSearch),
+    )
+    return [search for wanted, search in called if wanted]
 
 
 def _check(scenario: Scenario, name: str) -> None:
@@ -142,38 +127,27 @@ def _check(scenario: Scenario, name: str) -> None:
         raise StrategyError([f"{name}: {each}" for each in error.problems]) from None
 
 
-def _extend(before: Tuned | None, make: Make, workers: int, seconds: float) -> Tuned:
+def _extend(before: Tuned | None, search: Search[Any], seconds: float) -> Tuned:
     """The answer with that of another search, which Ctrl-C ends with what there is, and a budget of
     time after some `seconds`, once it has a default.
     """
-    search = make(before)
 
     def has_answer() -> bool:
         return before is not None or search.outcome.best < inf
 
-    hurried = False
-    try:
-        with within(seconds), answering(has_answer), simulating(search.scenario, workers) as do:
-            search.first(do)
-            if search.default and search.outcome.best == inf:
-                name = search.default.strategy
-                _check(search.scenario, name)
-                raise StrategyError(f"{name}: the default has no plan on this machine")
-            try:
-                search.run(do)
-                found = _join(before, search)
-                return replace(found, curve=search.curve(found.best.setting, do) or found.curve)
-            except KeyboardInterrupt:
-                hurried = time_is_up()
-                raise
-    except KeyboardInterrupt:
-        if before is None and search.outcome.best == inf:
-            raise
-        return _join(before, search, stopped=True, hurried=hurried)
+    with within(seconds), keeping(search.scenario, search.aim.workers, has_answer) as (do, ended):
+        search.first(do)
+        if search.default and search.outcome.best == inf:
+            name = search.default.strategy
+            _check(search.scenario, name)
+            raise StrategyError(f"{name}: the default has no plan on this machine")
+        search.run(do)
+        found = _join(before, search, {})
+        return replace(found, curve=search.curve(found.best.setting, do) or found.curve)
+    return _join(before, search, ended)
 
 
-def _join(
-    before: Tuned | None, search: Search[Any], *, stopped: bool = False, hurried: bool = False
-) -> Tuned:
-    found = replace(search.answer(stopped=stopped), hurried=hurried)
+def _join(before: Tuned | None, search: Search[Any], ended: Mapping[str, Any]) -> Tuned:
+    """The answer before a search, if there is one, with its own, which `ended` so."""
+    found = replace(search.answer(stopped=bool(ended)), **ended)
     return join(before, found) if before else found

@@ -122,9 +122,9 @@ class Tuned(Ending):
     def runtimes(self) -> list[str]:
         """The runtime of the advised setting."""
         setup, best = self.scenario.setup, self.advised.setting
-        if best.sharding is not None:
-            return [running_sharded(setup, best.method).runtime.name]
-        return [setup.running(best.parsed).runtime.name]
+        shards = best.sharding is not None
+        own = running_sharded(setup, best.method) if shards else setup.running(best.parsed)
+        return [own.runtime.name]
 
     @property
     def nominal(self) -> str:
@@ -150,15 +150,15 @@ class Tuned(Ending):
         False where errors, or where ticks fall, may well turn them round; None if the errors are
         not known.
         """
-        if self.sureness is None:
-            return None
-        if self.by_tick(row):
+        if self.sureness is not None and self.by_tick(row):
             return False
         error = self.error(row)
         return None if error is None else row.seconds - self.best.seconds > error
 
     def error(self, row: SettingRow, best: SettingRow | None = None) -> float | None:
         """Seconds within which a setting's difference from the best is with 80 %, if known."""
+        if self.sureness is None:
+            return None
         return difference_error(self.scenario.setup, best or self.best, row, self.hanging_on)
 
     def hanging_on(self, row: SettingRow) -> list[NcclCall] | None:
@@ -172,8 +172,9 @@ class Tuned(Ending):
         how, setup = strategy.nccl, setting.setup(self.scenario.setup)
         call = partial(setup.call, algorithm=how.algorithm, protocol=how.protocol)
         if setting.sharding is None or step is None:
-            gradients = self._reducing.workload.gradients
-            packing = read_packing(setting.strategy.removeprefix(strategy.spec), gradients)
+            packing = read_packing(
+                setting.strategy.removeprefix(strategy.spec), self._reducing.workload.gradients
+            )
             return self._overlap.calls(packing, call, row.seconds)
         listed = step.job.model.workload.gradients[0].dtype
         gather, reduce = (dtypes.SIZES[d] for d in setting.sharding.wire(listed))
@@ -182,11 +183,14 @@ class Tuned(Ending):
         found = [call(size * gather, collective="all_gather") for size in units] * gathered
         return found + [call(size * reduce, collective="reduce_scatter") for size in units]
 
+    def asked(self, setting: Setting) -> Scenario:
+        """The scenario in which a setting was simulated."""
+        return self._reducing if setting.sharding is None else self.scenario
+
     @cached_property
     def _reducing(self) -> Scenario:
-        if self.objective != STEP:
-            return self.scenario.without_step()
-        return reducing_scenario(self.scenario)
+        is_step = self.objective == STEP
+        return reducing_scenario(self.scenario) if is_step else self.scenario.without_step()
 
     @cached_property
     def _overlap(self) -> OverlapEstimate:
@@ -251,11 +255,12 @@ class Tuned(Ending):
         limit = self.best.seconds * NEAR
         at = min(range(len(self.curve)), key=lambda i: (not self.curve[i].known,
                                                         self.curve[i].seconds))  # fmt: skip
-        below = list(takewhile(lambda place: place.seconds <= limit, self.curve[at::-1]))
-        above = list(takewhile(lambda place: place.seconds <= limit, self.curve[at:]))
-        if not all(place.known for place in (*below, *above)):
-            return None
-        return below[-1].nbytes, above[-1].nbytes
+        below, above = (
+            list(takewhile(lambda place: place.seconds <= limit, some))
+            for some in (self.curve[at::-1], self.curve[at:])
+        )
+        known = all(place.known for place in (*below, *above))
+        return (below[-1].nbytes, above[-1].nbytes) if known else None
 
     @property
     def shape(self) -> str:
@@ -288,8 +293,16 @@ def _kind(setting: Setting) -> tuple[object, ...]:
     if strategy is None:
         return setting.mode, setting.device
     words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
-    how = setting.rules, setting.channels, setting.cycle, setting.order, setting.method
-    return strategy.spec, type(strategy.packer), words, *how
+    return (
+        strategy.spec,
+        type(strategy.packer),
+        words,
+        setting.rules,
+        setting.channels,
+        setting.cycle,
+        setting.order,
+        setting.method,
+    )
 
 
 def join(before: Tuned, after: Tuned) -> Tuned:

@@ -20,7 +20,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report.placement import verdict
 from simreduce.study.scenario import Scenario, build_meshes, build_scenario
 from simreduce.study.tune.placement import search
-from simreduce.study.tune.placement.orders import Cuts, OnMesh, Orders, bytes_between, mesh_seconds
+from simreduce.study.tune.placement.orders import Cuts, Orders, bytes_between, mesh_seconds
 from simreduce.study.tune.placement.search import Placement, on_nodes, place
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.topology import load_topology
@@ -226,7 +226,7 @@ def test_a_step_on_the_better_order() -> None:
         "strategies": ["nccl+ddp"], "step": {"batch": 32, "time": "50 ms"},
     }  # fmt: skip
     found = place(build_scenario(Path("t.toml"), table))
-    assert found.is_step
+    assert found.batch is not None
     assert found.best_seconds < found.given_seconds
 
 
@@ -236,10 +236,9 @@ def test_a_mesh_on_the_better_order() -> None:
         "topology": FAT.format(4, 2, 2), "workload": "llama-3-8b", "nodes": "0,2,1,3",
         "step": {"mesh": "tp=2,dp=2", "global_batch": 4},
     }  # fmt: skip
-    meshes = build_meshes(Path("t.toml"), table)
-    asked = OnMesh(meshes, meshes.question.jobs[0])
+    asked = build_meshes(Path("t.toml"), table)
     found = place(asked)
-    assert found.is_step
+    assert found.batch is not None
     assert not found.kept
     assert [{*found.best[:2]}, {*found.best[2:]}] in ([{"0", "1"}, {"2", "3"}],
                                                       [{"2", "3"}, {"0", "1"}])  # fmt: skip
