@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from simreduce.app.cli.explain import (
     read_topology_question,
 )
 from simreduce.app.cli.group import command
-from simreduce.app.cli.reply import Progress, option_faults
-from simreduce.app.cli.setups import SetupOptions, read_meshes
+from simreduce.app.cli.reply import Progress
+from simreduce.app.cli.setups import Given, read_meshes
 from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
@@ -55,6 +55,26 @@ _REASONS = 3
 """Why strategies have no setting, shown at most."""
 
 
+def check_folder(path: str | None) -> None:
+    """InputError unless the folder is there, or could be made; None is no folder to write to."""
+    if path is None:
+        return
+    folder = Path(path)
+    try:
+        fine = folder.is_dir() or (not folder.exists() and folder.parent.is_dir())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    if not path or not fine:
+        there = path and folder.exists()
+        why = "is no folder" if there else "is in no folder that is there"
+        raise InputError(f"{path}: {why}")
+
+
+def folder_option(name: str, about: str) -> Callable[[Any], Any]:
+    """An option that names a folder to write to."""
+    return click.option(name, default=None, metavar="DIR", help=about)
+
+
 @command(
     examples="""
     simreduce export nccl dgx-a100 --algo nccl:ring+channels=8 -b 64M
@@ -63,12 +83,7 @@ _REASONS = 3
 )
 @click.argument("target", metavar="TARGET")
 @question_options("Export this strategy; default: what simreduce tune finds for TARGET.")
-@click.option(
-    "--out",
-    default=None,
-    metavar="DIR",
-    help="Write the files to this folder; default: print them.",
-)
+@folder_option("--out", "Write the files to this folder; default: print them.")
 @click.option(
     "--method",
     default=None,
@@ -76,6 +91,7 @@ _REASONS = 3
     help="Of a step with several methods, take this one; default: the first.",
 )
 def export(
+    faults: Faults,
     target: str,
     question: str,
     out: str | None,
@@ -95,17 +111,14 @@ def export(
     the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is megatron,
     nemo, torchtitan or deepspeed.
     """
-    faults = option_faults()
     meshes = is_scenario(question) and asks_for_meshes(question)
     if not meshes:
         faults.attempt("", find_target, target)
-    if out is not None:
-        faults.attempt("--out", check_folder, out)
+    faults.attempt("--out", check_folder, out)
     if meshes:
-        unused = {"algo": algo, "method": method, "minbytes": given.pop("minbytes")}
-        files = _files_of_mesh(faults, target, question, SetupOptions(**given), unused, workers)
+        files = _files_of_mesh(faults, target, question, given, workers)
     elif is_scenario(question):
-        scenario, strategy = read_question_scenario(faults, question, algo, **given)
+        scenario, strategy = read_question_scenario(faults, question, algo, given)
         files = _files_of_scenario(target, scenario, strategy, method, workers)
     else:
         files = _with_picture(target, _choice(faults, target, question, algo, method, given))
@@ -130,19 +143,6 @@ def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[Path]:
     return [folder / name for name in files]
 
 
-def check_folder(path: str) -> None:
-    """Raises InputError unless the folder is there, or could be made."""
-    folder = Path(path)
-    try:
-        fine = folder.is_dir() or (not folder.exists() and folder.parent.is_dir())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
-    if not path or not fine:
-        there = path and folder.exists()
-        why = "is no folder" if there else "is in no folder that is there"
-        raise InputError(f"{path}: {why}")
-
-
 def _print(files: Mapping[str, str]) -> None:
     """One file as it is; several, each after a comment with its name. No pictures."""
     shown = {name: text for name, text in files.items() if not name.endswith(".svg")}
@@ -158,11 +158,11 @@ def _choice(
     question: str,
     algo: str | None,
     method: str | None,
-    given: dict[str, Any],
+    given: Given,
 ) -> Choice:
     """The choice that the options name for a topology. InputError with all `faults`."""
     faults.attempt("", _method, None, method)
-    asked = read_topology_question(faults, question, algo or _DEFAULTS[0], **given)
+    asked = read_topology_question(faults, question, algo or _DEFAULTS[0], given)
     choice = choice_of(asked, None, DDP)
     if algo is None and asked.strategy.collective == "all_reduce":
         if fastest := _fastest_tried(target, choice):
@@ -271,12 +271,11 @@ def _best_files(
 
 
 def _files_of_mesh(
-    faults: Faults, target: str, question: str, given: SetupOptions, unused: Mapping[str, object],
-    workers: int,
-) -> Mapping[str, str]:  # fmt: skip
+    faults: Faults, target: str, question: str, given: Given, workers: int
+) -> Mapping[str, str]:
     """The files of the fastest mesh that a program can run; says on stderr which that is."""
     faults.attempt("", check_mesh_target, target)
-    scenario = read_meshes(faults, question, given, unused, target)
+    scenario = read_meshes(faults, question, given, ("algo", "method", "minbytes"), target)
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         ranking = rank_meshes(scenario, workers, progress.watch)
     pass_on(ranking.untried)

@@ -22,7 +22,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from simreduce.app.cli.reply import OutputOption, Reply, parse_faults
+from simreduce.app.cli.reply import OutputOption, Reply, check_outputs
 from simreduce.errors import InputError, cut, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import data_dir
@@ -35,7 +35,7 @@ def items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
-def _names_or_files(*kinds: Literal["topologies", "scenarios"]) -> _Complete:
+def names_or_files(*kinds: Literal["topologies", "scenarios"]) -> _Complete:
     """Completes shipped names, and files where none begins so."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -116,13 +116,30 @@ class Fish(FishComplete):
 add_completion_class(Bash)
 add_completion_class(Fish)
 
-scenario_argument = click.argument("scenario", shell_complete=_names_or_files("scenarios"))
-topology_argument = click.argument("topology", shell_complete=_names_or_files("topologies"))
+
+class Read(click.ParamType[Any]):
+    """A value that a function reads; the faults that it raises are of the command line."""
+
+    name = "text"
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self.read = read
+
+    def convert(self, value: Any, param: object, ctx: object) -> Any:  # noqa: ARG002 - as click calls it
+        """The value of a text; InputError with every fault."""
+        return self.read(value)
+
+
+scenario_argument = click.argument("scenario", shell_complete=names_or_files("scenarios"))
+topology_argument = click.argument("topology", shell_complete=names_or_files("topologies"))
 question_argument = click.argument(
     "question",
     metavar="SCENARIO|TOPOLOGY",
-    shell_complete=_names_or_files("scenarios", "topologies"),
+    shell_complete=names_or_files("scenarios", "topologies"),
 )
+
+
+_FAULTS = "simreduce.faults"
 
 
 class Command(click.Command):
@@ -136,17 +153,16 @@ class Command(click.Command):
         self.examples = tuple(line.strip() for line in lines)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, which knows nothing of `--json` and of files to write unless it asks,
-        and give its reply. Returns the exit status.
-
-        Of a command line with faults it only finds more of them.
+        """Run the command on the faults of its options so far, and give its reply. It adds its own,
+        and raises them before it does any work; it knows nothing of `--json` and of files to write
+        unless it asks. Returns the exit status.
         """
         own = {each.name for each in self.params if isinstance(each, OutputOption)} | {"as_json"}
         values = {name: value for name, value in ctx.params.items() if name not in own}
-        faults = Faults()
-        faults.problems += parse_faults(ctx)
+        faults: Faults = ctx.meta[_FAULTS]
+        check_outputs(faults)
         try:
-            found = ctx.invoke(self.callback, **values) if self.callback else None
+            found = ctx.invoke(self.callback, faults, **values) if self.callback else None
         except InputError as error:
             faults.problems += [each for each in error.problems if each not in faults.problems]
             if len(faults.problems) == len(error.problems):
@@ -168,10 +184,10 @@ class Command(click.Command):
             rest = super().parse_args(ctx, args)
         except click.MissingParameter:
             raise
-        except click.BadParameter:
+        except (click.BadParameter, InputError):
             rest = self._parse_all(ctx, words, faults)
         self._check_numbers(ctx, faults)
-        parse_faults(ctx)[:] = faults.problems
+        ctx.meta[_FAULTS] = faults
         return rest
 
     def _parse_all(self, ctx: click.Context, words: list[str], faults: Faults) -> list[str]:
@@ -187,9 +203,12 @@ class Command(click.Command):
             except click.MissingParameter:
                 faults.add(param.make_metavar(ctx), "is missing")
                 missing = True
-            except click.BadParameter as error:
+            except (click.BadParameter, InputError) as error:
                 name = next((each for each in param.opts if each in words), param.opts[0])
-                faults.add(name, _reason(param.type, error))
+                if isinstance(error, InputError):
+                    faults.problems += error.problems
+                else:
+                    faults.add(name, _reason(param.type, error))
                 if param.expose_value:
                     ctx.params[param.name or ""] = _stand_in(ctx, param)
         if missing or rest:

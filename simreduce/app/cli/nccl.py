@@ -11,9 +11,15 @@ from pathlib import Path
 import click
 
 from simreduce import dtypes
-from simreduce.app.cli.group import command, topology_argument
-from simreduce.app.cli.options import calibration_option, is_typed, read_sizes, sizes_options
-from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import (
+    calibration_option,
+    is_typed,
+    machine_argument,
+    read_sizes,
+    sizes_options,
+)
+from simreduce.app.cli.reply import Progress, Reply, report_options
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.calibrate.logs import read_nccl_log
 from simreduce.engine.setup import Setup
@@ -37,11 +43,11 @@ from simreduce.report.accuracy import FITTED, fitted_lines
 from simreduce.report.nccl_choice import NCCL, ChosenCall, ChosenCalls, nccl_text
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.tune.sizes import tensor
-from simreduce.topology import load_topology
+from simreduce.topology import Topology, load_topology
 
 
 @command(examples="simreduce nccl dgx-h100 NCCL_ALGO=Ring")
-@topology_argument
+@machine_argument
 @click.argument("variables", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
     "--collective",
@@ -66,7 +72,8 @@ from simreduce.topology import load_topology
 @calibration_option("nominal")
 @report_options
 def nccl(
-    topology: str,
+    faults: Faults,
+    machine: Topology,
     variables: tuple[str, ...],
     collective: str,
     minbytes: str,
@@ -85,15 +92,13 @@ def nccl(
     Variables are NCCL's own, such as NCCL_ALGO=Ring or NCCL_P2P_DISABLE=1. Without -b and -e the
     sizes go up to 1G by a factor of 4.
     """
-    faults = option_faults()
-    machine = faults.attempt("", load_topology, topology)
     settings = _settings(faults, variables, version, conf, tuner)
     if maxbytes is None and not is_typed("minbytes"):
         maxbytes, stepfactor = "1G", stepfactor or 4.0
     sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     constants = faults.attempt("--calibration", load_calibration, calibration)
-    machine, constants = faults.require(machine), faults.require(constants)
-    at, sizes = plan(facts(machine, settings=settings), settings), faults.require(sizes)
+    constants, sizes = faults.require(constants), faults.require(sizes)
+    at = plan(facts(machine, settings=settings), settings)
     setup, decide = Setup(machine, calibration=constants, nccl=settings), Decide(machine, settings)
     calls = []
     with Progress("simulated {} of {} sizes") as progress:
@@ -139,14 +144,12 @@ def _settings(
 
 
 def calibrate_from_logs(
-    logs: Sequence[str], machine: str | None, collective: str, path: Path
+    faults: Faults, logs: Sequence[str], machine: str | None, collective: str, path: Path
 ) -> Reply:
     """Fit NCCL's constants to logs, and keep them at `path`."""
-    faults = option_faults()
-    if not logs:
-        faults.add("--from-nccl-tests", "name one log or more")
-    if machine is None:
-        faults.add("--from-nccl-tests", "needs --topology, the machine of the logs")
+    faults.check(logs, "--from-nccl-tests", "name one log or more")
+    given = machine is not None
+    faults.check(given, "--from-nccl-tests", "needs --topology, the machine of the logs")
     if collective and collective not in PUBLISHED:
         near = did_you_mean(collective, PUBLISHED) or f"; known are {', '.join(PUBLISHED)}"
         faults.add(f"--collective {collective}", f"unknown{near}")

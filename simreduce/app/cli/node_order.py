@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from simreduce.app.cli.export import check_folder, draw_orders, write_folder
+from simreduce.app.cli.export import check_folder, draw_orders, folder_option, write_folder
 from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.options import (
     budget_options,
@@ -18,9 +18,9 @@ from simreduce.app.cli.options import (
     read_budget,
     workers_option,
 )
-from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options
+from simreduce.app.cli.reply import Progress, Reply, report_options
 from simreduce.app.cli.setups import (
-    SetupOptions,
+    Given,
     job_options,
     nccl_option,
     read_meshes,
@@ -58,34 +58,20 @@ def asks_for_placement(text: str) -> bool:
     return isinstance(table, dict) and table.get("placement", False) is not False
 
 
-def read_placement(
-    faults: Faults,
-    text: str,
-    options: SetupOptions,
-    unused: Mapping[str, object],
-    worth: float | None = None,
-) -> Asked | None:
+def read_question_of_order(faults: Faults, text: str, given: Given) -> Asked | None:
     """The scenario whose nodes are ordered; None if there is a fault."""
-    for name, value in unused.items():
-        if value is not None and value is not False and value != ():
-            faults.add(f"--{name}", "says nothing about the order of nodes")
-    scenario = _read(faults, text, options)
-    return scenario if worth is None or scenario is None else replace(scenario, worth=worth)
-
-
-def _read(faults: Faults, text: str, options: SetupOptions) -> Asked | None:
     if not asks_for_meshes(text):
-        return read_scenario(faults, text, options)
+        return read_scenario(faults, text, given)
     with suppress(InputError):  # which are among the faults
-        return read_meshes(faults, text, options, {})
+        return read_meshes(faults, text, given)
     return None
 
 
 def read_placed_hosts(
-    faults: Faults, text: str, options: SetupOptions, file: str, job: str | None, free: str | None
+    faults: Faults, text: str, given: Given, file: str, job: str | None, free: str | None
 ) -> Asked | None:
     """The scenario on the hosts of a file, all or those of the `job`, in their order."""
-    scenario = _read(faults, text, options)
+    scenario = read_question_of_order(faults, text, given)
     hosts = faults.attempt("", _read_hosts, file)
     if hosts is None:
         return None
@@ -123,8 +109,7 @@ def tune_placement(
     if target is not None:
         words = f"--target {target}: starts no ranks"
         faults.attempt("", find_framework, target, LAUNCHERS, words)
-    if out is not None:
-        faults.attempt("--out", check_folder, out)
+    faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
     faults.raise_any()
     assert scenario is not None  # noqa: S101 - else there is a fault
@@ -200,9 +185,7 @@ def _workload(scenario: Placed) -> Workload:
     metavar="NAME",
     help=f"Print the files of the order for {', '.join(LAUNCHERS)}.",
 )
-@click.option(
-    "--out", default=None, metavar="DIR", help="Write the files of all of these to this folder."
-)
+@folder_option("--out", "Write the files of all of these to this folder.")
 @job_options
 @calibration_option(None, "the scenario's")
 @nccl_option("this")
@@ -210,6 +193,7 @@ def _workload(scenario: Placed) -> Workload:
 @workers_option
 @report_options
 def place(
+    faults: Faults,
     scenario: str,
     file: str,
     hosts: str | None,
@@ -228,7 +212,5 @@ def place(
     `gcloud compute instances list`; its content says which. SCENARIO says what the network carries:
     hosts that share switches in FILE take nodes that do so in the scenario's topology.
     """
-    faults = option_faults()
-    options = SetupOptions.take(given)
-    asked = read_placed_hosts(faults, scenario, options, file, hosts, free)
+    asked = read_placed_hosts(faults, scenario, given, file, hosts, free)
     return tune_placement(faults, asked, workers, target, out, budget, quick=quick)

@@ -8,7 +8,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.reply import Reply, option_faults, report_options
+from simreduce.app.cli.reply import Reply, report_options
+from simreduce.files.formats import Faults
 from simreduce.report.prices import LISTS, PRICES, lists_text, prices_text
 from simreduce.study.capacity.price_list import join, load_prices, shipped
 
@@ -26,12 +27,11 @@ def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
 )
 @click.argument("name", nargs=-1, shell_complete=_names)
 @report_options
-def prices(name: tuple[str, ...]) -> Reply:
+def prices(faults: Faults, name: tuple[str, ...]) -> Reply:
     """Print the price list NAME, a shipped one or a file, with the source and the date of every
     price. Several are printed as one, as a capacity file joins them. Without NAME, list those that
     are shipped.
     """
-    faults = option_faults()
     found = [faults.attempt("", load_prices, each) for each in name or shipped()]
     lists = [each for each in found if each is not None]
     if not name:

@@ -14,7 +14,7 @@ import click
 from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import is_typed, workers_option
-from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options, say
+from simreduce.app.cli.reply import Progress, Reply, report_options, say
 from simreduce.computing.watching import until_stopped
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files.formats import Faults
@@ -90,6 +90,7 @@ from simreduce.study.sweep.running import CellRunner
 @click.option("--dry-run", is_flag=True, help="Say how many cells there are, and compute none.")
 @report_options
 def sweep(
+    faults: Faults,
     question: str,
     over: Sequence[str],
     fixed: Sequence[str],
@@ -113,7 +114,6 @@ def sweep(
     Exit status 1 if a cell can never finish, killed its workers or failed, or if none is done. On
     Ctrl-C or SIGTERM, keeps the rows so far and exits with status 130.
     """
-    faults = option_faults()
     bytes_each = faults.attempt("--memory", _memory, memory)
     chosen = faults.attempt("", _sample, sample, seed)
     held = {
@@ -125,8 +125,9 @@ def sweep(
         {key: value for key, value in held.items() if value is not None},
         [[key.strip() for key in keys.split(",")] for keys in zipped], chosen, kind,
     )  # fmt: skip
-    if cluster is not None and "://" not in cluster and cluster not in CLUSTERS:
-        faults.add("--cluster", f"{quote(cluster)} is none of tcp://HOST:PORT, slurm, kubernetes")
+    known = cluster is None or "://" in cluster or cluster in CLUSTERS
+    words = f"{quote(cluster)} is none of tcp://HOST:PORT, slurm, kubernetes"
+    faults.check(known, "--cluster", words)
     spec = faults.require(spec)
     path = db or f"{Path(spec.title.partition(',')[0]).stem.replace(':', '-') or 'sweep'}.db"
     each = bytes_each or 0

@@ -17,7 +17,6 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, strategy_texts
 from simreduce.app.cli.reply import (
     Reply,
-    option_faults,
     report_options,
     show_until_stopped,
     wants_json,
@@ -98,6 +97,7 @@ _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks"
 @faithful_option
 @report_options
 def verify(
+    faults: Faults,
     files: tuple[str, ...],
     algo: tuple[str, ...],
     prove_everything: bool,
@@ -124,15 +124,15 @@ def verify(
             or any(each is not None for each in (*given.values(), faithful))
         ):
             raise click.UsageError("files are proved by themselves; leave out the options")
-        return _verify_files(files)
+        return _verify_files(faults, files)
     _check_usage(algo, workers, given, prove_everything=prove_everything)
     counts, whole = count or COUNTS, True
     if prove_everything:
-        option_faults().raise_any()
+        faults.raise_any()
         tell = _ignore if wants_json() else _print_problems
         proofs, whole = _everything(counts, workers or os.cpu_count() or 1, tell)
     else:
-        proofs = _select(algo, counts, faithful=faithful, **given)
+        proofs = _select(faults, algo, counts, faithful=faithful, **given)
     stopped = [] if whole else ["stopped before all was proved"]
     complete = {"complete": whole} if prove_everything else {}
     return Reply(
@@ -161,6 +161,7 @@ def _check_usage(
 
 
 def _select(
+    faults: Faults,
     algo: tuple[str, ...],
     counts: Sequence[int],
     *,
@@ -171,19 +172,17 @@ def _select(
     tasks: int | None,
 ) -> list[Proof]:
     """Prove the strategies of `--algo`."""
-    faults = option_faults()
     name, ranks, machines = collective or "all_reduce", ngpus or 8, tasks or 1
-    if ranks > MOST_RANKS:
-        faults.add(f"-g {ranks}", f"{ranks} GPUs are more than the {MOST_RANKS} that can be proven")
-    if ranks % machines:
-        shares = f"cannot be shared evenly by {units.plural(machines, 'machine')}"
-        faults.add(f"--tasks {machines}", f"{units.plural(ranks, 'GPU')} {shares}")
+    words = f"{ranks} GPUs are more than the {MOST_RANKS} that can be proven"
+    faults.check(ranks <= MOST_RANKS, f"-g {ranks}", words)
+    shares = f"cannot be shared evenly by {units.plural(machines, 'machine')}"
+    words = f"{units.plural(ranks, 'GPU')} {shares}"
+    faults.check(ranks % machines == 0, f"--tasks {machines}", words)
     known = faults.attempt("--collective", check_collective, name)
     if known:
         check_root(faults, root, name, ranks)
     texts = strategy_texts(faults, algo, known) if known else []
-    if ALL in texts:
-        faults.add(f"--algo {ALL}", "--all proves everything")
+    faults.check(ALL not in texts, f"--algo {ALL}", "--all proves everything")
     texts = [text for text in texts if text != ALL]
     for fault in misplaced(texts):
         faults.add("--algo", fault)
@@ -265,9 +264,8 @@ def _lines(proofs: list[Proof], unprinted: list[Proof]) -> list[str]:
     ]  # fmt: skip
 
 
-def _verify_files(files: Sequence[str]) -> Reply:
+def _verify_files(faults: Faults, files: Sequence[str]) -> Reply:
     """Prove the algorithms in files of MSCCL."""
-    faults = Faults()
     read = [(file, faults.attempt("", _read, file)) for file in files]
     faults.raise_any()
     found = [(file, made, problems_of(made)) for file, made in read if made]
