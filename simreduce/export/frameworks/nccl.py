@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 
 from simreduce import dtypes
-from simreduce.export.choice import METHODS, REPLICATED, Choice, not_by_nccl
+from simreduce.export.choice import METHODS, REPLICATED, Choice, holding, not_by_nccl
 from simreduce.export.framework import Framework
 from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
@@ -50,17 +50,29 @@ Decided = tuple[str, str, int]
 
 
 def _refusals(choice: Choice) -> list[str]:
-    found = not_by_nccl(choice)
-    if choice.strategy.collective not in COLLECTIVES:
-        found.append(f"NCCL has no settings of algorithms for {choice.strategy.collective}")
-    if any(each.algorithm == f"nccl:{ALL_PAIRS}" for each in choice.resolved.ranges):
-        found.append("RCCL has no setting that asks for MSCCL's kernels: it takes them by itself")
-    if len(choice.resolved.ranges) > 1 and not found:
-        if not isinstance(choice.resolved.packer, NoPacking):
-            found.append("NCCL sees packs and chooses by their size, not by that of gradients")
-        if len({gradient.dtype for gradient in choice.workload.gradients}) > 1:
-            found.append("limits in elements are different sizes for gradients of several dtypes")
-    return found
+    strategy, ranges = choice.strategy, choice.resolved.ranges
+    found = not_by_nccl(choice) + holding(
+        {
+            f"NCCL has no settings of algorithms for {strategy.collective}": (
+                strategy.collective not in COLLECTIVES
+            ),
+            "RCCL has no setting that asks for MSCCL's kernels: it takes them by itself": any(
+                each.algorithm == f"nccl:{ALL_PAIRS}" for each in ranges
+            ),
+        }
+    )
+    if found or len(ranges) < 2:
+        return found
+    return holding(
+        {
+            "NCCL sees packs and chooses by their size, not by that of gradients": (
+                not isinstance(choice.resolved.packer, NoPacking)
+            ),
+            "limits in elements are different sizes for gradients of several dtypes": (
+                len({gradient.dtype for gradient in choice.workload.gradients}) > 1
+            ),
+        }
+    )
 
 
 def _nearest(choice: Choice) -> list[str]:
@@ -114,13 +126,13 @@ def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
     prefix = of if settings.release >= _BY_COLLECTIVE else ""
     algorithm = strategy.ranges[0].algorithm.partition(":")[2]
     _, protocol, channels, *_ = strategy.nccl
-    lines: list[Line] = []
-    if algorithm:
-        lines.append(("NCCL_ALGO", f"{prefix}{algorithm}"))
-    if protocol:
-        lines.append(("NCCL_PROTO", f"{prefix}{protocol}"))
-    if channels:
-        lines += [("NCCL_MIN_NCHANNELS", channels), ("NCCL_MAX_NCHANNELS", channels)]
+    table = {
+        "NCCL_ALGO": algorithm and f"{prefix}{algorithm}",
+        "NCCL_PROTO": protocol and f"{prefix}{protocol}",
+        "NCCL_MIN_NCHANNELS": channels,
+        "NCCL_MAX_NCHANNELS": channels,
+    }
+    lines: list[Line] = [(name, value) for name, value in table.items() if value]
     return lines or ["NCCL chooses algorithm, protocol and channels itself, as predicted."]
 
 

@@ -25,6 +25,7 @@ from simreduce.export.choice import (
     REPLICATED,
     Choice,
     Shards,
+    holding,
     like_nccl,
     not_by_nccl,
     not_gradients,
@@ -53,39 +54,40 @@ _PREFETCH = {"pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}
 
 
 def _refusals(choice: Choice) -> list[str]:
-    found = not_by_nccl(choice)
     if choice.method != REPLICATED:
-        return found + _not_sharded(choice)
-    found += not_gradients(choice, "DDP")
-    if len(choice.resolved.ranges) > 1:
-        found.append("DDP reduces every bucket alike, whatever the sizes of its gradients")
-    if _buckets_of(choice) is None:
-        text = f"+{choice.resolved.packing}".replace("+none", "a tensor each")
-        found.append(f"DDP's buckets are never those of {text} for {choice.workload.name}")
-    return found
+        return not_by_nccl(choice) + _not_sharded(choice)
+    text = f"+{choice.resolved.packing}".replace("+none", "a tensor each")
+    found = {
+        "DDP reduces every bucket alike, whatever the sizes of its gradients": (
+            len(choice.resolved.ranges) > 1
+        ),
+        f"DDP's buckets are never those of {text} for {choice.workload.name}": (
+            _buckets_of(choice) is None
+        ),
+    }
+    return [*not_by_nccl(choice), *not_gradients(choice, "DDP"), *holding(found)]
 
 
 def _not_sharded(choice: Choice) -> list[str]:
-    found = []
-    if choice.method not in _STRATEGIES:
-        found.append(f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3")
     shards = choice.shards
-    if shards and shards.forward_prefetch > 1:
-        ahead = shards.forward_prefetch
-        found.append(f"FSDP gathers at most 1 unit ahead in a forward pass, not {ahead}")
-    if shards and shards.limit_all_gathers not in (0, 2):
-        found.append(f"limit_all_gathers is 2 units or no limit, not {shards.limit_all_gathers}")
-    return found
+    ahead, limit = (shards.forward_prefetch, shards.limit_all_gathers) if shards else (0, 0)
+    return holding(
+        {
+            f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3": (
+                choice.method not in _STRATEGIES
+            ),
+            f"FSDP gathers at most 1 unit ahead in a forward pass, not {ahead}": ahead > 1,
+            f"limit_all_gathers is 2 units or no limit, not {limit}": limit not in (0, 2),
+        }
+    )
 
 
 def _nearest(choice: Choice) -> list[str]:
     """Strategies that DDP has settings for, the nearest first."""
-    packer = choice.resolved.packer
-    size = 0.0
-    match packer:
-        case Fusion(nbytes) | BytesPerPack(nbytes):
-            size = nbytes / MIB
-    return like_nccl(choice, [f"+ddp={size:g}"] * bool(size) + ["+ddp"])
+    match choice.resolved.packer:
+        case Fusion(nbytes) | BytesPerPack(nbytes) if nbytes:
+            return like_nccl(choice, [f"+ddp={nbytes / MIB:g}", "+ddp"])
+    return like_nccl(choice, ["+ddp"])
 
 
 def _buckets_of(choice: Choice) -> DdpBuckets | None:

@@ -57,9 +57,9 @@ def refusals_of(typed: Typed, words: str) -> Callable[[Choice], list[str]]:
 
     def refusals(choice: Choice) -> list[str]:
         found = not_gradients(choice, "TensorFlow")
-        if not found and text_of(typed, choice) is None:
-            found.append(f"nothing that {words} packs or reduces like this")
-        return found
+        if found or text_of(typed, choice) is not None:
+            return found
+        return [f"nothing that {words} packs or reduces like this"]
 
     return refusals
 
