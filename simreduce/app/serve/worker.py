@@ -151,12 +151,11 @@ def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> No
     """Say which mesh is the fastest, and then who does what when in its step."""
     work = Said(sayer, "simulated {} of {} meshes")
     found = rank_meshes(meshes, 1, work.watch)
-    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
     beside = Attachments(
         machine=None,
         calibration=meshes.setup.calibration,
         commands=tuple(_commands(view, files)),
-        files={"view.toml": toml_text(table)},
+        files={"view.toml": toml_text(view.table(files))},
         missing="Not computed yet.",
     )
     document = MESHES.write(found)
@@ -196,7 +195,7 @@ def _chosen(
 
 def _table(view: View, ranking: StrategyRanking, files: Files) -> dict[str, Any]:
     """The view as a scenario file, which ranks the same strategies, those that are possible."""
-    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
+    table = view.table(files)
     refused = {name for name, _ in ranking.refused}
     texts = [s.text for s in ranking.scenario.strategies or () if s.text not in refused]
     return table | ({"strategies": texts} if texts else {})
