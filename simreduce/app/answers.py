@@ -331,8 +331,7 @@ class SweepRows(Answer):
         rows = sorted((r for r in self.rows if r[name]), key=lambda r: float(r[name]))
         names = [", ".join(f"{key} {row[key]}" for key in self.sweep.keys) for row in rows]
         bars = [(words, row[name]) for words, row in zip(names, rows, strict=True)]
-        factor = name if name in FACTORS else ""
-        return bar_plot(bars, self.headline, self.subtitle, factor)
+        return bar_plot(bars, self.headline, self.subtitle, name if name in FACTORS else "")
 
 
 def _name_models(runtimes: Iterable[str], setup: Setup) -> str:

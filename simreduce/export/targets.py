@@ -24,8 +24,7 @@ def find_target(name: str) -> Framework:
     """The system of this name that takes strategies or an order of nodes; StrategyError names the
     nearest.
     """
-    known = (*TARGETS, *LAUNCHERS)
-    return find_framework(name, known, f"unknown target {name!r}", StrategyError)
+    return find_framework(name, (*TARGETS, *LAUNCHERS), f"unknown target {name!r}", StrategyError)
 
 
 def check_mesh_target(name: str) -> str:
@@ -63,8 +62,7 @@ def nearest(name: str, choice: Choice) -> str:
     target = find_target(name)
     for text in target.nearest(choice):
         try:
-            other = replace(choice, strategy=parse_strategy(text))
-            if not target.refusals(other):
+            if not target.refusals(replace(choice, strategy=parse_strategy(text))):
                 return text
         except StrategyError:
             continue

@@ -153,8 +153,7 @@ def accuracy_nccl(
     """
     constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
     chosen = _chosen(tables, library, only, most_machines)
-    words = f"--only {' '.join(only)}: no published table ({tables}) has this"
-    faults.check(chosen, "", words)
+    faults.check(chosen, "", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any()
     if leave_one_out:
         with Progress(LEFT_OUT.progress):
@@ -274,8 +273,7 @@ def mesh(faults: Faults, sets: tuple[str, ...], models: tuple[str, ...]) -> Repl
         if (not sets or step.set in sets) and (not models or step.model in models)
     ]
     calls = not models and (not sets or _DEEPEP in sets)
-    words = f"no step of {', '.join(models)} is in {', '.join(sets)}"
-    faults.check(chosen or calls, "", words)
+    faults.check(chosen or calls, "", f"no step of {', '.join(models)} is in {', '.join(sets)}")
     faults.raise_any()
     points, complete = _predicted(MESH, chosen)
     dispatches = [*predict_dispatches()] if calls and complete else []

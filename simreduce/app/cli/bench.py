@@ -168,8 +168,7 @@ def bench(
         )
         rows = _take(lines, strategies, question.nbytes)
     times = SizeTimes(question.setup, rows, question.name, complete, question.calls)
-    ended = _now()
-    run = TimedRun(times, sys.argv[1:], began, ended)
+    run = TimedRun(times, sys.argv[1:], began, _now())
     return Reply(
         lambda: bench_table(times, _about(times)),
         lambda: BENCH.write(times),

@@ -411,6 +411,5 @@ def _recommend(
         used, strategy = used or methods[0], parse_strategy(text)
         if method in (None, used) and not _refusals(target, scenario, (used,), strategy):
             other = [ADVICE.write(each, None) for each in ours if each.option.name != name]
-            words = sentence(other[0], "a step") if other else ""
-            return strategy, used, fits.get(name), words
+            return strategy, used, fits.get(name), sentence(other[0], "a step") if other else ""
     return None

@@ -49,8 +49,7 @@ def calibrations(_: click.Context, __: click.Parameter, incomplete: str) -> list
     """Shipped calibrations, and files where none begins so."""
     files = resources.files("simreduce").joinpath("files", "calibrations").iterdir()
     names = [file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")]
-    found = items(["nominal", *names], incomplete)
-    return found or [CompletionItem(incomplete, type="file")]
+    return items(["nominal", *names], incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def strategies(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

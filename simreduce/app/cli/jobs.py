@@ -48,8 +48,7 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     On Ctrl-C or SIGTERM, prints the repetitions so far, once every job has one, with --fit the
     copies so far, and exits with status 130.
     """
-    fine = fit is None or 1.0 <= fit < inf
-    faults.check(fine, "--fit", f"must be 1 or more, got {fit}")
+    faults.check(fit is None or 1.0 <= fit < inf, "--fit", f"must be 1 or more, got {fit}")
     build = build_jobs if fit is None else build_mix
     read = faults.attempt("", read_scenario_file, file)
     question = faults.require(faults.attempt("", build, *read) if read else None)

@@ -133,8 +133,7 @@ def read_measurement(
         return None
     # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
     real = import_module("simreduce_validate.remeasure")
-    chosen = {name: given[name] for name in _DEVICES}
-    devices = faults.attempt("", real.read, question, **chosen)
+    devices = faults.attempt("", real.read, question, **{name: given[name] for name in _DEVICES})
     disturbed = given["slow"] or given.get("fault") or given.get("jitter") not in (None, "0")
     why = "devices are as they are; leave out --jitter, --slow and --fault"
     faults.check(not disturbed, "--measure", why)

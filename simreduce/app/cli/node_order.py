@@ -107,8 +107,7 @@ def tune_placement(
     in the folder `out`. InputError with all `faults`.
     """
     if target is not None:
-        words = f"--target {target}: starts no ranks"
-        faults.attempt("", find_framework, target, LAUNCHERS, words)
+        faults.attempt("", find_framework, target, LAUNCHERS, f"--target {target}: starts no ranks")
     faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
     faults.raise_any()

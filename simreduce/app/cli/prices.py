@@ -37,6 +37,5 @@ def prices(faults: Faults, name: tuple[str, ...]) -> Reply:
     if not name:
         named = [*zip(shipped(), lists, strict=True)]
         return Reply(partial(lists_text, named), partial(LISTS.write, named))
-    joined = faults.attempt("", join, lists) if len(lists) == len(found) else None
-    whole = faults.require(joined)
+    whole = faults.require(faults.attempt("", join, lists) if len(lists) == len(found) else None)
     return Reply(partial(prices_text, whole), partial(PRICES.write, whole))

@@ -391,5 +391,4 @@ def show_until_stopped(
     with a `preview` of the results so far. Before these are `enough`, an interrupt is the caller's.
     """
     with Progress(text, preview) as progress:
-        found = watching.until_stopped(progress.watch(coming, total), enough)
-        return found, progress.complete
+        return watching.until_stopped(progress.watch(coming, total), enough), progress.complete

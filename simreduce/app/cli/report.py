@@ -156,8 +156,7 @@ def report(
     if results:
         page, complete = _from_results(faults, sources), True
     else:
-        fine = len(sources) == 1
-        faults.check(fine, "", f"{' '.join(sources)}: give one scenario at a time")
+        faults.check(len(sources) == 1, "", f"{' '.join(sources)}: give one scenario at a time")
         page, complete = _from_scenario(faults, sources[0], algo, workers, seconds, given)
     write_output(output, [page])
     if output != STDOUT:
@@ -252,8 +251,7 @@ def _from_scenario(
     elif "replicas" in keys:
         question = read_replicas(faults, text, given)
     else:
-        texts = strategy_texts(faults, algo)
-        question = faults.require(read_scenario(faults, text, given, texts))
+        question = faults.require(read_scenario(faults, text, given, strategy_texts(faults, algo)))
     setup, (path, _) = question.setup, read_scenario_file(text)
     shared = Attachments(
         machine=setup.topology if setup else None,

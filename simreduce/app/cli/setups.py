@@ -300,11 +300,10 @@ def read_scenario(
     """The scenario with what the options say instead; None if there is a fault."""
     from simreduce.study.scenario import look_at_scenario  # noqa: PLC0415 - other commands do without
 
-    order = faults.attempt("", read_gpu_indices, given.get("gpu_indices"))
     scenario, machine, found = look_at_scenario(
         text,
         batch,
-        gpu_indices=order,
+        gpu_indices=faults.attempt("", read_gpu_indices, given.get("gpu_indices")),
         faithful=given.get("faithful"),
         strategies=list(strategies) or None,
         **_replaced(given),

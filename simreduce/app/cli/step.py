@@ -154,8 +154,7 @@ def step(
         )
     if keys:
         refuse(faults, ["try_backups"], "only a scenario with [replicas] has backup workers")
-        why = NO_TIMES if is_record(scenario) else NO_STEP
-        faults.check("step" in keys, scenario, why)
+        faults.check("step" in keys, scenario, NO_TIMES if is_record(scenario) else NO_STEP)
     texts = strategy_texts(faults, algo)
     question = with_step(faults.require(read_scenario(faults, scenario, given, texts, batch)))
     with within(seconds), Progress("simulated {} of {} steps") as progress:
@@ -198,8 +197,7 @@ def _write_traces(folder: str, execution: Execution) -> tuple[str, ...]:
     """Write Chakra traces, and say where they are."""
     write_folder(folder, write_chakra(execution, "step"))
     ranks = [*execution.nodes]
-    written = f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json"
-    return written, *execution.notes
+    return f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json", *execution.notes
 
 
 def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:

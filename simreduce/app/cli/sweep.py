@@ -195,8 +195,7 @@ def _compute(
             Progress("computed {} of {} cells") as progress,
             closing(runner.run(missing)) as answers,
         ):
-            digests = (answer.cell.digest for answer in answers)
-            yield from progress.watch(digests, len(missing))
+            yield from progress.watch((answer.cell.digest for answer in answers), len(missing))
     if missing and (words := runner.engine.summary()):
         say(words)
     yield _ENDED

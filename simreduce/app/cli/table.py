@@ -100,8 +100,7 @@ def table(
     """
     typed = ("--pivot", across), ("--columns", columns), ("--group", group), ("--sort", sort)
     axes, wanted, alike, order = (faults.attempt(o, _names, text) or [] for o, text in typed)
-    fine = across is None or len(axes) == 3
-    faults.check(fine, f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
+    faults.check(across is None or len(axes) == 3, f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
     with _open(faults, db) as store:
         if list_:
             faults.raise_any()

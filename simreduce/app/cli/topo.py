@@ -453,8 +453,7 @@ def trees(
         found = None if bound else PACKINGS[collective](network, root or 0)
         outcome = _tree_outcome(network, collective, root or 0, found)
     if found is None:
-        alone = Packed(machine, network, collective, outcome, collective=collective)
-        return _reply(TREES, alone)
+        return _reply(TREES, Packed(machine, network, collective, outcome, collective=collective))
     lines = []
     for tree, x in found.patterns:
         text = tree_lines(network, tree)

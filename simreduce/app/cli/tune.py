@@ -153,8 +153,7 @@ def tune(
     faults.attempt("--out", check_folder, out)
     read = read_scenario(faults, scenario, given)
     measurement = read_measurement(faults, read, given)
-    shortened = faults.attempt("--objective", read_objective, read, objective or "")
-    if shortened == STEP:
+    if faults.attempt("--objective", read_objective, read, objective or "") == STEP:
         refuse(faults, ["measure"], "devices time an all-reduce; give --objective time")
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)

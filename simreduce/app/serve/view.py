@@ -129,10 +129,9 @@ class View:
     def _settings(self) -> dict[str, Any]:
         """What all questions may have, as a table."""
         named = {"runtime": self.runtime, "calibration": self.calibration}
-        tables = {"nccl": self.nccl, "link_factors": self.links}
         found = {
             key: {name: _number(value) for name, value in table.items()}
-            for key, table in tables.items()
+            for key, table in {"nccl": self.nccl, "link_factors": self.links}.items()
         }
         return {key: value for key, value in {**named, **found}.items() if value}
 

@@ -124,8 +124,7 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
         document = ranking_document(ranking)
         sayer.say(_page(document, shared, _names(ranking), _chosen(view, ranking, document)[1]))
         ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
-        table = toml_text(_table(view, ranking, files))
-        shared = replace(shared, files={"view.toml": table})
+        shared = replace(shared, files={"view.toml": toml_text(_table(view, ranking, files))})
     document = ranking_document(ranking)
     chosen, look = _chosen(view, ranking, document)
     if chosen is None:
@@ -149,8 +148,7 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
 
 def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> None:
     """Say which mesh is the fastest, and then who does what when in its step."""
-    work = Said(sayer, "simulated {} of {} meshes")
-    found = rank_meshes(meshes, 1, work.watch)
+    found = rank_meshes(meshes, 1, Said(sayer, "simulated {} of {} meshes").watch)
     beside = Attachments(
         machine=None,
         calibration=meshes.setup.calibration,
@@ -161,8 +159,7 @@ def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> No
     document = MESHES.write(found)
     sayer.say(_page(document, beside, [], ""))
     sayer.check()
-    events = pipeline_events(simulate_best(found).ran)
-    timeline = timeline_of_events(events, most=_BARS)
+    timeline = timeline_of_events(pipeline_events(simulate_best(found).ran), most=_BARS)
     sayer.say(_page(document, replace(beside, timeline=timeline, missing=""), [], ""))
 
 

@@ -84,8 +84,7 @@ def _algorithms(choice: Choice) -> list[MscclAlgorithm]:
     for part in strategy.ranges:
         most = MOST_BYTES if part.limit == NO_LIMIT else part.limit * width
         alone = _alone(strategy, part)
-        name = f"{part} on {choice.setup.machine.name}"
-        made = algorithm_of(_plan(choice, alone), name)
+        made = algorithm_of(_plan(choice, alone), f"{part} on {choice.setup.machine.name}")
         found.append(replace(made, least=least, most=most))
         least = most + 1
     return found
@@ -106,8 +105,7 @@ def _plan(choice: Choice, strategy: Strategy) -> Plan:
     """
 
     def compile_for(elements: int) -> Plan:
-        tensor = Workload("chunks", (Gradient("chunks", elements),))
-        return choice.setup.compile(strategy, tensor)
+        return choice.setup.compile(strategy, Workload("chunks", (Gradient("chunks", elements),)))
 
     for elements in _sizes(choice.setup.layout.n):
         plan = compile_for(elements)

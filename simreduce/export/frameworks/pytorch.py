@@ -131,11 +131,10 @@ def _ddp(choice: Choice) -> str:
     casts = buckets.fp16 or buckets.bf16
     name = "fp16_compress_hook" if buckets.fp16 else "bf16_compress_hook"
     hook = f"wrapped.register_comm_hook(None, default_hooks.{name})"
-    hooks = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"
     return "\n".join([
         f'"""{choice.title}."""', "",
         *["import torch.distributed as dist"] * any("dist." in line for line in before),
-        *[hooks] * casts,
+        *["from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"] * casts,
         "from torch.nn.parallel import DistributedDataParallel", "",
         *_table(arguments, meaning), "", "",
         "def wrap(model, **more):",
