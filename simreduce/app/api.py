@@ -250,7 +250,7 @@ def bench(
     whole(iters, "iters", 1)
     calls = BenchCalls.by_threads(nthreads, setup.layout, iters, setup.nccl.release)
     rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root, calls=calls)
-    return answers.Bench(setup, collective, tuple(rows), calls)
+    return answers.Bench(setup, tuple(rows), collective, calls=calls)
 
 
 def run_sweep(

@@ -30,8 +30,8 @@ def find_target(name: str) -> Framework:
 def check_mesh_target(name: str) -> str:
     """The name of a program that trains on meshes; InputError names the nearest."""
     if name not in MESH_PROGRAMS:
-        near = did_you_mean(name, MESH_PROGRAMS)
-        raise InputError(f"{name}: takes no mesh{near}; {', '.join(MESH_PROGRAMS)} do")
+        words = f"{name}: takes no mesh{did_you_mean(name, MESH_PROGRAMS)}"
+        raise InputError(f"{words}; {', '.join(MESH_PROGRAMS)} do")
     return name
 
 

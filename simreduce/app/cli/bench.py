@@ -164,7 +164,7 @@ def bench(
             bench_all(*asked, **options),
             total,
             text,
-            _preview,
+            lambda lines: preview_lines([row for _, row in lines]),
         )
         rows = _take(lines, strategies, question.nbytes)
     times = SizeTimes(question.setup, rows, question.name, complete, question.calls)
@@ -208,10 +208,6 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
     known = COLLECTIVES[collective]
     names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
     return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
-
-
-def _preview(lines: Sequence[_Line]) -> list[str]:
-    return preview_lines([row for _, row in lines])
 
 
 def _take(

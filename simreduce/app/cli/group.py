@@ -30,26 +30,32 @@ from simreduce.files.textfiles import data_dir
 _Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The names that begin so."""
-    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
-
-
-def names_or_files(*kinds: Literal["topologies", "scenarios"]) -> _Complete:
-    """Completes shipped names, and files where none begins so."""
+def completes(names: Callable[[], Iterable[str]], *, files: bool = False) -> _Complete:
+    """Completes names, and `files` where none begins so."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        names = [file.stem for kind in kinds for file in data_dir(kind).glob("*.toml")]
-        return items(names, incomplete) or [CompletionItem(incomplete, type="file")]
+        found = [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")] * files
 
     return complete
 
 
-def calibrations(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Shipped calibrations, and files where none begins so."""
+def names_or_files(*kinds: Literal["topologies", "scenarios"]) -> _Complete:
+    """Completes shipped names, and files where none begins so."""
+    return completes(
+        lambda: sorted(file.stem for kind in kinds for file in data_dir(kind).glob("*.toml")),
+        files=True,
+    )
+
+
+def _calibrations() -> list[str]:
     files = resources.files("simreduce").joinpath("files", "calibrations").iterdir()
-    names = [file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")]
-    return items(["nominal", *names], incomplete) or [CompletionItem(incomplete, type="file")]
+    names = (file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return sorted(["nominal", *names])
+
+
+calibrations = completes(_calibrations, files=True)
+"""Completes shipped calibrations, and files where none begins so."""
 
 
 def strategies(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

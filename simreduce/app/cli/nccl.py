@@ -23,7 +23,7 @@ from simreduce.app.cli.reply import Progress, Reply, report_options
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.calibrate.logs import read_nccl_log
 from simreduce.engine.setup import Setup
-from simreduce.errors import CalibrationError, InputError, did_you_mean
+from simreduce.errors import CalibrationError, InputError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.files.published import COLLECTIVES as PUBLISHED
 from simreduce.files.textfiles import read_text, write_file
@@ -150,9 +150,9 @@ def calibrate_from_logs(
     faults.check(logs, "--from-nccl-tests", "name one log or more")
     given = machine is not None
     faults.check(given, "--from-nccl-tests", "needs --topology, the machine of the logs")
-    if collective and collective not in PUBLISHED:
-        near = did_you_mean(collective, PUBLISHED) or f"; known are {', '.join(PUBLISHED)}"
-        faults.add(f"--collective {collective}", f"unknown{near}")
+    known = not collective or collective in PUBLISHED
+    near = near_or_all(collective, PUBLISHED)
+    faults.check(known, f"--collective {collective}", f"unknown{near}")
     topology = machine and faults.attempt("", load_topology, machine)
     read = [
         log
@@ -160,8 +160,8 @@ def calibrate_from_logs(
         if (text := faults.attempt("", read_text, Path(name), CalibrationError)) is not None
         and (log := faults.attempt("", read_nccl_log, text, name)) is not None
     ]
-    known = faults.require(topology or None)
+    whole = faults.require(topology or None)
     with Progress("fitting"):
-        found = fit_logs(read, known, DEFAULTS, collective, path)
+        found = fit_logs(read, whole, DEFAULTS, collective, path)
     write_file(str(path), [to_toml(found.calibration)])
     return Reply(partial(fitted_lines, found), partial(FITTED.write, found))

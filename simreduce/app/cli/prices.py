@@ -5,17 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import click
-from click.shell_completion import CompletionItem
 
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, completes
 from simreduce.app.cli.reply import Reply, report_options
 from simreduce.files.formats import Faults
 from simreduce.report.prices import LISTS, PRICES, lists_text, prices_text
 from simreduce.study.capacity.price_list import join, load_prices, shipped
-
-
-def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in shipped() if name.startswith(incomplete)]
 
 
 @command(
@@ -25,7 +20,7 @@ def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
     simreduce prices servers-2026 h100-cluster-2024
     """
 )
-@click.argument("name", nargs=-1, shell_complete=_names)
+@click.argument("name", nargs=-1, shell_complete=completes(shipped))
 @report_options
 def prices(faults: Faults, name: tuple[str, ...]) -> Reply:
     """Print the price list NAME, a shipped one or a file, with the source and the date of every

@@ -6,17 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, completes
 from simreduce.app.cli.terminal import show
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.report.schemas import schema_text, schemas
-
-
-def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in schemas() if name.startswith(incomplete)]
 
 
 def _first(schema: Mapping[str, Any]) -> str:
@@ -31,7 +26,7 @@ def _first(schema: Mapping[str, Any]) -> str:
     simreduce schema scenario.toml
     """
 )
-@click.argument("name", required=False, shell_complete=_names)
+@click.argument("name", required=False, shell_complete=completes(schemas))
 def schema(faults: Faults, name: str | None) -> None:
     """Print the JSON Schema (draft 2020-12) NAME: every key with its type, its unit and what it
     means. Without NAME, list all.

@@ -101,7 +101,8 @@ def table(
     typed = ("--pivot", across), ("--columns", columns), ("--group", group), ("--sort", sort)
     axes, wanted, alike, order = (faults.attempt(o, _names, text) or [] for o, text in typed)
     faults.check(across is None or len(axes) == 3, f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
-    with _open(faults, db) as store:
+    store = faults.attempt("", Store.open, db)
+    with store or faults.require(store) as store:
         if list_:
             faults.raise_any()
             for each in store.sweeps():
@@ -141,12 +142,6 @@ def table(
             "parquet": lambda: [parquet_bytes(sweep, every, whole)],
         },
     )
-
-
-def _open(faults: Faults, path: str) -> Store:
-    """The database. InputError with all `faults` if there is none."""
-    store = faults.attempt("", Store.open, path)
-    return store or faults.require(store)
 
 
 def _names(text: str | None) -> list[str]:

@@ -41,7 +41,7 @@ from simreduce.app.cli.reply import (
 )
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
-from simreduce.errors import InputError, TopologyError, did_you_mean
+from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.files.formats.documents import Document
 from simreduce.files.textfiles import STDOUT, exists, read_text
@@ -248,8 +248,7 @@ def _with_classes(
     for option, name, stem in (("--nvlink-class", nvlink, GPU_LINKS), ("--pcie", pcie, "pcie")):
         known = [each for each in classes if each.startswith(stem)]
         if name is not None and name not in known:
-            near = did_you_mean(name, known) or f"; known are {', '.join(known)}"
-            raise InputError(f"{option}: unknown class {name!r}{near}")
+            raise InputError(f"{option}: unknown class {name!r}{near_or_all(name, known)}")
     if not (nvlink or pcie):
         return model
     base = model or UNKNOWN
@@ -435,8 +434,8 @@ def trees(
     """
     read = _read(faults, topology, lambda whole: whole, **given)
     if collective not in PACKINGS:
-        near = did_you_mean(collective, PACKINGS) or f"; known are {', '.join(PACKINGS)}"
-        faults.add(f"--collective {collective}", f"no trees are packed for it{near}")
+        words = f"no trees are packed for it{near_or_all(collective, PACKINGS)}"
+        faults.add(f"--collective {collective}", words)
     elif collective not in _ROOTED:
         words = f"{collective} has no root; {' and '.join(_ROOTED)} have"
         faults.check(root is None, f"--root {root}", words)

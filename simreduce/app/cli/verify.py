@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -129,8 +129,7 @@ def verify(
     counts, whole = count or COUNTS, True
     if prove_everything:
         faults.raise_any()
-        tell = _ignore if wants_json() else _print_problems
-        proofs, whole = _everything(counts, workers or os.cpu_count() or 1, tell)
+        proofs, whole = _everything(counts, workers or os.cpu_count() or 1)
     else:
         proofs = _select(faults, algo, counts, faithful=faithful, **given)
     stopped = [] if whole else ["stopped before all was proved"]
@@ -147,17 +146,21 @@ def _check_usage(
     algo: tuple[str, ...], workers: int | None, given: dict[str, Any], *, prove_everything: bool
 ) -> None:
     """Raises UsageError for options that do not go together."""
-    if not algo and not prove_everything:
-        raise click.UsageError("say what to prove: --algo STRATEGY, --all, or a file of MSCCL")
-    if workers and not prove_everything:
-        raise click.UsageError("--workers: for --all only")
-    if algo and prove_everything:
-        raise click.UsageError("--algo and --all: give one of the two; --all proves everything")
     wrong = [option for key, option in _ONLY_ALGO.items() if given[key] is not None]
-    if wrong and prove_everything:
-        raise click.UsageError(
-            f"{', '.join(wrong)}: for --algo only; --all proves everything on every number of GPUs"
-        )
+    only = f"{', '.join(wrong)}: for --algo only"
+    usage = {
+        "say what to prove: --algo STRATEGY, --all, or a file of MSCCL": (
+            not algo and not prove_everything
+        ),
+        "--workers: for --all only": workers and not prove_everything,
+        "--algo and --all: give one of the two; --all proves everything": (
+            algo and prove_everything
+        ),
+        f"{only}; --all proves everything on every number of GPUs": wrong and prove_everything,
+    }
+    for words, holds in usage.items():
+        if holds:
+            raise click.UsageError(words)
 
 
 def _select(
@@ -202,14 +205,8 @@ def _select(
     return [proof for proof in proofs if proof]
 
 
-def _ignore(_proof: Proof) -> None:
-    """Print nothing yet."""
-
-
-def _everything(
-    counts: Sequence[int], workers: int, tell: Callable[[Proof], None]
-) -> tuple[list[Proof], bool]:
-    """The proofs, each passed to `tell` as it comes, and whether these are all."""
+def _everything(counts: Sequence[int], workers: int) -> tuple[list[Proof], bool]:
+    """The proofs, and whether these are all; says what is wrong as it is found."""
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - takes time
 
     cases = everything()
@@ -218,7 +215,8 @@ def _everything(
         try:
             for place, proof in prove_all(cases, counts, workers):
                 yield place, proof
-                tell(proof)
+                for problem in () if wants_json() else list_problems([proof]):
+                    show(f"WRONG {problem}")
         except BrokenProcessPool:
             click.echo(
                 "simreduce: a process that proves was killed (out of memory?); try fewer --workers",
@@ -229,11 +227,6 @@ def _everything(
         coming(), len(cases), "proved {} of {} cases", enough=lambda _: True
     )
     return [proof for _, proof in sorted(found, key=itemgetter(0))], whole
-
-
-def _print_problems(proof: Proof) -> None:
-    for problem in list_problems([proof]):
-        show(f"WRONG {problem}")
 
 
 def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from simreduce import topology, workload
 from simreduce.engine import RUNTIMES, calibrate
 from simreduce.engine.setup import BY_STRATEGY
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, near_or_all, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout
@@ -275,7 +275,7 @@ def _check_known(
 ) -> None:
     """Note a value that is given and is none of the known ones."""
     if value is not None and value not in known:
-        near = did_you_mean(value, known) or f"; there are {', '.join(known) or 'none'}"
+        near = near_or_all(value, known or ["none"], "; there are ")
         faults.add(key, f"no {what} {quote(value)}{near}{more}")
 
 

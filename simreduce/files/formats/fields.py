@@ -15,7 +15,7 @@ from datetime import date
 from typing import Any, Generic, Self, TypeVar
 
 from simreduce import units
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, near_or_all, quote
 from simreduce.files.formats.faults import Faults, inside
 
 T = TypeVar("T")
@@ -94,8 +94,7 @@ def choice(known: Sequence[str], what: str) -> Scalar[str]:
         if not isinstance(value, str):
             raise refusal(f"one of {', '.join(known)}", value)
         if value not in known:
-            near = did_you_mean(value, known) or f"; known are {', '.join(known)}"
-            raise ValueError(f"unknown {what} {quote(value)}{near}")
+            raise ValueError(f"unknown {what} {quote(value)}{near_or_all(value, known)}")
         return value
 
     return Scalar(f"one of {', '.join(known)}", {"enum": list(known)}, read)
@@ -311,8 +310,7 @@ def field_at(path: str, *forms: Format) -> Field:
     fields = {field.key: field for form in reversed(forms) for field in form.fields}
     field = fields.get(key)
     if field is None or (dot and not isinstance(field.kind, TableOf)):
-        near = did_you_mean(key, fields) or f"; known keys: {', '.join(fields)}"
-        raise InputError(f"unknown key{near}")
+        raise InputError(f"unknown key{near_or_all(key, fields, '; known keys: ')}")
     kind = field.kind
     return field_at(rest, kind.form, *kind.others) if dot and isinstance(kind, TableOf) else field
 
