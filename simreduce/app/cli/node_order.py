@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from simreduce.errors import InputError, ScenarioError
 from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, find_framework
 from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import Name
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
 from simreduce.report.placement import PLACEMENT, placement_text
@@ -72,7 +70,7 @@ def read_placed_hosts(
 ) -> Asked | None:
     """The scenario on the hosts of a file, all or those of the `job`, in their order."""
     scenario = read_question_of_order(faults, text, given)
-    hosts = faults.attempt("", _read_hosts, file)
+    hosts = faults.attempt("", lambda: read_hosts(read_text(Path(file), InputError), file))
     if hosts is None:
         return None
     known, lacks = dict[str, str](zip(hosts, hosts, strict=True)), f"{file} names no host"
@@ -93,10 +91,6 @@ def read_placed_hosts(
         words = f"{ranks} GPUs, and meshes of the scenario are on {asked}"
         faults.add("--hosts", f"{words}; its key nodes says on which nodes")
     return replace(scenario, free=spare)
-
-
-def _read_hosts(file: str) -> Mapping[Name, Sequence[str]]:
-    return read_hosts(read_text(Path(file), InputError), file)
 
 
 def tune_placement(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
 from simreduce.app.cli.group import command, completes
@@ -12,11 +9,6 @@ from simreduce.app.cli.terminal import show
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.report.schemas import schema_text, schemas
-
-
-def _first(schema: Mapping[str, Any]) -> str:
-    """The first sentence of what a schema is of."""
-    return str(schema["description"]).partition(". ")[0].removesuffix(".")
 
 
 @command(
@@ -38,7 +30,8 @@ def schema(faults: Faults, name: str | None) -> None:
     known = schemas()
     if name is None:
         width = max(map(len, known))
-        show("\n".join(f"{each:{width}}  {_first(found)}" for each, found in known.items()))
+        first = {each: found["description"].partition(". ")[0] for each, found in known.items()}
+        show("\n".join(f"{each:{width}}  {text.removesuffix('.')}" for each, text in first.items()))
         return
     stem = name.partition("/")[0]
     if stem not in known:

@@ -259,7 +259,8 @@ def _lines(proofs: list[Proof], unprinted: list[Proof]) -> list[str]:
 
 def _verify_files(faults: Faults, files: Sequence[str]) -> Reply:
     """Prove the algorithms in files of MSCCL."""
-    read = [(file, faults.attempt("", _read, file)) for file in files]
+    texts = [(file, faults.attempt("", read_text, Path(file), InputError)) for file in files]
+    read = [(file, text and faults.attempt("", read_algorithm, text, file)) for file, text in texts]
     faults.raise_any()
     found = [(file, made, problems_of(made)) for file, made in read if made]
     return Reply(
@@ -267,10 +268,6 @@ def _verify_files(faults: Faults, files: Sequence[str]) -> Reply:
         lambda: FILES.write(found),
         failed=any(problems for _, _, problems in found),
     )
-
-
-def _read(file: str) -> MscclAlgorithm:
-    return read_algorithm(read_text(Path(file), InputError), file)
 
 
 def _file_lines(file: str, made: MscclAlgorithm, problems: Sequence[str]) -> list[str]:

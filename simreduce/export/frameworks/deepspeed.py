@@ -56,10 +56,6 @@ def _refusals(choice: Choice) -> list[str]:
     return [*not_reducing(choice), *not_by_nccl(choice), *holding(found)]
 
 
-def _nearest(choice: Choice) -> list[str]:
-    return like_nccl(choice, ["+bucket=0" if choice.method == REPLICATED else ""])
-
-
 def _files(choice: Choice) -> dict[str, str]:
     """The JSON of `--deepspeed_config`."""
     stage = _STAGES.get(choice.method, 0)
@@ -112,7 +108,7 @@ DEEPSPEED = Framework(
     "DeepSpeed",
     _files,
     _refusals,
-    _nearest,
+    lambda choice: like_nccl(choice, ["+bucket=0" if choice.method == REPLICATED else ""]),
     MeshProgram("Megatron-DeepSpeed", _mesh_files, _mesh_limits, schedules=("1f1b",)),
     default=lambda choice: f"nccl+bucket={_ELEMENTS * choice.width}",
     packings=lambda _: [],

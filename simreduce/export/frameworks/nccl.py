@@ -82,11 +82,6 @@ def _nearest(choice: Choice) -> list[str]:
     return [f"nccl:{like}{packing}"] * bool(like) + [f"nccl{packing}", "nccl"]
 
 
-def _files(choice: Choice) -> dict[str, str]:
-    """The environment, and the rules of the tuner plugin."""
-    return {ENVIRONMENT: _environment(choice), TUNER: tuner_text(_rules_of(choice), choice.title)}
-
-
 def _environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
@@ -214,7 +209,10 @@ def _edges(pick: Callable[[int], Decided], low: int, high: int) -> list[int]:
 NCCL = Framework(
     "nccl",
     "NCCL",
-    _files,
+    lambda choice: {
+        ENVIRONMENT: _environment(choice),
+        TUNER: tuner_text(_rules_of(choice), choice.title),
+    },
     _refusals,
     _nearest,
     default=lambda _: "nccl",

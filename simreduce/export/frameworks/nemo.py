@@ -45,8 +45,13 @@ def _files(job: MeshedJob) -> dict[str, str]:
     return {"nemo.yaml": yaml([], mapping(tables))}
 
 
-def _limits(title: str, job: MeshedJob) -> dict[str, bool]:
-    return limits(title, job) | unwritten(title, job, dispatch=False)
-
-
-NEMO = Framework("nemo", "NeMo", mesh=MeshProgram("NeMo", _files, _limits, splits=SPLITS))
+NEMO = Framework(
+    "nemo",
+    "NeMo",
+    mesh=MeshProgram(
+        "NeMo",
+        _files,
+        lambda title, job: limits(title, job) | unwritten(title, job, dispatch=False),
+        splits=SPLITS,
+    ),
+)

@@ -95,35 +95,29 @@ def _buckets_of(choice: Choice) -> DdpBuckets | None:
     packer = choice.resolved.packer
     if isinstance(packer, DdpBuckets):
         return packer
-    found = _alike(packer)
-    return found if found is not None and choice.packs_alike(found) else None
+    cap, fp16 = _alike(packer)
+    found = DdpBuckets(cap, cap, fp16=fp16)
+    return found if cap and choice.packs_alike(found) else None
 
 
-def _alike(packer: Packer) -> DdpBuckets | None:
+def _alike(packer: Packer) -> tuple[int, bool]:
+    """The cap of buckets like those of a packer, 0 if there are none, and their half precision."""
     match packer:
         case NoPacking():
-            return DdpBuckets(1, 1)
+            return 1, False
         case BytesPerPack(size, fp16):
-            cap = size + 1 if size else _ONE_BUCKET
-            return DdpBuckets(cap, cap, fp16=fp16)
+            return (size + 1 if size else _ONE_BUCKET), fp16
         case ConcatAndSplit(1):
-            return DdpBuckets(_ONE_BUCKET, _ONE_BUCKET)
+            return _ONE_BUCKET, False
         case GradientRepacking(packs, fp16) if packs <= 1:
-            cap = _ONE_BUCKET if packs else 1
-            return DdpBuckets(cap, cap, fp16=fp16)
+            return (_ONE_BUCKET if packs else 1), fp16
         case Fusion(threshold, fp16):
-            return DdpBuckets(max(threshold, 1), max(threshold, 1), fp16=fp16)
-    return None
-
-
-def _files(choice: Choice) -> dict[str, str]:
-    """A module with a function that wraps a model."""
-    if choice.method != REPLICATED:
-        return {"simreduce_fsdp.py": _fsdp(choice)}
-    return {"simreduce_ddp.py": _ddp(choice)}
+            return max(threshold, 1), fp16
+    return 0, False
 
 
 def _ddp(choice: Choice) -> str:
+    """A module with a function that wraps a model."""
     buckets = _buckets_of(choice) or DdpBuckets()
     arguments, before = _caps(buckets)
     meaning = dict.fromkeys(arguments, _meaning(choice, buckets))
@@ -197,6 +191,7 @@ def _passes(choice: Choice) -> list[str]:
 
 
 def _fsdp(choice: Choice) -> str:
+    """A module with a function that wraps a model in shards."""
     shards, kind = choice.shards, _STRATEGIES[choice.method]
     if shards and not shards.reshard_after_forward:
         kind = "_HYBRID_SHARD_ZERO2" if choice.method == "hsdp" else "SHARD_GRAD_OP"
@@ -293,7 +288,11 @@ def buckets(workload: Workload) -> list[tuple[str, int]]:
 PYTORCH = Framework(
     "pytorch",
     "PyTorch",
-    _files,
+    lambda choice: (
+        {"simreduce_ddp.py": _ddp(choice)}
+        if choice.method == REPLICATED
+        else {"simreduce_fsdp.py": _fsdp(choice)}
+    ),
     _refusals,
     _nearest,
     default=lambda _: "nccl+ddp",
