@@ -241,10 +241,10 @@ def read_collective(
     of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`, and NCCL makes `iters` calls in a row.
     InputError with every fault.
     """
-    name = "all_reduce" if given.get("collective") is None else given.get("collective")
+    name = "all_reduce" if given.get("collective") is None else given["collective"]
     attempt = faults.attempt
     setup = read_setup(faults, text, given, folded=folded)
-    elements = "float" if given.get("datatype") is None else given.get("datatype")
+    elements = "float" if given.get("datatype") is None else given["datatype"]
     dtype = attempt("--datatype", dtypes.code, elements)
     nbytes = attempt("", read_sizes, *sizes)
     known = attempt("--collective", check_collective, name)

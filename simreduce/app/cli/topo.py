@@ -315,16 +315,17 @@ def check(faults: Faults, file: str) -> None:
 
     Exit status 0 or 2. A machine that is merely suspicious gets a warning and status 0.
     """
+    faults.raise_any()
     problems = _faults_of_measurements(file)
     problems = check_file(file) if problems is None else problems
-    faults = [problem for problem in problems if not isinstance(problem, Suspicion)]
+    wrong = [problem for problem in problems if not isinstance(problem, Suspicion)]
     if wants_json():
         echo_json(CHECK.write({"file": file, "problems": problems}))
-    elif not faults:
+    elif not wrong:
         for problem in problems:
             terminal.complain(f"warning: {problem}")
         terminal.show(f"{file}: no fault")
-    if faults:
+    if wrong:
         raise click.exceptions.Exit(2) if wants_json() else TopologyError(problems)
 
 
