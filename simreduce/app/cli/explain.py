@@ -40,6 +40,7 @@ from simreduce.report.trace import trace_text
 from simreduce.study.question import PlannedQuestion, Question, ask
 from simreduce.study.scenario import Scenario, is_scenario, shipped as scenarios
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.sizes import DIVIDED, tensor
 from simreduce.study.tune.whatif import few_rings, savings
 from simreduce.topology import shipped as machines
 
@@ -150,7 +151,8 @@ def read_topology_question(faults: Faults, text: str, algo: str, given: Given) -
         (given["minbytes"], None, None, None),
         given,
     )
-    [workload] = found.workloads
+    parts = found.setup.layout.n if found.name in DIVIDED else 1
+    workload = tensor(found.nbytes[0], found.dtype, parts)
     setup = found.setup.running(found.strategies)
     return Question(
         found.strategies, workload, setup,

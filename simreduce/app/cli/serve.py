@@ -74,11 +74,11 @@ def serve(
     )
 
     faults.attempt("", check_serve)
-    files = {Path(text).stem: str(Path(text).absolute()) for text in sources if _is_file(text)}
-    views = [text for text in sources if not _is_file(text)]
-    for text in sources:
-        if _is_file(text):
-            faults.attempt("", _check_file, text)
+    named = [text for text in sources if _is_file(text)]
+    files = {Path(text).stem: str(Path(text).absolute()) for text in named}
+    views = [text for text in sources if text not in named]
+    for text in named:
+        faults.attempt("", _check_file, text)
     faults.check(len(views) < 2, "", f"{' '.join(map(quote, views))}: one view at a time")
     jobs = of_jobs(files)
     machine = next((name for name in files if name not in jobs), "" if jobs else "dgx1v")

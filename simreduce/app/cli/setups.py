@@ -30,9 +30,8 @@ from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
 from simreduce.planners.nccl.environment import read_assignments
-from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls, tensor
+from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls
 from simreduce.topology import Topology, load_machine
-from simreduce.workload import Workload
 
 if TYPE_CHECKING:
     from simreduce.study.scenario import Meshes, Scenario
@@ -198,12 +197,6 @@ class Collective(Generic[S]):
     nbytes: Sequence[int]
     faithful: bool
     calls: BenchCalls
-
-    @property
-    def workloads(self) -> list[Workload]:
-        """The tensor of each size."""
-        parts = self.setup.layout.n if self.name in DIVIDED else 1
-        return [tensor(size, self.dtype, parts) for size in self.nbytes]
 
 
 def read_setup(faults: Faults, text: str, given: Given, *, folded: bool = False) -> Setup | None:

@@ -30,6 +30,17 @@ TUNER = "nccl_tuner.csv"
 _PLUGIN = (
     ("NCCL_TUNER_PLUGIN", "libnccl-tuner-example.so"), ("NCCL_TUNER_CONFIG_FILE", TUNER),
 )  # fmt: skip
+_BY_SIZE: tuple[Line, ...] = (
+    "The choice depends on the size: build NCCL's example tuner plugin.", *_PLUGIN,
+)  # fmt: skip
+_OR_RULES = (
+    f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:",
+    *(f"{name}={value}" for name, value in _PLUGIN),
+)
+_NO_LISTS: tuple[Line, ...] = (
+    "RCCL would take kernels of MSCCL before it asks the plugin or looks here.",
+    ("RCCL_MSCCL_ENABLE", 0),
+)
 _BY_COLLECTIVE = (2, 24)
 """The first version whose NCCL_ALGO names collectives."""
 
@@ -86,33 +97,33 @@ def _environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
     name = library_of(choice.facts).title(settings)
-    lines: list[Line] = [f"{choice.title}, {name}"]
     by_size = bool(choice.rules) or len(strategy.ranges) > 1
-    if by_size:
-        lines.append("The choice depends on the size: build NCCL's example tuner plugin.")
-        lines += _PLUGIN
-    else:
-        lines += _pinned(strategy, settings)
-    given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
+    lines = [*_BY_SIZE] if by_size else _pinned(strategy, settings)
     pinned = {line[0] for line in lines if not isinstance(line, str)}
+    given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
     lines += [(name, value) for name, value in given.items() if name not in pinned]
     lists = any(";" in str(line[1]) for line in lines if not isinstance(line, str))
-    lines += ["The quotes are the shell's: NCCL reads none in an nccl.conf."] * lists
     called = [call for name, call in _CALLS.items() if getattr(settings, name)]
-    lines += [f"As predicted where applications call {' and '.join(called)}."] * bool(called)
     at = plan(choice.facts, settings)
-    if at.tuner.lists_first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
-        lines.append("RCCL would take kernels of MSCCL before it asks the plugin or looks here.")
-        lines.append(("RCCL_MSCCL_ENABLE", 0))
-    limit = at.tuner.ring_limit
+    asks_first = at.tuner.lists_first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"})
+    limit, more = at.tuner.ring_limit, list[Line]()
     if limit and at.model.channels < limit.channels and "NCCL_MIN_NCHANNELS" not in pinned:
         where = f"{limit.rings} rings on {at.facts.n} GPUs of a node"
-        lines.append(f"{name} takes {where}. For more bandwidth of large calls:")
-        lines.append(f"NCCL_MIN_NCHANNELS={limit.channels}")
-    if not by_size:
-        lines.append(f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
-        lines += [f"{name}={value}" for name, value in _PLUGIN]
-    return environment(lines)
+        more = [
+            f"{name} takes {where}. For more bandwidth of large calls:",
+            f"NCCL_MIN_NCHANNELS={limit.channels}",
+        ]
+    return environment(
+        [
+            f"{choice.title}, {name}",
+            *lines,
+            *["The quotes are the shell's: NCCL reads none in an nccl.conf."] * lists,
+            *[f"As predicted where applications call {' and '.join(called)}."] * bool(called),
+            *(_NO_LISTS if asks_first else ()),
+            *more,
+            *(() if by_size else _OR_RULES),
+        ]
+    )
 
 
 def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:

@@ -106,10 +106,10 @@ def whole(least: int, most: int | None = None, what: str = "") -> Scalar[int]:
     words = f"a whole number {f'of {what} ' if what else ''}from {least}{to}"
     schema = {"type": "integer", "minimum": least, **({} if most is None else {"maximum": most})}
 
+    top = math.inf if most is None else most
+
     def read(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise refusal(words, value)
-        if least <= value and (most is None or value <= most):
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= top:
             return value
         raise refusal(words, value)
 
@@ -391,14 +391,14 @@ def json_schema(form: Format) -> dict[str, Any]:
 
 
 def _object(form: Format, *, whole: bool) -> dict[str, Any]:
-    properties = {}
-    for field in form.fields:
-        default = {"default": field.default} if _is_plain(field.default) else {}
-        properties[field.key] = {
+    properties = {
+        field.key: {
             **_of(field.kind, whole=whole),
             "description": field.about,
-            **default,
+            **({"default": field.default} if _is_plain(field.default) else {}),
         }
+        for field in form.fields
+    }
     required = [field.key for field in form.fields if field.required and whole]
     return {
         "description": form.about,
