@@ -247,8 +247,8 @@ def _lines(proofs: list[Proof], unprinted: list[Proof]) -> list[str]:
         plans = units.plural(sum(p.plans for p in mine), "plan")
         found = f"nothing proved: {unproved[title]}" if title in unproved else ""
         lines.append(f"{title}: {found or plans + f', {refused} refused' * bool(refused)}")
-    for reason, times in _kinds(reason for p in proofs for reason in p.refused):
-        lines.append(f"refused {times}: {reason}")
+    kinds = _kinds(reason for p in proofs for reason in p.refused)
+    lines += [f"refused {times}: {reason}" for reason, times in kinds]
     lines += [f"WRONG {problem}" for problem in list_problems(unprinted)]
     refused, problems = sum(len(p.refused) for p in proofs), len(list_problems(proofs))
     plans = units.plural(sum(p.plans for p in proofs), "plan")

@@ -148,17 +148,12 @@ def _rules_of(choice: Choice) -> list[Rule]:
     Collectives that the strategy does not say have what NCCL chooses itself, because the plugin
     leaves one channel to calls without a rule.
     """
-    known = choice.facts
-    found = []
+    at, found = (choice.facts.nodes, choice.facts.n), list[Rule]()
     for collective in COLLECTIVES:
         pick = _picks(choice, collective)
-        spans = [*_spans(pick, 1, _MOST)]
-        for i, (least, most, decided) in enumerate(spans):
-            first, last = 0 if i == 0 else least, None if i == len(spans) - 1 else most
-            found.append(Rule(collective, first, last, *decided, known.nodes, known.n))
+        found += [Rule(collective, *span, *decided, *at) for *span, decided in _spans(pick)]
         if choice.workload.nbytes > _MOST:
-            decided = pick(_MOST + 1)
-            found.append(Rule(collective, _MOST + 1, _LARGEST, *decided, known.nodes, known.n))
+            found.append(Rule(collective, _MOST + 1, _LARGEST, *pick(_MOST + 1), *at))
     return found
 
 
@@ -193,18 +188,15 @@ def _range(choice: Choice, nbytes: int) -> Range:
     return next(fitting, ranges[-1])
 
 
-def _spans(
-    pick: Callable[[int], Decided], least: int, most: int
-) -> Iterator[tuple[int, int, Decided]]:
-    """Maximal stretches of sizes with one decision: searched for between 8 sizes in each octave."""
-    grid = sorted({min(least * (8 + i) << octave >> 3, most) for octave in range(32)
-                   for i in range(8)} | {most})  # fmt: skip
-    edges = [grid[0]]
-    for low, high in pairwise(grid):
-        edges += _edges(pick, low, high)
-    for i, first in enumerate(edges):
-        last = edges[i + 1] - 1 if i + 1 < len(edges) else most
-        yield first, last, pick(first)
+def _spans(pick: Callable[[int], Decided]) -> Iterator[tuple[int, int | None, Decided]]:
+    """Maximal stretches of sizes with one decision, the first from 0 on and the last without an
+    end: searched for between 8 sizes in each octave.
+    """
+    grid = sorted({min(8 + i << octave >> 3, _MOST) for octave in range(32)
+                   for i in range(8)} | {_MOST})  # fmt: skip
+    edges = [size for low, high in pairwise(grid) for size in _edges(pick, low, high)]
+    ends = [*(size - 1 for size in edges), None]
+    return zip([0, *edges], ends, map(pick, [grid[0], *edges]), strict=True)
 
 
 def _edges(pick: Callable[[int], Decided], low: int, high: int) -> list[int]:
