@@ -30,6 +30,7 @@ from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.advised import ADVICE, sentence
 from simreduce.report.drawing import to_svg
 from simreduce.report.pictures import RANKS_WORDS, ranks_picture
+from simreduce.report.tuned import files_text
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, asks_for_meshes, is_scenario, with_step
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
@@ -141,6 +142,13 @@ def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[Path]:
     for name, text in files.items():
         write_file(str(folder / name), [text])
     return [folder / name for name in files]
+
+
+def hand_over(out: str | None, files: Mapping[str, str]) -> str:
+    """Lines with the places of files, which are written to a folder; without one, the files."""
+    if out is None:
+        return files_text(files)
+    return "".join(f"{place}\n" for place in write_folder(out, files))
 
 
 def _print(files: Mapping[str, str]) -> None:

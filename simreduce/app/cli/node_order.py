@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from simreduce.app.cli.export import check_folder, draw_orders, folder_option, write_folder
+from simreduce.app.cli.export import check_folder, draw_orders, folder_option, hand_over
 from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.options import (
     budget_options,
@@ -33,7 +33,6 @@ from simreduce.files.formats import Faults
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
 from simreduce.report.placement import PLACEMENT, placement_text
-from simreduce.report.tuned import files_text
 from simreduce.study.question import Question, choice_of
 from simreduce.study.scenario import Meshes, Scenario, asks_for_meshes, read_scenario_file
 from simreduce.study.tune.meshes import rank_meshes
@@ -41,7 +40,6 @@ from simreduce.study.tune.placement.orders import OnMesh
 from simreduce.study.tune.placement.search import Placed, on_nodes, place as place_ranks
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.switch_groups import read_names, with_hosts
-from simreduce.workload import Workload
 
 Asked: TypeAlias = Scenario | Meshes
 """What is asked, before the best of its meshes is known."""
@@ -104,44 +102,35 @@ def tune_placement(
         faults.attempt("", find_framework, target, LAUNCHERS, f"--target {target}: starts no ranks")
     faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
-    faults.raise_any()
-    assert scenario is not None  # noqa: S101 - else there is a fault
+    asked = faults.require(scenario)
     with within(seconds):
-        return _order(_with_mesh(scenario), workers, target, out).give()
+        return _order(asked, workers, target, out).give()
 
 
-def _with_mesh(scenario: Asked) -> Placed:
-    """The scenario; of one with a mesh, the best mesh on the nodes in their order."""
-    if isinstance(scenario, Scenario):
-        return scenario
-    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
-        return OnMesh(scenario, rank_meshes(scenario, 1, progress.watch).best.job)
-
-
-def _order(scenario: Placed, workers: int, target: str | None, out: str | None) -> Reply:
+def _order(asked: Asked, workers: int, target: str | None, out: str | None) -> Reply:
+    """The best order; of a scenario with a mesh, for the best mesh on the nodes in their order."""
+    if isinstance(asked, Scenario):
+        scenario: Placed = asked
+        workload = asked.workload
+    else:
+        workload = asked.model.model.workload
+        with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
+            scenario = OnMesh(asked, rank_meshes(asked, 1, progress.watch).best.job)
     with Progress("simulated or excluded {} of {} orders") as progress:
         found = place_ranks(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
     setup = on_nodes(scenario, found.advised).setup
-    choice = choice_of(Question(found.setting.reduction, _workload(scenario), setup), None)
+    choice = choice_of(Question(found.setting.reduction, workload, setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
-    document, places = PLACEMENT.write(found), list[Path]()
+    document, written = PLACEMENT.write(found), dict(files)
     if out is not None:
         drawn = {"given": document["orders"][-1]["nodes"], "advised": document["advised"]}
-        picture = draw_orders(scenario.title, document["switches"], drawn)
-        places = write_folder(out, {**files, **picture})
-    paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)
+        written |= draw_orders(scenario.title, document["switches"], drawn)
     return Reply(
         lambda: placement_text(found),
         lambda: document | {"files": files},
-        paste=paste,
+        paste=hand_over(out, written),
         complete=not found.interrupted,
-    )
-
-
-def _workload(scenario: Placed) -> Workload:
-    return (
-        scenario.meshes.model.model.workload if isinstance(scenario, OnMesh) else scenario.workload
     )
 
 

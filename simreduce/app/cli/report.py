@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -83,7 +83,6 @@ from simreduce.study.scenario import (
     Meshes,
     Replicas,
     Scenario,
-    StepScenario,
     asks_for_meshes,
     is_scenario,
     keys_of,
@@ -245,13 +244,15 @@ def _from_scenario(
     if "job" in keys:
         return _from_jobs(faults, text)
     name = "step" if {"step", "replicas"} & set(keys) else "run"
-    question: Scenario | Replicas | Meshes | None
+    question: Scenario | Replicas | Meshes
+    stages: Callable[[Any, Attachments, int], Iterator[Stage]]
     if asks_for_meshes(text):
-        question = read_meshes(faults, text, given, ["algo"])
+        question, stages = read_meshes(faults, text, given, ["algo"]), report_meshes
     elif "replicas" in keys:
-        question = read_replicas(faults, text, given)
+        question, stages = read_replicas(faults, text, given), report_replicas
     else:
         question = faults.require(read_scenario(faults, text, given, strategy_texts(faults, algo)))
+        stages = report_step if name == "step" else report_run
     setup, (path, _) = question.setup, read_scenario_file(text)
     shared = Attachments(
         machine=setup.topology if setup else None,
@@ -259,23 +260,15 @@ def _from_scenario(
         files={path.name: read_text(path, InputError)} if path.suffix == ".toml" else {},
         versions={"Python": platform.python_version(), **_versions()},
     )
-    if isinstance(question, Replicas):
-        stages = report_replicas(question, shared, workers)
-    elif isinstance(question, Meshes):
-        stages = report_meshes(question, shared, workers)
-    elif name == "step":
-        stages = report_step(with_step(question), shared, workers)
-    else:
-        stages = report_run(question, shared, workers)
     if isnan(seconds):
         few = setup is None or len(setup.layout) <= _FEW
         seconds = _BUDGET if few else _LARGE_BUDGET
     with within(seconds):
-        document, beside, complete = until_stopped(stages)[-1]
+        document, beside, complete = until_stopped(stages(question, shared, workers))[-1]
         if not complete and time_is_up():
             complete = True
             beside = replace(beside, missing=_HURRIED)
-    parts = _parts(name, beside, backups=isinstance(question, Replicas))
+    parts = _parts(name, beside, backups="replicas" in keys)
     beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     return page_html(make_page(document, beside, text)), complete
 
@@ -378,8 +371,9 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
     yield document, replace(beside, sizes=sizes), complete and all_sizes
 
 
-def report_step(question: StepScenario, beside: Attachments, workers: int) -> Iterator[Stage]:
+def report_step(scenario: Scenario, beside: Attachments, workers: int) -> Iterator[Stage]:
     """The training steps of a scenario, then with a closer look at the best."""
+    question = with_step(scenario)
     with _choosing(), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
     best = ranking.recommended

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.export import check_folder, folder_option, write_folder
+from simreduce.app.cli.export import check_folder, folder_option, hand_over
 from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
 from simreduce.app.cli.node_order import asks_for_placement, read_question_of_order, tune_placement
@@ -36,7 +36,7 @@ from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, 
 from simreduce.export.frameworks.megatron import MEGATRON
 from simreduce.files.formats import Faults
 from simreduce.report.meshes import TUNED_MESHES, meshes_text
-from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
+from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.scenario import Meshes, asks_for_meshes, read_worth
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import StrategyRanking
@@ -162,15 +162,12 @@ def tune(
     with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)
     files = files_of(found)
-    places = [] if out is None else write_folder(out, files)
-    paste = "".join(f"{place}\n" for place in places)
-    if out is None and found.advised != found.default:
-        paste = files_text(files)
+    as_it_is = out is None and found.advised == found.default
     reply = Reply(
         lambda: tuned_text(found, why_nothing(found)),
         partial(tuned_document, found, files),
         picture=partial(sensitivity_plot, found) if found.curve else None,
-        paste=paste,
+        paste="" if as_it_is else hand_over(out, files),
         complete=not found.interrupted,
     )
 
@@ -190,10 +187,9 @@ def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         found = rank_meshes(meshes, workers, progress.watch)
     files = {} if why_no_files(found) else files_of_mesh(found)
-    places = write_folder(out, files) if out is not None and files else []
     return Reply(
         lambda: meshes_text(found, rows_shown(everything=False)),
         lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
-        paste="".join(f"{place}\n" for place in places) if out is not None else files_text(files),
+        paste=hand_over(out, files) if files else "",
         complete=not found.interrupted,
     )
