@@ -7,7 +7,6 @@ https://www.deepspeed.ai/docs/config-json/).
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from simreduce import dtypes
 from simreduce.export.choice import (
@@ -58,24 +57,22 @@ def _refusals(choice: Choice) -> list[str]:
 
 def _files(choice: Choice) -> dict[str, str]:
     """The JSON of `--deepspeed_config`."""
-    stage = _STAGES.get(choice.method, 0)
-    document: dict[str, Any] = {
-        **({"train_micro_batch_size_per_gpu": choice.batch} if choice.batch else {}),
-        "gradient_accumulation_steps": choice.accumulate,
-        "zero_optimization": {"stage": stage},
-    }
-    if stage:
-        unit = choice.unit or choice.workload.elements
-        gather = {"allgather_partitions": True, "allgather_bucket_size": unit}
-        document["zero_optimization"] |= {
-            "reduce_scatter": True, "reduce_bucket_size": unit, **(gather if stage < 3 else {}),
-            "overlap_comm": True, "contiguous_gradients": True,
-            **({"stage3_prefetch_bucket_size": unit} if stage == 3 else {}),
-        }  # fmt: skip
+    stage, unit = _STAGES.get(choice.method, 0), choice.unit or choice.workload.elements
+    gather = {"allgather_partitions": True, "allgather_bucket_size": unit}
+    zero = {
+        "reduce_scatter": True, "reduce_bucket_size": unit, **(gather if stage < 3 else {}),
+        "overlap_comm": True, "contiguous_gradients": True,
+        **({"stage3_prefetch_bucket_size": unit} if stage == 3 else {}),
+    }  # fmt: skip
     given = choice.shards.param_dtype if choice.shards else None
     name = dtypes.NAMES[choice.workload.gradients[0].dtype if given is None else given]
-    if kind := {"float16": "fp16", "bfloat16": "bf16"}.get(name):
-        document[kind] = {"enabled": True}
+    kind = {"float16": "fp16", "bfloat16": "bf16"}.get(name)
+    document = {
+        **({"train_micro_batch_size_per_gpu": choice.batch} if choice.batch else {}),
+        "gradient_accumulation_steps": choice.accumulate,
+        "zero_optimization": {"stage": stage, **(zero if stage else {})},
+        **({kind: {"enabled": True}} if kind else {}),
+    }
     return {"ds_config.json": json.dumps(document, indent=2) + "\n"}
 
 
