@@ -98,7 +98,7 @@ def _read_groups(path: str | None) -> dict[str, tuple[int, ...]]:
         numbers = isinstance(ranks, list) and all(
             type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
         )
-        if not numbers or len(set(ranks)) != len(ranks) or not ranks:
-            faults.add(name, "must be a list of ranks, each once, such as [0, 1]")
+        once = numbers and ranks and len(set(ranks)) == len(ranks)
+        faults.check(once, name, "must be a list of ranks, each once, such as [0, 1]")
     faults.raise_any()
     return {name: tuple(ranks) for name, ranks in document.items()}

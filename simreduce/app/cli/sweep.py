@@ -135,7 +135,9 @@ def sweep(
     if cluster is not None:
         engine = partial(DaskCluster, cluster, workers if is_typed("workers") else None, each, say)
     elif workers * each > free_memory():
-        say(_too_much(workers, each))
+        taken, free = map(units.format_size, (workers * each, free_memory()))
+        words = f"{workers} workers may take {taken} together, more than the {free} that are free"
+        say(f"{words}; give fewer --workers or less --memory")
     return _run(spec, path, others, engine, retry=retry, dry_run=dry_run)
 
 
@@ -258,11 +260,3 @@ _BAD = (STUCK, KILLED, FAILED)
 _LEAST = 64 << 20
 _SHOWN = 40
 """Rows that are shown at once; `simreduce table` shows more."""
-
-
-def _too_much(workers: int, memory: int) -> str:
-    """A warning."""
-    return (
-        f"{workers} workers may take {units.format_size(workers * memory)} together, more than the"
-        f" {units.format_size(free_memory())} that are free; give fewer --workers or less --memory"
-    )
