@@ -122,19 +122,6 @@ add_completion_class(Bash)
 add_completion_class(Fish)
 
 
-class Read(click.ParamType[Any]):
-    """A value that a function reads; the faults that it raises are of the command line."""
-
-    name = "text"
-
-    def __init__(self, read: Callable[[str], Any]) -> None:
-        self.read = read
-
-    def convert(self, value: Any, param: object, ctx: object) -> Any:  # noqa: ARG002 - as click calls it
-        """The value of a text; InputError with every fault."""
-        return self.read(value)
-
-
 scenario_argument = click.argument("scenario", shell_complete=names_or_files("scenarios"))
 topology_argument = click.argument("topology", shell_complete=names_or_files("topologies"))
 question_argument = click.argument(

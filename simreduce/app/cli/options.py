@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from simreduce import units
-from simreduce.app.cli.group import Read, calibrations, names_or_files, strategies
+from simreduce.app.cli.group import calibrations, names_or_files, strategies
 from simreduce.app.cli.reply import Decorator, options
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
@@ -28,7 +28,7 @@ _MANY = 100
 machine_argument = click.argument(
     "machine",
     metavar="TOPOLOGY",
-    type=Read(load_topology),
+    callback=lambda _, __, name: load_topology(name),
     shell_complete=names_or_files("topologies"),
 )
 """As `group.topology_argument`, of a command that takes the machine itself."""
