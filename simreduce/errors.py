@@ -144,6 +144,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near!r}?)" if near else ""
 
 
+def near_or_all(word: str, known: Iterable[str], lead: str = "; known are ") -> str:
+    """As `did_you_mean`, or all that is known behind the `lead`."""
+    names = tuple(known)
+    return did_you_mean(word, names) or f"{lead}{', '.join(names)}"
+
+
 def first_words(error: Deadlock) -> str:
     """How many ops can never finish, and the first of them, in one line."""
     head, _, rest = str(error).partition("\n  ")

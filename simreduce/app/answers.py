@@ -23,7 +23,7 @@ from simreduce.report.timelines import step_plot
 from simreduce.study.sweep import Sweep, objective
 from simreduce.study.sweep.cells import FACTORS
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.sizes import BY_DEFAULT, BenchCalls, BenchRow, busbw
+from simreduce.study.tune.sizes import busbw
 
 A = TypeVar("A")
 
@@ -231,15 +231,12 @@ class StepRanking(_Ranked, steps.MethodRanking):
         return [*super().pictures(), (f"Timeline: {self.headline}", self.timeline().svg())]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Bench(Answer):
+class Bench(Answer, SizeTimes):
     """Strategies over sizes, one tensor each, as nccl-tests measures them."""
 
+    __slots__ = ()
+
     rows_key = "rows"
-    setup: Setup
-    collective: str
-    rows: tuple[BenchRow, ...]
-    calls: BenchCalls = BY_DEFAULT
 
     @property
     def headline(self) -> str:
@@ -255,15 +252,11 @@ class Bench(Answer):
 
     def table(self) -> Table:
         """A row per size and strategy."""
-        return bench_rows(self._times)
+        return bench_rows(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce bench --json`."""
-        return BENCH.write(self._times)
-
-    @property
-    def _times(self) -> SizeTimes:
-        return SizeTimes(self.setup, self.rows, self.collective, calls=self.calls)
+        return BENCH.write(self)
 
     def plot(self) -> Plot:
         """Bus bandwidth over sizes, a curve for each strategy."""
@@ -331,8 +324,7 @@ class SweepRows(Answer):
         rows = sorted((r for r in self.rows if r[name]), key=lambda r: float(r[name]))
         names = [", ".join(f"{key} {row[key]}" for key in self.sweep.keys) for row in rows]
         bars = [(words, row[name]) for words, row in zip(names, rows, strict=True)]
-        factor = name if name in FACTORS else ""
-        return bar_plot(bars, self.headline, self.subtitle, factor)
+        return bar_plot(bars, self.headline, self.subtitle, name if name in FACTORS else "")
 
 
 def _name_models(runtimes: Iterable[str], setup: Setup) -> str:

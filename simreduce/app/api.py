@@ -176,15 +176,14 @@ def rank(
     Without a workload, the first argument is a scenario, or the name of one; what is given besides
     replaces what the scenario says.
     """
-    changes: dict[str, Any] = {}
     whole(workers, "workers", 1)
-    if repeat is not None:
-        changes["repeat"] = whole(repeat, "repeat", 1)
-    if faithful is not None:
-        _check_flag(faithful, "faithful")
-        changes["faithful"] = faithful
-    if strategies is not None:
-        changes["strategies"] = tuple(map(read_strategy, _as_list(strategies, "strategies")))
+    listed = [] if strategies is None else _as_list(strategies, "strategies")
+    given = {
+        "repeat": None if repeat is None else whole(repeat, "repeat", 1),
+        "faithful": None if faithful is None else _check_flag(faithful, "faithful"),
+        "strategies": tuple(map(read_strategy, listed)) or None,
+    }
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if workload is None:
         scenario = _scenario(machine)
     else:
@@ -250,7 +249,7 @@ def bench(
     whole(iters, "iters", 1)
     calls = BenchCalls.by_threads(nthreads, setup.layout, iters, setup.nccl.release)
     rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root, calls=calls)
-    return answers.Bench(setup, collective, tuple(rows), calls)
+    return answers.Bench(setup, tuple(rows), collective, calls=calls)
 
 
 def run_sweep(
@@ -340,8 +339,7 @@ def _check_root(root: int, collective: str, ranks: int) -> None:
         raise StrategyError(f"root {root}: the ranks are 0 to {ranks - 1}")
 
 
-def _check_flag(value: object, name: str) -> None:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(
-            f"{name}: expected True or False, got {type(value).__name__} {quote(value)}"
-        )
+def _check_flag(value: object, name: str) -> object:
+    if isinstance(value, (bool, np.bool_)):
+        return value
+    raise TypeError(f"{name}: expected True or False, got {type(value).__name__} {quote(value)}")

@@ -135,13 +135,22 @@ def like_nccl(choice: Choice, packings: Sequence[str]) -> list[str]:
     return [f"{spec}{packing}" for spec in dict.fromkeys((own, "nccl")) for packing in packings]
 
 
+def holding(reasons: Mapping[str, object]) -> list[str]:
+    """The reasons that hold."""
+    return [reason for reason, holds in reasons.items() if holds]
+
+
 def not_gradients(choice: Choice, what: str) -> list[str]:
     """That a target does nothing but all-reduces of gradients, if the choice is something else."""
-    if choice.strategy.collective != "all_reduce":
-        return [f"{what} reduces gradients, and this is {choice.strategy.collective}"]
-    if choice.method != REPLICATED:
-        return [f"{what} shards nothing, and this is {choice.method}"]
-    return []
+    collective, method = choice.strategy.collective, choice.method
+    return holding(
+        {
+            f"{what} reduces gradients, and this is {collective}": collective != "all_reduce",
+            f"{what} shards nothing, and this is {method}": (
+                collective == "all_reduce" and method != REPLICATED
+            ),
+        }
+    )
 
 
 def not_reducing(choice: Choice) -> list[str]:

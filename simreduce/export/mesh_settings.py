@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from simreduce.errors import InputError
+from simreduce.export.choice import holding
 
 if TYPE_CHECKING:
     from simreduce.training.mesh.job import MeshJob
@@ -37,20 +38,21 @@ class MeshProgram:
     def why_not(self, job: MeshedJob) -> list[str]:
         """Why it cannot run a mesh; nothing if it can."""
         title, order = self.title, job.mesh.order
-        reasons = {
-            f"{title} has NCCL sum activations, not {job.tensor_all_reduce}": (
-                job.tensor_all_reduce != "nccl"
-            ),
-            f"{title} has no schedule {job.schedule}; it has {', '.join(self.schedules)}": (
-                job.mesh.pp > 1 and job.schedule not in self.schedules
-            ),
-            f"{title} does not lie ranks as {order}; it takes {' or '.join(self.orders)}": (
-                order not in self.orders
-            ),
-            f"{title} splits layers evenly, not as listed": job.splitting not in self.splits,
-            **self.limits(title, job),
-        }
-        return [reason for reason, holds in reasons.items() if holds]
+        return holding(
+            {
+                f"{title} has NCCL sum activations, not {job.tensor_all_reduce}": (
+                    job.tensor_all_reduce != "nccl"
+                ),
+                f"{title} has no schedule {job.schedule}; it has {', '.join(self.schedules)}": (
+                    job.mesh.pp > 1 and job.schedule not in self.schedules
+                ),
+                f"{title} does not lie ranks as {order}; it takes {' or '.join(self.orders)}": (
+                    order not in self.orders
+                ),
+                f"{title} splits layers evenly, not as listed": job.splitting not in self.splits,
+                **self.limits(title, job),
+            }
+        )
 
     def export(self, job: MeshedJob) -> Mapping[str, str]:
         """The files of a mesh by name. InputError with the reasons why there are none."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simreduce import dtypes, units
-from simreduce.export.choice import Choice, not_gradients
+from simreduce.export.choice import Choice, holding, not_gradients
 from simreduce.export.framework import Framework
 
 MIB = 1 << 20
@@ -59,38 +59,48 @@ class Server:
         if len(names) > 1 or not names <= {*self.kernels}:
             known = ", ".join(self.kernels)
             return [*found, f"{self.title} has {known}, one of them for all sizes"]
-        if strategy.packing != "none":
-            found.append(f"{self.title} packs nothing")
-        if choice.facts.library != "nccl" and not self.on_amd:
-            found.append(f"{self.title} runs on NVIDIA's GPUs")
-        (name,) = names
-        return [*found, *self.limits(name, choice)]
+        found += holding(
+            {
+                f"{self.title} packs nothing": strategy.packing != "none",
+                f"{self.title} runs on NVIDIA's GPUs": (
+                    choice.facts.library != "nccl" and not self.on_amd
+                ),
+            }
+        )
+        return [*found, *self.limits(names.pop(), choice)]
 
     def limits(self, name: str, choice: Choice) -> list[str]:
         """Why a kernel does not run so many GPUs, so many bytes or such elements."""
-        kernel, found, gpus = self.kernels[name], list[str](), choice.setup.layout.n
+        kernel, gpus, has = self.kernels[name], choice.setup.layout.n, f"{self.title} has {name}"
         types = {dtypes.NAMES[g.dtype] for g in choice.workload.gradients}
-        if kernel.types and not types <= {*kernel.types}:
-            found.append(f"{self.title} has {name} for {' and '.join(kernel.types)} only")
-        if choice.facts.library != "nccl" and not kernel.on_amd:
-            found.append(f"{self.title} has {name} on NVIDIA's GPUs only")
+        found = holding(
+            {
+                f"{has} for {' and '.join(kernel.types)} only": (
+                    kernel.types and not types <= {*kernel.types}
+                ),
+                f"{has} on NVIDIA's GPUs only": choice.facts.library != "nccl"
+                and not kernel.on_amd,
+            }
+        )
         if not kernel.most:
             return found
         most = kernel.most.get(choice.setup.capability, kernel.most[0])
         if gpus not in most:
             some = _spans(most) or "none of this generation"
-            found.append(f"{self.title} has {name} for so many GPUs: {some}")
-        elif (large := largest(choice)) > most[gpus]:
-            found.append(
-                f"{self.title} has {name} up to {units.exact_size(most[gpus])} on {gpus} GPUs, and"
-                f" a tensor has {units.exact_size(large)}"
-            )
+            return [*found, f"{has} for so many GPUs: {some}"]
+        size, large = units.exact_size, largest(choice)
         low, high = kernel.left_out.get(gpus, (0, 0))
-        between = [g.nbytes for g in choice.workload.gradients if low < g.nbytes < high]
-        if between:
-            words = f"{self.title} has {name} on {gpus} GPUs {kernel.sizes(gpus)}"
-            found.append(f"{words}; a tensor has {units.exact_size(between[0])}")
-        return found
+        sizes = (gradient.nbytes for gradient in choice.workload.gradients)
+        between = next((nbytes for nbytes in sizes if low < nbytes < high), 0)
+        words = f"{has} on {gpus} GPUs {kernel.sizes(gpus)}"
+        return found + holding(
+            {
+                f"{has} up to {size(most[gpus])} on {gpus} GPUs, and a tensor has {size(large)}": (
+                    large > most[gpus]
+                ),
+                f"{words}; a tensor has {size(between)}": between,
+            }
+        )
 
     def files(self, choice: Choice) -> Mapping[str, str]:
         """The files of a choice by name."""

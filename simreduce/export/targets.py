@@ -24,15 +24,14 @@ def find_target(name: str) -> Framework:
     """The system of this name that takes strategies or an order of nodes; StrategyError names the
     nearest.
     """
-    known = (*TARGETS, *LAUNCHERS)
-    return find_framework(name, known, f"unknown target {name!r}", StrategyError)
+    return find_framework(name, (*TARGETS, *LAUNCHERS), f"unknown target {name!r}", StrategyError)
 
 
 def check_mesh_target(name: str) -> str:
     """The name of a program that trains on meshes; InputError names the nearest."""
     if name not in MESH_PROGRAMS:
-        near = did_you_mean(name, MESH_PROGRAMS)
-        raise InputError(f"{name}: takes no mesh{near}; {', '.join(MESH_PROGRAMS)} do")
+        words = f"{name}: takes no mesh{did_you_mean(name, MESH_PROGRAMS)}"
+        raise InputError(f"{words}; {', '.join(MESH_PROGRAMS)} do")
     return name
 
 
@@ -63,8 +62,7 @@ def nearest(name: str, choice: Choice) -> str:
     target = find_target(name)
     for text in target.nearest(choice):
         try:
-            other = replace(choice, strategy=parse_strategy(text))
-            if not target.refusals(other):
+            if not target.refusals(replace(choice, strategy=parse_strategy(text))):
                 return text
         except StrategyError:
             continue
@@ -95,15 +93,16 @@ def export_choice(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Expo
     express. Targets with the choice itself come first, targets without any setting last, and of
     those alike the usual one.
     """
-    found = []
-    for name in TRAINED:
-        target, reasons = FRAMEWORKS[name], why_not(name, choice)
-        choices = (replace(choice, strategy=each) for each in others) if reasons else ()
-        if other := next((each for each in choices if not why_not(name, each)), None):
-            files = target.files(other)
-            found.append(Exported(name, target.title, files, instead=other.strategy.text))
-            continue
-        near = nearest(name, choice) if reasons else ""
-        files = {} if reasons else target.files(choice)
-        found.append(Exported(name, target.title, files, reasons, near))
+    found = (_exported(name, choice, others) for name in TRAINED)
     return tuple(sorted(found, key=lambda e: (bool(e.reasons), bool(e.instead), e.name != USUAL)))
+
+
+def _exported(name: str, choice: Choice, others: Sequence[Strategy]) -> Exported:
+    target, reasons = FRAMEWORKS[name], why_not(name, choice)
+    if not reasons:
+        return Exported(name, target.title, target.files(choice))
+    for each in others:
+        other = replace(choice, strategy=each)
+        if not why_not(name, other):
+            return Exported(name, target.title, target.files(other), instead=each.text)
+    return Exported(name, target.title, {}, reasons, nearest(name, choice))

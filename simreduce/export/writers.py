@@ -50,10 +50,11 @@ def script(comments: Iterable[str], *commands: Sequence[str]) -> str:
 
 
 def environment(lines: Iterable[Line]) -> str:
-    """Lines `NAME=value` for a shell to source, and comments."""
+    """Lines `NAME=value` for a shell to source, and comments; a variable of None is left out."""
     return "".join(
         comment(line) if isinstance(line, str) else f"{line[0]}={_quoted(line[1])}\n"
         for line in lines
+        if isinstance(line, str) or line[1] is not None
     )
 
 

@@ -102,6 +102,11 @@ class Table:
         parts = lay_out(table, indent=indent, gap=gap, mark="#" if comment else "")
         return [line for part in parts for line in part]
 
+    def only(self, kept: Sequence[int]) -> Table:
+        """The table with the columns at these places."""
+        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
+        return Table(tuple(self.columns[i] for i in kept), rows)
+
     def _with_room(self) -> Table:
         """Return the table with a blank before its first headings, as room for a mark."""
         if not self.columns:
@@ -226,9 +231,7 @@ def header(title: str, facts: Iterable[tuple[str, str]]) -> list[str]:
 
 def without(column: str, table: Table) -> Table:
     """The table without the column of that name."""
-    kept = [i for i, each in enumerate(table.columns) if each.name != column]
-    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
+    return table.only([i for i, each in enumerate(table.columns) if each.name != column])
 
 
 def setup_lines(

@@ -190,11 +190,6 @@ def check_place(path: str) -> None:
         raise InputError(f"{path}: cannot be written: {fault}")
 
 
-def _encoded(piece: str) -> bytes:
-    """Text as UTF-8; what has none, such as bytes of a file's name, is escaped."""
-    return piece.encode(errors="backslashreplace")
-
-
 def _fault(path: str) -> str:
     """Why no file can be written at `path`, "" if one can."""
     if os.path.isdir(path):  # noqa: PTH112
@@ -226,8 +221,11 @@ def write_file(path: str, pieces: Iterable[str | bytes]) -> None:
     """
     try:
         place = behind_links(path)
-        with _direct(place) if _is_direct(place) else _replacement(place) as file:
-            content = (_encoded(piece) if isinstance(piece, str) else piece for piece in pieces)
+        with open(place, "wb") if _is_direct(place) else _replacement(place) as file:  # noqa: PTH123
+            content = (  # what has no UTF-8, such as bytes of a file's name, is escaped
+                piece.encode(errors="backslashreplace") if isinstance(piece, str) else piece
+                for piece in pieces
+            )
             if path.endswith(".gz"):
                 with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
                     compressed.writelines(content)
@@ -300,10 +298,6 @@ def _is_direct(path: str) -> bool:
         return not stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
     except (OSError, ValueError):
         return False
-
-
-def _direct(path: str) -> IO[bytes]:
-    return open(path, "wb")  # noqa: PTH123
 
 
 @contextlib.contextmanager

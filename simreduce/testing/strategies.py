@@ -259,8 +259,7 @@ def _interval(draw: st.DrawFn, lo: int, hi: int, unit: int) -> tuple[int, int]:
     if draw(_count(0, 3)):
         return lo, hi
     first = draw(_count(lo // unit, hi // unit))
-    last = draw(_count(first, hi // unit))
-    return first * unit, last * unit
+    return first * unit, draw(_count(first, hi // unit)) * unit
 
 
 def _stream(draw: st.DrawFn, b: PlanBuilder) -> int:
@@ -357,8 +356,7 @@ def scenes(
 ) -> SimulationInput:
     """A plan on a machine, with everything that it takes to time it."""
     topology = draw(topologies(figures, most_gpus))
-    devices = (*topology.devices, *topology.hosts)
-    plan = draw(plans(devices, figures, most_ops))
+    plan = draw(plans((*topology.devices, *topology.hosts), figures, most_ops))
     return SimulationInput(
         plan, topology, draw(runtimes), draw(calibrations(figures)), draw(readies(plan, figures))
     )

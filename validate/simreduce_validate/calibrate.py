@@ -23,10 +23,11 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.measuring import device_options, warmup_option
 from simreduce.app.cli.nccl import calibrate_from_logs
 from simreduce.app.cli.options import details_option, gpus_options
-from simreduce.app.cli.reply import Reply, interruptible, option_faults, report_options
+from simreduce.app.cli.reply import Reply, interruptible, report_options
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibrate import own_calibrations, shipped, to_toml
 from simreduce.errors import InputError
+from simreduce.files.formats import Faults
 from simreduce.files.textfiles import check_place, write_file
 from simreduce_validate.calibrating import cores_of, design
 from simreduce_validate.calibrating.provenance import describe
@@ -90,6 +91,7 @@ from simreduce_validate.running.computer import Computer
 @details_option("Print all statistics after the five lines that sum them up.")
 @report_options
 def calibrate(
+    faults: Faults,
     topology: tuple[str, ...],
     from_nccl_tests: bool,
     machine: str | None,
@@ -118,10 +120,11 @@ def calibrate(
     if from_nccl_tests:
         path = _read_path(name, out, "nccl")
         path.parent.mkdir(parents=True, exist_ok=True)
-        return calibrate_from_logs(topology, machine, collective or "", path)
+        return calibrate_from_logs(faults, topology, machine, collective or "", path)
     if machine is not None or collective is not None or len(topology) > 1:
         raise click.UsageError("several arguments, --topology, --collective: --from-nccl-tests")
-    devices, path = _read(topology[0] if topology else "switch:4", ngpus, gpus, name, out, options)
+    where = topology[0] if topology else "switch:4"
+    devices, path = _read(faults, where, ngpus, gpus, name, out, options)
     path.parent.mkdir(parents=True, exist_ok=True)
     fit_file, held_out_file = (_set_aside(path, kind) for kind in ("fit", "held-out"))
     campaign = Campaign(devices, devices.setup(NOMINAL), iters, warmup_iters)
@@ -148,6 +151,7 @@ def calibrate(
 
 
 def _read(
+    faults: Faults,
     topology: str,
     ngpus: int | None,
     gpus: str | None,
@@ -156,7 +160,6 @@ def _read(
     options: dict[str, Any],
 ) -> tuple[Devices, Path]:
     """The devices, and where to keep the calibration. Raises InputError with every fault."""
-    faults = option_faults()
     devices = faults.attempt("", read_devices, topology, ngpus, gpus, **options)
     path = faults.attempt("", _read_path, name, out, options["backend"])
     if devices is not None and devices.layout.n < 2:

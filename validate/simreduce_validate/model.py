@@ -14,8 +14,8 @@ import click
 
 from simreduce import dtypes, units
 from simreduce.app.cli.group import command
-from simreduce.app.cli.reply import option_faults
 from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.files.formats import Faults
 from simreduce.workload import model_text
 from simreduce_validate.running.backend import check_tensorflow
 from simreduce_validate.running.child import Child
@@ -46,13 +46,14 @@ _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
     default=600.0,
     help="Wait this many seconds for the framework to build the model; default 600.",
 )
-def model(model: str, framework: str, inputs: tuple[str, ...], timeout: float) -> None:
+def model(
+    faults: Faults, model: str, framework: str, inputs: tuple[str, ...], timeout: float
+) -> None:
     """Print the layers of a Keras or PyTorch model, with gradients and FLOPs, as a workload file.
 
     MODEL is PACKAGE.MODULE:FUNCTION that returns a model; of Keras also a name of
     keras.applications (ResNet50) or a saved .keras file.
     """
-    faults = option_faults()
     shapes = [faults.attempt("", read_input, text) for text in inputs]
     if framework not in TRACING:
         near = did_you_mean(framework, TRACING)

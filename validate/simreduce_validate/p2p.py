@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import simreduce as sr
 from simreduce.app.cli.group import command
 from simreduce.app.cli.terminal import show, wide_option
+from simreduce.files.formats import Faults
 from simreduce.files.tables import Table, columns
 from simreduce.study.tune.p2p import Matrix, PeerToPeer, peer_to_peer
 from simreduce_validate.machines import MACHINES
@@ -269,6 +270,7 @@ def _switch(case: MatrixCase) -> str:
 
 @command(examples="simreduce accuracy p2p")
 @wide_option
-def p2p() -> None:
+def p2p(faults: Faults) -> None:
     """Compare published matrices of p2pBandwidthLatencyTest with predictions."""
+    faults.raise_any()
     show(report())

@@ -26,6 +26,7 @@ from simreduce.app.cli.terminal import show, wide_option
 from simreduce.computing.arrays import Floats
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
 from simreduce.engine.setup import Setup
+from simreduce.files.formats import Faults
 from simreduce.files.tables import Column, Table, columns
 from simreduce.plan import Plan
 
@@ -168,8 +169,9 @@ def fit_report() -> str:
 @command(examples="simreduce accuracy step")
 @click.option("--fit", "fitting", is_flag=True, help="Fit the two constants (a minute or two).")
 @wide_option
-def step(fitting: bool) -> None:
+def step(faults: Faults, fitting: bool) -> None:
     """Compare a published step of five all-reduces with predictions."""
+    faults.raise_any()
     with Progress("fitting" if fitting else "predicting"):
         text = fit_report() if fitting else report()
     show(text)

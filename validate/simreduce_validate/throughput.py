@@ -40,10 +40,11 @@ from math import hypot
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.reply import Progress, option_faults
+from simreduce.app.cli.reply import Progress
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.engine import Calibration
 from simreduce.engine.setup import Setup
+from simreduce.files.formats import Faults
 from simreduce.files.tables import Table, columns
 from simreduce.training import (
     StepJob,
@@ -246,8 +247,8 @@ def _cells(
     help="Show this model only. Repeatable.",
 )
 @wide_option
-def throughput(batch_32: bool, models: tuple[str, ...]) -> None:
+def throughput(faults: Faults, batch_32: bool, models: tuple[str, ...]) -> None:
     """Compare the published throughput of a DGX-1 with predictions."""
-    option_faults().raise_any()
+    faults.raise_any()
     rows = PUBLISHED_32 if batch_32 else PUBLISHED
     show("\n".join(report([row for row in rows if not models or row.model in models])))

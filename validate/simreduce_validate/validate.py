@@ -25,7 +25,8 @@ from simreduce.app.cli.options import (
     gpus_options,
     sizes_options,
 )
-from simreduce.app.cli.reply import Reply, option_faults, picture_options, report_options
+from simreduce.app.cli.reply import Reply, picture_options, report_options
+from simreduce.files.formats import Faults
 from simreduce.files.textfiles import check_place, exists
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
@@ -97,14 +98,13 @@ from simreduce_validate.validation import Validation, measure, read_campaign
 @calibration_option(None)
 @details_option("Print all statistics after the five lines that sum them up.")
 @report_options
-def validate(out: str | None, details: bool, **options: Any) -> Reply:
+def validate(faults: Faults, out: str | None, details: bool, **options: Any) -> Reply:
     """Time all-reduces on real devices beside what is predicted for them.
 
     The devices stand for TOPOLOGY: a name, a file, an inline machine such as switch:4, or auto for
     this machine's GPUs. On Ctrl-C or SIGTERM, prints the sizes that are complete and exits with
     status 130.
     """
-    faults = option_faults()
     if out is not None and exists(out):
         faults.add("", f"--out {overwrite_fault(out)}")
     if out is not None:

@@ -16,12 +16,12 @@ from simreduce.app.cli.options import calibration_option, workers_option
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
-    option_faults,
     picture_options,
     report_options,
     show_until_stopped,
 )
 from simreduce.engine.calibrate import load_calibration
+from simreduce.files.formats import Faults
 from simreduce.files.published import (
     COMPUTE_SOURCE,
     CONGESTION_SOURCE as CRAB,
@@ -136,6 +136,7 @@ def accuracy() -> None:
 @picture_options("Predicted beside measured busbw over size")
 @report_options
 def accuracy_nccl(
+    faults: Faults,
     tables: str,
     library: str,
     only: tuple[str, ...],
@@ -150,11 +151,9 @@ def accuracy_nccl(
 
     On Ctrl-C or SIGTERM, prints the tables so far and exits with status 130.
     """
-    faults = option_faults()
     constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
     chosen = _chosen(tables, library, only, most_machines)
-    if not chosen:
-        faults.add("", f"--only {' '.join(only)}: no published table ({tables}) has this")
+    faults.check(chosen, "", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any()
     if leave_one_out:
         with Progress(LEFT_OUT.progress):
@@ -231,13 +230,13 @@ def _chosen(
     help=f"Compare this model only: {', '.join(_NAMES)}. Repeatable; default all.",
 )
 @report_options
-def sharded(models: tuple[str, ...]) -> Reply:
+def sharded(faults: Faults, models: tuple[str, ...]) -> Reply:
     """Compare predicted throughputs of MPT models, trained by FSDP on 16 to 128 A100, with those
     that MosaicML published. The compute is fitted to the first number of GPUs.
 
     On Ctrl-C or SIGTERM, prints the rows so far and exits with status 130.
     """
-    option_faults().raise_any()
+    faults.raise_any()
     chosen = [series for series in SERIES if not models or series.name in models]
     count = sum(len(series.tokens) for series in chosen)
     return _reply(SHARDED, *_predicted(SHARDED, chosen, count=count))
@@ -261,22 +260,20 @@ def sharded(models: tuple[str, ...]) -> Reply:
     help=f"Compare this model only: {', '.join(_MODELS)}. Repeatable; default all.",
 )
 @report_options
-def mesh(sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
+def mesh(faults: Faults, sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
     """Compare predicted times of training steps on meshes with published ones: Megatron-DeepSpeed
     and Megatron-LM on 2 to 512 A100, and NeMo on 8 to 2,048 H100, B200 and GB200. The compute of a
     GPU is fitted to the other models. `deepep` has calls that bring tokens to experts and back.
 
     On Ctrl-C or SIGTERM, prints the steps so far and exits with status 130.
     """
-    faults = option_faults()
     chosen = [
         step
         for step in published_steps()
         if (not sets or step.set in sets) and (not models or step.model in models)
     ]
     calls = not models and (not sets or _DEEPEP in sets)
-    if not chosen and not calls:
-        faults.add("", f"no step of {', '.join(models)} is in {', '.join(sets)}")
+    faults.check(chosen or calls, "", f"no step of {', '.join(models)} is in {', '.join(sets)}")
     faults.raise_any()
     points, complete = _predicted(MESH, chosen)
     dispatches = [*predict_dispatches()] if calls and complete else []
@@ -293,14 +290,14 @@ def mesh(sets: tuple[str, ...], models: tuple[str, ...]) -> Reply:
     help=f"Compare this set only: {', '.join(KERNEL_SETS)}. Repeatable; default all.",
 )
 @report_options
-def kernels(sets: tuple[str, ...]) -> Reply:
+def kernels(faults: Faults, sets: tuple[str, ...]) -> Reply:
     """Compare predicted times of all-reduces by one kernel on every GPU with published ones, on 2
     to 8 H100, H200 and B200: one-shot, two-shot, multimem, and NCCL beside them. Constants are
     fitted to the sets that are not held out.
 
     On Ctrl-C or SIGTERM, prints the calls so far and exits with status 130.
     """
-    option_faults().raise_any()
+    faults.raise_any()
     chosen = [call for call in published_kernels() if not sets or call.set in sets]
     return _reply(KERNELS, *_predicted(KERNELS, chosen))
 
@@ -308,7 +305,7 @@ def kernels(sets: tuple[str, ...]) -> Reply:
 @command(examples="simreduce accuracy compute")
 @click.argument("file", default="", metavar="[FILE]")
 @report_options
-def compute(file: str) -> Reply:
+def compute(faults: Faults, file: str) -> Reply:
     """Compare predicted times of what a GPU computes in a training step with measured ones:
     products, attention, kernels that move bytes, and layers of Llama, on one H100 and one H200. No
     constant is fitted to them: those of H100 are fitted to published steps.
@@ -316,7 +313,7 @@ def compute(file: str) -> Reply:
     FILE has times of another GPU, from `python -m simreduce_validate.computing FILE`. The last
     column has what a file for `gpu` in [step] would say of it.
     """
-    option_faults().raise_any()
+    faults.raise_any()
     return _reply(COMPUTE, [*COMPUTE.predict(timed_compute(file))], source=file or COMPUTE_SOURCE)
 
 
@@ -331,7 +328,7 @@ def compute(file: str) -> Reply:
     " nodes are neighbours. Repeatable.",
 )
 @report_options
-def congestion(file: str, machines: tuple[str, ...]) -> Reply:
+def congestion(faults: Faults, file: str, machines: tuple[str, ...]) -> Reply:
     """Compare how much an incast of other nodes slows collectives of MPI with what was measured: on
     Leonardo and CRESCO8, where what is held stops others, and on LUMI, where it does not. One
     constant of it is read off Leonardo's times, the part of the time that this is so, and the
@@ -343,7 +340,7 @@ def congestion(file: str, machines: tuple[str, ...]) -> Reply:
 
     On Ctrl-C or SIGTERM, prints the calls so far and exits with status 130.
     """
-    faults, systems = option_faults(), dict(SYSTEMS)
+    systems = dict(SYSTEMS)
     for text in machines:
         name, equals, network = text.partition("=")
         if not (name and equals and network):

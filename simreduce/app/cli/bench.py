@@ -22,19 +22,18 @@ from simreduce.app.cli.options import (
 from simreduce.app.cli.reply import (
     Reply,
     json_text,
-    option_faults,
     output_option,
     report_options,
     show_until_stopped,
 )
 from simreduce.app.cli.setups import (
-    SetupOptions,
     collective_options,
     read_collective,
     setup_options,
 )
 from simreduce.errors import InputError
 from simreduce.files import tables
+from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import COLLECTIVES, TWO_LEVEL
 from simreduce.planners.strategy import Strategy
@@ -106,6 +105,7 @@ _Line = tuple[int, BenchRow]
 )
 @report_options
 def bench(
+    faults: Faults,
     topology: str,
     algo: tuple[str, ...],
     minbytes: str,
@@ -130,7 +130,6 @@ def bench(
     Exit status 1 if a strategy can never finish, 2 if the machine refuses all of them. On Ctrl-C or
     SIGTERM, prints the rows so far and exits with status 130.
     """
-    faults = option_faults()
     if warmup_iters == 0:
         why = "a first call also connects and loads kernels, and how long that takes is not known"
         faults.add("-w 0", f"{why}; give 1 or more")
@@ -139,7 +138,7 @@ def bench(
         topology,
         lambda collective: _strategies(algo, collective),
         (minbytes, maxbytes, stepbytes, stepfactor),
-        SetupOptions(**given),
+        given,
         folded=bool(fold),
         iters=iters,
     )
@@ -165,12 +164,11 @@ def bench(
             bench_all(*asked, **options),
             total,
             text,
-            _preview,
+            lambda lines: preview_lines([row for _, row in lines]),
         )
         rows = _take(lines, strategies, question.nbytes)
     times = SizeTimes(question.setup, rows, question.name, complete, question.calls)
-    ended = _now()
-    run = TimedRun(times, sys.argv[1:], began, ended)
+    run = TimedRun(times, sys.argv[1:], began, _now())
     return Reply(
         lambda: bench_table(times, _about(times)),
         lambda: BENCH.write(times),
@@ -210,10 +208,6 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
     known = COLLECTIVES[collective]
     names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
     return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
-
-
-def _preview(lines: Sequence[_Line]) -> list[str]:
-    return preview_lines([row for _, row in lines])
 
 
 def _take(

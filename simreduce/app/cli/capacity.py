@@ -14,12 +14,12 @@ from simreduce.app.cli.options import workers_option
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
-    option_faults,
     picture_options,
     report_options,
     say,
 )
 from simreduce.computing.watching import pass_on
+from simreduce.files.formats import Faults
 from simreduce.files.formats.documents import Document
 from simreduce.report.capacity import (
     CAPACITY,
@@ -69,6 +69,7 @@ R = TypeVar("R", bound=RankedOptions[Any])
 @picture_options("Also draw cost against time, or prices of copies of jobs")
 @report_options
 def capacity(
+    faults: Faults,
     file: str,
     db: str | None,
     prices: tuple[str, ...],
@@ -85,7 +86,6 @@ def capacity(
     With --db, a command that is stopped goes on where it was, and other prices need no simulation.
     On Ctrl-C or SIGTERM, prints what is known and exits with status 130.
     """
-    faults = option_faults()
     question = faults.require(faults.attempt("", load_question, file, prices))
     with (
         Progress("simulated {} of {} configurations") as progress,

@@ -10,12 +10,11 @@ import click
 
 from simreduce import units
 from simreduce.app.cli.group import command, question_argument, strategies
-from simreduce.app.cli.options import read_strategy, workers_option
+from simreduce.app.cli.options import read_strategy, refuse, workers_option
 from simreduce.app.cli.reply import (
     Decorator,
     Progress,
     Reply,
-    option_faults,
     options,
     output_option,
     output_path,
@@ -23,7 +22,7 @@ from simreduce.app.cli.reply import (
     write_output,
 )
 from simreduce.app.cli.setups import (
-    SetupOptions,
+    Given,
     collective_options,
     job_options,
     read_collective,
@@ -41,19 +40,12 @@ from simreduce.report.trace import recording_text
 from simreduce.study.question import PlannedQuestion, Question, ask
 from simreduce.study.scenario import Scenario, is_scenario, shipped as scenarios
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.sizes import DIVIDED, tensor
 from simreduce.study.tune.whatif import few_rings, savings
 from simreduce.topology import shipped as machines
 
 _TRACE = "trace.json"
-_ONLY_TOPOLOGY = {
-    "collective": "--collective",
-    "root": "-r",
-    "minbytes": "-b",
-    "ngpus": "-g",
-    "gpus": "--gpus",
-    "datatype": "-d",
-}
-_ONLY_SCENARIO = ("topology", "workload")
+_ONLY_TOPOLOGY = ("collective", "root", "minbytes", "ngpus", "gpus", "datatype")
 
 
 def question_options(
@@ -85,14 +77,14 @@ def question_options(
 @command(examples="simreduce explain dgx1v --algo ring -b 64M")
 @question_options()
 @report_options
-def explain(question: str, **given: Any) -> Reply:
+def explain(faults: Faults, question: str, **given: Any) -> Reply:
     """Show what bounds the time of one reduction, and simulate what a little more of each resource
     would save.
 
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. On Ctrl-C or SIGTERM,
     prints the savings so far and exits with status 130.
     """
-    case = read_question(question, **given)
+    case = read_question(faults, question, **given)
     with Progress("simulating the plan"):
         recording = case.setup.record(case.plan)
     with Progress("simulated {} of {} changes") as progress:
@@ -117,12 +109,12 @@ def explain(question: str, **given: Any) -> Reply:
     default=_TRACE,
     about=f"Write this file; .gz: compressed; -: stdout; default {_TRACE}.",
 )
-def trace(question: str, **given: Any) -> None:
+def trace(faults: Faults, question: str, **given: Any) -> None:
     """Write a timeline that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes.
     """
-    case, output = read_question(question, **given), output_path("output") or _TRACE
+    case, output = read_question(faults, question, **given), output_path("output") or _TRACE
     topology = case.setup.topology
     with Progress("simulating the plan"):
         recording = case.setup.record(case.plan)
@@ -135,34 +127,32 @@ def trace(question: str, **given: Any) -> None:
         show(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
 
 
-def read_question(text: str, *, algo: str | None, workers: int, **given: Any) -> PlannedQuestion:
+def read_question(
+    faults: Faults, text: str, *, algo: str | None, workers: int, **given: Any
+) -> PlannedQuestion:
     """The plan that the options name. InputError lists the faults of all of them."""
-    faults = option_faults()
     if is_scenario(text):
-        scenario, strategy = read_question_scenario(faults, text, algo, **given)
+        scenario, strategy = read_question_scenario(faults, text, algo, given)
         return ask(scenario, strategy or _recommend(scenario, workers)).make_case()
-    algo = "ring" if algo is None else algo
-    return read_topology_question(faults, text, algo, **given).make_case()
+    return read_topology_question(faults, text, "ring" if algo is None else algo, given).make_case()
 
 
-def read_topology_question(
-    faults: Faults, text: str, algo: str, *, minbytes: str | None, **given: Any
-) -> Question:
+def read_topology_question(faults: Faults, text: str, algo: str, given: Given) -> Question:
     """The tensor and the strategy that the options name on a topology. InputError with all
     `faults`.
     """
     _check_name(faults, text)
-    for key in _ONLY_SCENARIO:
-        if given.pop(key) is not None:
-            faults.add(f"--{key}", f"{text} is a machine, whose tensor has a size alone (-b)")
+    words = f"{text} is a machine, whose tensor has a size alone (-b)"
+    refuse(faults, ("topology", "workload"), words)
     found = read_collective(
         faults,
         text,
         lambda collective: read_strategy(algo, collective),
-        (minbytes, None, None, None),
-        SetupOptions(**given),
+        (given["minbytes"], None, None, None),
+        given,
     )
-    [workload] = found.workloads
+    parts = found.setup.layout.n if found.name in DIVIDED else 1
+    workload = tensor(found.nbytes[0], found.dtype, parts)
     setup = found.setup.running(found.strategies)
     return Question(
         found.strategies, workload, setup,
@@ -180,13 +170,12 @@ def _check_name(faults: Faults, text: str) -> None:
 
 
 def read_question_scenario(
-    faults: Faults, text: str, algo: str | None, **given: Any
+    faults: Faults, text: str, algo: str | None, given: Given
 ) -> tuple[Scenario, Strategy | None]:
     """The scenario, and the strategy if one is given. InputError with all `faults`."""
-    for key, option in _ONLY_TOPOLOGY.items():
-        if given.pop(key) is not None:
-            faults.add(option, f"{text} is a scenario, which says it itself")
-    scenario = read_scenario(faults, text, SetupOptions(**given))
+    refuse(faults, _ONLY_TOPOLOGY, f"{text} is a scenario, which says it itself", letters=True)
+    used = {key: value for key, value in given.items() if key not in _ONLY_TOPOLOGY}
+    scenario = read_scenario(faults, text, used)
     strategy = None if algo is None else faults.attempt("", read_strategy, algo)
     return faults.require(scenario), strategy
 

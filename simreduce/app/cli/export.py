@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from simreduce.app.cli.explain import (
     read_topology_question,
 )
 from simreduce.app.cli.group import command
-from simreduce.app.cli.reply import Progress, option_faults
-from simreduce.app.cli.setups import SetupOptions, read_meshes
+from simreduce.app.cli.reply import Progress
+from simreduce.app.cli.setups import Given, read_meshes
 from simreduce.app.cli.terminal import show
 from simreduce.computing.watching import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
@@ -30,6 +30,7 @@ from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.advised import ADVICE, sentence
 from simreduce.report.drawing import to_svg
 from simreduce.report.pictures import RANKS_WORDS, ranks_picture
+from simreduce.report.tuned import files_text
 from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, asks_for_meshes, is_scenario, with_step
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
@@ -55,6 +56,26 @@ _REASONS = 3
 """Why strategies have no setting, shown at most."""
 
 
+def check_folder(path: str | None) -> None:
+    """InputError unless the folder is there, or could be made; None is no folder to write to."""
+    if path is None:
+        return
+    folder = Path(path)
+    try:
+        fine = folder.is_dir() or (not folder.exists() and folder.parent.is_dir())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    if not path or not fine:
+        there = path and folder.exists()
+        why = "is no folder" if there else "is in no folder that is there"
+        raise InputError(f"{path}: {why}")
+
+
+def folder_option(name: str, about: str) -> Callable[[Any], Any]:
+    """An option that names a folder to write to."""
+    return click.option(name, default=None, metavar="DIR", help=about)
+
+
 @command(
     examples="""
     simreduce export nccl dgx-a100 --algo nccl:ring+channels=8 -b 64M
@@ -63,12 +84,7 @@ _REASONS = 3
 )
 @click.argument("target", metavar="TARGET")
 @question_options("Export this strategy; default: what simreduce tune finds for TARGET.")
-@click.option(
-    "--out",
-    default=None,
-    metavar="DIR",
-    help="Write the files to this folder; default: print them.",
-)
+@folder_option("--out", "Write the files to this folder; default: print them.")
 @click.option(
     "--method",
     default=None,
@@ -76,6 +92,7 @@ _REASONS = 3
     help="Of a step with several methods, take this one; default: the first.",
 )
 def export(
+    faults: Faults,
     target: str,
     question: str,
     out: str | None,
@@ -95,17 +112,14 @@ def export(
     the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is megatron,
     nemo, torchtitan or deepspeed.
     """
-    faults = option_faults()
     meshes = is_scenario(question) and asks_for_meshes(question)
     if not meshes:
         faults.attempt("", find_target, target)
-    if out is not None:
-        faults.attempt("--out", check_folder, out)
+    faults.attempt("--out", check_folder, out)
     if meshes:
-        unused = {"algo": algo, "method": method, "minbytes": given.pop("minbytes")}
-        files = _files_of_mesh(faults, target, question, SetupOptions(**given), unused, workers)
+        files = _files_of_mesh(faults, target, question, given, workers)
     elif is_scenario(question):
-        scenario, strategy = read_question_scenario(faults, question, algo, **given)
+        scenario, strategy = read_question_scenario(faults, question, algo, given)
         files = _files_of_scenario(target, scenario, strategy, method, workers)
     else:
         files = _with_picture(target, _choice(faults, target, question, algo, method, given))
@@ -130,17 +144,11 @@ def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[Path]:
     return [folder / name for name in files]
 
 
-def check_folder(path: str) -> None:
-    """Raises InputError unless the folder is there, or could be made."""
-    folder = Path(path)
-    try:
-        fine = folder.is_dir() or (not folder.exists() and folder.parent.is_dir())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
-    if not path or not fine:
-        there = path and folder.exists()
-        why = "is no folder" if there else "is in no folder that is there"
-        raise InputError(f"{path}: {why}")
+def hand_over(out: str | None, files: Mapping[str, str]) -> str:
+    """Lines with the places of files, which are written to a folder; without one, the files."""
+    if out is None:
+        return files_text(files)
+    return "".join(f"{place}\n" for place in write_folder(out, files))
 
 
 def _print(files: Mapping[str, str]) -> None:
@@ -158,11 +166,11 @@ def _choice(
     question: str,
     algo: str | None,
     method: str | None,
-    given: dict[str, Any],
+    given: Given,
 ) -> Choice:
     """The choice that the options name for a topology. InputError with all `faults`."""
     faults.attempt("", _method, None, method)
-    asked = read_topology_question(faults, question, algo or _DEFAULTS[0], **given)
+    asked = read_topology_question(faults, question, algo or _DEFAULTS[0], given)
     choice = choice_of(asked, None, DDP)
     if algo is None and asked.strategy.collective == "all_reduce":
         if fastest := _fastest_tried(target, choice):
@@ -271,12 +279,11 @@ def _best_files(
 
 
 def _files_of_mesh(
-    faults: Faults, target: str, question: str, given: SetupOptions, unused: Mapping[str, object],
-    workers: int,
-) -> Mapping[str, str]:  # fmt: skip
+    faults: Faults, target: str, question: str, given: Given, workers: int
+) -> Mapping[str, str]:
     """The files of the fastest mesh that a program can run; says on stderr which that is."""
     faults.attempt("", check_mesh_target, target)
-    scenario = read_meshes(faults, question, given, unused, target)
+    scenario = read_meshes(faults, question, given, ("algo", "method", "minbytes"), target)
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         ranking = rank_meshes(scenario, workers, progress.watch)
     pass_on(ranking.untried)
@@ -412,6 +419,5 @@ def _recommend(
         used, strategy = used or methods[0], parse_strategy(text)
         if method in (None, used) and not _refusals(target, scenario, (used,), strategy):
             other = [ADVICE.write(each, None) for each in ours if each.option.name != name]
-            words = sentence(other[0], "a step") if other else ""
-            return strategy, used, fits.get(name), words
+            return strategy, used, fits.get(name), sentence(other[0], "a step") if other else ""
     return None

@@ -22,7 +22,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from simreduce.app.cli.reply import OutputOption, Reply, parse_faults
+from simreduce.app.cli.reply import OutputOption, Reply, check_outputs
 from simreduce.errors import InputError, cut, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import data_dir
@@ -30,27 +30,32 @@ from simreduce.files.textfiles import data_dir
 _Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The names that begin so."""
-    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
-
-
-def _names_or_files(*kinds: Literal["topologies", "scenarios"]) -> _Complete:
-    """Completes shipped names, and files where none begins so."""
+def completes(names: Callable[[], Iterable[str]], *, files: bool = False) -> _Complete:
+    """Completes names, and `files` where none begins so."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        names = [file.stem for kind in kinds for file in data_dir(kind).glob("*.toml")]
-        return items(names, incomplete) or [CompletionItem(incomplete, type="file")]
+        found = [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")] * files
 
     return complete
 
 
-def calibrations(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Shipped calibrations, and files where none begins so."""
+def names_or_files(*kinds: Literal["topologies", "scenarios"]) -> _Complete:
+    """Completes shipped names, and files where none begins so."""
+    return completes(
+        lambda: sorted(file.stem for kind in kinds for file in data_dir(kind).glob("*.toml")),
+        files=True,
+    )
+
+
+def _calibrations() -> list[str]:
     files = resources.files("simreduce").joinpath("files", "calibrations").iterdir()
-    names = [file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")]
-    found = items(["nominal", *names], incomplete)
-    return found or [CompletionItem(incomplete, type="file")]
+    names = (file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return sorted(["nominal", *names])
+
+
+calibrations = completes(_calibrations, files=True)
+"""Completes shipped calibrations, and files where none begins so."""
 
 
 def strategies(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -116,13 +121,17 @@ class Fish(FishComplete):
 add_completion_class(Bash)
 add_completion_class(Fish)
 
-scenario_argument = click.argument("scenario", shell_complete=_names_or_files("scenarios"))
-topology_argument = click.argument("topology", shell_complete=_names_or_files("topologies"))
+
+scenario_argument = click.argument("scenario", shell_complete=names_or_files("scenarios"))
+topology_argument = click.argument("topology", shell_complete=names_or_files("topologies"))
 question_argument = click.argument(
     "question",
     metavar="SCENARIO|TOPOLOGY",
-    shell_complete=_names_or_files("scenarios", "topologies"),
+    shell_complete=names_or_files("scenarios", "topologies"),
 )
+
+
+_FAULTS = "simreduce.faults"
 
 
 class Command(click.Command):
@@ -136,17 +145,16 @@ class Command(click.Command):
         self.examples = tuple(line.strip() for line in lines)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, which knows nothing of `--json` and of files to write unless it asks,
-        and give its reply. Returns the exit status.
-
-        Of a command line with faults it only finds more of them.
+        """Run the command on the faults of its options so far, and give its reply. It adds its own,
+        and raises them before it does any work; it knows nothing of `--json` and of files to write
+        unless it asks. Returns the exit status.
         """
         own = {each.name for each in self.params if isinstance(each, OutputOption)} | {"as_json"}
         values = {name: value for name, value in ctx.params.items() if name not in own}
-        faults = Faults()
-        faults.problems += parse_faults(ctx)
+        faults: Faults = ctx.meta[_FAULTS]
+        check_outputs(faults)
         try:
-            found = ctx.invoke(self.callback, **values) if self.callback else None
+            found = ctx.invoke(self.callback, faults, **values) if self.callback else None
         except InputError as error:
             faults.problems += [each for each in error.problems if each not in faults.problems]
             if len(faults.problems) == len(error.problems):
@@ -168,10 +176,10 @@ class Command(click.Command):
             rest = super().parse_args(ctx, args)
         except click.MissingParameter:
             raise
-        except click.BadParameter:
+        except (click.BadParameter, InputError):
             rest = self._parse_all(ctx, words, faults)
         self._check_numbers(ctx, faults)
-        parse_faults(ctx)[:] = faults.problems
+        ctx.meta[_FAULTS] = faults
         return rest
 
     def _parse_all(self, ctx: click.Context, words: list[str], faults: Faults) -> list[str]:
@@ -187,9 +195,12 @@ class Command(click.Command):
             except click.MissingParameter:
                 faults.add(param.make_metavar(ctx), "is missing")
                 missing = True
-            except click.BadParameter as error:
+            except (click.BadParameter, InputError) as error:
                 name = next((each for each in param.opts if each in words), param.opts[0])
-                faults.add(name, _reason(param.type, error))
+                if isinstance(error, InputError):
+                    faults.problems += error.problems
+                else:
+                    faults.add(name, _reason(param.type, error))
                 if param.expose_value:
                     ctx.params[param.name or ""] = _stand_in(ctx, param)
         if missing or rest:

@@ -11,10 +11,10 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
-    option_faults,
     report_options,
     show_until_stopped,
 )
+from simreduce.files.formats import Faults
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
 from simreduce.study.scenario import read_scenario_file
@@ -38,7 +38,7 @@ from simreduce.training.shared_fabric import simulate_jobs
     " alone, such as 1.1.",
 )
 @report_options
-def jobs(file: str, fit: float | None) -> Reply:
+def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     """Simulate several jobs on one machine, and traffic that is no job's: how much longer each
     takes than alone, and who takes whose link.
 
@@ -48,9 +48,7 @@ def jobs(file: str, fit: float | None) -> Reply:
     On Ctrl-C or SIGTERM, prints the repetitions so far, once every job has one, with --fit the
     copies so far, and exits with status 130.
     """
-    faults = option_faults()
-    if fit is not None and not 1.0 <= fit < inf:
-        faults.add("--fit", f"must be 1 or more, got {fit:g}")
+    faults.check(fit is None or 1.0 <= fit < inf, "--fit", f"must be 1 or more, got {fit}")
     build = build_jobs if fit is None else build_mix
     read = faults.attempt("", read_scenario_file, file)
     question = faults.require(faults.attempt("", build, *read) if read else None)

@@ -206,12 +206,11 @@ def main(command: click.Command = cli) -> None:
     except (Deadlock, DeviceError) as error:
         complain(str(error))
         status = 1
-    except BrokenPipeError:
-        # The same, found by the flush above; Python would complain again when it closes stdout.
+    except OSError as error:  # Python would complain again when it closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
-    except OSError as error:  # a full disk behind stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        click.echo(f"simreduce: the output cannot be written: {error.strerror or error}", err=True)
-        status = 2
+        if not isinstance(error, BrokenPipeError):  # a full disk behind stdout
+            words = f"the output cannot be written: {error.strerror or error}"
+            click.echo(f"simreduce: {words}", err=True)
+            status = 2
     sys.exit(status if isinstance(status, int) else 0)

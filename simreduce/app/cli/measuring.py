@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simreduce.app.cli.options import is_typed
+from simreduce.app.cli.options import refuse
 from simreduce.app.cli.reply import Reply, options, output_paths, wants_json
-from simreduce.app.cli.setups import SetupOptions
+from simreduce.app.cli.setups import Given
 from simreduce.app.cli.terminal import show
 from simreduce.files.formats import Faults
 
@@ -79,7 +79,11 @@ device_options = options(
         help="Give up a request after so many seconds; default 120.",
     ),
 )
-
+_DEVICES = (
+    "backend", "route", "hosts", "launch", "rate", "delay", "slow_port", "split", "pretend",
+    "timeout",
+)  # fmt: skip
+"""The parameters of those options."""
 warmup_option = click.option(
     "-w",
     "--warmup_iters",
@@ -119,28 +123,21 @@ class MeasurementRequest:
 
 
 def read_measurement(
-    faults: Faults,
-    question: Scenario | None,
-    given: SetupOptions,
-    *,
-    measure: int | None,
-    iters: int | None,
-    **chosen: Any,
+    faults: Faults, question: Scenario | None, given: Given
 ) -> MeasurementRequest | None:
     """The measurement of `--measure` and the options of devices; None without `--measure`, where
     those options are faults.
     """
-    if measure is None:
-        for option in _typed_options([*chosen, "iters"]):
-            faults.add(option, "only --measure needs devices")
+    if given["measure"] is None:
+        refuse(faults, (*_DEVICES, "iters"), "only --measure needs devices")
         return None
     # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
     real = import_module("simreduce_validate.remeasure")
-    devices = faults.attempt("", real.read, question, **chosen)
-    if given.disturb:
-        why = "devices are as they are; leave out --jitter, --slow and --fault"
-        faults.add("--measure", why)
-    return MeasurementRequest(real, measure, devices, iters)
+    devices = faults.attempt("", real.read, question, **{name: given[name] for name in _DEVICES})
+    disturbed = given["slow"] or given.get("fault") or given.get("jitter") not in (None, "0")
+    why = "devices are as they are; leave out --jitter, --slow and --fault"
+    faults.check(not disturbed, "--measure", why)
+    return MeasurementRequest(real, given["measure"], devices, given["iters"])
 
 
 def give_measured(
@@ -170,8 +167,3 @@ def give_measured(
         if wants_json():
             replace(reply, document=lambda: document).give()
     return int(reply.failed or any(row.faults for row in found.rows))
-
-
-def _typed_options(names: list[str]) -> list[str]:
-    """Which of these parameters were typed, as options."""
-    return [f"--{name.replace('_', '-')}" for name in names if is_typed(name)]

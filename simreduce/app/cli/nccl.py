@@ -11,13 +11,19 @@ from pathlib import Path
 import click
 
 from simreduce import dtypes
-from simreduce.app.cli.group import command, topology_argument
-from simreduce.app.cli.options import calibration_option, is_typed, read_sizes, sizes_options
-from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options
+from simreduce.app.cli.group import command
+from simreduce.app.cli.options import (
+    calibration_option,
+    is_typed,
+    machine_argument,
+    read_sizes,
+    sizes_options,
+)
+from simreduce.app.cli.reply import Progress, Reply, report_options
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.calibrate.logs import read_nccl_log
 from simreduce.engine.setup import Setup
-from simreduce.errors import CalibrationError, InputError, did_you_mean
+from simreduce.errors import CalibrationError, InputError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.files.published import COLLECTIVES as PUBLISHED
 from simreduce.files.textfiles import read_text, write_file
@@ -37,11 +43,11 @@ from simreduce.report.accuracy import FITTED, fitted_lines
 from simreduce.report.nccl_choice import NCCL, ChosenCall, ChosenCalls, nccl_text
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.tune.sizes import tensor
-from simreduce.topology import load_topology
+from simreduce.topology import Topology, load_topology
 
 
 @command(examples="simreduce nccl dgx-h100 NCCL_ALGO=Ring")
-@topology_argument
+@machine_argument
 @click.argument("variables", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
     "--collective",
@@ -66,7 +72,8 @@ from simreduce.topology import load_topology
 @calibration_option("nominal")
 @report_options
 def nccl(
-    topology: str,
+    faults: Faults,
+    machine: Topology,
     variables: tuple[str, ...],
     collective: str,
     minbytes: str,
@@ -85,15 +92,13 @@ def nccl(
     Variables are NCCL's own, such as NCCL_ALGO=Ring or NCCL_P2P_DISABLE=1. Without -b and -e the
     sizes go up to 1G by a factor of 4.
     """
-    faults = option_faults()
-    machine = faults.attempt("", load_topology, topology)
     settings = _settings(faults, variables, version, conf, tuner)
     if maxbytes is None and not is_typed("minbytes"):
         maxbytes, stepfactor = "1G", stepfactor or 4.0
     sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     constants = faults.attempt("--calibration", load_calibration, calibration)
-    machine, constants = faults.require(machine), faults.require(constants)
-    at, sizes = plan(facts(machine, settings=settings), settings), faults.require(sizes)
+    constants, sizes = faults.require(constants), faults.require(sizes)
+    at = plan(facts(machine, settings=settings), settings)
     setup, decide = Setup(machine, calibration=constants, nccl=settings), Decide(machine, settings)
     calls = []
     with Progress("simulated {} of {} sizes") as progress:
@@ -139,17 +144,15 @@ def _settings(
 
 
 def calibrate_from_logs(
-    logs: Sequence[str], machine: str | None, collective: str, path: Path
+    faults: Faults, logs: Sequence[str], machine: str | None, collective: str, path: Path
 ) -> Reply:
     """Fit NCCL's constants to logs, and keep them at `path`."""
-    faults = option_faults()
-    if not logs:
-        faults.add("--from-nccl-tests", "name one log or more")
-    if machine is None:
-        faults.add("--from-nccl-tests", "needs --topology, the machine of the logs")
-    if collective and collective not in PUBLISHED:
-        near = did_you_mean(collective, PUBLISHED) or f"; known are {', '.join(PUBLISHED)}"
-        faults.add(f"--collective {collective}", f"unknown{near}")
+    faults.check(logs, "--from-nccl-tests", "name one log or more")
+    given = machine is not None
+    faults.check(given, "--from-nccl-tests", "needs --topology, the machine of the logs")
+    known = not collective or collective in PUBLISHED
+    near = near_or_all(collective, PUBLISHED)
+    faults.check(known, f"--collective {collective}", f"unknown{near}")
     topology = machine and faults.attempt("", load_topology, machine)
     read = [
         log
@@ -157,8 +160,8 @@ def calibrate_from_logs(
         if (text := faults.attempt("", read_text, Path(name), CalibrationError)) is not None
         and (log := faults.attempt("", read_nccl_log, text, name)) is not None
     ]
-    known = faults.require(topology or None)
+    whole = faults.require(topology or None)
     with Progress("fitting"):
-        found = fit_logs(read, known, DEFAULTS, collective, path)
+        found = fit_logs(read, whole, DEFAULTS, collective, path)
     write_file(str(path), [to_toml(found.calibration)])
     return Reply(partial(fitted_lines, found), partial(FITTED.write, found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.export import check_folder, draw_orders, write_folder
+from simreduce.app.cli.export import check_folder, draw_orders, folder_option, hand_over
 from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.options import (
     budget_options,
@@ -18,9 +17,9 @@ from simreduce.app.cli.options import (
     read_budget,
     workers_option,
 )
-from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options
+from simreduce.app.cli.reply import Progress, Reply, report_options
 from simreduce.app.cli.setups import (
-    SetupOptions,
+    Given,
     job_options,
     nccl_option,
     read_meshes,
@@ -31,13 +30,11 @@ from simreduce.errors import InputError
 from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, find_framework
 from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import Name
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
 from simreduce.report.placement import PLACEMENT, placement_text
-from simreduce.report.tuned import files_text
 from simreduce.study.question import Question, choice_of
-from simreduce.study.scenario import Meshes, Scenario, asks_for_meshes, tables_of
+from simreduce.study.scenario import Meshes, asks_for_meshes, tables_of
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.placement.search import Placed, on_nodes, place as place_ranks
 from simreduce.topology.importers.hosts import read_hosts
@@ -50,35 +47,21 @@ def asks_for_placement(text: str) -> bool:
     return isinstance(table, dict) and table.get("placement", False) is not False
 
 
-def read_placement(
-    faults: Faults,
-    text: str,
-    options: SetupOptions,
-    unused: Mapping[str, object],
-    worth: float | None = None,
-) -> Placed | None:
+def read_question_of_order(faults: Faults, text: str, given: Given) -> Placed | None:
     """The scenario whose nodes are ordered; None if there is a fault."""
-    for name, value in unused.items():
-        if value is not None and value is not False and value != ():
-            faults.add(f"--{name}", "says nothing about the order of nodes")
-    scenario = _read(faults, text, options)
-    return scenario if worth is None or scenario is None else replace(scenario, worth=worth)
-
-
-def _read(faults: Faults, text: str, options: SetupOptions) -> Placed | None:
     if not asks_for_meshes(text):
-        return read_scenario(faults, text, options)
+        return read_scenario(faults, text, given)
     with suppress(InputError):  # which are among the faults
-        return read_meshes(faults, text, options, {})
+        return read_meshes(faults, text, given)
     return None
 
 
 def read_placed_hosts(
-    faults: Faults, text: str, options: SetupOptions, file: str, job: str | None, free: str | None
+    faults: Faults, text: str, given: Given, file: str, job: str | None, free: str | None
 ) -> Placed | None:
     """The scenario on the hosts of a file, all or those of the `job`, in their order."""
-    scenario = _read(faults, text, options)
-    hosts = faults.attempt("", _read_hosts, file)
+    scenario = read_question_of_order(faults, text, given)
+    hosts = faults.attempt("", lambda: read_hosts(read_text(Path(file), InputError), file))
     if hosts is None:
         return None
     known, lacks = dict[str, str](zip(hosts, hosts, strict=True)), f"{file} names no host"
@@ -101,10 +84,6 @@ def read_placed_hosts(
     return replace(scenario, free=spare)
 
 
-def _read_hosts(file: str) -> Mapping[Name, Sequence[str]]:
-    return read_hosts(read_text(Path(file), InputError), file)
-
-
 def tune_placement(
     faults: Faults, scenario: Placed | None, workers: int, target: str | None, out: str | None,
     budget: str | None, *, quick: bool,
@@ -113,27 +92,21 @@ def tune_placement(
     in the folder `out`. InputError with all `faults`.
     """
     if target is not None:
-        words = f"--target {target}: starts no ranks"
-        faults.attempt("", find_framework, target, LAUNCHERS, words)
-    if out is not None:
-        faults.attempt("--out", check_folder, out)
+        faults.attempt("", find_framework, target, LAUNCHERS, f"--target {target}: starts no ranks")
+    faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
-    faults.raise_any()
-    assert scenario is not None  # noqa: S101 - else there is a fault
+    asked: Placed = faults.require(scenario)
     with within(seconds):
-        return _order(_with_mesh(scenario), workers, target, out).give()
+        return _order(asked, workers, target, out).give()
 
 
-def _with_mesh(scenario: Placed) -> Placed:
-    """The scenario; of one with a mesh, the best mesh on the nodes in their order."""
-    if isinstance(scenario, Scenario):
-        return scenario
-    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
-        best = rank_meshes(scenario, 1, progress.watch).best.job
-    return replace(scenario, question=replace(scenario.question, jobs=(best,)))
-
-
-def _order(scenario: Placed, workers: int, target: str | None, out: str | None) -> Reply:
+def _order(asked: Placed, workers: int, target: str | None, out: str | None) -> Reply:
+    """The best order; of a scenario with a mesh, for the best mesh on the nodes in their order."""
+    scenario = asked
+    if isinstance(scenario, Meshes):
+        with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
+            best = rank_meshes(scenario, 1, progress.watch).best.job
+        scenario = replace(scenario, question=replace(scenario.question, jobs=(best,)))
     with Progress("simulated or excluded {} of {} orders") as progress:
         found = place_ranks(scenario, scenario.free, workers=workers, progress=progress)
     names = [target] if target else list(LAUNCHERS) if out else []
@@ -141,16 +114,14 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
     workload = scenario.model.model.workload if isinstance(scenario, Meshes) else scenario.workload
     choice = choice_of(Question(found.setting.reduction, workload, setup), None)
     files = {key: text for name in names for key, text in export(name, choice).items()}
-    document, places = PLACEMENT.write(found), list[Path]()
+    document, written = PLACEMENT.write(found), dict(files)
     if out is not None:
         drawn = {"given": document["orders"][-1]["nodes"], "advised": document["advised"]}
-        picture = draw_orders(scenario.title, document["switches"], drawn)
-        places = write_folder(out, {**files, **picture})
-    paste = files_text(files) if out is None else "".join(f"{place}\n" for place in places)
+        written |= draw_orders(scenario.title, document["switches"], drawn)
     return Reply(
         lambda: placement_text(found),
         lambda: document | {"files": files},
-        paste=paste,
+        paste=hand_over(out, written),
         complete=not found.interrupted,
     )
 
@@ -188,9 +159,7 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
     metavar="NAME",
     help=f"Print the files of the order for {', '.join(LAUNCHERS)}.",
 )
-@click.option(
-    "--out", default=None, metavar="DIR", help="Write the files of all of these to this folder."
-)
+@folder_option("--out", "Write the files of all of these to this folder.")
 @job_options
 @calibration_option(None, "the scenario's")
 @nccl_option("this")
@@ -198,6 +167,7 @@ def _order(scenario: Placed, workers: int, target: str | None, out: str | None) 
 @workers_option
 @report_options
 def place(
+    faults: Faults,
     scenario: str,
     file: str,
     hosts: str | None,
@@ -216,7 +186,5 @@ def place(
     `gcloud compute instances list`; its content says which. SCENARIO says what the network carries:
     hosts that share switches in FILE take nodes that do so in the scenario's topology.
     """
-    faults = option_faults()
-    options = SetupOptions.take(given)
-    asked = read_placed_hosts(faults, scenario, options, file, hosts, free)
+    asked = read_placed_hosts(faults, scenario, given, file, hosts, free)
     return tune_placement(faults, asked, workers, target, out, budget, quick=quick)

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from simreduce import units
-from simreduce.app.cli.group import calibrations, strategies
+from simreduce.app.cli.group import calibrations, names_or_files, strategies
 from simreduce.app.cli.reply import Decorator, options
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
@@ -18,12 +18,20 @@ from simreduce.planners.algorithms import warn_of_unloaded
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
 from simreduce.study.tune.sizes import sizes
+from simreduce.topology import load_topology
 
 _STEP = "1M"
 _MOST_WORKERS = 4096
 _MANY = 100
 """Sizes that nobody means who gives a factor of 1."""
 
+machine_argument = click.argument(
+    "machine",
+    metavar="TOPOLOGY",
+    callback=lambda _, __, name: load_topology(name),
+    shell_complete=names_or_files("topologies"),
+)
+"""As `group.topology_argument`, of a command that takes the machine itself."""
 all_option = click.option(
     "--all",
     "simulate_all",
@@ -66,8 +74,8 @@ def read_budget(faults: Faults, budget: str | None, *, quick: bool, default: flo
         seconds = faults.attempt("--budget", units.duration, budget) or 0.0
         if quick:
             faults.add("--quick", f"is --budget {QUICK:g}s; give one of them")
-        elif seconds <= 0 and not faults.problems:
-            faults.add("--budget", "must be more than 0 s")
+        elif not faults.problems:
+            faults.check(seconds > 0, "--budget", "must be more than 0 s")
     return seconds
 
 
@@ -176,11 +184,9 @@ def read_sizes(
     smallest = faults.attempt("-b", units.cli_size, "32M" if minbytes is None else minbytes)
     largest = smallest if maxbytes is None else faults.attempt("-e", units.cli_size, maxbytes)
     step = faults.attempt("-i", units.cli_size, _STEP if stepbytes is None else stepbytes)
-    if stepfactor == 0:
-        faults.add("-f 0", "the factor must be above 1 (or give -i, a step)")
-    if faults.problems or smallest is None or largest is None or step is None:
-        raise InputError(faults.problems)
-    found = sizes(smallest, largest, step, stepfactor or 0.0)
+    faults.check(stepfactor != 0, "-f 0", "the factor must be above 1 (or give -i, a step)")
+    step = faults.require(step)
+    found = sizes(faults.require(smallest), faults.require(largest), step, stepfactor or 0.0)
     if stepfactor == 1 and len(found) >= _MANY:
         added = f"-f 1 adds {units.exact_size(step)} (-i) from size to size"
         click.echo(f"simreduce: {added}: {len(found):,} sizes", err=True)
@@ -205,8 +211,7 @@ def strategy_texts(
     found: list[str] = []
     for text in given:
         parts = [part.strip() for part in split_strategies(text, collective)]
-        if "" in parts:
-            faults.add("--algo", f"an empty strategy in {quote(text)}")
+        faults.check("" not in parts, "--algo", f"an empty strategy in {quote(text)}")
         found += filter(None, parts)
     return found
 
@@ -236,8 +241,7 @@ def read_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     """The one strategy that was given."""
     faults = Faults()
     texts = strategy_texts(faults, [text], collective)
-    if ALL in texts or len(texts) > 1:
-        faults.add(f"--algo {text}", "one strategy at a time")
+    faults.check(ALL not in texts and len(texts) < 2, f"--algo {text}", "one strategy at a time")
     faults.raise_any()
     return parse_strategy(text, collective)
 
@@ -245,6 +249,21 @@ def read_strategy(text: str, collective: str = "all_reduce") -> Strategy:
 def is_typed(name: str) -> bool:
     """Whether this parameter of the command at hand was typed."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def long_option(param: click.Parameter) -> str:
+    """An option by its long name."""
+    return next((each for each in param.opts if each.startswith("--")), param.opts[0])
+
+
+def refuse(faults: Faults, names: Iterable[str], words: str, *, letters: bool = False) -> None:
+    """Note those of these parameters that were typed, by long options or by `letters`; words say
+    why there is no use for them.
+    """
+    params = {param.name: param for param in click.get_current_context().command.params}
+    for name in names:
+        if name in params and is_typed(name):
+            faults.add(params[name].opts[0] if letters else long_option(params[name]), words)
 
 
 def details_option(about: str) -> Decorator:

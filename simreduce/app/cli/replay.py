@@ -11,8 +11,8 @@ import click
 
 from simreduce.app.cli.group import command, strategies
 from simreduce.app.cli.options import calibration_option, gpus_options
-from simreduce.app.cli.reply import Progress, Reply, option_faults, output_option, report_options
-from simreduce.app.cli.setups import SetupOptions, nccl_option, read_setup, slow_option
+from simreduce.app.cli.reply import Progress, Reply, output_option, report_options
+from simreduce.app.cli.setups import nccl_option, read_setup, slow_option
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.formats.syntax import read_json
@@ -55,7 +55,12 @@ from simreduce.training.recorded import replay_execution
 )
 @report_options
 def replay(
-    traces: Sequence[str], topology: str, algo: str, groups: str | None, **given: Any
+    faults: Faults,
+    traces: Sequence[str],
+    topology: str,
+    algo: str,
+    groups: str | None,
+    **given: Any,
 ) -> Reply:
     """Run again what was recorded elsewhere: its compute as long as it took, its collectives as
     MACHINE would do them.
@@ -64,10 +69,9 @@ def replay(
     PyTorch profiler, NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or DDP's logging
     data as JSON. A rank that was not recorded keeps nobody waiting.
     """
-    faults = option_faults()
     ranks = faults.attempt("", _read_groups, groups)
     faults.attempt("--algo", parse_strategy, algo)
-    setup = read_setup(faults, topology, SetupOptions(**given))
+    setup = read_setup(faults, topology, given)
     execution = faults.require(faults.attempt("", read_executions, traces, ranks))
     setup = faults.require(setup).but(call_cost=CALL_COST)
     with Progress("replayed {} of {} nodes") as progress:
@@ -94,7 +98,7 @@ def _read_groups(path: str | None) -> dict[str, tuple[int, ...]]:
         numbers = isinstance(ranks, list) and all(
             type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
         )
-        if not numbers or len(set(ranks)) != len(ranks) or not ranks:
-            faults.add(name, "must be a list of ranks, each once, such as [0, 1]")
+        once = numbers and ranks and len(set(ranks)) == len(ranks)
+        faults.check(once, name, "must be a list of ranks, each once, such as [0, 1]")
     faults.raise_any()
     return {name: tuple(ranks) for name, ranks in document.items()}

@@ -141,38 +141,29 @@ def output_paths(kind: type[OutputOption] = OutputOption) -> dict[str, str]:
     return {option: path for option, path in named.items() if path is not None}
 
 
-def parse_faults(context: click.Context) -> list[str]:
-    """The faults that parsing found in the options of the command at hand."""
-    found = context.meta.setdefault("simreduce.faults", [])
-    assert isinstance(found, list)  # noqa: S101 - as made above
-    return found
-
-
-def option_faults() -> Faults:
-    """Faults of the options of the command at hand, and of the files that it is to write: places
-    where there can be none, stdout for two of them, pictures that cannot be drawn. The command
-    adds its own, and raises them before it does any work.
+def check_outputs(faults: Faults) -> None:
+    """Note the faults of the files that the command at hand is to write: places where there can be
+    none, stdout for two of them, pictures that cannot be drawn.
     """
-    faults, outputs = Faults(), output_paths()
-    faults.problems += parse_faults(click.get_current_context())
+    outputs = output_paths()
     for path in outputs.values():
         faults.attempt("", check_place, path)
     printed = ["--json"] * wants_json() + [f"{o} -" for o in outputs if outputs[o] == STDOUT]
-    if len(printed) > 1:
-        faults.add("", f"{' and '.join(printed)}: stdout takes one of them")
+    faults.check(len(printed) < 2, "", f"{' and '.join(printed)}: stdout takes one of them")
     pictures = output_paths(PictureOption)
     for option, path in pictures.items():
         other = os.path.splitext(path)[1].lower().removeprefix(".")  # noqa: PTH122 - Path raises
         if other in _FORMATS and option != f"--{other}":
             why = f"the name says that it is {other.upper()}; write --{other} {path}"
             faults.add(f"{option} {path}", why)
-    if len(pictures) == 2 and len(places := {*pictures.values()}) == 1 and STDOUT not in places:
-        faults.add(" and ".join(map(" ".join, pictures.items())), "one file cannot be both")
+    places = [*pictures.values()]
+    twice = len(places) == 2 and places[0] == places[1] != STDOUT
+    both = " and ".join(map(" ".join, pictures.items()))
+    faults.check(not twice, both, "one file cannot be both")
     if "--png" in pictures:
         from simreduce.report.drawing import check_png  # noqa: PLC0415 - takes time
 
         faults.attempt(f"--png {pictures['--png']}", check_png)
-    return faults
 
 
 def write_pictures(make: Callable[[], Plot | Drawing]) -> None:
@@ -400,5 +391,4 @@ def show_until_stopped(
     with a `preview` of the results so far. Before these are `enough`, an interrupt is the caller's.
     """
     with Progress(text, preview) as progress:
-        found = watching.until_stopped(progress.watch(coming, total), enough)
-        return found, progress.complete
+        return watching.until_stopped(progress.watch(coming, total), enough), progress.complete

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -20,20 +20,21 @@ from simreduce.app.cli.options import (
     algo_option,
     budget_options,
     is_typed,
+    long_option,
     read_budget,
+    refuse,
     strategy_texts,
     workers_option,
 )
 from simreduce.app.cli.reply import (
     STOPPED,
     Progress,
-    option_faults,
     output_option,
     output_path,
     write_output,
 )
 from simreduce.app.cli.setups import (
-    SetupOptions,
+    Given,
     job_options,
     read_meshes,
     read_scenario,
@@ -81,7 +82,6 @@ from simreduce.study.scenario import (
     Meshes,
     Replicas,
     Scenario,
-    StepScenario,
     asks_for_meshes,
     is_scenario,
     read_scenario_file,
@@ -107,6 +107,7 @@ _CHOOSING = 0.75
 _CURVES = 4
 _TRIED = 40
 """Strategies that are tried for a system that has no setting for the best."""
+_ALWAYS = ("sources", "output")
 _SQLITE = b"SQLite format 3\0"
 _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 
@@ -122,6 +123,7 @@ _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 @budget_options(f"{_BUDGET:g}s, and {_LARGE_BUDGET:g}s for more than {_FEW} GPUs")
 @workers_option
 def report(
+    faults: Faults,
     sources: tuple[str, ...],
     algo: tuple[str, ...],
     budget: str | None,
@@ -143,20 +145,17 @@ def report(
 
     On Ctrl-C or SIGTERM, writes what there is and exits with status 130.
     """
-    faults, output = option_faults(), output_path("output") or _DEFAULT
+    output = output_path("output") or _DEFAULT
     seconds = read_budget(faults, budget, quick=quick, default=nan)
     faults.attempt("", check_pages)
     results = [text for text in sources if _is_result(text)]
     if results and len(results) < len(sources):
         faults.add("", f"{' '.join(sources)}: give one scenario, or results alone")
-    elif not results and len(sources) > 1:
-        faults.add("", f"{' '.join(sources)}: give one scenario at a time")
     if results:
         page, complete = _from_results(faults, sources), True
     else:
-        page, complete = _from_scenario(
-            faults, sources[0], algo, workers, seconds, SetupOptions(**given)
-        )
+        faults.check(len(sources) == 1, "", f"{' '.join(sources)}: give one scenario at a time")
+        page, complete = _from_scenario(faults, sources[0], algo, workers, seconds, given)
     write_output(output, [page])
     if output != STDOUT:
         show(f"{output}: open it in a browser")
@@ -170,12 +169,13 @@ def _is_result(text: str) -> bool:
     return (text.endswith((".json", ".jsonl")) or exists(text)) and not is_scenario(text)
 
 
+def _of_scenarios() -> list[str]:
+    """The parameters that only scenarios have a use for."""
+    return [name for name in click.get_current_context().params if name not in _ALWAYS]
+
+
 def _from_results(faults: Faults, sources: tuple[str, ...]) -> str:
-    for name in click.get_current_context().params:
-        if is_typed(name) and name not in ("sources", "output"):
-            faults.add(
-                f"--{name.replace('_', '-')}", "a result is not computed again; leave it out"
-            )
+    refuse(faults, _of_scenarios(), "a result is not computed again; leave it out")
     documents = [faults.attempt("", _read, text) for text in sources]
     faults.raise_any()
     first, *others = [document for document in documents if document is not None]
@@ -234,7 +234,7 @@ def _from_scenario(
     algo: tuple[str, ...],
     workers: int,
     seconds: float,
-    given: SetupOptions,
+    given: Given,
 ) -> tuple[str, bool]:
     """The page of a scenario, and whether nothing is missing but for what a budget of so many
     seconds left out, nan for the default.
@@ -243,14 +243,15 @@ def _from_scenario(
     if "job" in keys:
         return _from_jobs(faults, text)
     name = "step" if {"step", "replicas"} & set(keys) else "run"
-    question: Scenario | Replicas | Meshes | None
+    question: Scenario | Replicas | Meshes
+    stages: Callable[[Any, Attachments, int], Iterator[Stage]]
     if asks_for_meshes(text):
-        question = read_meshes(faults, text, given, {"algo": algo})
+        question, stages = read_meshes(faults, text, given, ["algo"]), report_meshes
     elif "replicas" in keys:
-        question = read_replicas(faults, text, given, algo)
+        question, stages = read_replicas(faults, text, given), report_replicas
     else:
-        texts = strategy_texts(faults, algo)
-        question = faults.require(read_scenario(faults, text, given, texts))
+        question = faults.require(read_scenario(faults, text, given, strategy_texts(faults, algo)))
+        stages = report_step if name == "step" else report_run
     setup, (path, _) = question.setup, read_scenario_file(text)
     shared = Attachments(
         machine=setup.topology if setup else None,
@@ -258,32 +259,22 @@ def _from_scenario(
         files={path.name: read_text(path, InputError)} if path.suffix == ".toml" else {},
         versions={"Python": platform.python_version(), **_versions()},
     )
-    if isinstance(question, Replicas):
-        stages = report_replicas(question, shared, workers)
-    elif isinstance(question, Meshes):
-        stages = report_meshes(question, shared, workers)
-    elif name == "step":
-        stages = report_step(with_step(question), shared, workers)
-    else:
-        stages = report_run(question, shared, workers)
     if isnan(seconds):
         few = setup is None or len(setup.layout) <= _FEW
         seconds = _BUDGET if few else _LARGE_BUDGET
     with within(seconds):
-        document, beside, complete = until_stopped(stages)[-1]
+        document, beside, complete = until_stopped(stages(question, shared, workers))[-1]
         if not complete and time_is_up():
             complete = True
             beside = replace(beside, missing=_HURRIED)
-    parts = _parts(name, beside, backups=isinstance(question, Replicas))
+    parts = _parts(name, beside, backups="replicas" in keys)
     beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     return page_html(make_page(document, beside, text)), complete
 
 
 def _from_jobs(faults: Faults, text: str) -> tuple[str, bool]:
     """The page of jobs beside each other."""
-    for name in click.get_current_context().params:
-        if is_typed(name) and name not in ("sources", "output"):
-            faults.add(f"--{name.replace('_', '-')}", "is not for jobs; leave it out")
+    refuse(faults, _of_scenarios(), "is not for jobs; leave it out")
     question = faults.require(faults.attempt("", load_jobs, text))
     with Progress("simulated {} of {} repetitions") as progress:
         outcomes = simulate_jobs(question.jobs, question.streams, progress=progress)
@@ -335,9 +326,8 @@ def _typed(name: str, without: str = "") -> str:
         elif getattr(param, "is_flag", False):
             words.append(param.opts[0])
         else:
-            option = next((each for each in param.opts if each.startswith("--")), param.opts[0])
             for each in value if isinstance(value, tuple) else (value,):
-                words += [option, str(each)]
+                words += [long_option(param), str(each)]
     return shlex.join(words)
 
 
@@ -380,8 +370,9 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
     yield document, replace(beside, sizes=sizes), complete and all_sizes
 
 
-def report_step(question: StepScenario, beside: Attachments, workers: int) -> Iterator[Stage]:
+def report_step(scenario: Scenario, beside: Attachments, workers: int) -> Iterator[Stage]:
     """The training steps of a scenario, then with a closer look at the best."""
+    question = with_step(scenario)
     with _choosing(), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
     best = ranking.recommended

@@ -19,10 +19,11 @@ from simreduce.app.cli.options import (
     strategy_texts,
     workers_option,
 )
-from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options
-from simreduce.app.cli.setups import SetupOptions, job_options, read_scenario, setup_options
+from simreduce.app.cli.reply import Progress, Reply, report_options
+from simreduce.app.cli.setups import job_options, read_scenario, setup_options
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.watching import within
+from simreduce.files.formats import Faults
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.study.tune.rank import rank
 
@@ -44,6 +45,7 @@ from simreduce.study.tune.rank import rank
 @measure_options
 @report_options
 def run(
+    faults: Faults,
     scenario: str,
     algo: tuple[str, ...],
     budget: str | None,
@@ -60,10 +62,8 @@ def run(
 
     On Ctrl-C or SIGTERM, prints the strategies so far and exits with status 130.
     """
-    faults = option_faults()
-    texts, options = strategy_texts(faults, algo), SetupOptions.take(given)
-    found = read_scenario(faults, scenario, options, texts)
-    measurement = read_measurement(faults, found, options, **given)
+    found = read_scenario(faults, scenario, given, strategy_texts(faults, algo))
+    measurement = read_measurement(faults, found, given)
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(found)
     with within(seconds), Progress("simulated {} of {} strategies", preview_lines) as progress:

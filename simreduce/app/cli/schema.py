@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
-from click.shell_completion import CompletionItem
 
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, completes
 from simreduce.app.cli.terminal import show
 from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.files.formats import Faults
 from simreduce.report.schemas import schema_text, schemas
-
-
-def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in schemas() if name.startswith(incomplete)]
-
-
-def _first(schema: Mapping[str, Any]) -> str:
-    """The first sentence of what a schema is of."""
-    return str(schema["description"]).partition(". ")[0].removesuffix(".")
 
 
 @command(
@@ -30,18 +18,20 @@ def _first(schema: Mapping[str, Any]) -> str:
     simreduce schema scenario.toml
     """
 )
-@click.argument("name", required=False, shell_complete=_names)
-def schema(name: str | None) -> None:
+@click.argument("name", required=False, shell_complete=completes(schemas))
+def schema(faults: Faults, name: str | None) -> None:
     """Print the JSON Schema (draft 2020-12) NAME: every key with its type, its unit and what it
     means. Without NAME, list all.
 
     A document of --json names its schema: run/1 is the first version of run. Names in .toml are
     those of files that simreduce reads.
     """
+    faults.raise_any()
     known = schemas()
     if name is None:
         width = max(map(len, known))
-        show("\n".join(f"{each:{width}}  {_first(found)}" for each, found in known.items()))
+        first = {each: found["description"].partition(". ")[0] for each, found in known.items()}
+        show("\n".join(f"{each:{width}}  {text.removesuffix('.')}" for each, text in first.items()))
         return
     stem = name.partition("/")[0]
     if stem not in known:

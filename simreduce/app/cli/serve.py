@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.reply import option_faults
 from simreduce.errors import InputError, quote
+from simreduce.files.formats import Faults
 from simreduce.files.textfiles import exists
 from simreduce.study.scenario import is_scenario, tables_of
 
@@ -51,6 +51,7 @@ _LARGEST = 65_535
     help="Stop when nobody has asked for so long; default 60.",
 )  # fmt: skip
 def serve(
+    faults: Faults,
     sources: tuple[str, ...], port: int, opened: bool, workers: int, megabytes: int,
     seconds: float, idle: float,
 ) -> None:  # fmt: skip
@@ -72,15 +73,13 @@ def serve(
         serve as run,
     )
 
-    faults = option_faults()
     faults.attempt("", check_serve)
-    files = {Path(text).stem: str(Path(text).absolute()) for text in sources if _is_file(text)}
-    views = [text for text in sources if not _is_file(text)]
-    for text in sources:
-        if _is_file(text):
-            faults.attempt("", _check_file, text)
-    if len(views) > 1:
-        faults.add("", f"{' '.join(map(quote, views))}: one view at a time")
+    named = [text for text in sources if _is_file(text)]
+    files = {Path(text).stem: str(Path(text).absolute()) for text in named}
+    views = [text for text in sources if text not in named]
+    for text in named:
+        faults.attempt("", _check_file, text)
+    faults.check(len(views) < 2, "", f"{' '.join(map(quote, views))}: one view at a time")
     jobs = of_jobs(files)
     machine = next((name for name in files if name not in jobs), "" if jobs else "dgx1v")
     first = View(machine, next(iter(jobs), ""))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import click
 
@@ -14,6 +14,7 @@ from simreduce.app.cli.options import (
     gpus_options,
     read_gpu_indices,
     read_sizes,
+    refuse,
     shape_of,
 )
 from simreduce.app.cli.reply import Decorator, options
@@ -29,9 +30,8 @@ from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
 from simreduce.planners.nccl.environment import read_assignments
-from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls, tensor
+from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls
 from simreduce.topology import Topology, load_machine
-from simreduce.workload import Workload
 
 if TYPE_CHECKING:
     from simreduce.study.scenario import Meshes, Scenario
@@ -156,64 +156,31 @@ def setup_options(runtime: str = "the strategy's", calibration: str = "nominal")
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetupOptions:
-    """Options that say on what something is simulated, and how; None: not given."""
+Given: TypeAlias = Mapping[str, Any]
+"""What was typed of a command's options, by parameter; None, or nothing, where it was not."""
+_REPLACED = (
+    "topology", "workload", "runtime", "calibration", "nodes", "tune.placement", "tune.free",
+)  # fmt: skip
+"""Keys of scenarios that options replace, whose parameters have the last part as their name."""
 
-    collective: str | None = None
-    root: int | None = None
-    ngpus: int | None = None
-    nthreads: int | None = None
-    gpus: str | None = None
-    datatype: str | None = None
-    runtime: str | None = None
-    calibration: str | None = None
-    gpu_indices: str | None = None
-    faithful: bool | None = None
-    nccl: Sequence[str] = ()
-    jitter: str | None = None
-    seed: int | None = None
-    tolerance: str | None = None
-    slow: Sequence[str] = ()
-    fault: Sequence[str] = ()
-    topology: str | None = None
-    workload: str | None = None
-    nodes: str | None = None
-    placement: bool | None = None
-    free: str | None = None
 
-    @classmethod
-    def take(cls, given: dict[str, Any]) -> Self:
-        """Take these options out of those of a command."""
-        return cls(
-            **{each.name: given.pop(each.name) for each in fields(cls) if each.name in given}
-        )
+def _replaced(given: Given) -> dict[str, object]:
+    return {key: given.get(key.rpartition(".")[2]) for key in _REPLACED}
 
-    @property
-    def replaced(self) -> dict[str, object]:
-        """The keys that they replace in every scenario."""
-        return {
-            "topology": self.topology, "workload": self.workload, "runtime": self.runtime,
-            "calibration": self.calibration, "nodes": self.nodes,
-            "tune.placement": self.placement, "tune.free": self.free,
-        }  # fmt: skip
 
-    @property
-    def disturb(self) -> bool:
-        """Whether something is to go wrong."""
-        return bool(self.slow or self.fault or self.jitter not in (None, "0"))
-
-    def disturbance(self, machine: object) -> Disturbance:
-        """The disturbance of a machine. InputError lists every fault, and names that a topology
-        lacks.
-        """
-        faults = Faults()
-        given = self.jitter, self.seed, self.slow, self.fault, self.tolerance
-        disturbance = parse_disturbance(faults, "--", *given)
-        if isinstance(machine, Topology):
-            faults.attempt("", disturbance.check, machine)
-        faults.raise_any()
-        return disturbance
+def read_disturbance(given: Given, machine: object, *, exactly: bool = False) -> Disturbance:
+    """What goes wrong on a machine; with `exactly`, no total is off. InputError lists every fault,
+    and names that a topology lacks.
+    """
+    faults = Faults()
+    disturbance = parse_disturbance(
+        faults, "--", given.get("jitter"), given.get("seed"), given.get("slow", ()),
+        given.get("fault", ()), None if exactly else given.get("tolerance"),
+    )  # fmt: skip
+    if isinstance(machine, Topology):
+        faults.attempt("", disturbance.check, machine)
+    faults.raise_any()
+    return disturbance
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,31 +198,22 @@ class Collective(Generic[S]):
     faithful: bool
     calls: BenchCalls
 
-    @property
-    def workloads(self) -> list[Workload]:
-        """The tensor of each size."""
-        parts = self.setup.layout.n if self.name in DIVIDED else 1
-        return [tensor(size, self.dtype, parts) for size in self.nbytes]
 
-
-def read_setup(
-    faults: Faults, text: str, given: SetupOptions, *, folded: bool = False
-) -> Setup | None:
+def read_setup(faults: Faults, text: str, given: Given, *, folded: bool = False) -> Setup | None:
     """How the machine `text` is simulated; None if the machine or the choice of its GPUs has a
     fault. Other faulty options count as not given.
     """
-    attempt, name = faults.attempt, given.calibration
+    attempt, name = faults.attempt, given.get("calibration")
     machine = attempt("", load_machine, text, folded=folded)
-    order = attempt("", read_gpu_indices, given.gpu_indices)
+    order = attempt("", read_gpu_indices, given.get("gpu_indices"))
     whole = layout(machine) if machine else None
-    gpus = given.ngpus, given.gpus, order, given.nthreads
+    gpus = given.get("ngpus"), given.get("gpus"), order, given.get("nthreads")
     shape = attempt("", shape_of, whole, *gpus) if whole else None
-    runtime = None
-    if given.runtime is not None:
-        runtime = attempt("--runtime", read_runtime, given.runtime)
+    given_runtime = given.get("runtime")
+    runtime = given_runtime and attempt("--runtime", read_runtime, given_runtime)
     constants = attempt("--calibration", load_calibration, "nominal" if name is None else name)
-    disturbance = attempt("", given.disturbance, machine)
-    settings = read_nccl(faults, given.nccl)
+    disturbance = attempt("", read_disturbance, given, machine)
+    settings = read_nccl(faults, given["nccl"])
     if not (machine and shape):
         return None
     known = runtime or BY_STRATEGY, constants or NOMINAL, disturbance or CALM
@@ -267,7 +225,7 @@ def read_collective(
     text: str,
     read_algo: Callable[[str], S],
     sizes: tuple[str | None, str | None, str | None, float | None],
-    given: SetupOptions,
+    given: Given,
     *,
     folded: bool = False,
     iters: int = ITERATIONS,
@@ -276,21 +234,21 @@ def read_collective(
     of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`, and NCCL makes `iters` calls in a row.
     InputError with every fault.
     """
-    name = "all_reduce" if given.collective is None else given.collective
+    name = "all_reduce" if given.get("collective") is None else given["collective"]
     attempt = faults.attempt
     setup = read_setup(faults, text, given, folded=folded)
-    elements = "float" if given.datatype is None else given.datatype
+    elements = "float" if given.get("datatype") is None else given["datatype"]
     dtype = attempt("--datatype", dtypes.code, elements)
     nbytes = attempt("", read_sizes, *sizes)
     known = attempt("--collective", check_collective, name)
-    check_used(faults, name, given.faithful, given.gpu_indices)
+    check_used(faults, name, given["faithful"], given["gpu_indices"])
     strategies = attempt("", read_algo, name) if known else None
     ranks = setup.layout.n if setup else None
     calls = setup and attempt(
-        "-t", BenchCalls.by_threads, given.nthreads, setup.layout, iters, setup.nccl.release
+        "-t", BenchCalls.by_threads, given.get("nthreads"), setup.layout, iters, setup.nccl.release
     )
     if known:
-        check_root(faults, given.root, name, ranks)
+        check_root(faults, given.get("root"), name, ranks)
     if dtype is not None and nbytes:
         parts = ranks or 1 if name in DIVIDED else 1
         unit = dtypes.SIZES[dtype] * parts
@@ -300,8 +258,8 @@ def read_collective(
         else:
             nbytes = _whole_elements(nbytes, unit)
     return Collective(
-        faults.require(setup), name, faults.require(strategies), given.root or 0,
-        faults.require(dtype), faults.require(nbytes), bool(given.faithful),
+        faults.require(setup), name, faults.require(strategies), given.get("root") or 0,
+        faults.require(dtype), faults.require(nbytes), bool(given.get("faithful")),
         calls or BY_DEFAULT,
     )  # fmt: skip
 
@@ -328,56 +286,56 @@ def _whole_elements(nbytes: Sequence[int], unit: int) -> list[int]:
 def read_scenario(
     faults: Faults,
     text: str,
-    given: SetupOptions,
+    given: Given,
     strategies: Sequence[str] = (),
     batch: int | None = None,
 ) -> Scenario | None:
     """The scenario with what the options say instead; None if there is a fault."""
     from simreduce.study.scenario import look_at_scenario  # noqa: PLC0415 - other commands do without
 
-    order = faults.attempt("", read_gpu_indices, given.gpu_indices)
     scenario, machine, found = look_at_scenario(
         text,
         batch,
-        gpu_indices=order,
-        faithful=given.faithful,
+        gpu_indices=faults.attempt("", read_gpu_indices, given.get("gpu_indices")),
+        faithful=given.get("faithful"),
         strategies=list(strategies) or None,
-        **given.replaced,
+        **_replaced(given),
     )
     faults.problems += found
     whole = scenario.setup.layout if scenario else layout(machine) if machine else None
-    shape = faults.attempt("", shape_of, whole, given.ngpus, given.gpus) if whole else None
-    disturbance = faults.attempt("", given.disturbance, machine)
-    settings = read_nccl(faults, given.nccl, scenario.setup.nccl if scenario else DEFAULTS)
+    shape = (
+        faults.attempt("", shape_of, whole, given.get("ngpus"), given.get("gpus"))
+        if whole
+        else None
+    )
+    disturbance = faults.attempt("", read_disturbance, given, machine)
+    settings = read_nccl(faults, given["nccl"], scenario.setup.nccl if scenario else DEFAULTS)
     if faults.problems or scenario is None:
         return None
-    part = shape if (given.ngpus, given.gpus) != (None, None) else ...
+    part = shape if (given.get("ngpus"), given.get("gpus")) != (None, None) else ...
     return scenario.but(disturbance=disturbance, part=part, nccl=settings)
 
 
 def read_meshes(
     faults: Faults,
     text: str,
-    given: SetupOptions,
-    unused: Mapping[str, object],
+    given: Given,
+    unused: Sequence[str] = (),
     framework: str | None = None,
 ) -> Meshes:
     """The question of a scenario with `step.mesh`, with what the options say instead.
 
-    Options by name that meshes have no use for are faults if they are given, and so are the
-    `unused` ones of the command. InputError has every fault.
+    Parameters that meshes have no use for are faults if they are typed, and so are the `unused`
+    ones of the command. InputError has every fault.
     """
     from simreduce.study.scenario import load_meshes  # noqa: PLC0415 - other commands do without
 
-    own = {name: getattr(given, name) for name in _NOT_OF_MESHES}
-    for name, value in {**own, **unused}.items():
-        if value is not None and value is not False and value != ():
-            faults.add(f"--{name}", "a scenario with step.mesh does not use it")
-    order = faults.attempt("", read_gpu_indices, given.gpu_indices)
+    refuse(faults, (*_NOT_OF_MESHES, *unused), "a scenario with step.mesh does not use it")
+    order = faults.attempt("", read_gpu_indices, given.get("gpu_indices"))
     meshes = faults.attempt(
-        "", load_meshes, text, gpu_indices=order, framework=framework, **given.replaced
+        "", load_meshes, text, gpu_indices=order, framework=framework, **_replaced(given)
     )
-    settings = read_nccl(faults, given.nccl, meshes.setup.nccl if meshes else DEFAULTS)
+    settings = read_nccl(faults, given["nccl"], meshes.setup.nccl if meshes else DEFAULTS)
     meshes = faults.require(meshes)
     return replace(meshes, setup=meshes.setup.but(nccl=settings))
 
@@ -399,13 +357,11 @@ def check_used(
     faults: Faults, collective: str, faithful: bool | None, gpu_indices: str | None
 ) -> None:
     """Note the options that the collective would ignore."""
-    if faithful and collective != "all_reduce":
-        faults.add(
-            "--faithful", f"upstream's quirks are in its all-reduces, and this is {collective}"
-        )
-    if gpu_indices is not None and collective in IN_RANK_ORDER:
-        why = f"{collective} says which rank holds which part, so its ranks keep their order"
-        faults.add("--gpu-indices", why)
+    why = f"upstream's quirks are in its all-reduces, and this is {collective}"
+    faults.check(not faithful or collective == "all_reduce", "--faithful", why)
+    why = f"{collective} says which rank holds which part, so its ranks keep their order"
+    ordered = gpu_indices is not None and collective in IN_RANK_ORDER
+    faults.check(not ordered, "--gpu-indices", why)
 
 
 def check_root(faults: Faults, root: int | None, collective: str, ranks: int | None) -> None:
@@ -414,5 +370,5 @@ def check_root(faults: Faults, root: int | None, collective: str, ranks: int | N
         return
     if collective not in ROOTED:
         faults.add(f"-r {root}", f"{collective} has no root; {' and '.join(ROOTED)} have")
-    elif ranks is not None and not 0 <= root < ranks:
-        faults.add(f"-r {root}", f"the ranks are 0 to {ranks - 1}")
+    elif ranks is not None:
+        faults.check(0 <= root < ranks, f"-r {root}", f"the ranks are 0 to {ranks - 1}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
 import click
 
-from simreduce.app.cli.export import check_folder, write_folder
+from simreduce.app.cli.export import check_folder, folder_option, write_folder
 from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.options import (
     algo_option,
@@ -17,21 +16,22 @@ from simreduce.app.cli.options import (
     details_option,
     gpus_options,
     read_budget,
+    refuse,
     strategy_texts,
     workers_option,
 )
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
-    option_faults,
     output_option,
     output_path,
     report_options,
     wants_json,
 )
 from simreduce.app.cli.setups import (
-    SetupOptions,
+    Given,
     job_options,
+    read_disturbance,
     read_meshes,
     read_scenario,
     setup_options,
@@ -61,17 +61,9 @@ from simreduce.training.executions import Execution, is_record, write_chakra
 from simreduce.training.executions.chakra import attribute_type
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
-_ONLY_STEP = {
-    "topology": "--topology",
-    "workload": "--workload",
-    "algo": "--algo",
-    "batch": "--batch",
-    "ngpus": "--ngpus",
-    "gpus": "--gpus",
-    "gpu_indices": "--gpu-indices",
-    "nccl": "--nccl",
-    "tolerance": "--tolerance",
-}
+_ONLY_STEP = (
+    "topology", "workload", "algo", "batch", "ngpus", "gpus", "gpu_indices", "nccl", "tolerance",
+)  # fmt: skip
 
 
 @command(examples="simreduce step step-dgx1p-resnet50")
@@ -94,12 +86,10 @@ _ONLY_STEP = {
     about="Also write the timeline of the step, or of the first updates of [replicas]; "
     ".gz: compressed; -: stdout.",
 )
-@click.option(
+@folder_option(
     "--chakra",
-    default=None,
-    metavar="DIR",
-    help="Also write the best step to this folder as Chakra execution traces, one for each rank, "
-    "with all it computes and moves (needs simreduce[chakra]).",
+    "Also write the best step to this folder as Chakra execution traces, one for each rank, with "
+    "all it computes and moves (needs simreduce[chakra]).",
 )
 @click.option(
     "--backups",
@@ -113,6 +103,7 @@ _ONLY_STEP = {
 @details_option("Also print the timeline, its buckets, and other names of methods.")
 @report_options
 def step(
+    faults: Faults,
     scenario: str,
     algo: tuple[str, ...],
     batch: int | None,
@@ -132,21 +123,18 @@ def step(
 
     On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """
-    faults, options, keys = option_faults(), SetupOptions(**given), tables_of(scenario)
+    keys = tables_of(scenario)
     seconds = read_budget(faults, budget, quick=quick)
-    meshed = asks_for_meshes(scenario)
     if chakra is not None:
         faults.attempt("--chakra", check_folder, chakra)
         faults.attempt("--chakra", attribute_type)
-        if "replicas" in keys:
-            faults.add("--chakra", "updates of [replicas] are no step of every rank")
     if "replicas" in keys:
-        replicas = read_replicas(faults, scenario, options, algo, batch)
+        refuse(faults, ["chakra"], "updates of [replicas] are no step of every rank")
+        replicas = read_replicas(faults, scenario, given)
         with within(seconds):
             return _replicas(replicas, workers, try_backups=try_backups)
-    if meshed:
-        unused = {"algo": algo, "batch": batch, "backups": try_backups}
-        meshes = read_meshes(faults, scenario, options, unused)
+    if asks_for_meshes(scenario):
+        meshes = read_meshes(faults, scenario, given, ("algo", "batch", "try_backups"))
         with (
             within(seconds),
             Progress("simulated or excluded {} of {} meshes", spares=True) as progress,
@@ -164,12 +152,11 @@ def step(
             paste="".join(f"{line}\n" for line in lines),
             complete=not found.interrupted,
         )
-    if keys and try_backups:
-        faults.add("--backups", "only a scenario with [replicas] has backup workers")
-    if keys and "step" not in keys:
-        faults.add(scenario, NO_TIMES if is_record(scenario) else NO_STEP)
+    if keys:
+        refuse(faults, ["try_backups"], "only a scenario with [replicas] has backup workers")
+        faults.check("step" in keys, scenario, NO_TIMES if is_record(scenario) else NO_STEP)
     texts = strategy_texts(faults, algo)
-    question = with_step(faults.require(read_scenario(faults, scenario, options, texts, batch)))
+    question = with_step(faults.require(read_scenario(faults, scenario, given, texts, batch)))
     with within(seconds), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
     lines, unwritten = _traces_of_step(chakra, ranking)
@@ -212,8 +199,7 @@ def _write_traces(folder: str, execution: Execution) -> tuple[str, ...]:
     """Write Chakra traces, and say where they are."""
     write_folder(folder, write_chakra(execution, "step"))
     ranks = [*execution.nodes]
-    written = f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json"
-    return written, *execution.notes
+    return f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json", *execution.notes
 
 
 def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
@@ -239,25 +225,20 @@ def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
 def read_replicas(
     faults: Faults,
     scenario: str,
-    given: SetupOptions,
-    algo: Sequence[str] = (),
-    batch: int | None = None,
+    given: Given,
 ) -> Replicas:
     """The question of a scenario with `[replicas]`. InputError with every fault, among them options
     for which it has no use.
     """
-    for key, option in _ONLY_STEP.items():
-        if {"algo": algo, "batch": batch, **asdict(given)}[key] not in (None, ()):
-            faults.add(option, "a scenario with [replicas] does not use it")
-    calm = replace(given, tolerance=None)
-    disturbance = Faults().attempt("", calm.disturbance, None)
+    refuse(faults, _ONLY_STEP, "a scenario with [replicas] does not use it")
+    disturbance = Faults().attempt("", read_disturbance, given, None, exactly=True)
     replicas = faults.attempt(
-        "", load_replicas, scenario, disturbance or CALM, runtime=given.runtime,
-        calibration=given.calibration, faithful=given.faithful,
+        "", load_replicas, scenario, disturbance or CALM, runtime=given["runtime"],
+        calibration=given["calibration"], faithful=given["faithful"],
     )  # fmt: skip
     if disturbance is None:  # its faults, with what the machine lacks
         machine = replicas.setup.topology if replicas and replicas.setup else None
-        faults.attempt("", calm.disturbance, machine)
+        faults.attempt("", read_disturbance, given, machine, exactly=True)
     return faults.require(replicas)
 
 

@@ -14,7 +14,7 @@ import click
 from simreduce import units
 from simreduce.app.cli.group import command
 from simreduce.app.cli.options import is_typed, workers_option
-from simreduce.app.cli.reply import Progress, Reply, option_faults, report_options, say
+from simreduce.app.cli.reply import Progress, Reply, report_options, say
 from simreduce.computing.watching import until_stopped
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files.formats import Faults
@@ -90,6 +90,7 @@ from simreduce.study.sweep.running import CellRunner
 @click.option("--dry-run", is_flag=True, help="Say how many cells there are, and compute none.")
 @report_options
 def sweep(
+    faults: Faults,
     question: str,
     over: Sequence[str],
     fixed: Sequence[str],
@@ -113,7 +114,6 @@ def sweep(
     Exit status 1 if a cell can never finish, killed its workers or failed, or if none is done. On
     Ctrl-C or SIGTERM, keeps the rows so far and exits with status 130.
     """
-    faults = option_faults()
     bytes_each = faults.attempt("--memory", _memory, memory)
     chosen = faults.attempt("", _sample, sample, seed)
     held = {
@@ -125,8 +125,9 @@ def sweep(
         {key: value for key, value in held.items() if value is not None},
         [[key.strip() for key in keys.split(",")] for keys in zipped], chosen, kind,
     )  # fmt: skip
-    if cluster is not None and "://" not in cluster and cluster not in CLUSTERS:
-        faults.add("--cluster", f"{quote(cluster)} is none of tcp://HOST:PORT, slurm, kubernetes")
+    known = cluster is None or "://" in cluster or cluster in CLUSTERS
+    words = f"{quote(cluster)} is none of tcp://HOST:PORT, slurm, kubernetes"
+    faults.check(known, "--cluster", words)
     spec = faults.require(spec)
     path = db or f"{Path(spec.title.partition(',')[0]).stem.replace(':', '-') or 'sweep'}.db"
     each = bytes_each or 0
@@ -134,7 +135,9 @@ def sweep(
     if cluster is not None:
         engine = partial(DaskCluster, cluster, workers if is_typed("workers") else None, each, say)
     elif workers * each > free_memory():
-        say(_too_much(workers, each))
+        taken, free = map(units.format_size, (workers * each, free_memory()))
+        words = f"{workers} workers may take {taken} together, more than the {free} that are free"
+        say(f"{words}; give fewer --workers or less --memory")
     return _run(spec, path, others, engine, retry=retry, dry_run=dry_run)
 
 
@@ -194,8 +197,7 @@ def _compute(
             Progress("computed {} of {} cells") as progress,
             closing(runner.run(missing)) as answers,
         ):
-            digests = (answer.cell.digest for answer in answers)
-            yield from progress.watch(digests, len(missing))
+            yield from progress.watch((answer.cell.digest for answer in answers), len(missing))
     if missing and (words := runner.engine.summary()):
         say(words)
     yield _ENDED
@@ -258,11 +260,3 @@ _BAD = (STUCK, KILLED, FAILED)
 _LEAST = 64 << 20
 _SHOWN = 40
 """Rows that are shown at once; `simreduce table` shows more."""
-
-
-def _too_much(workers: int, memory: int) -> str:
-    """A warning."""
-    return (
-        f"{workers} workers may take {units.format_size(workers * memory)} together, more than the"
-        f" {units.format_size(free_memory())} that are free; give fewer --workers or less --memory"
-    )

@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.options import is_typed
+from simreduce.app.cli.options import refuse
 from simreduce.app.cli.reply import (
     Reply,
-    option_faults,
     output_option,
     output_paths,
     picture_options,
@@ -82,6 +81,7 @@ _where_option = click.option(
 @output_option("--parquet", about="Also write Parquet.")
 @report_options
 def table(
+    faults: Faults,
     db: str,
     number: int | None,
     list_: bool,
@@ -98,12 +98,11 @@ def table(
     Tables have ms and GB/s; CSV, JSON and Parquet have SI units and every digit. --where takes any
     condition of SQLite on the columns; --columns all shows their names.
     """
-    faults = option_faults()
     typed = ("--pivot", across), ("--columns", columns), ("--group", group), ("--sort", sort)
     axes, wanted, alike, order = (faults.attempt(o, _names, text) or [] for o, text in typed)
-    if across is not None and len(axes) != 3:
-        faults.add(f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
-    with _open(faults, db) as store:
+    faults.check(across is None or len(axes) == 3, f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
+    store = faults.attempt("", Store, db)
+    with store or faults.require(store) as store:
         if list_:
             faults.raise_any()
             for each in store.sweeps():
@@ -143,12 +142,6 @@ def table(
             "parquet": lambda: [parquet_bytes(sweep, every, whole)],
         },
     )
-
-
-def _open(faults: Faults, path: str) -> Store:
-    """The database. InputError with all `faults` if there is none."""
-    store = faults.attempt("", Store, path)
-    return store or faults.require(store)
 
 
 def _names(text: str | None) -> list[str]:
@@ -208,6 +201,7 @@ def _read_sweep(
 @_where_option
 @picture_options("Write the plot")
 def plot(
+    faults: Faults,
     db: str,
     number: int | None,
     kind: str,
@@ -219,11 +213,10 @@ def plot(
     """Draw the cells of a sweep in the database DB: lines over a key, with the 80 % band of the
     calibration; a heat map over two keys; or what no other cell beats in two columns (pareto).
     """
-    faults = option_faults()
-    if not output_paths():
-        faults.add("--svg FILE or --png FILE", "is missing; say where to write the plot")
-    if value is not None and kind != HEAT:
-        faults.add(f"--value {value}", f"is for --kind {HEAT}; give -y")
+    missing = "is missing; say where to write the plot"
+    faults.check(output_paths(), "--svg FILE or --png FILE", missing)
+    fine = value is None or kind == HEAT
+    faults.check(fine, f"--value {value}", f"is for --kind {HEAT}; give -y")
     sweep, rows = faults.require(faults.attempt("", _read_sweep, db, number, where))
     write_pictures(partial(sweep_plot, sweep, rows, kind, x, y, value))
 
@@ -265,6 +258,7 @@ _COMPARED = (
 @_where_option
 @report_options
 def compare(
+    faults: Faults,
     a: str,
     b: str,
     sweeps: str | None,
@@ -280,7 +274,6 @@ def compare(
     that end with .json, says at which part of the speed of the best order that they found the given
     order of each runs.
     """
-    faults = option_faults()
     documents = [path.endswith(".json") for path in (a, b)]
     if any(documents):
         if not all(documents) and is_file(a) and is_file(b):
@@ -298,9 +291,7 @@ def compare(
 
 
 def _compare_orders(faults: Faults, *paths: str) -> Reply:
-    for name in ("sweeps", "choose", "tolerance", "where"):
-        if is_typed(name):
-            faults.add(f"--{name}", "is for sweeps; leave it out")
+    refuse(faults, ("sweeps", "choose", "tolerance", "where"), "is for sweeps; leave it out")
     results = [faults.attempt("", _read_order, path) for path in paths]
     faults.raise_any()
     found = compare_orders(paths, [each for each in results if each])

@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
@@ -223,7 +223,7 @@ def _kept(table: Table, room: int, gap: int) -> tuple[Table, list[str]]:
         parts = _parts(table)
         spared = max(parts, key=lambda part: table.columns[part[0]].spare)
         left_out.append(table.columns[spared[0]].name.strip())
-        table = _only(table, [i for part in parts if part is not spared for i in part])
+        table = table.only([i for part in parts if part is not spared for i in part])
     return table, left_out
 
 
@@ -234,10 +234,10 @@ def _blocks(table: Table, room: int, gap: int) -> list[Table]:
     key = [i for part in parts[: 1 + marks] for i in part]
     blocks = [[*key]]
     for part in parts[1 + marks :]:
-        if blocks[-1] != key and _least_width(_only(table, [*blocks[-1], *part]), gap) > room:
+        if blocks[-1] != key and _least_width(table.only([*blocks[-1], *part]), gap) > room:
             blocks.append([*key])
         blocks[-1] += part
-    return [_only(table, block) for block in blocks]
+    return [*map(table.only, blocks)]
 
 
 def _parts(table: Table) -> list[list[int]]:
@@ -249,11 +249,6 @@ def _parts(table: Table) -> list[list[int]]:
         else:
             parts.append([i])
     return parts
-
-
-def _only(table: Table, kept: Sequence[int]) -> Table:
-    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def _least_width(table: Table, gap: int) -> int:

@@ -16,14 +16,19 @@ from simreduce import units
 from simreduce.app.cli import terminal
 from simreduce.app.cli.group import CommandGroup, command, topology_argument
 from simreduce.app.cli.node_order import place
-from simreduce.app.cli.options import calibration_option, gpus_options, shape_of
+from simreduce.app.cli.options import (
+    calibration_option,
+    gpus_options,
+    machine_argument,
+    refuse,
+    shape_of,
+)
 from simreduce.app.cli.reply import (
     PictureOption,
     Progress,
     Reply,
     echo_json,
     json_text,
-    option_faults,
     options,
     output_option,
     output_path,
@@ -36,7 +41,7 @@ from simreduce.app.cli.reply import (
 )
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
-from simreduce.errors import InputError, TopologyError, did_you_mean
+from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.files.formats.documents import Document
 from simreduce.files.textfiles import STDOUT, exists, read_text
@@ -145,7 +150,7 @@ _output = output_option(
     help="Take this device without a class for a NIC. Repeatable.",
 )
 @_output
-def import_(file: str, **given: Any) -> None:
+def import_(faults: Faults, file: str, **given: Any) -> None:
     """Write what another tool wrote as a machine file (or, for measurements and NCCL's graphs, as
     JSON).
 
@@ -153,18 +158,16 @@ def import_(file: str, **given: Any) -> None:
     RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nccl-tests or
     rccl-tests; its content says which.
     """
-    option_faults().raise_any()
+    faults.raise_any()
     text = read_text(Path(file), InputError)
     if not text.strip():
         raise InputError(f"{file}: is empty")
     read = _reader(text)
     if read is None:
         raise InputError(f"{file}: none of {_READ}; a machine file needs no import")
-    faults, context = Faults(), click.get_current_context()
     given = {name: value for name, value in given.items() if value not in (None, ())}
-    for option in context.command.params:
-        if option.name in given and option.name not in inspect.signature(read).parameters:
-            faults.add(option.opts[0], f"says nothing about {file}, which is another kind of file")
+    unknown = [name for name in given if name not in inspect.signature(read).parameters]
+    refuse(faults, unknown, f"says nothing about {file}, which is another kind of file")
     faults.raise_any()
     write_output(
         output_path("output") or STDOUT, [read(text.lstrip("\ufeff"), Path(file).name, **given)]
@@ -245,8 +248,7 @@ def _with_classes(
     for option, name, stem in (("--nvlink-class", nvlink, GPU_LINKS), ("--pcie", pcie, "pcie")):
         known = [each for each in classes if each.startswith(stem)]
         if name is not None and name not in known:
-            near = did_you_mean(name, known) or f"; known are {', '.join(known)}"
-            raise InputError(f"{option}: unknown class {name!r}{near}")
+            raise InputError(f"{option}: unknown class {name!r}{near_or_all(name, known)}")
     if not (nvlink or pcie):
         return model
     base = model or UNKNOWN
@@ -286,7 +288,7 @@ def _machine_file(
 
 
 @command(examples="simreduce topo export dgx-a100 --format nccl -o dgx-a100.xml")
-@topology_argument
+@machine_argument
 @click.option(
     "--format",
     "form",
@@ -295,10 +297,9 @@ def _machine_file(
     help="Write a machine file, or NCCL's XML; default toml.",
 )
 @_output
-def export(topology: str, form: str) -> None:
+def export(faults: Faults, machine: Topology, form: str) -> None:
     """Write a machine as one file without `extends`: ours, or NCCL's (NCCL_TOPO_FILE)."""
-    faults = option_faults()
-    machine = faults.require(faults.attempt("", load_topology, topology))
+    faults.raise_any()
     write_output(
         output_path("output") or STDOUT,
         [to_toml(machine) if form == "toml" else to_nccl_xml(machine)],
@@ -308,22 +309,23 @@ def export(topology: str, form: str) -> None:
 @command(examples="simreduce topo check dgx1v")
 @click.argument("file")
 @report_options
-def check(file: str) -> None:
+def check(faults: Faults, file: str) -> None:
     """List every fault of a machine (its file or its name), or of a file that `topo import` reads,
     with its place.
 
     Exit status 0 or 2. A machine that is merely suspicious gets a warning and status 0.
     """
+    faults.raise_any()
     problems = _faults_of_measurements(file)
     problems = check_file(file) if problems is None else problems
-    faults = [problem for problem in problems if not isinstance(problem, Suspicion)]
+    wrong = [problem for problem in problems if not isinstance(problem, Suspicion)]
     if wants_json():
         echo_json(CHECK.write({"file": file, "problems": problems}))
-    elif not faults:
+    elif not wrong:
         for problem in problems:
             terminal.complain(f"warning: {problem}")
         terminal.show(f"{file}: no fault")
-    if faults:
+    if wrong:
         raise click.exceptions.Exit(2) if wants_json() else TopologyError(problems)
 
 
@@ -361,14 +363,13 @@ _common = options(
 
 @command(examples="simreduce topo rings dgx1v")
 @_common
-def rings(topology: str, **given: Any) -> Reply:
+def rings(faults: Faults, topology: str, **given: Any) -> Reply:
     """Find the rings that share TOPOLOGY best, and the best order for a single one.
 
     Where direct links connect the GPUs, only these are used; otherwise the routes between them. Of
     more than 64 GPUs in equal machines, a few machines are searched: rings through all go on alike.
     The JSON document then has the GPUs and rings of these few, and says how many there are.
     """
-    faults = option_faults()
     machine, shape = faults.require(_read(faults, topology, sample, **given))
     few = sample(shape)
     network = few.network()
@@ -425,22 +426,25 @@ def _ring_outcome(network: Network, rate: float, n: int) -> PackingOutcome:
     help="Broadcast from this rank, or reduce to it; default 0.",
 )
 @click.option("--bound", is_flag=True, help="Print the best rate alone; pack no trees.")
-def trees(topology: str, collective: str, root: int | None, bound: bool, **given: Any) -> Reply:
+def trees(
+    faults: Faults, topology: str, collective: str, root: int | None, bound: bool, **given: Any
+) -> Reply:
     """Find the trees that share TOPOLOGY best; for all_to_all, paths over other GPUs.
 
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
-    faults = option_faults()
     read = _read(faults, topology, lambda whole: whole, **given)
     if collective not in PACKINGS:
-        near = did_you_mean(collective, PACKINGS) or f"; known are {', '.join(PACKINGS)}"
-        faults.add(f"--collective {collective}", f"no trees are packed for it{near}")
-    elif root is not None and collective not in _ROOTED:
-        faults.add(f"--root {root}", f"{collective} has no root; {' and '.join(_ROOTED)} have")
-    if read and root is not None and not 0 <= root < read[1].n:
-        faults.add(f"--root {root}", f"the ranks are 0 to {read[1].n - 1}")
-    if bound and output_paths():
-        faults.add("--bound", "there are no trees to draw; leave out --svg and --png")
+        words = f"no trees are packed for it{near_or_all(collective, PACKINGS)}"
+        faults.add(f"--collective {collective}", words)
+    elif collective not in _ROOTED:
+        words = f"{collective} has no root; {' and '.join(_ROOTED)} have"
+        faults.check(root is None, f"--root {root}", words)
+    if read and root is not None:
+        words = f"the ranks are 0 to {read[1].n - 1}"
+        faults.check(0 <= root < read[1].n, f"--root {root}", words)
+    drawn = bound and output_paths()
+    faults.check(not drawn, "--bound", "there are no trees to draw; leave out --svg and --png")
     machine, shape = faults.require(read)
     network = shape.network()
     if not is_connected(network.ranks, network.edges):
@@ -449,8 +453,7 @@ def trees(topology: str, collective: str, root: int | None, bound: bool, **given
         found = None if bound else PACKINGS[collective](network, root or 0)
         outcome = _tree_outcome(network, collective, root or 0, found)
     if found is None:
-        alone = Packed(machine, network, collective, outcome, collective=collective)
-        return _reply(TREES, alone)
+        return _reply(TREES, Packed(machine, network, collective, outcome, collective=collective))
     lines = []
     for tree, x in found.patterns:
         text = tree_lines(network, tree)
@@ -558,8 +561,9 @@ Equal paths: equal_cost=hashed,seed=1 or equal_cost=split"""
 
 @topo.command("list", examples="simreduce topo list")
 @report_options
-def list_() -> Reply:
+def list_(faults: Faults) -> Reply:
     """List the machines that come with simreduce, with their GPUs and NICs, and the generators."""
+    faults.raise_any()
     machines = [load_topology(name) for name, _ in shipped()]
     rows = [(each.name, parts_line(each), each.title) for each in machines]
     first, second = (max(len(row[i]) for row in rows) for i in (0, 1))
@@ -573,19 +577,17 @@ def list_() -> Reply:
     simreduce topo show dgx-a100 --svg dgx-a100.svg
     """
 )
-@topology_argument
+@machine_argument
 @picture_options("Draw the machine instead")
 @report_options
-def show(topology: str) -> Reply | None:
+def show(faults: Faults, machine: Topology) -> Reply | None:
     """Show the matrix of `nvidia-smi topo -m`, and every link with its rate; or draw the machine.
 
     Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
     the picture shows a part one by one and counts the rest.
     """
-    faults = option_faults()
-    found = faults.attempt("", load_topology, topology)
-    machine, paths = faults.require(found), output_paths(PictureOption)
-    document = partial(SHOW.write, machine)
+    faults.raise_any()
+    paths, document = output_paths(PictureOption), partial(SHOW.write, machine)
     if not paths:
         return Reply(lambda: _lines(machine), document)
     drawing = machine_picture(machine)
@@ -641,15 +643,12 @@ def _links(machine: Topology) -> list[str]:
 
 
 @topo.command(examples="simreduce topo p2p dgx1v")
-@topology_argument
+@machine_argument
 @calibration_option("nominal")
 @report_options
-def p2p(topology: str, calibration: str) -> Reply:
+def p2p(faults: Faults, machine: Topology, calibration: str) -> Reply:
     """Predict the matrices of p2pBandwidthLatencyTest for a machine."""
-    faults = option_faults()
-    found = faults.attempt("", load_topology, topology)
-    constants = faults.attempt("--calibration", load_calibration, calibration)
-    machine, used = faults.require(found), faults.require(constants)
+    used = faults.require(faults.attempt("--calibration", load_calibration, calibration))
     with Progress("predicting the copies"):
         document = P2P.write(Copies(machine, used, peer_to_peer(machine, used)))
     about = f"# {machine.name}: {machine.title} ({machine.digest}), calibration {used.name}"

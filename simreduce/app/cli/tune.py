@@ -8,20 +8,20 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.export import check_folder, write_folder
+from simreduce.app.cli.export import check_folder, folder_option, hand_over
 from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.measuring import give_measured, measure_options, read_measurement
-from simreduce.app.cli.node_order import asks_for_placement, read_placement, tune_placement
+from simreduce.app.cli.node_order import asks_for_placement, read_question_of_order, tune_placement
 from simreduce.app.cli.options import (
     budget_options,
     calibration_option,
     gpus_options,
     read_budget,
+    refuse,
     workers_option,
 )
-from simreduce.app.cli.reply import Progress, Reply, option_faults, picture_options, report_options
+from simreduce.app.cli.reply import Progress, Reply, picture_options, report_options
 from simreduce.app.cli.setups import (
-    SetupOptions,
     job_options,
     nccl_option,
     nodes_option,
@@ -34,8 +34,9 @@ from simreduce.computing.watching import within
 from simreduce.errors import quote
 from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, find_framework
 from simreduce.export.frameworks.megatron import MEGATRON
+from simreduce.files.formats import Faults
 from simreduce.report.meshes import TUNED_MESHES, meshes_text
-from simreduce.report.tuned import files_text, sensitivity_plot, tuned_document, tuned_text
+from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.scenario import Meshes, asks_for_meshes, read_worth
 from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import StrategyRanking
@@ -98,15 +99,14 @@ _DRAWN = ("svg", "png")
 @calibration_option(None, "the scenario's")
 @nccl_option("this whatever is found, such as version=2.18")
 @slow_option
-@click.option(
-    "--out", default=None, metavar="DIR", help="Write what to paste to this folder; default: print."
-)
+@folder_option("--out", "Write what to paste to this folder; default: print.")
 @budget_options()
 @workers_option
 @measure_options
 @picture_options("Also draw the time over the size of buckets")
 @report_options
 def tune(
+    faults: Faults,
     scenario: str,
     target: str | None,
     objective: str | None,
@@ -129,39 +129,32 @@ def tune(
 
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
-    faults = option_faults()
     if placement or asks_for_placement(scenario):
-        options = replace(SetupOptions.take(given), placement=placement, free=free)
-        unused = {"fp16": fp16, "objective": objective}
-        unused |= {key: given.get(key) for key in ("measure", *_DRAWN)}
-        with_worth = faults.attempt("--worth", read_worth, worth) if worth is not None else None
-        asked = read_placement(faults, scenario, options, unused, with_worth)
+        unused = ("fp16", "objective", "measure", *_DRAWN)
+        refuse(faults, unused, "says nothing about the order of nodes")
+        given |= {"placement": placement, "free": free}
+        least = None if worth is None else faults.attempt("--worth", read_worth, worth)
+        asked = read_question_of_order(faults, scenario, given)
+        asked = replace(asked, worth=least) if asked and least is not None else asked
         return tune_placement(faults, asked, workers, target, out, budget, quick=quick)
-    if free is not None:
-        faults.add("--free", "needs --placement")
+    refuse(faults, ["free"], "needs --placement")
     if asks_for_meshes(scenario):
-        unused = {key.replace("_", "-"): given.pop(key) for key in [*given] if key in _DRAWN}
-        unused |= {"fp16": fp16, "worth": worth, "measure": given["measure"]}
-        options = SetupOptions.take(given)
-        if objective not in (None, STEP):
-            faults.add("--objective", "a scenario with step.mesh is about a step")
-        if out is not None:
-            faults.attempt("--out", check_folder, out)
+        about_step = objective in (None, STEP)
+        faults.check(about_step, "--objective", "a scenario with step.mesh is about a step")
+        faults.attempt("--out", check_folder, out)
         seconds = read_budget(faults, budget, quick=quick)
-        meshes = read_meshes(faults, scenario, options, unused, target)
+        unused = (*_DRAWN, "fp16", "worth", "measure")
+        meshes = read_meshes(faults, scenario, given, unused, target)
         with within(seconds):
             return _tune_meshes(meshes, out, workers).give()
     if target is not None:
         faults.attempt("", find_framework, target, TUNED, f"--target: unknown {quote(target)}")
     least = None if worth is None else faults.attempt("--worth", read_worth, worth)
-    if out is not None:
-        faults.attempt("--out", check_folder, out)
-    options = SetupOptions.take(given)
-    read = read_scenario(faults, scenario, options)
-    measurement = read_measurement(faults, read, options, **given)
-    shortened = faults.attempt("--objective", read_objective, read, objective or "")
-    if given["measure"] is not None and shortened == STEP:
-        faults.add("--measure", "devices time an all-reduce; give --objective time")
+    faults.attempt("--out", check_folder, out)
+    read = read_scenario(faults, scenario, given)
+    measurement = read_measurement(faults, read, given)
+    if faults.attempt("--objective", read_objective, read, objective or "") == STEP:
+        refuse(faults, ["measure"], "devices time an all-reduce; give --objective time")
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)
     question = question if least is None else replace(question, worth=least)
@@ -169,15 +162,12 @@ def tune(
     with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)
     files = files_of(found)
-    places = [] if out is None else write_folder(out, files)
-    paste = "".join(f"{place}\n" for place in places)
-    if out is None and found.advised != found.default:
-        paste = files_text(files)
+    as_it_is = out is None and found.advised == found.default
     reply = Reply(
         lambda: tuned_text(found, why_nothing(found)),
         partial(tuned_document, found, files),
         picture=partial(sensitivity_plot, found) if found.curve else None,
-        paste=paste,
+        paste="" if as_it_is else hand_over(out, files),
         complete=not found.interrupted,
     )
 
@@ -197,10 +187,9 @@ def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         found = rank_meshes(meshes, workers, progress.watch)
     files = {} if why_no_files(found) else files_of_mesh(found)
-    places = write_folder(out, files) if out is not None and files else []
     return Reply(
         lambda: meshes_text(found, rows_shown(everything=False)),
         lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
-        paste="".join(f"{place}\n" for place in places) if out is not None else files_text(files),
+        paste=hand_over(out, files) if files else "",
         complete=not found.interrupted,
     )

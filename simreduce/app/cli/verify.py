@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.options import algo_option, strategy_texts
 from simreduce.app.cli.reply import (
     Reply,
-    option_faults,
     report_options,
     show_until_stopped,
     wants_json,
@@ -98,6 +97,7 @@ _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks"
 @faithful_option
 @report_options
 def verify(
+    faults: Faults,
     files: tuple[str, ...],
     algo: tuple[str, ...],
     prove_everything: bool,
@@ -124,15 +124,14 @@ def verify(
             or any(each is not None for each in (*given.values(), faithful))
         ):
             raise click.UsageError("files are proved by themselves; leave out the options")
-        return _verify_files(files)
+        return _verify_files(faults, files)
     _check_usage(algo, workers, given, prove_everything=prove_everything)
     counts, whole = count or COUNTS, True
     if prove_everything:
-        option_faults().raise_any()
-        tell = _ignore if wants_json() else _print_problems
-        proofs, whole = _everything(counts, workers or os.cpu_count() or 1, tell)
+        faults.raise_any()
+        proofs, whole = _everything(counts, workers or os.cpu_count() or 1)
     else:
-        proofs = _select(algo, counts, faithful=faithful, **given)
+        proofs = _select(faults, algo, counts, faithful=faithful, **given)
     stopped = [] if whole else ["stopped before all was proved"]
     complete = {"complete": whole} if prove_everything else {}
     return Reply(
@@ -147,20 +146,25 @@ def _check_usage(
     algo: tuple[str, ...], workers: int | None, given: dict[str, Any], *, prove_everything: bool
 ) -> None:
     """Raises UsageError for options that do not go together."""
-    if not algo and not prove_everything:
-        raise click.UsageError("say what to prove: --algo STRATEGY, --all, or a file of MSCCL")
-    if workers and not prove_everything:
-        raise click.UsageError("--workers: for --all only")
-    if algo and prove_everything:
-        raise click.UsageError("--algo and --all: give one of the two; --all proves everything")
     wrong = [option for key, option in _ONLY_ALGO.items() if given[key] is not None]
-    if wrong and prove_everything:
-        raise click.UsageError(
-            f"{', '.join(wrong)}: for --algo only; --all proves everything on every number of GPUs"
-        )
+    only = f"{', '.join(wrong)}: for --algo only"
+    usage = {
+        "say what to prove: --algo STRATEGY, --all, or a file of MSCCL": (
+            not algo and not prove_everything
+        ),
+        "--workers: for --all only": workers and not prove_everything,
+        "--algo and --all: give one of the two; --all proves everything": (
+            algo and prove_everything
+        ),
+        f"{only}; --all proves everything on every number of GPUs": wrong and prove_everything,
+    }
+    for words, holds in usage.items():
+        if holds:
+            raise click.UsageError(words)
 
 
 def _select(
+    faults: Faults,
     algo: tuple[str, ...],
     counts: Sequence[int],
     *,
@@ -171,19 +175,17 @@ def _select(
     tasks: int | None,
 ) -> list[Proof]:
     """Prove the strategies of `--algo`."""
-    faults = option_faults()
     name, ranks, machines = collective or "all_reduce", ngpus or 8, tasks or 1
-    if ranks > MOST_RANKS:
-        faults.add(f"-g {ranks}", f"{ranks} GPUs are more than the {MOST_RANKS} that can be proven")
-    if ranks % machines:
-        shares = f"cannot be shared evenly by {units.plural(machines, 'machine')}"
-        faults.add(f"--tasks {machines}", f"{units.plural(ranks, 'GPU')} {shares}")
+    words = f"{ranks} GPUs are more than the {MOST_RANKS} that can be proven"
+    faults.check(ranks <= MOST_RANKS, f"-g {ranks}", words)
+    shares = f"cannot be shared evenly by {units.plural(machines, 'machine')}"
+    words = f"{units.plural(ranks, 'GPU')} {shares}"
+    faults.check(ranks % machines == 0, f"--tasks {machines}", words)
     known = faults.attempt("--collective", check_collective, name)
     if known:
         check_root(faults, root, name, ranks)
     texts = strategy_texts(faults, algo, known) if known else []
-    if ALL in texts:
-        faults.add(f"--algo {ALL}", "--all proves everything")
+    faults.check(ALL not in texts, f"--algo {ALL}", "--all proves everything")
     texts = [text for text in texts if text != ALL]
     for fault in misplaced(texts):
         faults.add("--algo", fault)
@@ -203,14 +205,8 @@ def _select(
     return [proof for proof in proofs if proof]
 
 
-def _ignore(_proof: Proof) -> None:
-    """Print nothing yet."""
-
-
-def _everything(
-    counts: Sequence[int], workers: int, tell: Callable[[Proof], None]
-) -> tuple[list[Proof], bool]:
-    """The proofs, each passed to `tell` as it comes, and whether these are all."""
+def _everything(counts: Sequence[int], workers: int) -> tuple[list[Proof], bool]:
+    """The proofs, and whether these are all; says what is wrong as it is found."""
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - takes time
 
     cases = everything()
@@ -219,7 +215,8 @@ def _everything(
         try:
             for place, proof in prove_all(cases, counts, workers):
                 yield place, proof
-                tell(proof)
+                for problem in () if wants_json() else list_problems([proof]):
+                    show(f"WRONG {problem}")
         except BrokenProcessPool:
             click.echo(
                 "simreduce: a process that proves was killed (out of memory?); try fewer --workers",
@@ -230,11 +227,6 @@ def _everything(
         coming(), len(cases), "proved {} of {} cases", enough=lambda _: True
     )
     return [proof for _, proof in sorted(found, key=itemgetter(0))], whole
-
-
-def _print_problems(proof: Proof) -> None:
-    for problem in list_problems([proof]):
-        show(f"WRONG {problem}")
 
 
 def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
@@ -255,8 +247,8 @@ def _lines(proofs: list[Proof], unprinted: list[Proof]) -> list[str]:
         plans = units.plural(sum(p.plans for p in mine), "plan")
         found = f"nothing proved: {unproved[title]}" if title in unproved else ""
         lines.append(f"{title}: {found or plans + f', {refused} refused' * bool(refused)}")
-    for reason, times in _kinds(reason for p in proofs for reason in p.refused):
-        lines.append(f"refused {times}: {reason}")
+    kinds = _kinds(reason for p in proofs for reason in p.refused)
+    lines += [f"refused {times}: {reason}" for reason, times in kinds]
     lines += [f"WRONG {problem}" for problem in list_problems(unprinted)]
     refused, problems = sum(len(p.refused) for p in proofs), len(list_problems(proofs))
     plans = units.plural(sum(p.plans for p in proofs), "plan")
@@ -265,10 +257,10 @@ def _lines(proofs: list[Proof], unprinted: list[Proof]) -> list[str]:
     ]  # fmt: skip
 
 
-def _verify_files(files: Sequence[str]) -> Reply:
+def _verify_files(faults: Faults, files: Sequence[str]) -> Reply:
     """Prove the algorithms in files of MSCCL."""
-    faults = Faults()
-    read = [(file, faults.attempt("", _read, file)) for file in files]
+    texts = [(file, faults.attempt("", read_text, Path(file), InputError)) for file in files]
+    read = [(file, text and faults.attempt("", read_algorithm, text, file)) for file, text in texts]
     faults.raise_any()
     found = [(file, made, problems_of(made)) for file, made in read if made]
     return Reply(
@@ -276,10 +268,6 @@ def _verify_files(files: Sequence[str]) -> Reply:
         lambda: FILES.write(found),
         failed=any(problems for _, _, problems in found),
     )
-
-
-def _read(file: str) -> MscclAlgorithm:
-    return read_algorithm(read_text(Path(file), InputError), file)
 
 
 def _file_lines(file: str, made: MscclAlgorithm, problems: Sequence[str]) -> list[str]:

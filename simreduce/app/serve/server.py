@@ -103,8 +103,7 @@ class Guard:
         origins = {f"http://{host}" for host in self.hosts}
         if any(origin not in origins for origin in headers.get(b"origin", [])):
             return 403
-        sites = headers.get(b"sec-fetch-site", [])
-        if any(site not in ("same-origin", "none") for site in sites):
+        if any(site not in ("same-origin", "none") for site in headers.get(b"sec-fetch-site", [])):
             return 403
         if scope["method"] != "GET":
             return 405

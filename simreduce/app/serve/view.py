@@ -8,7 +8,7 @@ ever used as a path.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from simreduce import topology, workload
 from simreduce.engine import RUNTIMES, calibrate
 from simreduce.engine.setup import BY_STRATEGY
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, near_or_all, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout
@@ -112,30 +112,28 @@ class View:
         yield from self.nccl.items()
         yield from (("link", f"{name}={factor}") for name, factor in self.links.items())
 
-    def table(self) -> dict[str, Any]:
+    def table(self, files: Files) -> dict[str, Any]:
         """The scenario as a table, without the strategies where they depend on the machine."""
         table: dict[str, Any] = {
-            "topology": self.machine,
+            "topology": files.get(self.machine, self.machine),
             "workload": self.model or f"bytes:{self.size}",
         }
         if self.mesh:
+            schedule = {"pipeline": {"schedule": self.schedule}} if self.schedule else {}
             step = {key: _number(getattr(self, key)) for key in _OF_STEPS if getattr(self, key)}
-            table["step"] = step | (
-                {"pipeline": {"schedule": self.schedule}} if self.schedule else {}
-            )
+            table["step"] = step | schedule
         elif not self.chooses or self.packing:
             table["strategies"] = self._strategies() or [ALL]
         return table | self._settings()
 
     def _settings(self) -> dict[str, Any]:
         """What all questions may have, as a table."""
-        found: dict[str, Any] = {
-            key: value for key in ("runtime", "calibration") if (value := getattr(self, key))
+        named = {"runtime": self.runtime, "calibration": self.calibration}
+        found = {
+            key: {name: _number(value) for name, value in table.items()}
+            for key, table in {"nccl": self.nccl, "link_factors": self.links}.items()
         }
-        for key, table in (("nccl", self.nccl), ("link_factors", self.links)):
-            if table:
-                found[key] = {name: _number(value) for name, value in table.items()}
-        return found
+        return {key: value for key, value in {**named, **found}.items() if value}
 
     def jobs_table(self, files: Files) -> tuple[Path, dict[str, Any]]:
         """The file of the jobs, and its tables with the settings of the view. What the file says of
@@ -168,39 +166,26 @@ class View:
     def ask(self, files: Files) -> Scenario | Meshes | JobsQuestion:
         """The question. InputError lists every fault, each behind its key."""
         if self.jobs:
-            return self.jobs_question(files)
-        return self.meshes(files) if self.mesh else self.scenario(files)
-
-    def jobs_question(self, files: Files) -> JobsQuestion:
-        """The jobs. InputError lists every fault, those of the view behind its keys."""
-        own = ("runtime", "runtime"), ("calibration", "calibration"), ("machine", "topology")
-        options = {key: name for name, key in own if getattr(self, name)}
-        options |= {"link_factors": "link"} if self.links else {}
-        options |= {f"nccl.{name}": name for name in self.nccl}
-        return build_jobs(*self.jobs_table(files), options=options)
-
-    def meshes(self, files: Files) -> Meshes:
-        """The scenario about meshes. InputError lists every fault, each behind its key."""
-        table = {**self.table(), "topology": files.get(self.machine, self.machine)}
-        own = {f"step.{key}": key for key in _OF_STEPS}
-        options = {"topology": "machine", "workload": "model", "link_factors": "link", **own}
-        return build_meshes(Path("view"), table, Faults("view", options=options))
-
-    def scenario(self, files: Files) -> Scenario:
-        """The scenario. InputError lists every fault, each behind the key of the view."""
-        table = {**self.table(), "topology": files.get(self.machine, self.machine)}
-        options = {
-            "topology": "machine",
-            "workload": "model" if self.model else "size",
-            "strategies": "algo",
-            "link_factors": "link",
-        } | {f"nccl.{name}": name for name in NCCL}
-        keys = {"runtime": "runtime", "calibration": "calibration"}
-        found = build_scenario(Path("view"), table, options=options | keys)
+            return build_jobs(*self.jobs_table(files), options=self._names)
+        if self.mesh:
+            faults = Faults("view", options=self._names)
+            return build_meshes(Path("view"), self.table(files), faults)
+        found = build_scenario(Path("view"), self.table(files), options=self._names)
         if self.algo == USUAL or (self.algo == ALL and self.packing):
-            chosen = self._for(found.setup.layout)
-            found = replace(found, strategies=tuple(chosen))
+            found = replace(found, strategies=tuple(self._for(found.setup.layout)))
         return found
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """The keys of the view by those of the scenario, or of the jobs' file, that they give."""
+        own = {"topology": "machine", "runtime": "runtime", "calibration": "calibration"}
+        found = {place: name for place, name in own.items() if getattr(self, name)}
+        found |= {"link_factors": "link"} if self.links else {}
+        found |= {f"nccl.{name}": name for name in self.nccl}
+        if self.jobs:
+            return found
+        found |= {"workload": "model" if self.model else "size", "strategies": "algo"}
+        return found | {f"step.{name}": name for name in _OF_STEPS}
 
     def _for(self, layout: Layout) -> list[Strategy]:
         """The usual algorithms, or all, that this layout has a use for, with the packing."""
@@ -244,8 +229,8 @@ def read_view(text: str, files: Files) -> View:
     for key, value in pairs:
         if key == "link":
             name, _, factor = value.rpartition("=")
-            if not name:
-                faults.add("link", f"{quote(value)} must be LINK=FACTOR, such as gpu0<>gpu3=0.5")
+            words = f"{quote(value)} must be LINK=FACTOR, such as gpu0<>gpu3=0.5"
+            faults.check(name, "link", words)
             links[name] = factor
         elif key not in (*_KEYS, *NCCL):
             faults.unknown("", [key], [*_KEYS, *NCCL, "link"])
@@ -253,8 +238,8 @@ def read_view(text: str, files: Files) -> View:
             faults.add(key, "is given twice")
         elif value:
             values[key] = value
-    if len(links) > _MOST:
-        faults.add("link", f"{len(links)} links are changed; at most {_MOST}")
+    words = f"{len(links)} links are changed; at most {_MOST}"
+    faults.check(len(links) <= _MOST, "link", words)
     nccl = {key: values.pop(key) for key in NCCL if key in values}
     if "jobs" in values:
         values.setdefault("machine", "")
@@ -270,22 +255,28 @@ def _check_names(view: View, files: Files, faults: Faults) -> None:
         _check_jobs(view, files, faults)
     if view.machine or not view.jobs:
         faults.attempt("machine", _check_machine, view.machine, files)
-    for key, value, known in (
-        ("model", view.model, workload.shipped()),
-        ("calibration", view.calibration, calibrate.shipped()),
-        ("runtime", view.runtime, [*RUNTIMES, BY_STRATEGY.name]),
-    ):
-        if value and value not in known:
-            near = did_you_mean(value, known) or f"; there are {', '.join(known)}"
-            faults.add(key, f"no {key} {quote(value)}{near}")
+    known = {
+        "model": workload.shipped(),
+        "calibration": calibrate.shipped(),
+        "runtime": [*RUNTIMES, BY_STRATEGY.name],
+    }
+    for key, names in known.items():
+        _check_known(faults, key, key, getattr(view, key) or None, names)
     if view.mesh:
         _check_mesh(view, faults)
-    packer = re.split(r"[=+]", view.packing)[0]
-    if view.packing and packer not in PACKERS:
-        near = did_you_mean(packer, PACKERS) or f"; there are {', '.join(PACKERS)}"
-        faults.add("packing", f"no packer {quote(packer)}{near}")
-    if not re.fullmatch(r"[A-Za-z0-9.]{1,24}", view.size):
-        faults.add("size", f"{quote(view.size)} is no size, such as 64MiB")
+    packer = re.split(r"[=+]", view.packing)[0] if view.packing else None
+    _check_known(faults, "packing", "packer", packer, PACKERS)
+    size = re.fullmatch(r"[A-Za-z0-9.]{1,24}", view.size)
+    faults.check(size, "size", f"{quote(view.size)} is no size, such as 64MiB")
+
+
+def _check_known(
+    faults: Faults, key: str, what: str, value: str | None, known: Collection[str], more: str = ""
+) -> None:
+    """Note a value that is given and is none of the known ones."""
+    if value is not None and value not in known:
+        near = near_or_all(value, known or ["none"], "; there are ")
+        faults.add(key, f"no {what} {quote(value)}{near}{more}")
 
 
 def of_jobs(files: Files) -> list[str]:
@@ -295,28 +286,26 @@ def of_jobs(files: Files) -> list[str]:
 
 def _check_jobs(view: View, files: Files, faults: Faults) -> None:
     """Note jobs that the command line did not name, and what has no use beside them."""
-    known = of_jobs(files)
-    if view.jobs not in known:
-        near = did_you_mean(view.jobs, known) or f"; there are {', '.join(known) or 'none'}"
-        faults.add("jobs", f"no file of jobs {quote(view.jobs)}{near}; name it behind serve")
-    for key in _KEYS:
-        own = ("machine", "jobs", "runtime", "calibration")
-        if key not in own and getattr(view, key) != getattr(View(), key):
-            faults.add(key, "the file of the jobs says what they repeat")
+    more = "; name it behind serve"
+    _check_known(faults, "jobs", "file of jobs", view.jobs, of_jobs(files), more)
+    unused = [key for key in _KEYS if key not in ("machine", "jobs", "runtime", "calibration")]
+    _refuse(view, unused, faults, "the file of the jobs says what they repeat")
 
 
 def _check_mesh(view: View, faults: Faults) -> None:
     """Note what a mesh lacks, and what has no use beside it. A schedule here is no file."""
-    if not view.model:
-        faults.add("model", f"missing; a mesh trains one, such as {next(iter(DECODERS))}")
-    if not view.global_batch:
-        faults.add("global_batch", "missing; it says how many sequences a step has")
-    if view.schedule and view.schedule not in SCHEDULES:
-        near = did_you_mean(view.schedule, SCHEDULES) or f"; there are {', '.join(SCHEDULES)}"
-        faults.add("schedule", f"no schedule {quote(view.schedule)}{near}")
-    for key in ("algo", "packing"):
-        if getattr(view, key) != getattr(View(), key):
-            faults.add(key, "NCCL chooses how the collectives of a mesh run")
+    words = f"missing; a mesh trains one, such as {next(iter(DECODERS))}"
+    faults.check(view.model, "model", words)
+    words = "missing; it says how many sequences a step has"
+    faults.check(view.global_batch, "global_batch", words)
+    _check_known(faults, "schedule", "schedule", view.schedule or None, SCHEDULES)
+    _refuse(view, ("algo", "packing"), faults, "NCCL chooses how the collectives of a mesh run")
+
+
+def _refuse(view: View, keys: Iterable[str], faults: Faults, words: str) -> None:
+    """Note those of the keys that the view gives."""
+    for key in keys:
+        faults.check(getattr(view, key) == getattr(View(), key), key, words)
 
 
 def _check_machine(text: str, files: Files) -> None:

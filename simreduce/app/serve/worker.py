@@ -17,9 +17,10 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, TextIO
 
 from simreduce.app.look import answer_of, bench_sizes, exports_of, look_closer
@@ -72,6 +73,37 @@ class Sayer:
         self.check()
         return nullcontext(Said(self, text))
 
+    def page(
+        self,
+        document: Mapping[str, Any],
+        beside: Attachments,
+        names: Sequence[str] = (),
+        look: str = "",
+    ) -> None:
+        """Say the answer and the sections, but for the picture of the machine."""
+        if beside.explanation is None:  # there is nothing but a picture, which takes long to draw
+            beside = replace(beside, machine=None)
+        page = make_page(document, beside)
+        sections = [
+            replace(each, blocks=tuple(b for b in each.blocks if not _shows_machine(b)))
+            for each in page.sections
+        ]
+        parts = page_parts(replace(page, sections=tuple(s for s in sections if s.blocks)))
+        self.say(
+            {
+                "page": {
+                    "title": page.title,
+                    "parts": [{"key": p.key, "html": p.html, "charts": p.charts} for p in parts],
+                    "strategies": [*names],
+                    "look": look,
+                }
+            }
+        )
+
+
+def _shows_machine(block: object) -> bool:
+    return isinstance(block, Picture) and block.subject == "the machine"
+
 
 class Said(Work):
     """Work of which a page hears how much is done, and with `preview` what is known by then."""
@@ -97,87 +129,65 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     """
     begun = time.monotonic()
     try:
-        scenario = view.ask(files)
+        question = view.ask(files)
     except InputError:
         with suppress(InputError):  # a picture shows which links there are
             sayer.say(_machine(view.whole(files), {}))
         raise
     whole = view.whole(files)
     sayer.say(_machine(whole, {}))
-    if isinstance(scenario, Meshes):
-        _answer_meshes(view, files, scenario, sayer)
-        return
-    if isinstance(scenario, JobsQuestion):
-        _answer_jobs(view, files, scenario, sayer)
-        return
-    work = Said(sayer, "simulated {} of {} strategies", preview_lines)
-    with within(_FIRST):
-        ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
-    shared = Attachments(
-        machine=whole,
-        calibration=scenario.setup.calibration,
-        commands=tuple(_commands(view, files)),
-        files={"view.toml": toml_text(_table(view, ranking, files))},
-        missing="Not computed yet.",
-    )
-    if ranking.hurried:
-        document = ranking_document(ranking)
-        sayer.say(_page(document, shared, _names(ranking), _chosen(view, ranking, document)[1]))
-        ranking = rank(scenario, 1, work.watch, keep_refused=view.chooses, cache=cache)
-        table = toml_text(_table(view, ranking, files))
-        shared = replace(shared, files={"view.toml": table})
-    document = ranking_document(ranking)
-    chosen, look = _chosen(view, ranking, document)
-    if chosen is None:
-        missing = replace(shared, missing="No plan to look at.")
-        sayer.say(_page(document, missing, _names(ranking), ""))
-        return
-    names = _names(ranking)
-    if time.monotonic() - begun > _SOON:
-        sayer.say(_page(document, shared, names, look))
-    beside, _ = look_closer(scenario, chosen.strategy, shared, sayer.show, _BARS)
-    if beside.explanation is not None:
-        loads = {each["name"]: each["share"] for each in beside.explanation["links"]}
-        sayer.say(_machine(whole, loads))
-    sayer.say(_page(document, beside, names, look))
-    # What takes long and is looked at later.
-    beside = replace(beside, exports=exports_of(ranking, chosen))
-    sayer.say(_page(document, beside, names, look))
-    sizes, _ = bench_sizes(ranking, chosen, _CURVES, sayer.show)
-    sayer.say(_page(document, replace(beside, sizes=sizes), names, look))
-
-
-def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> None:
-    """Say which mesh is the fastest, and then who does what when in its step."""
-    work = Said(sayer, "simulated {} of {} meshes")
-    found = rank_meshes(meshes, 1, work.watch)
-    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
-    beside = Attachments(
-        machine=None,
-        calibration=meshes.setup.calibration,
-        commands=tuple(_commands(view, files)),
-        files={"view.toml": toml_text(table)},
-        missing="Not computed yet.",
-    )
-    document = MESHES.write(found)
-    sayer.say(_page(document, beside, [], ""))
-    sayer.check()
-    events = pipeline_events(simulate_best(found).ran)
-    timeline = timeline_of_events(events, most=_BARS)
-    sayer.say(_page(document, replace(beside, timeline=timeline, missing=""), [], ""))
-
-
-def _answer_jobs(view: View, files: Files, question: JobsQuestion, sayer: Sayer) -> None:
-    """Say what jobs lose beside each other."""
-    sayer.check()
-    found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    table = view.jobs_table(files)[1] if view.jobs else view.table(files)
     beside = Attachments(
         machine=None,
         calibration=question.setup.calibration,
         commands=tuple(_commands(view, files)),
-        files={"view.toml": toml_text(view.jobs_table(files)[1])},
+        files={"view.toml": toml_text(table)},
+        missing="Not computed yet.",
     )
-    sayer.say(_page(BESIDE.write(found), beside, [], ""))
+    if isinstance(question, Meshes):
+        _answer_meshes(question, beside, sayer)
+        return
+    if isinstance(question, JobsQuestion):
+        sayer.check()
+        found = Beside(question, simulate_jobs(question.jobs, question.streams))
+        sayer.page(BESIDE.write(found), replace(beside, missing=""))
+        return
+    work = Said(sayer, "simulated {} of {} strategies", preview_lines)
+    for seconds in (_FIRST, inf):
+        with within(seconds):
+            ranking = rank(question, 1, work.watch, keep_refused=view.chooses, cache=cache)
+        document, names = ranking_document(ranking), _names(ranking)
+        chosen, look = _chosen(view, ranking, document)
+        table = _table(view, ranking, files)
+        shared = replace(beside, machine=whole, files={"view.toml": toml_text(table)})
+        if not ranking.hurried:
+            break
+        sayer.page(document, shared, names, look)
+    if chosen is None:
+        sayer.page(document, replace(shared, missing="No plan to look at."), names)
+        return
+    if time.monotonic() - begun > _SOON:
+        sayer.page(document, shared, names, look)
+    beside, _ = look_closer(question, chosen.strategy, shared, sayer.show, _BARS)
+    if beside.explanation is not None:
+        loads = {each["name"]: each["share"] for each in beside.explanation["links"]}
+        sayer.say(_machine(whole, loads))
+    sayer.page(document, beside, names, look)
+    # What takes long and is looked at later.
+    beside = replace(beside, exports=exports_of(ranking, chosen))
+    sayer.page(document, beside, names, look)
+    sizes, _ = bench_sizes(ranking, chosen, _CURVES, sayer.show)
+    sayer.page(document, replace(beside, sizes=sizes), names, look)
+
+
+def _answer_meshes(meshes: Meshes, beside: Attachments, sayer: Sayer) -> None:
+    """Say which mesh is the fastest, and then who does what when in its step."""
+    found = rank_meshes(meshes, 1, Said(sayer, "simulated {} of {} meshes").watch)
+    document = MESHES.write(found)
+    sayer.page(document, beside)
+    sayer.check()
+    timeline = timeline_of_events(pipeline_events(simulate_best(found).ran), most=_BARS)
+    sayer.page(document, replace(beside, timeline=timeline, missing=""))
 
 
 def _names(ranking: StrategyRanking) -> list[str]:
@@ -196,7 +206,7 @@ def _chosen(
 
 def _table(view: View, ranking: StrategyRanking, files: Files) -> dict[str, Any]:
     """The view as a scenario file, which ranks the same strategies, those that are possible."""
-    table = {**view.table(), "topology": files.get(view.machine, view.machine)}
+    table = view.table(files)
     refused = {name for name, _ in ranking.refused}
     texts = [s.text for s in ranking.scenario.strategies or () if s.text not in refused]
     return table | ({"strategies": texts} if texts else {})
@@ -230,29 +240,6 @@ def _place(link: Link, whole: Topology, degrees: Mapping[str, int]) -> int:
     if any(degrees[end] == 1 and whole.nodes[end].kind == "gpu" for end in ends):
         return 2
     return 0 if is_nvlink(link) else 1
-
-
-def _page(document: Mapping[str, Any], beside: Attachments, names: list[str], look: str) -> Message:
-    """The message with the answer and the sections, but for the picture of the machine."""
-    if beside.explanation is None:  # there is nothing but a picture, which takes long to draw
-        beside = replace(beside, machine=None)
-    page = make_page(document, beside)
-    sections = []
-    for section in page.sections:
-        blocks = tuple(
-            b for b in section.blocks if not (isinstance(b, Picture) and b.subject == "the machine")
-        )
-        if blocks:
-            sections.append(replace(section, blocks=blocks))
-    parts = page_parts(replace(page, sections=tuple(sections)))
-    return {
-        "page": {
-            "title": page.title,
-            "parts": [{"key": p.key, "html": p.html, "charts": p.charts} for p in parts],
-            "strategies": names,
-            "look": look,
-        }
-    }
 
 
 def _command(view: View, files: Files) -> str:

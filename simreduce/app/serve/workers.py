@@ -202,7 +202,8 @@ class Workers:
                 async for message in messages:
                     yield message
         except (OSError, EOFError, ValueError):
-            raise Late if _is_late(taking) else WorkerLost from None
+            there = taking.done() and taking.exception() is None
+            raise Late if there and taking.result().late else WorkerLost from None
         finally:
             if ending is not None:
                 ending.cancel()
@@ -226,8 +227,3 @@ class Workers:
             await asyncio.wait([self._first])
         await asyncio.gather(*(worker.end() for worker in self._all))
         self._stack.close()
-
-
-def _is_late(taking: asyncio.Future[ServerWorker]) -> bool:
-    """Whether the process was there, and was ended because its time was over."""
-    return taking.done() and taking.exception() is None and taking.result().late

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, near_or_all
 from simreduce.export.framework import Framework, no_files
 from simreduce.export.frameworks import (
     anything,
@@ -85,6 +85,5 @@ def find_framework(
     name.
     """
     if name not in known:
-        near = did_you_mean(name, known) or f"; one of {', '.join(known)}"
-        raise error(f"{words}{near}")
+        raise error(f"{words}{near_or_all(name, known, '; one of ')}")
     return FRAMEWORKS[name]

@@ -7,10 +7,16 @@ https://www.deepspeed.ai/docs/config-json/).
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from simreduce import dtypes
-from simreduce.export.choice import REPLICATED, Choice, like_nccl, not_by_nccl, not_reducing
+from simreduce.export.choice import (
+    REPLICATED,
+    Choice,
+    holding,
+    like_nccl,
+    not_by_nccl,
+    not_reducing,
+)
 from simreduce.export.framework import Framework
 from simreduce.export.frameworks.megatron import flags
 from simreduce.export.mesh_settings import MeshedJob, MeshProgram, unwritten
@@ -33,48 +39,40 @@ _NEWER = frozenset(
 
 
 def _refusals(choice: Choice) -> list[str]:
-    found = [*not_reducing(choice), *not_by_nccl(choice)]
-    if len(choice.resolved.ranges) > 1:
-        found.append("DeepSpeed reduces every bucket alike, whatever the sizes of its gradients")
-    if choice.method not in (REPLICATED, *_STAGES):
-        found.append(f"DeepSpeed's ZeRO has no {choice.method}; it has zero1, zero2 and zero3")
-    if choice.method == REPLICATED and not _is_one_buffer(choice):
-        words = f"without ZeRO, DeepSpeed packs {_ELEMENTS} elements at a time"
-        found.append(f'{words}, in the model\'s order; with method = "zero2" it takes a size')
-    return found
-
-
-def _is_one_buffer(choice: Choice) -> bool:
-    """Whether all gradients travel at once, as they do in DeepSpeed without ZeRO if they fit."""
-    return choice.workload.elements <= _ELEMENTS and choice.packs_alike(BytesPerPack(0))
-
-
-def _nearest(choice: Choice) -> list[str]:
-    return like_nccl(choice, ["+bucket=0" if choice.method == REPLICATED else ""])
+    fits = choice.workload.elements <= _ELEMENTS
+    packs = f"without ZeRO, DeepSpeed packs {_ELEMENTS} elements at a time"
+    found = {
+        "DeepSpeed reduces every bucket alike, whatever the sizes of its gradients": (
+            len(choice.resolved.ranges) > 1
+        ),
+        f"DeepSpeed's ZeRO has no {choice.method}; it has zero1, zero2 and zero3": (
+            choice.method not in (REPLICATED, *_STAGES)
+        ),
+        f'{packs}, in the model\'s order; with method = "zero2" it takes a size': (
+            choice.method == REPLICATED and not (fits and choice.packs_alike(BytesPerPack(0)))
+        ),
+    }
+    return [*not_reducing(choice), *not_by_nccl(choice), *holding(found)]
 
 
 def _files(choice: Choice) -> dict[str, str]:
     """The JSON of `--deepspeed_config`."""
-    stage = _STAGES.get(choice.method, 0)
-    document: dict[str, Any] = {
-        **({"train_micro_batch_size_per_gpu": choice.batch} if choice.batch else {}),
-        "gradient_accumulation_steps": choice.accumulate,
-        "zero_optimization": {"stage": stage},
-    }
-    if stage:
-        zero = document["zero_optimization"]
-        unit = choice.unit or choice.workload.elements
-        zero |= {"reduce_scatter": True, "reduce_bucket_size": unit,
-                 "allgather_partitions": True, "allgather_bucket_size": unit,
-                 "overlap_comm": True, "contiguous_gradients": True}  # fmt: skip
-        if stage == 3:
-            for key in ("allgather_partitions", "allgather_bucket_size"):
-                del zero[key]
-            zero["stage3_prefetch_bucket_size"] = unit
+    stage, unit = _STAGES.get(choice.method, 0), choice.unit or choice.workload.elements
+    gather = {"allgather_partitions": True, "allgather_bucket_size": unit}
+    zero = {
+        "reduce_scatter": True, "reduce_bucket_size": unit, **(gather if stage < 3 else {}),
+        "overlap_comm": True, "contiguous_gradients": True,
+        **({"stage3_prefetch_bucket_size": unit} if stage == 3 else {}),
+    }  # fmt: skip
     given = choice.shards.param_dtype if choice.shards else None
     name = dtypes.NAMES[choice.workload.gradients[0].dtype if given is None else given]
-    if kind := {"float16": "fp16", "bfloat16": "bf16"}.get(name):
-        document[kind] = {"enabled": True}
+    kind = {"float16": "fp16", "bfloat16": "bf16"}.get(name)
+    document = {
+        **({"train_micro_batch_size_per_gpu": choice.batch} if choice.batch else {}),
+        "gradient_accumulation_steps": choice.accumulate,
+        "zero_optimization": {"stage": stage, **(zero if stage else {})},
+        **({kind: {"enabled": True}} if kind else {}),
+    }
     return {"ds_config.json": json.dumps(document, indent=2) + "\n"}
 
 
@@ -107,7 +105,7 @@ DEEPSPEED = Framework(
     "DeepSpeed",
     _files,
     _refusals,
-    _nearest,
+    lambda choice: like_nccl(choice, ["+bucket=0" if choice.method == REPLICATED else ""]),
     MeshProgram("Megatron-DeepSpeed", _mesh_files, _mesh_limits, schedules=("1f1b",)),
     default=lambda choice: f"nccl+bucket={_ELEMENTS * choice.width}",
     packings=lambda _: [],

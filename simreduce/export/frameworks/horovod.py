@@ -7,7 +7,7 @@ Names: docs/tensor-fusion.rst, docs/autotune.rst; 0.28. `HOROVOD_FUSION_THRESHOL
 from __future__ import annotations
 
 from simreduce.export.bucket_sizes import bucket_sizes
-from simreduce.export.choice import Choice, like_nccl, not_by_nccl, not_gradients
+from simreduce.export.choice import Choice, holding, like_nccl, not_by_nccl, not_gradients
 from simreduce.export.framework import Framework
 from simreduce.export.writers import Line, environment
 from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking
@@ -16,31 +16,37 @@ from simreduce.workload import Workload
 
 def _refusals(choice: Choice) -> list[str]:
     strategy = choice.resolved
-    found = not_gradients(choice, "Horovod")
-    algorithms = {r.algorithm for r in strategy.ranges}
-    if algorithms != {"nccl/pscpu"}:
-        found += not_by_nccl(choice)
-    if len(strategy.ranges) > 1:
-        found.append("Horovod reduces every buffer alike, whatever the sizes of its gradients")
-    if not isinstance(strategy.packer, Fusion | NoPacking):
-        found.append(f"Horovod fuses up to a threshold; it has no +{strategy.packing}")
-    return found
+    hierarchical = {r.algorithm for r in strategy.ranges} == {"nccl/pscpu"}
+    found = {
+        "Horovod reduces every buffer alike, whatever the sizes of its gradients": (
+            len(strategy.ranges) > 1
+        ),
+        f"Horovod fuses up to a threshold; it has no +{strategy.packing}": (
+            not isinstance(strategy.packer, Fusion | NoPacking)
+        ),
+    }
+    return [
+        *not_gradients(choice, "Horovod"), *([] if hierarchical else not_by_nccl(choice)),
+        *holding(found),
+    ]  # fmt: skip
 
 
 def _files(choice: Choice) -> dict[str, str]:
     strategy = choice.resolved
-    threshold = strategy.packer.threshold if isinstance(strategy.packer, Fusion) else 0
-    hierarchical = int(any("/" in r.algorithm for r in strategy.ranges))
-    lines: list[Line] = [choice.title, ("HOROVOD_FUSION_THRESHOLD", threshold)]
-    if choice.cycle is not None:
-        lines.append(("HOROVOD_CYCLE_TIME", f"{choice.cycle * 1e3:g}"))
-    lines.append(("HOROVOD_HIERARCHICAL_ALLREDUCE", hierarchical))
-    lines.append(("HOROVOD_HIERARCHICAL_ALLGATHER", 0))
-    if isinstance(strategy.packer, Fusion) and strategy.packer.fp16:
-        lines.append("In Python: hvd.DistributedOptimizer(..., compression=hvd.Compression.fp16)")
-    if choice.accumulate > 1:
-        words = f"backward_passes_per_step={choice.accumulate}"
-        lines.append(f"In Python: hvd.DistributedOptimizer(..., {words})")
+    packer = strategy.packer if isinstance(strategy.packer, Fusion) else Fusion(0)
+    cycle = None if choice.cycle is None else f"{choice.cycle * 1e3:g}"
+    given = {
+        "compression=hvd.Compression.fp16": packer.fp16,
+        f"backward_passes_per_step={choice.accumulate}": choice.accumulate > 1,
+    }
+    lines: list[Line] = [
+        choice.title,
+        ("HOROVOD_FUSION_THRESHOLD", packer.threshold),
+        ("HOROVOD_CYCLE_TIME", cycle),
+        ("HOROVOD_HIERARCHICAL_ALLREDUCE", int(any("/" in r.algorithm for r in strategy.ranges))),
+        ("HOROVOD_HIERARCHICAL_ALLGATHER", 0),
+        *(f"In Python: hvd.DistributedOptimizer(..., {words})" for words in holding(given)),
+    ]
     return {"horovod.env": environment(lines)}
 
 

@@ -8,7 +8,14 @@ reduce-scatter (xla/debug_options_flags.cc; jaxlib 0.10 takes the flags).
 from __future__ import annotations
 
 from simreduce import dtypes
-from simreduce.export.choice import REPLICATED, Choice, like_nccl, not_by_nccl, not_reducing
+from simreduce.export.choice import (
+    REPLICATED,
+    Choice,
+    holding,
+    like_nccl,
+    not_by_nccl,
+    not_reducing,
+)
 from simreduce.export.framework import Framework
 from simreduce.export.frameworks.horovod import like_fusion, thresholds
 from simreduce.export.writers import environment
@@ -22,20 +29,24 @@ _METHODS = ("fsdp", "zero3")
 
 
 def _refusals(choice: Choice) -> list[str]:
-    strategy = choice.resolved
-    found = [*not_reducing(choice), *not_by_nccl(choice)]
-    if choice.method not in (REPLICATED, *_METHODS):
-        found.append(f"JAX shards as its program says; {choice.method} is no flag of XLA")
-    if len(strategy.ranges) > 1:
-        found.append("XLA combines all-reduces of all sizes alike")
-    if not isinstance(strategy.packer, Fusion | NoPacking) and _one_pack(choice) is None:
-        found.append(f"XLA combines up to a threshold; it has no +{strategy.packing}")
-    arranged = choice.arrange(strategy.packer)
-    if arranged and any(len(group) > _MOST_COMBINED for group in arranged.groups):
-        found.append(f"XLA combines at most {_MOST_COMBINED} tensors")
-    if isinstance(strategy.packer, Fusion) and strategy.packer.fp16:
-        found.append("XLA casts nothing; gradients in half precision are the program's")
-    return found
+    strategy, packer = choice.resolved, choice.resolved.packer
+    arranged = choice.arrange(packer)
+    found = {
+        f"JAX shards as its program says; {choice.method} is no flag of XLA": (
+            choice.method not in (REPLICATED, *_METHODS)
+        ),
+        "XLA combines all-reduces of all sizes alike": len(strategy.ranges) > 1,
+        f"XLA combines up to a threshold; it has no +{strategy.packing}": (
+            not isinstance(packer, Fusion | NoPacking) and _one_pack(choice) is None
+        ),
+        f"XLA combines at most {_MOST_COMBINED} tensors": (
+            arranged and any(len(group) > _MOST_COMBINED for group in arranged.groups)
+        ),
+        "XLA casts nothing; gradients in half precision are the program's": (
+            isinstance(packer, Fusion) and packer.fp16
+        ),
+    }
+    return [*not_reducing(choice), *not_by_nccl(choice), *holding(found)]
 
 
 def _files(choice: Choice) -> dict[str, str]:
@@ -44,10 +55,9 @@ def _files(choice: Choice) -> dict[str, str]:
         threshold = packer.threshold if isinstance(packer, Fusion) else _one_pack(choice) or 0
         sizes = {"all_reduce": threshold}
     else:
-        given = shards.param_dtype if shards else None
-        gathered = choice.width if given is None else dtypes.SIZES[given]
-        given = shards.reduce_dtype if shards else None
-        reduced = gathered if given is None else dtypes.SIZES[given]
+        given = (shards.param_dtype, shards.reduce_dtype) if shards else (None, None)
+        gathered = choice.width if given[0] is None else dtypes.SIZES[given[0]]
+        reduced = gathered if given[1] is None else dtypes.SIZES[given[1]]
         sizes = {"all_reduce": choice.unit * reduced, "all_gather": choice.unit * gathered,
                  "reduce_scatter": choice.unit * reduced}  # fmt: skip
     flags = {f"xla_gpu_{name}_combine_threshold_bytes": size for name, size in sizes.items()}

@@ -29,72 +29,36 @@ def gathers_beside(job: MeshedJob) -> bool:
 def flags(job: MeshedJob) -> list[list[object]]:
     """Each argument with its values."""
     mesh, shape = job.mesh, job.shape
-    found: list[tuple[str, object]] = [
-        ("tensor-model-parallel-size", mesh.tp),
-        ("pipeline-model-parallel-size", mesh.pp),
-        ("context-parallel-size", mesh.cp),
-        ("micro-batch-size", job.micro_batch),
-        ("global-batch-size", job.global_batch),
-        ("seq-length", job.sequence),
-        ("max-position-embeddings", job.sequence),
-        ("num-layers", shape.blocks),
-        ("hidden-size", shape.width),
-        ("num-attention-heads", shape.heads),
-        ("ffn-hidden-size", shape.inner or shape.expert),
-        ("kv-channels", shape.head),
-        ("position-embedding-type", "learned_absolute" if shape.positions else "rope"),
-        ("normalization", "LayerNorm" if shape.bias else "RMSNorm"),
-    ]
-    if not shape.dropout:
-        found += [("attention-dropout", 0.0), ("hidden-dropout", 0.0)]
-    if job.virtual > 1:
-        found.append(("num-virtual-stages-per-pipeline-rank", job.virtual))
-    if shape.groups != shape.heads:
-        found += [("group-query-attention", None), ("num-query-groups", shape.groups)]
-    if shape.experts:
-        found += [
-            ("num-experts", shape.experts),
-            ("moe-router-topk", shape.active),
-            ("moe-ffn-hidden-size", shape.expert),
-            ("moe-token-dispatcher-type", "flex" if job.dispatch == "deepep" else "alltoall"),
-            ("moe-grouped-gemm", None),
-            ("moe-permute-fusion", None),
-            ("expert-model-parallel-size", mesh.ep),
-            ("expert-tensor-parallel-size", mesh.expert_tensor),
-        ]
-        more = {
-            "moe-shared-expert-intermediate-size": shape.shared * shape.expert,
-            "moe-layer-freq": f"([0]*{shape.dense}+[1]*{shape.blocks - shape.dense})"
-            if shape.dense
-            else "",
-            "moe-router-num-groups": shape.limited[1] if shape.limited[1] > 1 else 0,
-            "moe-router-group-topk": shape.limited[0] if shape.limited[1] > 1 else 0,
-            "moe-expert-capacity-factor": job.capacity,
-            "moe-flex-dispatcher-backend": "deepep" if job.dispatch == "deepep" else "",
-        }
-        found += [(name, value) for name, value in more.items() if value]
-    if shape.latent:
-        query, key, rotary = shape.latent
-        found += [
-            ("multi-latent-attention", None),
-            ("q-lora-rank", query),
-            ("kv-lora-rank", key),
-            ("qk-head-dim", shape.head),
-            ("qk-pos-emb-head-dim", rotary),
-            ("v-head-dim", shape.head),
-        ]
-    if job.graphs:
-        found += [
-            ("cuda-graph-impl", "transformer_engine"),
-            ("cuda-graph-modules", " ".join(_GRAPHED[name] for name in sorted(job.graphs))),
-        ]
-    if job.recompute == "full":
-        found += [
-            ("recompute-granularity", "full"),
-            ("recompute-method", "uniform"),
-            ("recompute-num-layers", 1),
-        ]
-    wanted = {
+    grouped, full = shape.groups != shape.heads, job.recompute == "full"
+    graphs = " ".join(_GRAPHED[name] for name in sorted(job.graphs))
+    dropout = None if shape.dropout else 0.0
+    found: dict[str, object] = {
+        "tensor-model-parallel-size": mesh.tp,
+        "pipeline-model-parallel-size": mesh.pp,
+        "context-parallel-size": mesh.cp,
+        "micro-batch-size": job.micro_batch,
+        "global-batch-size": job.global_batch,
+        "seq-length": job.sequence,
+        "max-position-embeddings": job.sequence,
+        "num-layers": shape.blocks,
+        "hidden-size": shape.width,
+        "num-attention-heads": shape.heads,
+        "ffn-hidden-size": shape.inner or shape.expert,
+        "kv-channels": shape.head,
+        "position-embedding-type": "learned_absolute" if shape.positions else "rope",
+        "normalization": "LayerNorm" if shape.bias else "RMSNorm",
+        "attention-dropout": dropout,
+        "hidden-dropout": dropout,
+        "num-virtual-stages-per-pipeline-rank": job.virtual if job.virtual > 1 else None,
+        "group-query-attention": grouped,
+        "num-query-groups": shape.groups if grouped else None,
+        **(_expert_flags(job) if shape.experts else {}),
+        **(_latent_flags(shape.head, *shape.latent) if shape.latent else {}),
+        "cuda-graph-impl": "transformer_engine" if graphs else None,
+        "cuda-graph-modules": graphs or None,
+        "recompute-granularity": "full" if full else None,
+        "recompute-method": "uniform" if full else None,
+        "recompute-num-layers": 1 if full else None,
         "sequence-parallel": splits_sequences(job),
         "use-distributed-optimizer": job.optimizer == "distributed",
         "overlap-grad-reduce": "grad_reduce" in job.overlap,
@@ -114,13 +78,50 @@ def flags(job: MeshedJob) -> list[list[object]]:
         "account-for-loss-in-pipeline-split": job.splitting == "ends",
         "use-tp-pp-dp-mapping": mesh.order == _PIPELINES_FIRST,
         job.half: True,
+        "decoder-last-pipeline-num-layers": job.split[-1] if job.splitting == "last" else None,
+        "fp8-format": "hybrid" if job.bits == 8 else None,
     }
-    found += [(name, None) for name, on in wanted.items() if on]
-    if job.splitting == "last":
-        found.append(("decoder-last-pipeline-num-layers", str(job.split[-1])))
-    if job.bits == 8:
-        found.append(("fp8-format", "hybrid"))
-    return [[f"--{name}", *([] if value is None else str(value).split())] for name, value in found]
+    return [
+        [f"--{name}", *([] if value is True else str(value).split())]
+        for name, value in found.items()
+        if value is not None and value is not False
+    ]
+
+
+def _expert_flags(job: MeshedJob) -> dict[str, object]:
+    """The arguments of a mixture of experts."""
+    shape, deepep = job.shape, job.dispatch == "deepep"
+    groups, active = shape.limited[1], shape.limited[0]
+    return {
+        "num-experts": shape.experts,
+        "moe-router-topk": shape.active,
+        "moe-ffn-hidden-size": shape.expert,
+        "moe-token-dispatcher-type": "flex" if deepep else "alltoall",
+        "moe-grouped-gemm": True,
+        "moe-permute-fusion": True,
+        "expert-model-parallel-size": job.mesh.ep,
+        "expert-tensor-parallel-size": job.mesh.expert_tensor,
+        "moe-shared-expert-intermediate-size": shape.shared * shape.expert or None,
+        "moe-layer-freq": f"([0]*{shape.dense}+[1]*{shape.blocks - shape.dense})"
+        if shape.dense
+        else None,
+        "moe-router-num-groups": groups if groups > 1 else None,
+        "moe-router-group-topk": active if groups > 1 else None,
+        "moe-expert-capacity-factor": job.capacity or None,
+        "moe-flex-dispatcher-backend": "deepep" if deepep else None,
+    }
+
+
+def _latent_flags(head: int, query: int, key: int, rotary: int) -> dict[str, object]:
+    """The arguments of multi-head latent attention."""
+    return {
+        "multi-latent-attention": True,
+        "q-lora-rank": query,
+        "kv-lora-rank": key,
+        "qk-head-dim": head,
+        "qk-pos-emb-head-dim": rotary,
+        "v-head-dim": head,
+    }
 
 
 def limits(title: str, job: MeshedJob) -> dict[str, bool]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.errors import InternalError, StrategyError
-from simreduce.export.choice import REPLICATED, Choice
+from simreduce.export.choice import REPLICATED, Choice, holding
 from simreduce.export.framework import Framework
 from simreduce.plan import Plan
 from simreduce.planners.msccl import (
@@ -33,19 +33,22 @@ _LIKE = {"nccl": "ring", "nccl:ring": "ring", "nccl:tree": "double_tree", "nccl:
 
 def refusals(choice: Choice) -> list[str]:
     """Why MSCCL cannot run a choice."""
-    strategy = choice.resolved
-    found = [f"MSCCL runs one collective, and this is {choice.method}"]
-    found *= choice.method != REPLICATED
-    if choice.setup.layout.n > _MOST_RANKS:
-        found.append(f"MSCCL's thread blocks are too few for {choice.setup.layout.n} ranks")
-    if choice.rules or any(r.algorithm.partition(":")[0] == "nccl" for r in strategy.ranges):
-        found.append("NCCL carries its own algorithms out; MSCCL takes others")
-    if strategy.chunk:
-        found.append("MSCCL cuts messages itself; leave out +chunk")
-    if strategy.mean:
-        found.append("MSCCL divides nothing; leave out +mean")
-    if len(strategy.ranges) > 1 and not isinstance(strategy.packer, NoPacking):
-        found.append("MSCCL sees packs and chooses by their size, not by that of gradients")
+    strategy, ranks = choice.resolved, choice.setup.layout.n
+    names = {each.algorithm.partition(":")[0] for each in strategy.ranges}
+    packs = not isinstance(strategy.packer, NoPacking)
+    found = holding(
+        {
+            f"MSCCL runs one collective, and this is {choice.method}": choice.method != REPLICATED,
+            f"MSCCL's thread blocks are too few for {ranks} ranks": ranks > _MOST_RANKS,
+            "NCCL carries its own algorithms out; MSCCL takes others": choice.rules
+            or "nccl" in names,
+            "MSCCL cuts messages itself; leave out +chunk": strategy.chunk,
+            "MSCCL divides nothing; leave out +mean": strategy.mean,
+            "MSCCL sees packs and chooses by their size, not by that of gradients": (
+                len(strategy.ranges) > 1 and packs
+            ),
+        }
+    )
     if found:
         return found
     try:
@@ -81,8 +84,7 @@ def _algorithms(choice: Choice) -> list[MscclAlgorithm]:
     for part in strategy.ranges:
         most = MOST_BYTES if part.limit == NO_LIMIT else part.limit * width
         alone = _alone(strategy, part)
-        name = f"{part} on {choice.setup.machine.name}"
-        made = algorithm_of(_plan(choice, alone), name)
+        made = algorithm_of(_plan(choice, alone), f"{part} on {choice.setup.machine.name}")
         found.append(replace(made, least=least, most=most))
         least = most + 1
     return found
@@ -103,8 +105,7 @@ def _plan(choice: Choice, strategy: Strategy) -> Plan:
     """
 
     def compile_for(elements: int) -> Plan:
-        tensor = Workload("chunks", (Gradient("chunks", elements),))
-        return choice.setup.compile(strategy, tensor)
+        return choice.setup.compile(strategy, Workload("chunks", (Gradient("chunks", elements),)))
 
     for elements in _sizes(choice.setup.layout.n):
         plan = compile_for(elements)

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 
 from simreduce import dtypes
-from simreduce.export.choice import METHODS, REPLICATED, Choice, not_by_nccl
+from simreduce.export.choice import METHODS, REPLICATED, Choice, holding, not_by_nccl
 from simreduce.export.framework import Framework
 from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
@@ -30,6 +30,17 @@ TUNER = "nccl_tuner.csv"
 _PLUGIN = (
     ("NCCL_TUNER_PLUGIN", "libnccl-tuner-example.so"), ("NCCL_TUNER_CONFIG_FILE", TUNER),
 )  # fmt: skip
+_BY_SIZE: tuple[Line, ...] = (
+    "The choice depends on the size: build NCCL's example tuner plugin.", *_PLUGIN,
+)  # fmt: skip
+_OR_RULES = (
+    f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:",
+    *(f"{name}={value}" for name, value in _PLUGIN),
+)
+_NO_LISTS: tuple[Line, ...] = (
+    "RCCL would take kernels of MSCCL before it asks the plugin or looks here.",
+    ("RCCL_MSCCL_ENABLE", 0),
+)
 _BY_COLLECTIVE = (2, 24)
 """The first version whose NCCL_ALGO names collectives."""
 
@@ -50,17 +61,29 @@ Decided = tuple[str, str, int]
 
 
 def _refusals(choice: Choice) -> list[str]:
-    found = not_by_nccl(choice)
-    if choice.strategy.collective not in COLLECTIVES:
-        found.append(f"NCCL has no settings of algorithms for {choice.strategy.collective}")
-    if any(each.algorithm == f"nccl:{ALL_PAIRS}" for each in choice.resolved.ranges):
-        found.append("RCCL has no setting that asks for MSCCL's kernels: it takes them by itself")
-    if len(choice.resolved.ranges) > 1 and not found:
-        if not isinstance(choice.resolved.packer, NoPacking):
-            found.append("NCCL sees packs and chooses by their size, not by that of gradients")
-        if len({gradient.dtype for gradient in choice.workload.gradients}) > 1:
-            found.append("limits in elements are different sizes for gradients of several dtypes")
-    return found
+    strategy, ranges = choice.strategy, choice.resolved.ranges
+    found = not_by_nccl(choice) + holding(
+        {
+            f"NCCL has no settings of algorithms for {strategy.collective}": (
+                strategy.collective not in COLLECTIVES
+            ),
+            "RCCL has no setting that asks for MSCCL's kernels: it takes them by itself": any(
+                each.algorithm == f"nccl:{ALL_PAIRS}" for each in ranges
+            ),
+        }
+    )
+    if found or len(ranges) < 2:
+        return found
+    return holding(
+        {
+            "NCCL sees packs and chooses by their size, not by that of gradients": (
+                not isinstance(choice.resolved.packer, NoPacking)
+            ),
+            "limits in elements are different sizes for gradients of several dtypes": (
+                len({gradient.dtype for gradient in choice.workload.gradients}) > 1
+            ),
+        }
+    )
 
 
 def _nearest(choice: Choice) -> list[str]:
@@ -70,42 +93,37 @@ def _nearest(choice: Choice) -> list[str]:
     return [f"nccl:{like}{packing}"] * bool(like) + [f"nccl{packing}", "nccl"]
 
 
-def _files(choice: Choice) -> dict[str, str]:
-    """The environment, and the rules of the tuner plugin."""
-    return {ENVIRONMENT: _environment(choice), TUNER: tuner_text(_rules_of(choice), choice.title)}
-
-
 def _environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
     strategy, settings = choice.resolved, choice.setup.nccl
     name = library_of(choice.facts).title(settings)
-    lines: list[Line] = [f"{choice.title}, {name}"]
     by_size = bool(choice.rules) or len(strategy.ranges) > 1
-    if by_size:
-        lines.append("The choice depends on the size: build NCCL's example tuner plugin.")
-        lines += _PLUGIN
-    else:
-        lines += _pinned(strategy, settings)
-    given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
+    lines = [*_BY_SIZE] if by_size else _pinned(strategy, settings)
     pinned = {line[0] for line in lines if not isinstance(line, str)}
+    given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
     lines += [(name, value) for name, value in given.items() if name not in pinned]
     lists = any(";" in str(line[1]) for line in lines if not isinstance(line, str))
-    lines += ["The quotes are the shell's: NCCL reads none in an nccl.conf."] * lists
     called = [call for name, call in _CALLS.items() if getattr(settings, name)]
-    lines += [f"As predicted where applications call {' and '.join(called)}."] * bool(called)
     at = plan(choice.facts, settings)
-    if at.tuner.lists_first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"}):
-        lines.append("RCCL would take kernels of MSCCL before it asks the plugin or looks here.")
-        lines.append(("RCCL_MSCCL_ENABLE", 0))
-    limit = at.tuner.ring_limit
+    asks_first = at.tuner.lists_first and (by_size or pinned & {"NCCL_ALGO", "NCCL_PROTO"})
+    limit, more = at.tuner.ring_limit, list[Line]()
     if limit and at.model.channels < limit.channels and "NCCL_MIN_NCHANNELS" not in pinned:
         where = f"{limit.rings} rings on {at.facts.n} GPUs of a node"
-        lines.append(f"{name} takes {where}. For more bandwidth of large calls:")
-        lines.append(f"NCCL_MIN_NCHANNELS={limit.channels}")
-    if not by_size:
-        lines.append(f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:")
-        lines += [f"{name}={value}" for name, value in _PLUGIN]
-    return environment(lines)
+        more = [
+            f"{name} takes {where}. For more bandwidth of large calls:",
+            f"NCCL_MIN_NCHANNELS={limit.channels}",
+        ]
+    return environment(
+        [
+            f"{choice.title}, {name}",
+            *lines,
+            *["The quotes are the shell's: NCCL reads none in an nccl.conf."] * lists,
+            *[f"As predicted where applications call {' and '.join(called)}."] * bool(called),
+            *(_NO_LISTS if asks_first else ()),
+            *more,
+            *(() if by_size else _OR_RULES),
+        ]
+    )
 
 
 def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
@@ -114,13 +132,13 @@ def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
     prefix = of if settings.release >= _BY_COLLECTIVE else ""
     algorithm = strategy.ranges[0].algorithm.partition(":")[2]
     _, protocol, channels, *_ = strategy.nccl
-    lines: list[Line] = []
-    if algorithm:
-        lines.append(("NCCL_ALGO", f"{prefix}{algorithm}"))
-    if protocol:
-        lines.append(("NCCL_PROTO", f"{prefix}{protocol}"))
-    if channels:
-        lines += [("NCCL_MIN_NCHANNELS", channels), ("NCCL_MAX_NCHANNELS", channels)]
+    table = {
+        "NCCL_ALGO": algorithm and f"{prefix}{algorithm}",
+        "NCCL_PROTO": protocol and f"{prefix}{protocol}",
+        "NCCL_MIN_NCHANNELS": channels,
+        "NCCL_MAX_NCHANNELS": channels,
+    }
+    lines: list[Line] = [(name, value) for name, value in table.items() if value]
     return lines or ["NCCL chooses algorithm, protocol and channels itself, as predicted."]
 
 
@@ -130,17 +148,12 @@ def _rules_of(choice: Choice) -> list[Rule]:
     Collectives that the strategy does not say have what NCCL chooses itself, because the plugin
     leaves one channel to calls without a rule.
     """
-    known = choice.facts
-    found = []
+    at, found = (choice.facts.nodes, choice.facts.n), list[Rule]()
     for collective in COLLECTIVES:
         pick = _picks(choice, collective)
-        spans = [*_spans(pick, 1, _MOST)]
-        for i, (least, most, decided) in enumerate(spans):
-            first, last = 0 if i == 0 else least, None if i == len(spans) - 1 else most
-            found.append(Rule(collective, first, last, *decided, known.nodes, known.n))
+        found += [Rule(collective, *span, *decided, *at) for *span, decided in _spans(pick)]
         if choice.workload.nbytes > _MOST:
-            decided = pick(_MOST + 1)
-            found.append(Rule(collective, _MOST + 1, _LARGEST, *decided, known.nodes, known.n))
+            found.append(Rule(collective, _MOST + 1, _LARGEST, *pick(_MOST + 1), *at))
     return found
 
 
@@ -175,18 +188,15 @@ def _range(choice: Choice, nbytes: int) -> Range:
     return next(fitting, ranges[-1])
 
 
-def _spans(
-    pick: Callable[[int], Decided], least: int, most: int
-) -> Iterator[tuple[int, int, Decided]]:
-    """Maximal stretches of sizes with one decision: searched for between 8 sizes in each octave."""
-    grid = sorted({min(least * (8 + i) << octave >> 3, most) for octave in range(32)
-                   for i in range(8)} | {most})  # fmt: skip
-    edges = [grid[0]]
-    for low, high in pairwise(grid):
-        edges += _edges(pick, low, high)
-    for i, first in enumerate(edges):
-        last = edges[i + 1] - 1 if i + 1 < len(edges) else most
-        yield first, last, pick(first)
+def _spans(pick: Callable[[int], Decided]) -> Iterator[tuple[int, int | None, Decided]]:
+    """Maximal stretches of sizes with one decision, the first from 0 on and the last without an
+    end: searched for between 8 sizes in each octave.
+    """
+    grid = sorted({min(8 + i << octave >> 3, _MOST) for octave in range(32)
+                   for i in range(8)} | {_MOST})  # fmt: skip
+    edges = [size for low, high in pairwise(grid) for size in _edges(pick, low, high)]
+    ends = [*(size - 1 for size in edges), None]
+    return zip([0, *edges], ends, map(pick, [grid[0], *edges]), strict=True)
 
 
 def _edges(pick: Callable[[int], Decided], low: int, high: int) -> list[int]:
@@ -202,7 +212,10 @@ def _edges(pick: Callable[[int], Decided], low: int, high: int) -> list[int]:
 NCCL = Framework(
     "nccl",
     "NCCL",
-    _files,
+    lambda choice: {
+        ENVIRONMENT: _environment(choice),
+        TUNER: tuner_text(_rules_of(choice), choice.title),
+    },
     _refusals,
     _nearest,
     default=lambda _: "nccl",

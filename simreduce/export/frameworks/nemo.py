@@ -12,29 +12,28 @@ from simreduce.export.writers import mapping, yaml
 
 
 def _files(job: MeshedJob) -> dict[str, str]:
-    model: dict[str, object] = {
-        "tensor_model_parallel_size": job.mesh.tp,
-        "pipeline_model_parallel_size": job.mesh.pp,
-        "virtual_pipeline_model_parallel_size": job.virtual if job.virtual > 1 else None,
-        "num_layers_in_last_pipeline_stage": job.split[-1] if job.splitting == "last" else None,
-        "context_parallel_size": job.mesh.cp,
-        "expert_model_parallel_size": job.mesh.ep,
-        "expert_tensor_parallel_size": job.mesh.expert_tensor,
-        "sequence_parallel": splits_sequences(job),
-        "seq_length": job.sequence,
-        "recompute_granularity": None if job.recompute == "none" else job.recompute,
+    experts: dict[str, object] = {
+        "moe_token_dispatcher_type": "flex" if job.dispatch == "deepep" else "alltoall",
+        "moe_flex_dispatcher_backend": "deepep" if job.dispatch == "deepep" else None,
+        "moe_expert_capacity_factor": job.capacity or None,
+        "moe_pad_expert_input_to_capacity": job.pad,
     }
-    if job.shape.experts:
-        model |= {
-            "moe_token_dispatcher_type": "flex" if job.dispatch == "deepep" else "alltoall",
-            "moe_flex_dispatcher_backend": "deepep" if job.dispatch == "deepep" else None,
-            "moe_expert_capacity_factor": job.capacity or None,
-            "moe_pad_expert_input_to_capacity": job.pad,
-        }
-    if job.recompute == "full":
-        model |= {"recompute_method": "uniform", "recompute_num_layers": 1}
+    full = {"recompute_method": "uniform", "recompute_num_layers": 1}
     tables: dict[str, dict[str, object]] = {
-        "model": model,
+        "model": {
+            "tensor_model_parallel_size": job.mesh.tp,
+            "pipeline_model_parallel_size": job.mesh.pp,
+            "virtual_pipeline_model_parallel_size": job.virtual if job.virtual > 1 else None,
+            "num_layers_in_last_pipeline_stage": job.split[-1] if job.splitting == "last" else None,
+            "context_parallel_size": job.mesh.cp,
+            "expert_model_parallel_size": job.mesh.ep,
+            "expert_tensor_parallel_size": job.mesh.expert_tensor,
+            "sequence_parallel": splits_sequences(job),
+            "seq_length": job.sequence,
+            "recompute_granularity": None if job.recompute == "none" else job.recompute,
+            **(experts if job.shape.experts else {}),
+            **(full if job.recompute == "full" else {}),
+        },
         "train": {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch},
         "ddp": {
             "use_distributed_optimizer": job.optimizer == "distributed",
@@ -45,8 +44,13 @@ def _files(job: MeshedJob) -> dict[str, str]:
     return {"nemo.yaml": yaml([], mapping(tables))}
 
 
-def _limits(title: str, job: MeshedJob) -> dict[str, bool]:
-    return limits(title, job) | unwritten(title, job, dispatch=False)
-
-
-NEMO = Framework("nemo", "NeMo", mesh=MeshProgram("NeMo", _files, _limits, splits=SPLITS))
+NEMO = Framework(
+    "nemo",
+    "NeMo",
+    mesh=MeshProgram(
+        "NeMo",
+        _files,
+        lambda title, job: limits(title, job) | unwritten(title, job, dispatch=False),
+        splits=SPLITS,
+    ),
+)

@@ -25,6 +25,7 @@ from simreduce.export.choice import (
     REPLICATED,
     Choice,
     Shards,
+    holding,
     like_nccl,
     not_by_nccl,
     not_gradients,
@@ -53,39 +54,40 @@ _PREFETCH = {"pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}
 
 
 def _refusals(choice: Choice) -> list[str]:
-    found = not_by_nccl(choice)
     if choice.method != REPLICATED:
-        return found + _not_sharded(choice)
-    found += not_gradients(choice, "DDP")
-    if len(choice.resolved.ranges) > 1:
-        found.append("DDP reduces every bucket alike, whatever the sizes of its gradients")
-    if _buckets_of(choice) is None:
-        text = f"+{choice.resolved.packing}".replace("+none", "a tensor each")
-        found.append(f"DDP's buckets are never those of {text} for {choice.workload.name}")
-    return found
+        return not_by_nccl(choice) + _not_sharded(choice)
+    text = f"+{choice.resolved.packing}".replace("+none", "a tensor each")
+    found = {
+        "DDP reduces every bucket alike, whatever the sizes of its gradients": (
+            len(choice.resolved.ranges) > 1
+        ),
+        f"DDP's buckets are never those of {text} for {choice.workload.name}": (
+            _buckets_of(choice) is None
+        ),
+    }
+    return [*not_by_nccl(choice), *not_gradients(choice, "DDP"), *holding(found)]
 
 
 def _not_sharded(choice: Choice) -> list[str]:
-    found = []
-    if choice.method not in _STRATEGIES:
-        found.append(f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3")
     shards = choice.shards
-    if shards and shards.forward_prefetch > 1:
-        ahead = shards.forward_prefetch
-        found.append(f"FSDP gathers at most 1 unit ahead in a forward pass, not {ahead}")
-    if shards and shards.limit_all_gathers not in (0, 2):
-        found.append(f"limit_all_gathers is 2 units or no limit, not {shards.limit_all_gathers}")
-    return found
+    ahead, limit = (shards.forward_prefetch, shards.limit_all_gathers) if shards else (0, 0)
+    return holding(
+        {
+            f"FSDP has no {choice.method}; DeepSpeed has, and FSDP has zero2 and zero3": (
+                choice.method not in _STRATEGIES
+            ),
+            f"FSDP gathers at most 1 unit ahead in a forward pass, not {ahead}": ahead > 1,
+            f"limit_all_gathers is 2 units or no limit, not {limit}": limit not in (0, 2),
+        }
+    )
 
 
 def _nearest(choice: Choice) -> list[str]:
     """Strategies that DDP has settings for, the nearest first."""
-    packer = choice.resolved.packer
-    size = 0.0
-    match packer:
-        case Fusion(nbytes) | BytesPerPack(nbytes):
-            size = nbytes / MIB
-    return like_nccl(choice, [f"+ddp={size:g}"] * bool(size) + ["+ddp"])
+    match choice.resolved.packer:
+        case Fusion(nbytes) | BytesPerPack(nbytes) if nbytes:
+            return like_nccl(choice, [f"+ddp={nbytes / MIB:g}", "+ddp"])
+    return like_nccl(choice, ["+ddp"])
 
 
 def _buckets_of(choice: Choice) -> DdpBuckets | None:
@@ -93,35 +95,29 @@ def _buckets_of(choice: Choice) -> DdpBuckets | None:
     packer = choice.resolved.packer
     if isinstance(packer, DdpBuckets):
         return packer
-    found = _alike(packer)
-    return found if found is not None and choice.packs_alike(found) else None
+    cap, fp16 = _alike(packer)
+    found = DdpBuckets(cap, cap, fp16=fp16)
+    return found if cap and choice.packs_alike(found) else None
 
 
-def _alike(packer: Packer) -> DdpBuckets | None:
+def _alike(packer: Packer) -> tuple[int, bool]:
+    """The cap of buckets like those of a packer, 0 if there are none, and their half precision."""
     match packer:
         case NoPacking():
-            return DdpBuckets(1, 1)
+            return 1, False
         case BytesPerPack(size, fp16):
-            cap = size + 1 if size else _ONE_BUCKET
-            return DdpBuckets(cap, cap, fp16=fp16)
+            return (size + 1 if size else _ONE_BUCKET), fp16
         case ConcatAndSplit(1):
-            return DdpBuckets(_ONE_BUCKET, _ONE_BUCKET)
+            return _ONE_BUCKET, False
         case GradientRepacking(packs, fp16) if packs <= 1:
-            cap = _ONE_BUCKET if packs else 1
-            return DdpBuckets(cap, cap, fp16=fp16)
+            return (_ONE_BUCKET if packs else 1), fp16
         case Fusion(threshold, fp16):
-            return DdpBuckets(max(threshold, 1), max(threshold, 1), fp16=fp16)
-    return None
-
-
-def _files(choice: Choice) -> dict[str, str]:
-    """A module with a function that wraps a model."""
-    if choice.method != REPLICATED:
-        return {"simreduce_fsdp.py": _fsdp(choice)}
-    return {"simreduce_ddp.py": _ddp(choice)}
+            return max(threshold, 1), fp16
+    return 0, False
 
 
 def _ddp(choice: Choice) -> str:
+    """A module with a function that wraps a model."""
     buckets = _buckets_of(choice) or DdpBuckets()
     arguments, before = _caps(buckets)
     meaning = dict.fromkeys(arguments, _meaning(choice, buckets))
@@ -129,11 +125,10 @@ def _ddp(choice: Choice) -> str:
     casts = buckets.fp16 or buckets.bf16
     name = "fp16_compress_hook" if buckets.fp16 else "bf16_compress_hook"
     hook = f"wrapped.register_comm_hook(None, default_hooks.{name})"
-    hooks = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"
     return "\n".join([
         f'"""{choice.title}."""', "",
         *["import torch.distributed as dist"] * any("dist." in line for line in before),
-        *[hooks] * casts,
+        *["from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"] * casts,
         "from torch.nn.parallel import DistributedDataParallel", "",
         *_table(arguments, meaning), "", "",
         "def wrap(model, **more):",
@@ -196,6 +191,7 @@ def _passes(choice: Choice) -> list[str]:
 
 
 def _fsdp(choice: Choice) -> str:
+    """A module with a function that wraps a model in shards."""
     shards, kind = choice.shards, _STRATEGIES[choice.method]
     if shards and not shards.reshard_after_forward:
         kind = "_HYBRID_SHARD_ZERO2" if choice.method == "hsdp" else "SHARD_GRAD_OP"
@@ -292,7 +288,11 @@ def buckets(workload: Workload) -> list[tuple[str, int]]:
 PYTORCH = Framework(
     "pytorch",
     "PyTorch",
-    _files,
+    lambda choice: (
+        {"simreduce_ddp.py": _ddp(choice)}
+        if choice.method == REPLICATED
+        else {"simreduce_fsdp.py": _fsdp(choice)}
+    ),
     _refusals,
     _nearest,
     default=lambda _: "nccl+ddp",

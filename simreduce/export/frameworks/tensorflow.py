@@ -24,6 +24,13 @@ Typed = Callable[[Strategy, Layout], str | None]
 """The text that runs a resolved strategy; None if there is none."""
 
 _IMPLEMENTATION = {"collective": "RING", "nccl": "NCCL"}
+_PACKED = {"nccl": "NcclAllReduce", "hierarchical_copy": "HierarchicalCopyAllReduce"}
+"""What packs gradients, and reduces them on one machine."""
+_PLAIN = {
+    "reduce_to_one": "ReductionToOneDevice()",
+    "copy_to_cpu": 'ReductionToOneDevice(reduce_to_device="/device:CPU:0")',
+}
+"""What reduces them one by one."""
 
 
 def as_typed(strategy: Strategy) -> Strategy:
@@ -57,9 +64,9 @@ def refusals_of(typed: Typed, words: str) -> Callable[[Choice], list[str]]:
 
     def refusals(choice: Choice) -> list[str]:
         found = not_gradients(choice, "TensorFlow")
-        if not found and text_of(typed, choice) is None:
-            found.append(f"nothing that {words} packs or reduces like this")
-        return found
+        if found or text_of(typed, choice) is not None:
+            return found
+        return [f"nothing that {words} packs or reduces like this"]
 
     return refusals
 
@@ -100,22 +107,16 @@ def call_of(strategy: Strategy, layout: Layout) -> str | None:
         return f"{strategy_call}  # packs act inside tf.function only"
     if len(layout.tasks) > 1:
         return None
-    ops = None
     match packer:
-        case NoPacking() if part.algorithm == "nccl":
-            ops = "NcclAllReduce(num_packs=0)"
-        case ConcatAndSplit(packs) | GradientRepacking(packs, False) if part.algorithm == "nccl":
-            ops = f"NcclAllReduce(num_packs={packs})"
-        case NoPacking() if part.algorithm == "reduce_to_one":
-            ops = "ReductionToOneDevice()"
-        case NoPacking() if part.algorithm == "copy_to_cpu":
-            ops = 'ReductionToOneDevice(reduce_to_device="/device:CPU:0")'
-        case NoPacking() if part.algorithm == "hierarchical_copy":
-            ops = "HierarchicalCopyAllReduce(num_packs=0)"
-        case ConcatAndSplit(packs) | GradientRepacking(packs, False) if (
-            part.algorithm == "hierarchical_copy"
-        ):
-            ops = f"HierarchicalCopyAllReduce(num_packs={packs})"
+        case NoPacking():
+            packs = 0
+        case ConcatAndSplit(packs) | GradientRepacking(packs, False):
+            pass
+        case _:
+            return None
+    ops = _PLAIN.get(part.algorithm) if isinstance(packer, NoPacking) else None
+    if part.algorithm in _PACKED:
+        ops = f"{_PACKED[part.algorithm]}(num_packs={packs})"
     return ops and f"tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.{ops})"
 
 

@@ -19,10 +19,17 @@ _SCHEDULES = {
 
 
 def _files(job: MeshedJob) -> dict[str, str]:
-    shared, replicas = job.optimizer != "replicated", job.mesh.dp
+    shared, replicas, pp = job.optimizer != "replicated", job.mesh.dp, job.mesh.pp
+    pipeline = {
+        "pipeline_parallel_schedule": _SCHEDULES.get(job.schedule),
+        "pipeline_parallel_microbatch_size": job.micro_batch,
+        "pipeline_parallel_layers_per_stage": job.shape.blocks // (pp * job.virtual),
+        "pipeline_parallel_first_stage_less_layers": 0,
+        "pipeline_parallel_last_stage_less_layers": 0,
+    }
     tables: dict[str, dict[str, Any]] = {
         "training": {
-            "local_batch_size": job.micro_batch * (job.micros if job.mesh.pp > 1 else 1),
+            "local_batch_size": job.micro_batch * (job.micros if pp > 1 else 1),
             "global_batch_size": job.global_batch,
             "seq_len": job.sequence,
         },
@@ -32,18 +39,11 @@ def _files(job: MeshedJob) -> dict[str, str]:
             "tensor_parallel_degree": job.mesh.tp,
             "context_parallel_degree": job.mesh.cp,
             "expert_parallel_degree": job.mesh.ep,
-            "pipeline_parallel_degree": job.mesh.pp,
+            "pipeline_parallel_degree": pp,
+            **(pipeline if pp > 1 else {}),
         },
         "activation_checkpoint": {"mode": job.recompute},
     }
-    if job.mesh.pp > 1:
-        tables["parallelism"] |= {
-            "pipeline_parallel_schedule": _SCHEDULES[job.schedule],
-            "pipeline_parallel_microbatch_size": job.micro_batch,
-            "pipeline_parallel_layers_per_stage": job.shape.blocks // (job.mesh.pp * job.virtual),
-            "pipeline_parallel_first_stage_less_layers": 0,
-            "pipeline_parallel_last_stage_less_layers": 0,
-        }
     lines = [
         line
         for name, table in tables.items()

@@ -51,17 +51,16 @@ def _default(choice: Choice) -> str:
 
 def _write(name: str, comments: Sequence[str]) -> Mapping[str, str]:
     """The environment, with the option of `vllm serve` in a comment."""
-    lines: list[Line] = [*comments]
-    if name not in _STAGES:
-        lines.append("Run vllm serve with --disable-custom-all-reduce.")
-    lines += [
+    symmetric = name == "symmetric"
+    lines: list[Line] = [
+        *comments,
+        *["Run vllm serve with --disable-custom-all-reduce."] * (name not in _STAGES),
         ("VLLM_ALLREDUCE_USE_SYMM_MEM", int(name == "multimem")),
-        ("VLLM_USE_NCCL_SYMM_MEM", int(name == "symmetric")),
+        ("VLLM_USE_NCCL_SYMM_MEM", int(symmetric)),
+        ("VLLM_CUSTOM_ALLREDUCE_ALGO", _STAGES.get(name)),
+        ("NCCL_CUMEM_ENABLE", 1 if symmetric else None),
+        ("NCCL_NVLS_ENABLE", 1 if symmetric else None),
     ]
-    if name in _STAGES:
-        lines.append(("VLLM_CUSTOM_ALLREDUCE_ALGO", _STAGES[name]))
-    if name == "symmetric":
-        lines += [("NCCL_CUMEM_ENABLE", 1), ("NCCL_NVLS_ENABLE", 1)]
     return {"vllm.env": environment(lines)}
 
 

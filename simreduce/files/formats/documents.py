@@ -437,12 +437,11 @@ def _property(key: Key) -> dict[str, Any]:
 
 def output_reference(output: Output) -> str:
     """Return the reference of an output in Markdown: its keys, then its objects' keys."""
+    lines = [f"## {output.name}", "", output.about, ""]
     if isinstance(output, Lines):
-        lines = [f"## {output.name}", "", output.about, ""]
         records = {record.name: record for record in output.records} | _inside(output.records)
     else:
-        lines = [f"## {output.name}", "", output.about, "", *_rows(output)]
-        records = _inside([output])
+        lines, records = [*lines, *_rows(output)], _inside([output])
     for name, record in records.items():
         lines += [f"### {name}", "", record.about, "", *_rows(record)]
     return "\n".join(lines).rstrip() + "\n"

@@ -9,7 +9,7 @@ import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
-from simreduce.errors import InputError, cut, did_you_mean, escape, nearest
+from simreduce.errors import InputError, cut, did_you_mean, escape, near_or_all, nearest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +53,11 @@ class Faults:
             source = f"{self._source}: " if self._source else ""
             self.problems.append(f"{source}there are more faults than these {MOST_FAULTS}")
 
+    def check(self, fine: object, path: str, text: object) -> None:
+        """Note a fault at a dotted path unless something is `fine`."""
+        if not fine:
+            self.add(path, text)
+
     def _place(self, path: str) -> tuple[str, str]:
         stem = path
         while stem:
@@ -67,10 +72,9 @@ class Faults:
     def unknown(self, path: str, keys: Iterable[str], known: Iterable[str]) -> None:
         """Note each of `keys` that is not `known`, with the nearest that is."""
         known = tuple(known)
-        for key in keys:
-            if key not in known:
-                near = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
-                self.add(inside(path, key), f"unknown key{near}")
+        for key in (key for key in keys if key not in known):
+            near = near_or_all(key, known, "; known keys: ")
+            self.add(inside(path, key), f"unknown key{near}")
 
     def respell(
         self, path: str, table: Mapping[str, T], needed: Sequence[str], others: Sequence[str] = ()

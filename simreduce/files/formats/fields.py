@@ -15,7 +15,7 @@ from datetime import date
 from typing import Any, Generic, Self, TypeVar
 
 from simreduce import units
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, near_or_all, quote
 from simreduce.files.formats.faults import Faults, inside
 
 T = TypeVar("T")
@@ -94,8 +94,7 @@ def choice(known: Sequence[str], what: str) -> Scalar[str]:
         if not isinstance(value, str):
             raise refusal(f"one of {', '.join(known)}", value)
         if value not in known:
-            near = did_you_mean(value, known) or f"; known are {', '.join(known)}"
-            raise ValueError(f"unknown {what} {quote(value)}{near}")
+            raise ValueError(f"unknown {what} {quote(value)}{near_or_all(value, known)}")
         return value
 
     return Scalar(f"one of {', '.join(known)}", {"enum": list(known)}, read)
@@ -107,10 +106,10 @@ def whole(least: int, most: int | None = None, what: str = "") -> Scalar[int]:
     words = f"a whole number {f'of {what} ' if what else ''}from {least}{to}"
     schema = {"type": "integer", "minimum": least, **({} if most is None else {"maximum": most})}
 
+    top = math.inf if most is None else most
+
     def read(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise refusal(words, value)
-        if least <= value and (most is None or value <= most):
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= top:
             return value
         raise refusal(words, value)
 
@@ -311,8 +310,7 @@ def field_at(path: str, *forms: Format) -> Field:
     fields = {field.key: field for form in reversed(forms) for field in form.fields}
     field = fields.get(key)
     if field is None or (dot and not isinstance(field.kind, TableOf)):
-        near = did_you_mean(key, fields) or f"; known keys: {', '.join(fields)}"
-        raise InputError(f"unknown key{near}")
+        raise InputError(f"unknown key{near_or_all(key, fields, '; known keys: ')}")
     kind = field.kind
     return field_at(rest, kind.form, *kind.others) if dot and isinstance(kind, TableOf) else field
 
@@ -393,14 +391,14 @@ def json_schema(form: Format) -> dict[str, Any]:
 
 
 def _object(form: Format, *, whole: bool) -> dict[str, Any]:
-    properties = {}
-    for field in form.fields:
-        default = {"default": field.default} if _is_plain(field.default) else {}
-        properties[field.key] = {
+    properties = {
+        field.key: {
             **_of(field.kind, whole=whole),
             "description": field.about,
-            **default,
+            **({"default": field.default} if _is_plain(field.default) else {}),
         }
+        for field in form.fields
+    }
     required = [field.key for field in form.fields if field.required and whole]
     return {
         "description": form.about,

@@ -401,18 +401,15 @@ def published_dispatches() -> tuple[PublishedDispatch, ...]:
     each kernel, of those with the most SMs. Bandwidths count a token once for each rank (`nvlink`)
     or machine (`rdma`) that it goes to, its own among them.
     """
-    found = []
-    for row in shipped_rows("dispatch.csv"):
-        for way in BYTES:
-            us, gbps = row[f"{way}_us"], row[f"{way}_gbps"]
-            found.append(
-                PublishedDispatch(
-                    row["kernel"], row["machine"], int(row["ranks"]), int(row["tokens"]), way,
-                    float(us) * 1e-6 if us else None, float(gbps or 0) * 1e9,
-                    row["link"],
-                )
-            )  # fmt: skip
-    return tuple(found)
+    return tuple(
+        PublishedDispatch(
+            row["kernel"], row["machine"], int(row["ranks"]), int(row["tokens"]), way,
+            float(row[f"{way}_us"]) * 1e-6 if row[f"{way}_us"] else None,
+            float(row[f"{way}_gbps"] or 0) * 1e9, row["link"],
+        )
+        for row in shipped_rows("dispatch.csv")
+        for way in BYTES
+    )  # fmt: skip
 
 
 class KernelSet(NamedTuple):

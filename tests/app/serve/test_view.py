@@ -46,7 +46,7 @@ def test_a_view_is_the_scenario_that_a_file_says(tmp_path):
         '[nccl]\nNCCL_ALGO = "Ring"\n[link_factors]\n"gpu0<>gpu3" = 0\n'
     )
 
-    mine, theirs = read_view(text, {}).scenario({}), load_scenario(str(file))
+    mine, theirs = read_view(text, {}).ask({}), load_scenario(str(file))
 
     assert (mine.strategies, mine.workload) == (theirs.strategies, theirs.workload)
     assert mine.setup == theirs.setup
@@ -54,15 +54,15 @@ def test_a_view_is_the_scenario_that_a_file_says(tmp_path):
 
 def test_usual_algorithms_are_those_of_the_machine():
     """And they carry the packing."""
-    one = read_view("machine=dgx1v&packing=packs=4", {}).scenario({})
-    several = read_view("machine=dgx1vx2", {}).scenario({})
+    one = read_view("machine=dgx1v&packing=packs=4", {}).ask({})
+    several = read_view("machine=dgx1vx2", {}).ask({})
 
     assert one.strategies is not None
     assert several.strategies is not None
     assert {s.packing for s in one.strategies} == {"packs=4"}
     assert "ring/ring" in {s.text for s in several.strategies}
     assert "ring/ring" not in {s.spec for s in one.strategies}
-    assert read_view("machine=dgx1v&algo=all", {}).scenario({}).strategies is None
+    assert read_view("machine=dgx1v&algo=all", {}).ask({}).strategies is None
 
 
 def test_a_file_of_the_command_line_stands_under_its_name(tmp_path):
@@ -71,7 +71,7 @@ def test_a_file_of_the_command_line_stands_under_its_name(tmp_path):
     mine.write_text('extends = "dgx1v"\n')
     files = {"mine": str(mine)}
 
-    assert read_view("machine=mine", files).scenario(files).setup.topology.devices[0] == "gpu0"
+    assert read_view("machine=mine", files).ask(files).setup.topology.devices[0] == "gpu0"
     with pytest.raises(InputError, match="no machine 'mine'"):
         read_view("machine=mine", {})
     with pytest.raises(InputError, match="no machine"):
@@ -90,7 +90,7 @@ def test_every_fault_is_said_at_once_with_its_key():
 
     bad = "machine=dgx1v&NCCL_ALGO=Rong&link=gpu0<>gpu9=0.5&algo=rong,nccl"
     with pytest.raises(InputError) as caught:
-        read_view(bad, {}).scenario({})
+        read_view(bad, {}).ask({})
     assert {text.partition(":")[0] for text in caught.value.problems} == {
         "NCCL_ALGO", "link", "algo",
     }  # fmt: skip
@@ -108,7 +108,7 @@ def test_no_key_takes_a_path(key, path, monkeypatch, tmp_path):
     with pytest.raises(InputError):
         read_view(
             f"machine=dgx1v&{key}={path}".replace("machine=dgx1v&machine", "machine"), {}
-        ).scenario({})
+        ).ask({})
 
 
 @given(st.text(max_size=300))
@@ -155,7 +155,7 @@ def test_a_view_of_a_mesh_is_the_scenario_that_a_file_says(tmp_path):
     )
     view = read_view(MESHED, {})
 
-    assert view.meshes({}).question == load_meshes(str(file)).question
+    assert view.ask({}).question == load_meshes(str(file)).question
     assert view == read_view(view.query, {})
 
 
@@ -164,7 +164,7 @@ def test_every_fault_of_a_mesh_is_said():
     with pytest.raises(InputError) as seen:
         read_view("machine=dgx-a100&mesh=auto&schedule=1f1bb&algo=ring&packing=packs=2", {})
     with pytest.raises(InputError) as built:
-        read_view(MESHED.replace("tp=4", "tpp=4"), {}).meshes({})
+        read_view(MESHED.replace("tp=4", "tpp=4"), {}).ask({})
     text = "\n".join(seen.value.problems)
 
     assert "model: missing; a mesh trains one, such as " in text
@@ -205,7 +205,7 @@ def test_jobs_of_the_command_line_have_the_settings_of_the_view(jobs):
     """Another machine has nothing of what the file says of its own."""
     plain = read_view("jobs=two", jobs)
     moved = read_view("jobs=two&machine=dgx1vx4&NCCL_ALGO=Tree&link=ib_edr=0.5", jobs)
-    asked = moved.jobs_question(jobs)
+    asked = moved.ask(jobs)
 
     for view in (plain, moved):
         assert read_view(view.query, jobs) == view
@@ -225,7 +225,7 @@ def test_every_fault_of_jobs_is_said(jobs, tmp_path):
     with pytest.raises(InputError) as seen:
         read_view("jobs=tow&size=1MiB&algo=ring&mesh=auto", jobs)
     with pytest.raises(InputError) as built:
-        read_view("jobs=two&machine=dgx1vx2&NCCL_ALGO=Rong&link=x=0.5", jobs).jobs_question(jobs)
+        read_view("jobs=two&machine=dgx1vx2&NCCL_ALGO=Rong&link=x=0.5", jobs).ask(jobs)
     text = "\n".join(seen.value.problems)
 
     assert "jobs: no file of jobs 'tow' (did you mean 'two'?)" in text
