@@ -104,10 +104,10 @@ from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
-from simreduce.training import Bucket, Memory, StepPrediction, device_label
+from simreduce.training import Bucket, Memory, PathPiece, StepPrediction, device_label
 from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
-from simreduce.training.path import PathPiece, seconds_by_kind
+from simreduce.training.path import seconds_by_kind
 from simreduce.training.profile import compute_caution
 from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
 

@@ -10,6 +10,7 @@ of them; `Lowering` lowers the plans of a step.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import simpy
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
-from simreduce.engine import Fabric
+from simreduce.engine import Fabric, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.result import waited_until
@@ -140,8 +141,35 @@ class CallCost(NamedTuple):
     seconds: float
     channels: int
 
+    @staticmethod
+    def in_turn(calls: Sequence[CallCost], more: float = 0.0) -> CallCost:
+        """Calls one after another, which with what comes between them take `more` seconds."""
+        seconds = sum(each.seconds for each in calls) + more
+        return CallCost(seconds, max(each.channels for each in calls))
+
+    @staticmethod
+    def alone(setup: Setup, plan: Plan) -> CallCost:
+        """The cost of a plan by itself on a machine."""
+        return CallCost(setup.find_seconds(plan), channels_of(plan))
+
 
 NOTHING = CallCost(0.0, 0)
+
+Busy = tuple[str, float]
+"""A link, a memory or a lane, and the seconds that bytes need of it."""
+
+
+def busiest_use(uses: Sequence[Use], seconds: float) -> Busy:
+    """The first of what is used in so many seconds, the busiest first; "" if there is nothing."""
+    return (uses[0].name, uses[0].share * seconds) if uses else ("", 0.0)
+
+
+def busiest_of(needed: Iterable[Busy]) -> str:
+    """The link or memory that calls need for the longest; "" if nothing moves."""
+    seconds = defaultdict[str, float](float)
+    for name, busy in needed:
+        seconds[name] += busy
+    return max(seconds, key=seconds.__getitem__, default="")
 
 
 def channels_of(plan: Plan) -> int:

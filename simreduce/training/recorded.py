@@ -53,7 +53,7 @@ from simreduce.training.executions import (
     read_executions,
 )
 from simreduce.training.executions.chakra import GROUP
-from simreduce.training.executor import Movement, Ran, Run, run_nodes
+from simreduce.training.executor import Movement, Ran, Run, length_of, run_nodes
 from simreduce.training.profile import Profile
 from simreduce.workload import Gradient, Layer, Model
 
@@ -149,18 +149,9 @@ def _exposed(mine: Sequence[Ran]) -> tuple[float, float]:
 
     Exposed means that something is under way and it computes nothing.
     """
-    computes = _union([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
-    everything = _union([(e.begin, e.end) for e in mine])
+    computes = length_of([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
+    everything = length_of([(e.begin, e.end) for e in mine])
     return everything - computes, computes
-
-
-def _union(spans: Sequence[tuple[float, float]]) -> float:
-    """The length of what spans cover together."""
-    total, until = 0.0, 0.0
-    for begin, end in sorted(spans):
-        total += max(end - max(begin, until), 0.0)
-        until = max(until, end)
-    return total
 
 
 _REDUCED = ("float", "bfloat")

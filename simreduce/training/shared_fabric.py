@@ -302,7 +302,8 @@ class _Together:
         if (steps := self.steps.get(i)) is not None:
             self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]
             best, nothing = self.fabric.resources.best, np.zeros(len(self.fabric.resources.names))
-            lowered = map(self.movers[i].lowering.of, (w.moves for _, w, _ in steps.done[-1].moved))
+            moved = [what.moves for _, what in steps.done[-1].moved]
+            lowered = map(self.movers[i].lowering.of, moved)
             self.needed[i] = sum((resource_seconds(each, best) for each in lowered), nothing)
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:

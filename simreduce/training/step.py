@@ -177,6 +177,25 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class PathPiece:
+    """A piece of a step's critical path, from `begin` to `end` in seconds of the step.
+
+    `name` is the layer, or the lane of a transfer; `bucket` what is transferred.
+    """
+
+    kind: str
+    name: str
+    begin: float
+    end: float
+    bucket: Bucket | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
 class StepPrediction:
     """The prediction for one step; times in seconds.
 
@@ -188,7 +207,8 @@ class StepPrediction:
     mean of the later half. With faults, `slowest` is the longest step, if it took longer.
 
     A sharded step says how much of the exposed time is due to each collective (`exposed_by`), and
-    its `memory`. A `composed` one is put together from its calls (`study.tune.composed`).
+    its `memory`. A `composed` one is put together from its calls (`study.tune.composed`). `path` is
+    the critical path, whose pieces add up to the last step that was simulated.
     """
 
     method: str
@@ -211,6 +231,7 @@ class StepPrediction:
     memory: Memory | None = None
     composed: bool = False
     interference: float = 0.0
+    path: tuple[PathPiece, ...] = ()
 
     @property
     def exposed(self) -> float:
@@ -240,16 +261,11 @@ class StepPrediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MovedBucket:
-    """A bucket with the plan that moved it, lowered.
-
-    `since` is when its critical path got a lane that a kernel or another bucket had held, in
-    seconds of the step; None if it waited for none.
-    """
+    """A bucket with the plan that moved it, lowered."""
 
     bucket: Bucket
     plan: Plan
     lowered: Lowered
-    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,7 +298,7 @@ class Ledger:
 
     Of its last pass, it has the nodes of all `transfers`, those after which a layer's variables are
     `updated` for the next step, and the reads that have `fetched` a layer's for a group. `moved`
-    has every reduction and read, and since when nobody else held it up.
+    has every reduction and read.
     """
 
     begin: float
@@ -292,6 +308,6 @@ class Ledger:
     fetched: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     buckets: list[Bucket] = field(default_factory=list)
     reads: list[Bucket] = field(default_factory=list)
-    moved: list[tuple[Bucket, Reduction, float | None]] = field(default_factory=list)
+    moved: list[tuple[Bucket, Reduction]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0

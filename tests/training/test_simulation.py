@@ -146,5 +146,5 @@ def test_a_path_goes_through_calls_that_take_no_time():
     ran = run_nodes(execution, env, lambda node, _: env.timeout(float(node.name == "sum 0")))
 
     assert [("forward", 1.0), ("transfer", 1.0)] == [
-        (each.kind, each.seconds) for each in run_path(execution, ran)
+        (each.kind, each.seconds) for each in run_path(ran)
     ]

@@ -39,7 +39,7 @@ from simreduce.study.tune.search.packings import (
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
-from simreduce.training.calls import CallCost
+from simreduce.training.calls import CallCost, busiest_of
 from simreduce.training.reductions import ENDLESS, FIXED, FusedCalls, Method
 from simreduce.training.simulation import compose_step, is_calm
 from simreduce.workload import Gradient, Workload
@@ -123,11 +123,7 @@ class ComposedStep:
     @property
     def bottleneck(self) -> str:
         """The link or memory that the calls need for the longest."""
-        needed: dict[str, float] = {}
-        for size in self.packing.calls:
-            name, seconds = self._call(size).link
-            needed[name] = needed.get(name, 0.0) + seconds
-        return max(needed, key=needed.__getitem__, default="")
+        return busiest_of(self._call(size).link for size in self.packing.calls)
 
     @property
     def wrong(self) -> int:
@@ -177,9 +173,7 @@ class ComposedStep:
         assert isinstance(self.strategy.packer, Fusion)  # noqa: S101 - the caller has looked
         endless = replace(_ENDLESS, fp16=self.strategy.packer.fp16)
         packing = packing_of(endless, [gradients[i] for i in buffer])
-        costs = packing.costs(self._cost, self._copying).values()
-        seconds = sum(each.seconds for each in costs)
-        return CallCost(seconds, max(each.channels for each in costs))
+        return CallCost.in_turn([*packing.costs(self._cost, self._copying).values()])
 
 
 @lru_cache(maxsize=1 << 12)

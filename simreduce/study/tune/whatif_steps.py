@@ -36,6 +36,7 @@ from simreduce.study.tune.whatif import (
 )
 from simreduce.training import (
     Bucket,
+    PathPiece,
     StepJob,
     StepPrediction,
     StepRecording,
@@ -43,7 +44,6 @@ from simreduce.training import (
 )
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import percentiles
-from simreduce.training.path import PathPiece, step_path
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
 from simreduce.training.replicas.network import Way, lower_ways
 from simreduce.training.sharded import (
@@ -112,8 +112,7 @@ def look_at_step(
     """
     case, step = _case(scenario, candidate.step), candidate.step
     recording = case.record() if case.record else None
-    moved = recording.moved if recording else ()
-    path = step_path(step, case.job, {m.bucket: m.since for m in moved if m.since is not None})
+    path = recording.step.path if recording else step.path
     tried = _changes(case.setup, recording)
 
     def simulate(change: Change) -> float:

@@ -205,4 +205,4 @@ class Costs:
         setup = self._plans.setup
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
-        return CallCost(setup.simulate(whole).seconds, channels_of(plans[0]))
+        return CallCost(setup.find_seconds(whole), channels_of(plans[0]))

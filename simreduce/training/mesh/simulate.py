@@ -29,7 +29,8 @@ from simreduce.training.mesh.pipeline import (
     load_schedule,
 )
 from simreduce.training.mesh.write import LANE, Spent, write_step
-from simreduce.training.path import PathPiece, run_path
+from simreduce.training.path import run_path
+from simreduce.training.step import PathPiece
 
 INTERFERENCE = "interference"
 WAITS: Mapping[str, str] = {
@@ -92,7 +93,7 @@ def simulate_mesh(
     by, calls = _by(ran, spent), known.calls
     if not closely:
         return MeshStep(job, schedule, seconds, by, held, (), calls)
-    return MeshStep(job, schedule, seconds, by, held, ran, calls, run_path(execution, ran))
+    return MeshStep(job, schedule, seconds, by, held, ran, calls, run_path(ran))
 
 
 def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:

@@ -20,7 +20,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.engine import AtLeast, LeastSeconds, Symmetry, Use
+from simreduce.engine import AtLeast, LeastSeconds, Symmetry
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -31,9 +31,9 @@ from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.search.setting import NOTHING, Busy, Tried
+from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Folded, fold
-from simreduce.training.calls import CallCost
+from simreduce.training.calls import CallCost, busiest_use
 from simreduce.training.groups import loses_of, slowest
 from simreduce.training.reductions import FIXED, Method, Reduction
 from simreduce.training.simulation import compose_step
@@ -123,15 +123,11 @@ def simulate_call_on(setup: Setup, asked: CallSetting) -> Tried:
             begun = found.seconds <= asked.limit  # else a floor was enough
             return Tried(found.seconds, len(made) * begun, exact=False)
         whole = len(made) * ways * on.layout.machines
-        link, lane = (_busiest(found.seconds, uses) for uses in (found.links, found.lanes))
+        link, lane = (busiest_use(uses, found.seconds) for uses in (found.links, found.lanes))
         return Tried(found.seconds, len(made), not asked.coarse, whole, link, lane)
 
     found = _on(setup, asked.how, simulate, coarse=asked.coarse)
     return found or Tried(inf)
-
-
-def _busiest(seconds: float, uses: Sequence[Use]) -> Busy:
-    return (uses[0].name, uses[0].share * seconds) if uses else NOTHING
 
 
 def find_rates(scenario: Scenario, how: Decision) -> LeastSeconds:
@@ -276,12 +272,10 @@ class GradientPacking:
         """The cost of each group, by its gradients in order: its calls, and its copies at `copying`
         seconds for each byte.
         """
-        found = dict[tuple[int, ...], CallCost]()
-        for group, sizes, copied in zip(self.groups, self.sizes, self.copied, strict=True):
-            calls = [cost(size) for size in sizes]
-            seconds = sum(each.seconds for each in calls) + copying * copied
-            found[tuple(sorted(group))] = CallCost(seconds, max(each.channels for each in calls))
-        return found
+        return {
+            tuple(sorted(group)): CallCost.in_turn([*map(cost, sizes)], copying * copied)
+            for group, sizes, copied in zip(self.groups, self.sizes, self.copied, strict=True)
+        }
 
 
 def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> GradientPacking:
