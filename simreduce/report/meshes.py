@@ -43,14 +43,13 @@ from simreduce.study.tune.meshes import (
     changes_of_best,
     limit_of,
     mfu,
-    path_of_best,
     percentiles_of_best,
     programs_for,
 )
-from simreduce.training.mesh.held import largest
 from simreduce.training.mesh.job import ORDER
 from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import WAITS, MeshStep
+from simreduce.training.path import seconds_by_kind
 
 _ALIKE = 0.01
 """Of two steps, the part of their time up to which the simpler one is named too."""
@@ -67,6 +66,12 @@ def _reasons(refused: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     return {name: "; ".join(whys) for name, whys in found.items()}
 
 
+def _path(ranking: MeshRanking) -> Mapping[str, float]:
+    """Seconds of each kind of piece on the critical path of the best step; transfers by lane."""
+    found = seconds_by_kind(ranking.closely.path)
+    return {f"{kind} {lane}".strip(): seconds for kind, lane, seconds, _ in found}
+
+
 _HELD = Record(
     "held",
     "What a rank of a stage holds at most.",
@@ -77,7 +82,8 @@ _HELD = Record(
         column=Column("gradients", "(GB)", show=_gigabytes)),
     Key("optimizer_bytes", BYTES, "States of the optimizer.", "optimizer",
         column=Column("optimizer", "(GB)", show=_gigabytes)),
-    Key("activations_bytes", BYTES, "Activations of all micro batches in flight.", "activations",
+    Key("activations_bytes", BYTES, "Activations of all micro batches in flight.",
+        "activations.nbytes",
         column=Column("activations", "(GB)", show=_gigabytes)),
     Key("in_flight", COUNT, "Passes whose activations are kept, at most.",
         column=Column("in flight")),
@@ -108,7 +114,7 @@ _CANDIDATE = Record(
         column=Column("tokens/s", show=lambda rate: f"{rate:,.0f}")),
     Key("mfu", RATIO, "Model FLOPs over those of the GPUs' data sheet.", mfu,
         column=Column("MFU", show=percent(1))),
-    Key("peak_bytes", BYTES, "What the fullest rank holds.", lambda s: largest(s.held).peak,
+    Key("peak_bytes", BYTES, "What the fullest rank holds.", "fullest.peak",
         column=Column("memory", "(GB)", show=_gigabytes)),
     Key("fits", or_null(FLAG), "Whether that fits a GPU; null if nobody says how much one has.",
         get_in=lambda step, ranking: ranking.fits(step)),
@@ -138,7 +144,7 @@ _RANKED = (
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last."),
     Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_best),
     Key("path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
-        " passes, transfers by their lane, waits.", path_of_best),
+        " passes, transfers by their lane, waits.", _path),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
         lambda ranking: _reasons(ranking.refused)),
     Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"

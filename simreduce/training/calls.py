@@ -116,23 +116,31 @@ class Lowering:
     def of(self, plan: Plan) -> Lowered:
         """A lowered plan."""
         if id(plan) not in self._known:
-            self._known[id(plan)] = (
-                plan,
-                self._fabric.lower(plan, len(self._known), self._working_set),
-            )
+            lowered = self._fabric.lower(plan, len(self._known), self._working_set)
+            self._known[id(plan)] = plan, lowered
         return self._known[id(plan)][1]
 
     def queues_behind(self, ranks: Iterable[str], plans: Iterable[Plan]) -> bool:
         """Whether `plans` take lanes of the kernels of `ranks`."""
         kernels = {lane for name in ranks for lane in self._fabric.compute_lanes(name)}
-        return bool(kernels & self.lanes(plans))
+        return any(
+            lowered.lane_names[i] in kernels
+            for lowered in map(self.of, plans)
+            for i in np.unique(lowered.calls.lanes).tolist()
+        )
 
-    def lanes(self, plans: Iterable[Plan]) -> set[str]:
-        """The names of all lanes that `plans` take."""
-        found: set[str] = set()
-        for lowered in map(self.of, plans):
-            found |= {lowered.lane_names[i] for i in np.unique(lowered.calls.lanes).tolist()}
-        return found
+
+_BITS = 11
+"""Leading bits of the size of a call that is simulated for those of about its size."""
+
+PRECISION = 2.0 ** (1 - _BITS)
+"""The part of its size by which a simulated call may be smaller than the one it represents."""
+
+
+def leading(size: int) -> int:
+    """The size of the call that is simulated for one of this size: at most `PRECISION` smaller."""
+    shift = max(size.bit_length() - _BITS, 0)
+    return size >> shift << shift
 
 
 class CallCost(NamedTuple):

@@ -86,12 +86,6 @@ def slowdowns(job: StepJob, disturbance: Disturbance, names: Sequence[str]) -> l
     return [all_ * job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in names]
 
 
-def mean_wait(job: StepJob, factors: Sequence[float]) -> float:
-    """Seconds that devices with these `slowdowns` wait on average for the slowest."""
-    mean = fmean(factors) / slowest_of(len(factors), job.spread, job.part)
-    return job.compute * (max(factors) - mean)
-
-
 def slowest(job: StepJob, setup: Setup) -> float:
     """How many times as long as the profile says the slowest rank takes."""
     return max(slowdowns(job, setup.disturbance, setup.layout.ranks))
@@ -110,9 +104,9 @@ def merged_reads(job: StepJob, method: Method) -> list[Reduction]:
 
     A layer waits for all of them, and simulating one is faster.
     """
-    reads, layer_of = method.reads, job.layer_of
+    layer_of = job.layer_of
     equal: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
-    for read in reads:
+    for read in method.reads:
         layers = frozenset(layer_of[i] for i in read.gradients)
         equal.setdefault((read.ranks, layers), []).append(read)
     return [
@@ -153,6 +147,7 @@ def summarize(
     ends = [0.0, *(ledger.end for ledger in done)]
     times = tuple(end - begin for begin, end in itertools.pairwise(ends))
     factors = [group.factor for group in groups for _ in group.ranks]
+    mean = fmean(factors) / slowest_of(len(factors), job.spread, job.part)
     place = {group.name: i for i, group in enumerate(groups)}
     settled = one or steady(job, times)
 
@@ -172,7 +167,7 @@ def summarize(
             spans=tuple(sorted(ledger.spans, key=lambda span: (place[span.device], span.begin))),
             simulated=times,
             settled=settled,
-            waiting=mean_wait(job, factors),
+            waiting=job.compute * (max(factors) - mean),
             accumulate=job.accumulate,
             interference=lost_beside(job, groups, ledger.spans),
         )

@@ -194,7 +194,8 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
             known[buffer] = _buffer_cost(setup, strategy, held, faithful=fused.faithful)
         return known[buffer]
 
-    return compose_step(job, replace(method, fusion=fused.unplanned), setup, cost, most).seconds
+    composed = replace(method, fusion=replace(fused, planned=False))
+    return compose_step(job, composed, setup, cost, most).seconds
 
 
 @lru_cache(maxsize=1 << 14)

@@ -148,7 +148,7 @@ class Memory:
     It holds some all the time, by what they are, and some at most for a while: `gathered`
     parameters, never more than `gathered_limit`, and gradients of its own passes that are not
     reduced yet (`unreduced`). `peak` is the most of all at once, with `activations` where they
-    count.
+    count, which are those of so many passes `in_flight`.
     """
 
     parameters: int
@@ -159,6 +159,7 @@ class Memory:
     unreduced: int = 0
     peak: int = 0
     activations: Activations = UNCOUNTED
+    in_flight: int = 1
 
     def plus(self, activations: Activations) -> Memory:
         """The same with these activations."""

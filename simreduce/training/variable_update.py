@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
@@ -70,20 +71,15 @@ class StepBuilder:
 
     def reserve(self) -> list[int]:
         """Reserve an address for each gradient, end to end."""
-        addresses = []
-        for gradient in self.gradients:
-            addresses.append(self._next)
-            self._next += gradient.elements
+        sizes = (gradient.elements for gradient in self.gradients)
+        *addresses, self._next = accumulate(sizes, initial=self._next)
         return addresses
-
-    def gradient(self, rank: int, i: int, lo: int) -> Value:
-        """Gradient i as rank `rank` computed it."""
-        return self.b.input(rank, lo, lo + self.gradients[i].elements, self.gradients[i].dtype)
 
     def mean_on(self, device: int, ranks: Sequence[int], i: int, lo: int) -> Value:
         """The mean over `ranks` of gradient i, computed on `device`."""
-        total = self.b.add([self.b.copy(self.gradient(r, i, lo), device) for r in ranks])
-        return self.b.scale(total, len(ranks))
+        hi, dtype = lo + self.gradients[i].elements, self.gradients[i].dtype
+        given = [self.b.copy(self.b.input(rank, lo, hi, dtype), device) for rank in ranks]
+        return self.b.scale(self.b.add(given), len(ranks))
 
     def update(self, mean: Value, ranks: Sequence[int], server: int) -> Value:
         """Bring a mean to the variable's server; it is a result there."""
@@ -127,16 +123,15 @@ def replicated(layout: Layout, flags: Flags) -> Strategy:
             raise StrategyError(
                 f"replicated takes a spec of one range, not {flags.all_reduce_spec!r}"
             )
-    elif flags.hierarchical_copy:
+        return strategy
+    if flags.hierarchical_copy:
         names = {"dgx1": "hierarchical_copy", "gcp_v100": "hierarchical_copy_gcp_v100"}
         if flags.network_topology not in names:
             raise StrategyError(
                 f"network_topology={flags.network_topology}: one of {', '.join(names)}"
             )
-        strategy = _strategy(flags, names[flags.network_topology])
-    else:
-        strategy = _strategy(flags, "copy_to_gpus" if flags.on_gpu() else "copy_to_cpu")
-    return strategy
+        return _strategy(flags, names[flags.network_topology])
+    return _strategy(flags, "copy_to_gpus" if flags.on_gpu() else "copy_to_cpu")
 
 
 def distributed_all_reduce(layout: Layout, flags: Flags) -> Strategy:
@@ -182,11 +177,8 @@ def parameter_server(workload: Workload, layout: Layout, flags: Flags) -> Plan:
     With several tasks every worker applies its own mean separately: nothing is averaged across
     workers.
     """
-    return (
-        _local(workload, layout, flags)
-        if len(layout.tasks) == 1
-        else _distributed(workload, layout, flags)
-    )
+    plan = _local if len(layout.tasks) == 1 else _distributed
+    return plan(workload, layout, flags)
 
 
 def _local(workload: Workload, layout: Layout, flags: Flags) -> Plan:
@@ -302,19 +294,11 @@ def variable_update(
     mode: str, workload: Workload, layout: Layout, flags: Flags | None = None
 ) -> Plan:
     """The plan of one step in `mode`; StrategyError for what the mode does not accept."""
-    check_mode(mode)
-    flags = flags or Flags()
-    if mode in PLANNERS:
-        return PLANNERS[mode](workload, layout, flags)
-    return compile_plan(STRATEGIES[mode](layout, flags), workload, layout, faithful=flags.faithful)
-
-
-def check_mode(mode: str) -> None:
-    """Raise StrategyError, with the nearest mode, for a name that is none."""
     if mode not in MODES:
         raise StrategyError(
             f"unknown mode {mode!r}{did_you_mean(mode, MODES)}; one of {', '.join(MODES)}"
         )
-
-
-__all__ = ["MODES", "STRATEGIES", "Flags", "check_mode", "variable_update"]
+    flags = flags or Flags()
+    if mode in PLANNERS:
+        return PLANNERS[mode](workload, layout, flags)
+    return compile_plan(STRATEGIES[mode](layout, flags), workload, layout, faithful=flags.faithful)

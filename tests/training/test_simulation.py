@@ -66,7 +66,7 @@ def test_the_composed_step_is_the_simulated_one(job, cycle, threshold, slow):
             known[buffer] = CallCost(setup.simulate(plan).seconds, 0)
         return known[buffer]
 
-    composed = replace(method, fusion=method.fusion.unplanned)
+    composed = replace(method, fusion=replace(method.fusion, planned=False))
     found = compose_step(job, composed, setup, cost).seconds
 
     assert job.reduces_once

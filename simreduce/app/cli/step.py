@@ -54,7 +54,7 @@ from simreduce.study.scenario import (
     load_replicas,
     with_step,
 )
-from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
+from simreduce.study.tune.meshes import best_execution, rank_meshes
 from simreduce.study.tune.steps import MethodRanking, rank_steps
 from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import Execution, is_record, write_chakra
@@ -157,9 +157,7 @@ def step(
             lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
             partial(MESHES.write, found),
             files={
-                "trace": lambda: executed_trace_text(
-                    simulate_best(found).ran, _about(MESHES.write(found))
-                )
+                "trace": lambda: executed_trace_text(found.closely.ran, _about(MESHES.write(found)))
             },
             paste="".join(f"{line}\n" for line in lines),
             complete=not found.interrupted,

@@ -39,7 +39,7 @@ from simreduce.report.timelines import timeline_of_events
 from simreduce.report.trace.chrome import pipeline_events
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
-from simreduce.study.tune.meshes import rank_meshes, simulate_best
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
 from simreduce.topology import Topology, natural
@@ -162,7 +162,7 @@ def _answer_meshes(view: View, files: Files, meshes: Meshes, sayer: Sayer) -> No
     document = MESHES.write(found)
     sayer.say(_page(document, beside, [], ""))
     sayer.check()
-    events = pipeline_events(simulate_best(found).ran)
+    events = pipeline_events(found.closely.ran)
     timeline = timeline_of_events(events, most=_BARS)
     sayer.say(_page(document, replace(beside, timeline=timeline, missing=""), [], ""))
 

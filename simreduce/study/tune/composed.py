@@ -25,7 +25,6 @@ from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.packings import (
     COLLECTIVE,
     MANY,
-    PRECISION,
     CallSetting,
     CallSize,
     GradientPacking,
@@ -39,8 +38,8 @@ from simreduce.study.tune.search.packings import (
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
-from simreduce.training.calls import CallCost, busiest_of
-from simreduce.training.reductions import ENDLESS, FIXED, FusedCalls, Method
+from simreduce.training.calls import PRECISION, CallCost, busiest_of
+from simreduce.training.reductions import ENDLESS, FIXED, Fused, Method
 from simreduce.training.simulation import compose_step, is_calm
 from simreduce.workload import Gradient, Workload
 
@@ -93,7 +92,7 @@ class ComposedStep:
         strategy, packer, layout = self.strategy, self.strategy.packer, self.setup.layout
         if isinstance(packer, Fusion) and self.cycle != FIXED:
             workload = self.job.model.workload
-            fused = FusedCalls(packer, strategy, workload, layout, False, self.cycle)
+            fused = Fused(packer, strategy, workload, layout, False, self.cycle, planned=False)
             return Method(strategy.text, None, (), streams=1, fusion=fused)
         return method_of(self.packing, packer, layout.n, strategy.text)
 

@@ -33,6 +33,7 @@ from simreduce.training.executions import (
 from simreduce.training.mesh.costs import ENDS, EXPERT_REPLICAS, REPLICAS, Costs
 from simreduce.training.mesh.held import (
     Parameters,
+    added,
     block_parameters,
     rank_parameters,
     stage_parameters,
@@ -152,18 +153,9 @@ class _Writer:
         """The nodes of the rank of a stage."""
         rank, job = _Rank(self.row[place]), self.job
         gathered = self._gather_first(rank, place)
-        passes = self.schedule.rows[place]
-        ends = {
-            max(
-                i
-                for i, a in enumerate(passes)
-                for p in a.parts
-                if p.stage == s and p.kind != FORWARD
-            ): s
-            for s, home in self.home.items()
-            if home == place
-        }
-        reduced: list[int] = []
+        passes, reduced = self.schedule.rows[place], list[int]()
+        backward = {p.stage: i for i, a in enumerate(passes) for p in a.parts if p.kind != FORWARD}
+        ends = {i: stage for stage, i in backward.items()}
         for i, action in enumerate(passes):
             needed = [self._receive(rank, part, place) for part in action.parts]
             after = [node for node in needed if node is not None]
@@ -261,17 +253,22 @@ class _Writer:
 
     def _last_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
         """The last backward pass of a stage, block by block, each reduced when it is done."""
-        layers = self.passes.layers(action.stage, action.kind)
-        sizes = self._by_part(action.stage)[::-1]
-        reduced, waiting = list[int](), Parameters(0, 0)
-        for i, (found, size) in enumerate(zip(layers, sizes, strict=True)):
-            name = f"{action}.{i}"
-            self._compute(rank, name, found, after if not i else (), action.kind)
-            waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
-            if waiting.all >= self.bucket or i == len(layers) - 1:
-                reduced += self._reduce(rank, waiting, [rank.last[LANE]], place, name)
-                waiting = Parameters(0, 0)
+        layers, reduced = self.passes.layers(action.stage, action.kind), list[int]()
+        for parts, held in self._buckets(self._by_part(action.stage)[::-1]):
+            for i in parts:
+                name = f"{action}.{i}"
+                self._compute(rank, name, layers[i], after if not i else (), action.kind)
+            reduced += self._reduce(rank, held, [rank.last[LANE]], place, name)
         return reduced
+
+    def _buckets(self, sizes: Sequence[Parameters]) -> Iterator[tuple[range, Parameters]]:
+        """The parts of each bucket of parameters, and what it holds."""
+        first, waiting = 0, Parameters()
+        for i, size in enumerate(sizes, 1):
+            waiting = waiting.plus(size)
+            if waiting.all >= self.bucket or i == len(sizes):
+                yield range(first, i), waiting
+                first, waiting = i, Parameters()
 
     def _sharded_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
         """A pass whose units are gathered one ahead of what computes, and backward reduced.
@@ -287,10 +284,7 @@ class _Writer:
         if action.kind != FORWARD:
             sizes = sizes[::-1]
             units = [range(len(sizes) - u.stop, len(sizes) - u.start) for u in reversed(units)]
-        held = [
-            Parameters(sum(sizes[i].plain for i in u), sum(sizes[i].experts for i in u))
-            for u in units
-        ]
+        held = [added(sizes[i] for i in unit) for unit in units]
         reduced, done, gathered = list[int](), list[int](), dict[int, list[int]]()
         for number, unit in enumerate(units):
             name = f"{action}.{number}"
@@ -308,22 +302,21 @@ class _Writer:
     def _by_part(self, stage: int) -> list[Parameters]:
         """The parameters of each part of a stage, in the order of the forward pass."""
         job = self.job
-        whole = stage_parameters(job, stage)
-        blocks = [block_parameters(job, block) for block in job.blocks(stage)]
         found: list[Parameters] = []
-        for each in blocks:  # attention, then the rest
-            found += [
-                Parameters(each.plain - each.plain // 2, 0),
-                Parameters(each.plain // 2, each.experts),
-            ]
-        ends = whole.plain - sum(each.plain for each in blocks)
-        last = len(job.split) - 1
-        if stage == 0 and stage == last:
-            words = -(-job.shape.embedding.split // job.mesh.tp)
-            return [Parameters(words, 0), *found, Parameters(ends - words, 0)]
-        if stage == 0:
-            return [Parameters(ends, 0), *found]
-        return [*found, Parameters(ends, 0)] if stage == last else found
+        for block in job.blocks(stage):  # attention, then the rest
+            plain, experts = block_parameters(job, block)
+            found += [Parameters(plain - plain // 2), Parameters(plain // 2, experts)]
+        ends = stage_parameters(job, stage).plain - sum(each.plain for each in found)
+        first, last = stage == 0, stage == len(job.split) - 1
+        words = self._words if first and last else ends * first
+        return [
+            *[Parameters(words)] * first, *found, *[Parameters(ends - words)] * last,
+        ]  # fmt: skip
+
+    @property
+    def _words(self) -> int:
+        """Elements of the embedding of words that a rank has."""
+        return -(-self.job.shape.embedding.split // self.job.mesh.tp)
 
     def _reduce(
         self, rank: _Rank, held: Parameters, after: Sequence[int], place: int, name: str
@@ -332,23 +325,28 @@ class _Writer:
         kind = ALL_REDUCE if self.job.optimizer == REPLICATED else REDUCE_SCATTER
         return [
             self._collective(rank, f"{kind} {name}", axis, kind, count * self.job.reduced, after)
-            for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts))
-            if count and len(self._group(axis, self.row[place])) > 1
+            for axis, count, _ in self._shared(held, place)
         ]
+
+    def _shared(self, held: Parameters, place: int) -> Iterator[tuple[str, int, int]]:
+        """The parameters that a rank shares: the axis of their replicas, and how many these are."""
+        for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
+            if count and (ways := self._ways(axis, place)) > 1:
+                yield axis, count, ways
+
+    def _ways(self, axis: str, place: int) -> int:
+        return len(self._group(axis, self.row[place]))
 
     def _gather(
         self, rank: _Rank, held: Parameters, place: int, name: str, after: Sequence[int] = ()
     ) -> list[int]:
         """The all-gathers of parameters that replicas share."""
-        found = []
-        for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
-            ways = len(self._group(axis, self.row[place]))
-            if count and ways > 1:
-                nbytes = -(-count * WIDTH // ways)
-                found.append(
-                    self._collective(rank, f"gather {name}", axis, ALL_GATHER, nbytes, after)
-                )
-        return found
+        return [
+            self._collective(
+                rank, f"gather {name}", axis, ALL_GATHER, -(-count * WIDTH // ways), after
+            )
+            for axis, count, ways in self._shared(held, place)
+        ]
 
     def _collective(
         self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: Sequence[int] = (),
@@ -368,14 +366,9 @@ class _Writer:
             return {}
         found: dict[int, list[list[int]]] = {}
         for stage in sorted(s for s, home in self.home.items() if home == place):
-            waiting, parts, sizes = Parameters(0, 0), 0, self._by_part(stage)
-            for i, size in enumerate(sizes):
-                waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
-                parts += 1
-                if waiting.all >= self.bucket or i == len(sizes) - 1:
-                    bucket = self._gather(rank, waiting, place, f"{stage}.{i}")
-                    found.setdefault(stage, []).extend([bucket] * parts)
-                    waiting, parts = Parameters(0, 0), 0
+            for parts, held in self._buckets(self._by_part(stage)):
+                bucket = self._gather(rank, held, place, f"{stage}.{parts[-1]}")
+                found.setdefault(stage, []).extend([bucket] * len(parts))
         return {stage: rows for stage, rows in found.items() if any(rows)}
 
     def _tag(self, stage: int, kind: str, micro: int) -> int:
@@ -441,31 +434,15 @@ class _Writer:
             after += self._reduce(rank, mine, [rank.last[LANE]], place, "all")
         last = self.home[len(job.split) - 1]
         if job.shape.tied and self.home[0] != last and place in (self.home[0], last):
-            words = -(-job.shape.embedding.split // job.mesh.tp)
-            ends = self.row[self.home[0]], self.row[last]
-            after.append(
-                self._collective(
-                    rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, after, ends
-                )
-            )
-        rank.add(
-            LANE,
-            after,
-            name="update",
-            kind=COMPUTE,
-            seconds=self._update(place, mine),
-            phase=UPDATE,
-        )
+            ends, nbytes = (self.row[self.home[0]], self.row[last]), self._words * job.reduced
+            what = "embedding", ENDS, ALL_REDUCE, nbytes
+            after.append(self._collective(rank, *what, after, ends))
+        ways = (1, 1)
+        if job.optimizer in (DISTRIBUTED, FSDP):
+            ways = self._ways(REPLICAS, place), self._ways(EXPERT_REPLICAS, place)
+        count = mine.plain / ways[0] + mine.experts / ways[1]
+        took = update_seconds(job.gpu, count, job.reduced)
+        rank.add(LANE, after, name="update", kind=COMPUTE, seconds=took, phase=UPDATE)
         if job.optimizer == DISTRIBUTED and PARAM_GATHER not in job.overlap:
             rank.last.update(dict.fromkeys((REPLICAS, EXPERT_REPLICAS), rank.last[LANE]))
             self._gather(rank, mine, place, "all")
-
-    def _update(self, place: int, mine: Parameters) -> float:
-        job, ways = self.job, (1, 1)
-        if job.optimizer in (DISTRIBUTED, FSDP):
-            ways = (
-                len(self._group(REPLICAS, self.row[place])),
-                len(self._group(EXPERT_REPLICAS, self.row[place])),
-            )
-        count = mine.plain / ways[0] + mine.experts / ways[1]
-        return update_seconds(job.gpu, count, job.reduced)

@@ -14,7 +14,6 @@ from simreduce.study.tune.meshes import (
     best_execution,
     percentiles_of_best,
     rank_meshes,
-    simulate_best,
 )
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by
@@ -144,7 +143,7 @@ def test_too_many_nodes_are_those_of_the_first_pipeline():
 def test_what_a_step_spends_adds_up(ranked):
     """Of the rank that ends last, to all of its time; its timeline is kept on request."""
     _, found = ranked
-    closer = simulate_best(found)
+    closer = found.closely
 
     for step in found.candidates:
         assert sum(step.by.values()) == pytest.approx(step.seconds, rel=1e-9)

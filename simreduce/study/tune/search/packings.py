@@ -33,18 +33,12 @@ from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Folded, fold
-from simreduce.training.calls import CallCost, busiest_use
+from simreduce.training.calls import CallCost, busiest_use, leading
 from simreduce.training.groups import loses_of, slowest
 from simreduce.training.reductions import FIXED, Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.training.step import STRONG, StepJob
 from simreduce.workload import Gradient, Workload
-
-_BITS = 11
-"""Leading bits of the number of elements that a simulated call has."""
-
-PRECISION = 2.0 ** (1 - _BITS)
-"""The part of its size by which a simulated call may be smaller than the one it represents."""
 
 _EACH = 8
 """Elements for each rank and channel in the small plans that rates are read from: a number that
@@ -79,9 +73,8 @@ class CallSize(NamedTuple):
 
     @property
     def rounded(self) -> CallSize:
-        """The size of the call that is simulated for this one: at most `PRECISION` smaller."""
-        shift = max(self.elements.bit_length() - _BITS, 0)
-        return CallSize(self.elements >> shift << shift, self.dtype)
+        """The size of the call that is simulated for this one."""
+        return CallSize(leading(self.elements), self.dtype)
 
     @property
     def nbytes(self) -> int:
