@@ -58,7 +58,7 @@ from simreduce.study.tune.meshes import best_execution, rank_meshes
 from simreduce.study.tune.steps import MethodRanking, rank_steps
 from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import Execution, is_record, write_chakra
-from simreduce.training.executions.chakra import attribute_type
+from simreduce.training.executions.chakra import message_types
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = {
@@ -137,7 +137,7 @@ def step(
     meshed = asks_for_meshes(scenario)
     if chakra is not None:
         faults.attempt("--chakra", check_folder, chakra)
-        faults.attempt("--chakra", attribute_type)
+        faults.attempt("--chakra", message_types)
         if "replicas" in keys:
             faults.add("--chakra", "updates of [replicas] are no step of every rank")
     if "replicas" in keys:
