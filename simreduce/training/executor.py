@@ -299,12 +299,10 @@ class Run:
         if node.kind == COLLECTIVE:
             group = self.execution.members(node)
             place: Meeting = ("group", *group)
-            needed = sum(member in self.ranks for member in group)
         else:
-            pair = (rank.rank, node.peer) if node.kind == SEND else (node.peer, rank.rank)
-            group, place = pair, (*pair, node.tag)
-            needed = sum(member in self.ranks for member in pair)
-            place = (*place, "transfer")
+            group = (rank.rank, node.peer) if node.kind == SEND else (node.peer, rank.rank)
+            place = (*group, node.tag, "transfer")
+        needed = sum(member in self.ranks for member in group)
         number = rank.met[place]
         rank.met[place] += 1
         there = self.meetings[*place, number]
@@ -362,11 +360,8 @@ class Run:
             return
         words = []
         for place, there in list(self.meetings.items())[:_SHOWN]:
-            rank, index = there[0]
-            members = [each for each in place[1:-1] if isinstance(each, int)]
-            missing = [
-                m for m in members if m in self.ranks and m not in {r.rank for r, _ in there}
-            ]
+            (rank, index), present = there[0], {each.rank for each, _ in there}
+            missing = [m for m in place[1:-1] if m in self.ranks and m not in present]
             words.append(f"rank {rank.rank} waits in {rank.nodes[index].name!r} for {missing}")
         raise Deadlock(
             f"{self.execution.source}: the recorded ranks wait for each other for ever: "

@@ -169,10 +169,7 @@ class _Together:
         if len(names) > 1:
             words = f"run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
             raise InputError(f"jobs {words}; a runtime for all is set by `runtime`")
-        found = (
-            each.setup.constants_of(each.plan) if each.plan else each.setup.constants
-            for each in jobs
-        )
+        found = [e.setup.constants_of(e.plan) if e.plan else e.setup.constants for e in jobs]
         constants = next((each for each in found if each != setup.calibration), setup.calibration)
         disturbance = setup.disturbance
         disturbance.check(setup.topology)
@@ -262,20 +259,17 @@ class _Together:
         if progress is None:
             env.run(until=over)
             return
+        count = sum(job.count for job in self.jobs)
         try:
-            self._advance(over, progress)
+            while not over.processed:
+                env.step()
+                progress(sum(map(self._done, range(len(self.jobs)))), count)
         except KeyboardInterrupt:
             if not all(map(self._done, range(len(self.jobs)))):
                 raise
             for i, (_, until) in enumerate(self.spans):
                 if until == inf:
                     self._end(i)
-
-    def _advance(self, over: simpy.Event, progress: Progress) -> None:
-        count = sum(job.count for job in self.jobs)
-        while not over.processed:
-            self.fabric.env.step()
-            progress(sum(map(self._done, range(len(self.jobs)))), count)
 
     def _done(self, i: int) -> int:
         """How many repetitions of a job are done."""
@@ -359,14 +353,16 @@ class _Together:
         sent = zip(self.streams, self.sent[i], strict=True)
         used |= {stream.name: needed for stream, needed in sent}
         parts = {name: each / max(end - begin, 1e-30) for name, each in used.items()}
-        own = parts.pop(job.name)
-        names, shares = self.fabric.resources.names, []
-        for place in np.flatnonzero(own >= _LEAST).tolist():
-            others = {n: float(p[place]) for n, p in parts.items() if p[place] >= _LEAST}
-            if others:
-                shares.append(Share(names[place], float(own[place]), others))
-        shares.sort(key=lambda each: (-each.total, each.link))
-        return JobOutcome(job, tuple(self.times[i]), alone, tuple(shares))
+        own, names = parts.pop(job.name), self.fabric.resources.names
+        shares = [
+            Share(
+                names[place], float(own[place]),
+                {name: float(p[place]) for name, p in parts.items() if p[place] >= _LEAST},
+            )
+            for place in np.flatnonzero(own >= _LEAST).tolist()
+        ]  # fmt: skip
+        met = sorted((s for s in shares if s.others), key=lambda each: (-each.total, each.link))
+        return JobOutcome(job, tuple(self.times[i]), alone, tuple(met))
 
     def _overlap(self, i: int, k: int) -> float:
         """The part of the time of job k in which job i runs."""

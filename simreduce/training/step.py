@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from simreduce.engine.lowering.lowering import Lowered
@@ -85,13 +86,11 @@ class StepJob:
 
         The slowest rank takes `factor` times as long as the profile says, and nothing else.
         """
-        layers, profile = self.model.layers, self.profile
-        now = factor * (sum(profile.forward) + (self.accumulate - 1) * profile.seconds)
-        ends = [0.0] * len(layers)
-        for layer in reversed(range(len(layers))):
-            now += factor * profile.backward[layer]
-            ends[layer] = now
-        return [ends[layer] for layer in self.layer_of], now
+        profile = self.profile
+        before = factor * (sum(profile.forward) + (self.accumulate - 1) * profile.seconds)
+        backward = (factor * seconds for seconds in reversed(profile.backward))
+        _, *ends = accumulate(backward, initial=before)
+        return [ends[-1 - layer] for layer in self.layer_of], ends[-1]
 
     @property
     def layer_of(self) -> list[int]:

@@ -160,8 +160,6 @@ def _run_processes(job: ReplicasJob, updates: int, repetition: int) -> _Result:
 def _pad(times: Floats, gradients: Ints, updates: int) -> tuple[Floats, Ints]:
     """Pad to `updates` entries, with NaN and 0 for updates never made."""
     missing = updates - len(times)
-    if not missing:
-        return times, gradients
     return np.pad(times, (0, missing), constant_values=nan), np.pad(gradients, (0, missing))
 
 

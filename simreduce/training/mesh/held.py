@@ -12,6 +12,7 @@ Not counted: buffers of communication beyond the gradients, workspaces, fragment
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import reduce
 from math import ceil
 from typing import NamedTuple
@@ -103,9 +104,8 @@ def block_activations(job: MeshJob, block: int) -> float:
     if job.recompute == FULL:
         t = mesh.tp if job.sequence_parallel else 1
         return rows * shape.width * WIDTH / t
-    scores = 0.0
-    if job.attention != FUSED and job.recompute == NONE:
-        scores = rows * shape.scores(job.sequence) / mesh.tp
+    kept = job.attention != FUSED and job.recompute == NONE
+    scores = rows * shape.scores(job.sequence) / mesh.tp if kept else 0.0
     if shape.has_experts(block):
         inner = shape.expert * (shape.active * job.imbalance + shape.shared)
         each = shape.kept_by_feed_forward(inner)
@@ -139,9 +139,8 @@ def again(job: MeshJob, rank: int) -> float:
     """Bytes of the largest block that is computed again."""
     if job.recompute != FULL:
         return 0.0
-    plain = job.without_recompute
-    blocks = [b for stage in stages_of(job, rank) for b in job.blocks(stage)]
-    return max((block_activations(plain, block) for block in blocks), default=0.0)
+    plain, blocks = replace(job, recompute=NONE), map(job.blocks, stages_of(job, rank))
+    return max((block_activations(plain, b) for stage in blocks for b in stage), default=0.0)
 
 
 def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Memory:
@@ -171,11 +170,9 @@ def _largest_unit(job: MeshJob, rank: int) -> int:
 
     A unit is a block, the embedding or the output.
     """
-    stages = stages_of(job, rank)
+    shape, stages = job.shape, stages_of(job, rank)
     found = [block_parameters(job, block).all for stage in stages for block in job.blocks(stage)]
-    ends = [job.shape.embedding] * (0 in stages) + [job.shape.output] * (
-        len(job.split) - 1 in stages
-    )
+    ends = [shape.embedding] * (0 in stages) + [shape.output] * (len(job.split) - 1 in stages)
     return max([*found, *(_share(end, job.mesh.tp) for end in ends)], default=0)
 
 

@@ -83,12 +83,10 @@ class Mesh:
 
     def stage_of(self, rank: int) -> int:
         """The place of a rank in its pipeline, from 0."""
-        below = 1
-        for axis, size in self._sizes(expert=False):
-            if axis == PP:
-                return rank // below % size
-            below *= size
-        return 0
+        axes = self.order.split("-")
+        inner = axes[: axes.index(PP)]
+        below = prod(size for axis, size in self._sizes(expert=False) if axis in inner)
+        return rank // below % self.pp
 
     def _sizes(self, *, expert: bool) -> tuple[tuple[str, int], ...]:
         plain = {TP: self.tp, CP: self.cp, EP: 1, DP: self.dp, PP: self.pp}
@@ -174,7 +172,7 @@ def fill(mesh: Mesh, ranks: int) -> Mesh:
             f"mesh: {stated}, and the machine has {ranks}"
             + (hint or f"; products of {near} divide them")
         )
-    return Mesh(mesh.tp, mesh.cp, mesh.ep, ranks // each, mesh.pp, mesh.etp, mesh.order)
+    return replace(mesh, dp=ranks // each)
 
 
 REPLICATED, DISTRIBUTED, FSDP = OPTIMIZERS = ("replicated", "distributed", "fsdp")
@@ -263,11 +261,6 @@ class MeshJob:
         return self.placed or tuple(
             min(stage, last - stage) if in_a_v else stage % p for stage in range(last + 1)
         )
-
-    @property
-    def without_recompute(self) -> MeshJob:
-        """The same job that keeps everything."""
-        return replace(self, recompute=NONE)
 
     @property
     def splitting(self) -> str:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from simreduce.engine.setup import Setup
-from simreduce.errors import StrategyError, did_you_mean, quote
+from simreduce.errors import StrategyError
 from simreduce.files.formats import (
     FLAG,
     LINE,
@@ -63,26 +63,14 @@ from simreduce.training.mesh.pipeline import (
     why_not,
 )
 from simreduce.training.recompute import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.training.sharded.settings import some_of
 from simreduce.workload import Gradient, Sequences, Workload
 from simreduce.workload.decoder import Decoder
 
 AUTO = "auto"
-_DEFAULT_MICRO = 1
 _TENSOR = Workload("one element", (Gradient("tensor", 1),))
 _LONG = 4096
 """Tokens that a context parallel rank has, at least, of those that `auto` tries."""
-
-
-def _one_of(words: str, names: Iterable[str]) -> OneOrMore[str]:
-    known = [*names]
-
-    def read(value: object) -> str:
-        if isinstance(value, str) and value in known:
-            return value
-        near = did_you_mean(value, known) if isinstance(value, str) else ""
-        raise ValueError(f"must be one of {', '.join(known)}, got {quote(value)}{near}")
-
-    return OneOrMore(Scalar(f"one {words} of {', '.join(known)}", {"enum": known}, read))
 
 
 PIPELINE = Format(
@@ -115,14 +103,14 @@ MESH = Format(
     Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
     Field("micro_batch", OneOrMore(whole(1, 10**6)), "Sequences of a micro batch; or a list.",
           default_words="1"),
-    Field("recompute", _one_of("policy", POLICIES), "Activations that backward passes make again;"
-          " or a list.", default_words="`none`"),
+    Field("recompute", some_of(POLICIES, "one policy of"), "Activations that backward passes make"
+          " again; or a list.", default_words="`none`"),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) or `unfused`.",
           FUSED),
     Field("sequence_parallel", FLAG, "Whether tensor parallel ranks share sequences where they do"
           " not share heads.", default_words="`true` with tp"),
-    Field("optimizer", _one_of("optimizer", OPTIMIZERS), "`replicated`; `distributed`: replicas"
-          " share its states (ZeRO-1); `fsdp`: and parameters and gradients. Or a list.",
+    Field("optimizer", some_of(OPTIMIZERS, "one optimizer of"), "`replicated`; `distributed`:"
+          " replicas share its states (ZeRO-1); `fsdp`: and parameters and gradients. Or a list.",
           default_words="`distributed`"),
     Field("overlap", ListOf(choice(OVERLAPS, "overlap")), "What overlaps with compute: reductions"
           " of gradients, gathers of parameters, tensor parallel calls beside gradients (as in"
@@ -195,21 +183,16 @@ def parse_mesh(
     if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
     found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
-    if len(faults.problems) > before:
-        return None
     jobs = tuple(each for each in found if isinstance(each, MeshJob))
     refused = tuple(each for each in found if isinstance(each, Refusal))
     named = AUTO not in values["mesh"]
-    if not jobs:
-        for each in refused[:3] if named else ():
+    if not jobs and named and len(faults.problems) == before:
+        for each in refused[:3]:
             for reason in each.reasons:
                 faults.add("step", f"{each.name}: {reason}")
-        if not named:
-            faults.add(
-                "step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch"
-            )
-        return None
-    return MeshQuestion(jobs, refused, named)
+    elif not jobs and not named:
+        faults.add("step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch")
+    return MeshQuestion(jobs, refused, named) if len(faults.problems) == before else None
 
 
 def _gpu(
@@ -247,11 +230,11 @@ def _jobs(
             filled = faults.attempt("step", fill, mesh, ranks) if mesh else None
             orders = values["order"] or [ORDER]
             meshes += [replace(filled, order=order) for order in orders] if filled else []
-    micros = values["micro_batch"] or ([1, 2, 4, 8] if auto else [_DEFAULT_MICRO])
+    micros = values["micro_batch"] or ([1, 2, 4, 8] if auto else [1])
     policies = values["recompute"] or ([NONE, FULL] if auto else [NONE])
     if auto and not values["recompute"] and values["attention"] != FUSED:
         policies = POLICIES
-    overlap = values["overlap"]
+    overlap, gini = values["overlap"], values["router_gini"]
     shared: Mapping[str, Any] = {
         "attention": values["attention"] or FUSED,
         "overlap": USUAL if overlap is None else frozenset(overlap),
@@ -266,7 +249,6 @@ def _jobs(
         "tensor_all_reduce": values["tensor_all_reduce"],
         "graphs": frozenset(values["cuda_graphs"] or ()),
     }
-    gini = values["router_gini"]
     router = values["router_seed"], DEFAULT_GINI if gini is None else gini
     listed = tuple(pipe["layers"]) if pipe and pipe["layers"] else None
     for mesh in dict.fromkeys(meshes):
@@ -282,16 +264,13 @@ def _jobs(
                 split = split_short(shape.blocks, mesh.pp)
             found = _job(
                 shape, layout, mesh, gpu, micro, values["global_batch"], tokens,
-                _at_file(schedule, beside), virtual, split,
+                schedule if schedule in NAMES else beside(schedule), virtual, split,
                 {**shared, "recompute": policy, "optimizer": optimizer,
                  "sequence_parallel": mesh.tp > 1 if parallel is None else parallel},
             )  # fmt: skip
-            yield _routed(found, *router) if isinstance(found, MeshJob) else found
-
-
-def _routed(job: MeshJob, seed: int | None, gini: float) -> MeshJob:
-    """The job with the tokens of its busiest rank of experts."""
-    return replace(job, imbalance=busiest(job, seed, gini)) if job.shape.experts else job
+            if isinstance(found, MeshJob) and shape.experts:
+                found = replace(found, imbalance=busiest(found, *router))
+            yield found
 
 
 def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
@@ -309,10 +288,6 @@ def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
         faults.add("step.router_gini", "needs a router_seed")
     if values["pad_to_capacity"] and not values["capacity_factor"]:
         faults.add("step.pad_to_capacity", "needs a capacity_factor")
-
-
-def _at_file(schedule: str, beside: Callable[[str], str]) -> str:
-    return schedule if schedule in NAMES else beside(schedule)
 
 
 def _pipelines(
@@ -348,7 +323,7 @@ def _every_mesh(
     """Meshes that use all GPUs, with tensor parallel ranks within a machine, and context parallel
     ones for long sequences. Of the usual orders, one counts where both lay the ranks alike.
     """
-    found = []
+    found = list[Mesh]()
     shares = [shape.heads, shape.groups] if shape.groups > 1 else [shape.heads]
     contexts = legal_ways([ranks, tokens // 2], min(node, tokens // _LONG)) or [1]
     for t, c in product(legal_ways([*shares, ranks], node), contexts):
@@ -453,8 +428,7 @@ def _check_shape(
         check_divides(faults, "tp", mesh.tp * mesh.cp, "tokens of a sequence", tokens)
     if mesh.ep > 1 and not shape.experts:
         faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
-        return
-    if shape.experts:
+    elif shape.experts:
         if mesh.expert_tensor < mesh.tp and not parallel:
             words = "tensor parallel ranks with experts of their own need sequence_parallel"
             faults.add("etp", f"{words}; so do Megatron-LM's")

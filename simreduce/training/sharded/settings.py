@@ -7,7 +7,7 @@ The keys of `[step]` on methods and accumulation, and which of them go together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simreduce import dtypes, units
@@ -150,17 +150,20 @@ def read_sharding(values: FieldValues | None) -> Sharding:
 DDP = "ddp"
 """The method without shards."""
 
-_ALL = (DDP, *METHODS)
+
+def some_of(known: Sequence[str], words: str = "one of") -> OneOrMore[str]:
+    """One of some words, or a list of them."""
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        near = did_you_mean(value, known) if isinstance(value, str) else ""
+        raise ValueError(f"must be one of {', '.join(known)}, got {quote(value)}{near}")
+
+    return OneOrMore(Scalar(f"{words} {', '.join(known)}", {"enum": list(known)}, read))
 
 
-def _read_method(value: object) -> str:
-    if isinstance(value, str) and value in _ALL:
-        return value
-    near = did_you_mean(value, _ALL) if isinstance(value, str) else ""
-    raise ValueError(f"must be one of {', '.join(_ALL)}, got {quote(value)}{near}")
-
-
-METHODS_KIND = OneOrMore(Scalar(f"one of {', '.join(_ALL)}", {"enum": list(_ALL)}, _read_method))
+METHODS_KIND = some_of((DDP, *METHODS))
 
 
 def check_methods(values: FieldValues, faults: Faults, path: str) -> None:
