@@ -259,6 +259,22 @@ class StepPrediction:
         return self.simulated[len(self.simulated) // 2 :]
 
 
+@dataclass(frozen=True)
+class SimulatedStep:
+    """A step with what moves in it.
+
+    `alone` is the time of all its transfers with every gradient there from the start, in seconds;
+    `wrong` counts elements of their plans, which `digest` names. `bottleneck` is the link or memory
+    that they need for the longest, "" if nothing moves.
+    """
+
+    step: StepPrediction
+    alone: float
+    wrong: int
+    digest: str
+    bottleneck: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MovedBucket:
     """A bucket with the plan that moved it, lowered."""

@@ -25,8 +25,8 @@ from simreduce.training.sharded import (
     METHODS,
     Do,
     ShardedMethod,
-    ShardedStep,
     Sharding,
+    SimulatedStep,
     running_sharded,
     schedule,
     sharded_method,
@@ -84,7 +84,7 @@ def run(
     method: str = "fsdp",
     sharding: Sharding = DEFAULTS,
     disturbance: Disturbance = CALM,
-) -> ShardedStep:
+) -> SimulatedStep:
     setup = Setup(where, IDEAL, disturbance=disturbance)
     how = sharded_method(method, parse_strategy("ring"), job, setup.layout, sharding)
     return simulate_sharded_step(job, how, setup)

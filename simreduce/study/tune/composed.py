@@ -31,7 +31,6 @@ from simreduce.study.tune.search.packings import (
     copying_of,
     folded_of,
     machines,
-    method_of,
     packing_of,
     simulate_call_on,
 )
@@ -94,7 +93,7 @@ class ComposedStep:
             workload = self.job.model.workload
             fused = Fused(packer, strategy, workload, layout, False, self.cycle, planned=False)
             return Method(strategy.text, None, (), streams=1, fusion=fused)
-        return method_of(self.packing, packer, layout.n, strategy.text)
+        return self.packing.method(layout.n, strategy.text)
 
     @cached_property
     def step(self) -> StepPrediction:

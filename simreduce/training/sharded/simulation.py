@@ -80,6 +80,7 @@ from simreduce.training.step import (
     Bucket,
     Ledger,
     MovedBucket,
+    SimulatedStep,
     StepJob,
     StepPrediction,
     StepRecording,
@@ -224,21 +225,6 @@ def exposed_by(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardedStep:
-    """A step with the collectives that it was simulated with.
-
-    It has the time of all its collectives one after another, alone; the wrong elements and the
-    digest of their plans; and the link or memory that they need for the longest.
-    """
-
-    step: StepPrediction
-    alone: float
-    wrong: int
-    digest: str
-    bottleneck: str = ""
-
-
 def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setup) -> StepRecording:
     """A step that was simulated, for those who look closer, with its plans.
 
@@ -269,7 +255,7 @@ def running_sharded(setup: Setup, name: str) -> Setup:
     return setup
 
 
-def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> ShardedStep:
+def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> SimulatedStep:
     """One step of `job` on the ranks of the method's layout."""
     setup.disturbance.check(setup.topology)
     keep = not method.alone_in_line or bool(setup.disturbance.jitter)
@@ -281,7 +267,7 @@ def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> 
         run = _Run(job, method, setup)
         run.together()
     made = [costs[key] for each in method.instructions for key in method.keys(each)]
-    return ShardedStep(
+    return SimulatedStep(
         run.prediction(),
         sum(each.call.seconds for each in made),
         sum(cost.wrong for cost in costs.values()),

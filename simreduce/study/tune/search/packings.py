@@ -241,7 +241,7 @@ Price = Callable[[CallSize], float]
 
 @dataclass(frozen=True, slots=True)
 class GradientPacking:
-    """A packer by its text, "" for none, and what it makes of the gradients.
+    """A `packer` by its text, "" for none, and what it makes of the gradients.
 
     `groups` are gradients by index; each makes calls of `sizes`. `copied` are the bytes that are
     moved to make each group, 0 where gradients are parts of it already. `knob` is the number of
@@ -252,12 +252,19 @@ class GradientPacking:
     groups: tuple[tuple[int, ...], ...]
     sizes: tuple[tuple[CallSize, ...], ...]
     copied: tuple[int, ...]
+    packer: Packer
     knob: int = 0
 
     @property
     def calls(self) -> Iterator[CallSize]:
         """Every call in order."""
         return (size for group in self.sizes for size in group)
+
+    def method(self, ranks: int, name: str = "") -> Method:
+        """The reductions of its groups, which take turns on one stream."""
+        whole = tuple(range(ranks))
+        calls = tuple(Reduction(None, tuple(sorted(group)), whole) for group in self.groups)
+        return Method(name, None, calls, streams=1, in_order=isinstance(self.packer, DdpBuckets))
 
     def costs(
         self, cost: Callable[[CallSize], CallCost], copying: float
@@ -298,15 +305,8 @@ def packing_of(
     # Without a packer, reductions start in the order in which gradients get ready.
     order = -1 if isinstance(packer, NoPacking) else 1
     return GradientPacking(
-        text, found.groups[::order], tuple(sizes[::order]), tuple(copied[::order]), knob
+        text, found.groups[::order], tuple(sizes[::order]), tuple(copied[::order]), packer, knob
     )
-
-
-def method_of(packing: GradientPacking, packer: Packer, ranks: int, name: str = "") -> Method:
-    """The reductions of a packing's groups, which take turns on one stream."""
-    whole = tuple(range(ranks))
-    calls = tuple(Reduction(None, tuple(sorted(group)), whole) for group in packing.groups)
-    return Method(name, None, calls, streams=1, in_order=isinstance(packer, DdpBuckets))
 
 
 def distinct(
@@ -371,26 +371,21 @@ class OverlapEstimate:
 
     def _is_dynamic(self, packing: GradientPacking) -> bool:
         """Whether buffers hold what happens to be ready."""
-        return isinstance(parse_strategy(f"nccl{packing.text}").packer, Fusion) and not self.fixed
+        return isinstance(packing.packer, Fusion) and not self.fixed
 
     def compose(self, packing: GradientPacking, cost: Callable[[CallSize], CallCost]) -> float:
         """Seconds of the packing where calls have their `cost`."""
         if self.step is None or not self.in_turns or self._is_dynamic(packing):
             return self._seconds(packing, lambda size: cost(size).seconds, self.copying)
         job, setup = self.step
-        packer = parse_strategy(f"nccl{packing.text}").packer
-        method = method_of(packing, packer, setup.layout.n)
         costs = packing.costs(cost, self.copying)
-        return compose_step(job, method, setup, costs.__getitem__).seconds
+        return compose_step(job, packing.method(setup.layout.n), setup, costs.__getitem__).seconds
 
     def _seconds(self, packing: GradientPacking, price: Price, copying: float) -> float:
         seconds = [sum(map(price, sizes)) for sizes in packing.sizes]
-        if self.ready:
-            return self._step(packing, seconds, copying)
-        ends = packing.copied[0] + packing.copied[-1] if packing.copied else 0
-        return sum(seconds) + copying * ends / 2
-
-    def _step(self, packing: GradientPacking, seconds: Sequence[float], copying: float) -> float:
+        if not self.ready:
+            ends = packing.copied[0] + packing.copied[-1] if packing.copied else 0
+            return sum(seconds) + copying * ends / 2
         if not self.in_turns:
             return self.alone
         if self._is_dynamic(packing):
@@ -405,7 +400,7 @@ class OverlapEstimate:
         """When each group is ready, and when it ends, in seconds."""
         ready = [max(self.ready[i] for i in group) for group in packing.groups]
         order, finish = list(range(len(ready))), ready.copy()
-        if not isinstance(parse_strategy(f"nccl{packing.text}").packer, DdpBuckets):
+        if not isinstance(packing.packer, DdpBuckets):
             order.sort(key=ready.__getitem__)
         now = 0.0
         for group in order:
