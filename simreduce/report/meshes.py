@@ -40,12 +40,11 @@ from simreduce.report.headings import (
 )
 from simreduce.study.tune.meshes import (
     MeshRanking,
-    changes_of_best,
     limit_of,
     mfu,
-    percentiles_of_best,
     programs_for,
 )
+from simreduce.study.tune.whatif_steps import changes_of_mesh, percentiles_of_step
 from simreduce.training.mesh.job import ORDER
 from simreduce.training.mesh.pipeline import FORWARD, grid
 from simreduce.training.mesh.simulate import WAITS, MeshStep
@@ -142,7 +141,7 @@ _RANKED = (
     replace(NOMINAL_KEY, get=lambda ranking: _nominal(ranking) or ABSENT),
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last."),
-    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_best),
+    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_step),
     Key("path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
         " passes, transfers by their lane, waits.", _path),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
@@ -319,7 +318,7 @@ def _change_lines(ranking: MeshRanking) -> list[str]:
             f"{saving.saved * 1e3:.2f}",
             f"{saving.saved / ranking.best.seconds:.1%}",
         )
-        for saving in changes_of_best(ranking)
+        for saving in changes_of_mesh(ranking)
     ]
     columns = tables.columns(
         "what would help|saves|of the step", units="|(ms)|", left="what would help"

@@ -19,9 +19,8 @@ from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.ranking import RankedRows
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, Postponed, answer_all
-from simreduce.study.tune.whatif import COMPUTE, MORE, Change, Saving, compare, network_changes
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import faster_gpu, percentiles, utilization
+from simreduce.training.gpus import utilization
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by
@@ -29,10 +28,9 @@ from simreduce.training.mesh.job import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
-from simreduce.training.mesh.write import write_ranks
+from simreduce.training.mesh.write import MOST_NODES, write_ranks
 from simreduce.workload.decoder import Decoder
 
-MOST_NODES = 2_000_000
 _NEAREST = 12
 """Meshes that are simulated where none fits."""
 _NEAR = 1.05
@@ -226,40 +224,17 @@ def why_no_files(ranking: MeshRanking) -> str:
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
-def changes_of_best(ranking: MeshRanking, watch: Watch = unwatched) -> tuple[Saving, ...]:
-    """What more of the network, or faster GPUs, would save of the best step, the most first."""
-    best, setup = ranking.best, ranking.scenario.setup
-    faster = faster_gpu(best.job.gpu, MORE)
-
-    def simulate(change: Change) -> float:
-        job = replace(best.job, gpu=faster) if change is COMPUTE else best.job
-        return simulate_mesh(job, change.apply(setup)).seconds
-
-    tried = [COMPUTE, *network_changes(setup.topology)]
-    return compare(tried, best.seconds, simulate, watch)
+def mesh_seconds(job: MeshJob, setup: Setup) -> float:
+    """Seconds of a step on a setup."""
+    return simulate_mesh(job, setup, _costs(setup, job.mesh)).seconds
 
 
-def percentiles_of_best(ranking: MeshRanking) -> Mapping[str, float]:
-    """What the best step takes at most in half, 90 and 99 % of all draws of its GPUs, in seconds.
-
-    Empty where nobody says that GPUs differ.
-    """
-    job, setup = ranking.best.job, ranking.scenario.setup
-    if not job.gpu.spread:
-        return {}
-    costs = _costs(setup, job.mesh)
-    return percentiles(lambda part: simulate_mesh(job, setup, costs, part=part).seconds)
-
-
-def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:
-    """What every rank does in the best step.
+def write_mesh(job: MeshJob, setup: Setup, most: int = MOST_NODES) -> Execution:
+    """What every rank does in a step.
 
     With more than `most` nodes, those of the first pipeline, as a note of it says.
     """
-    job = ranking.best.job
-    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    passes = MeshPasses(job, _costs(ranking.scenario.setup, job.mesh))
-    return write_ranks(job, schedule, passes, most)
+    return write_ranks(job, MeshPasses(job, _costs(setup, job.mesh)), most)
 
 
 @lru_cache(maxsize=1 << 14)

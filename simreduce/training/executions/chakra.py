@@ -60,7 +60,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[int, str]]] = {
 _REPEATED = ("ctrl_deps", "data_deps", "attr")
 
 
-class Messages(NamedTuple):
+class ChakraTypes(NamedTuple):
     """The classes of an attribute's message, of the first of a file, and of a node."""
 
     attribute: Any
@@ -69,7 +69,7 @@ class Messages(NamedTuple):
 
 
 @cache
-def message_types() -> Messages:
+def message_types() -> ChakraTypes:
     """The classes; InputError without protobuf."""
     try:
         from google.protobuf import (  # noqa: PLC0415 - an extra
@@ -98,7 +98,7 @@ def message_types() -> Messages:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = (pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in _FIELDS)
-    return Messages(*map(message_factory.GetMessageClass, found))
+    return ChakraTypes(*map(message_factory.GetMessageClass, found))
 
 
 VERSION = "0.0.4"

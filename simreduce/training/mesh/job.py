@@ -195,7 +195,8 @@ class MeshJob:
     an expert takes `capacity` times its share at most, unless that is 0, and with `pad` always. The
     host launches `graphs` as CUDA graphs. Tensor parallel ranks sum by `tensor_all_reduce`: NCCL,
     or a kernel that reads its peers. A collective slows down kernels beside it by `interference`
-    times its part of the SMs. A schedule of a file has each stage on the rank of `placed`.
+    times its part of the SMs. A schedule of a file has each stage on the rank of `placed`. With a
+    `part`, `Gpu.slowest` says of what.
     """
 
     shape: Decoder
@@ -223,6 +224,12 @@ class MeshJob:
     tensor_all_reduce: str = NCCL
     graphs: frozenset[str] = frozenset()
     placed: tuple[int, ...] = ()
+    part: float | None = None
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the speeds of its GPUs, as a part."""
+        return self.gpu.spread
 
     @property
     def text(self) -> str:

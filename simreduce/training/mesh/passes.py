@@ -36,16 +36,15 @@ class Pass(NamedTuple):
 
 @dataclass
 class MeshPasses:
-    """The passes of a job's stages; with a `part`, `Gpu.slowest` says of what."""
+    """The passes of a job's stages."""
 
     job: MeshJob
     costs: Costs
-    part: float | None = None
     _known: dict[object, Pass] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.parts = Parts(self.job)
-        self._slowest = self.job.gpu.slowest(self.job.mesh.ranks, self.part)
+        self._slowest = self.job.gpu.slowest(self.job.mesh.ranks, self.job.part)
 
     def of(self, action: Action) -> Pass:
         """The pass of an action; of one beside another, all-to-alls hide behind all kernels."""

@@ -79,18 +79,16 @@ class MeshStep:
 
 
 def simulate_mesh(
-    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False,
-    part: float | None = None,
-) -> MeshStep:  # fmt: skip
+    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False
+) -> MeshStep:
     """The step of a job on a machine with as many GPUs as its mesh has ranks.
 
-    With a `part`, the time that it takes at most in that part of all draws of GPUs. Only if
-    `closely` it keeps when every node ran.
+    Only if `closely` it keeps when every node ran.
     """
     known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     spent: Spent = {}
-    ran = _run(write_step(job, schedule, MeshPasses(job, known, part), spent), known, job)
+    ran = _run(write_step(job, schedule, MeshPasses(job, known), spent), known, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
     found = MeshStep(job, schedule, seconds, _by(ran, spent), held, known.calls)

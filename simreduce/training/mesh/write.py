@@ -60,9 +60,11 @@ from simreduce.training.mesh.parts import (
     MeshCall,
 )
 from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, MeshPasses, Pass
-from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
+from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule, load_schedule
 
 LANE = "compute"
+MOST_NODES = 2_000_000
+"""Of all ranks; of larger steps those of the first pipeline are written."""
 Spent = dict[int, Mapping[str, float]]
 """What nodes do and wait for by axis, by their identity."""
 BUCKET, EACH = 40_000_000, 1_000_000
@@ -107,12 +109,13 @@ def write_step(
     return _execution(job, schedule, writer.nodes())
 
 
-def write_ranks(job: MeshJob, schedule: Schedule, passes: MeshPasses, most: int) -> Execution:
+def write_ranks(job: MeshJob, passes: MeshPasses, most: int = MOST_NODES) -> Execution:
     """The execution of every rank, with nodes of all that they move.
 
     If these are more than `most`, it has the ranks of the first pipeline, as a note of it says.
     Passes of two micro batches at once stay one node each.
     """
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     first, *rows = job.mesh.groups(PP)
     nodes = _Writer(job, schedule, passes, {}, first, apart=True).nodes()
     whole = sum(map(len, nodes.values())) * (1 + len(rows))
