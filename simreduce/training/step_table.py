@@ -300,9 +300,8 @@ def parse_step(
         faults.attempt("step.sharding.units", wrap, model, sharding.units)
     if len(faults.problems) > before or profile is None or model is None:
         return None
-    update = values["update"]
-    if update is None:
-        update = profile.update if values["barrier"] else 0.0
+    own = profile.update if values["barrier"] else 0.0
+    update = own if values["update"] is None else values["update"]
     job = StepJob(
         model, profile, batch, update, values["consistency"], values["barrier"], slow,
         values["accumulate"], values["no_sync"], spread,
@@ -339,25 +338,20 @@ def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tup
     reduction = {"packing", "streams"}
     if mode == "independent":
         return set(), ""
-    if mode == "parameter_server":
-        alone = (
-            topology is not None and len({topology.nodes[n].machine for n in topology.devices}) == 1
-        )
+    if mode in ("parameter_server", "distributed_replicated"):
         used = {"local_parameter_device", "streams"}
+        boxes = {topology.nodes[name].machine for name in topology.devices} if topology else ()
+        alone = mode == "parameter_server" and len(boxes) == 1
         return (used, " on one machine") if alone else (used | {"ps_tasks"}, "")
-    if mode == "distributed_replicated":
-        return {"local_parameter_device", "ps_tasks", "streams"}, ""
     if mode == "horovod":
         packing = flags.get("packing") or "fusion"
         fuses = isinstance(packing, str) and packing.startswith("fusion")
         return (reduction | {"cycle"}, "") if fuses else (reduction, " without fusion")
     if mode == "replicated" and not flags.get("all_reduce_spec"):
-        if flags.get("hierarchical_copy"):
-            return reduction | {"hierarchical_copy", "network_topology"}, " with hierarchical_copy"
-        return reduction | {
-            "hierarchical_copy",
-            "local_parameter_device",
-        }, " without hierarchical_copy"
+        copies = bool(flags.get("hierarchical_copy"))
+        other = "network_topology" if copies else "local_parameter_device"
+        when = f" {'with' if copies else 'without'} hierarchical_copy"
+        return reduction | {"hierarchical_copy", other}, when
     return reduction | {"all_reduce_spec"}, " with all_reduce_spec" if mode == "replicated" else ""
 
 
@@ -370,7 +364,7 @@ def _compute(
     faults: Faults,
 ) -> tuple[Profile | None, Mapping[str, float], Gpu | None]:
     """The profile, how many times as long each device takes, and the GPU to compute as."""
-    profile, slow, gpu = None, {}, None
+    profile, slow, gpu = None, dict[str, float](), None
     if values["profile"] is not None:
         profile = faults.attempt("step.profile", load_profile, beside(values["profile"]), model)
     if values["rate"] is not None:
@@ -399,13 +393,10 @@ def _rates(
     unknown = [name for name in given if name and topology and name not in known]
     for name in unknown:
         faults.add(f"step.rate.{name}", f"no GPU or model has this name{did_you_mean(name, known)}")
-    if unknown:
-        return {}
     found = {
         name: given.get(name, given.get(kind, given.get("", 0.0))) for name, kind in model.items()
     }
-    without = [name for name, rate in found.items() if not rate]
+    without = [name for name, rate in found.items() if not rate and not unknown]
     if without:
         faults.add("step.rate", f"there is none for {', '.join(without[:5])}")
-        return {}
-    return found
+    return {} if unknown or without else found

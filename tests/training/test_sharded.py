@@ -19,14 +19,13 @@ from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.check import cable, machine, node
 from simreduce.topology import Topology
-from simreduce.training import Profile, StepJob, StepPrediction
+from simreduce.training import Profile, SimulatedStep, StepJob, StepPrediction
 from simreduce.training.memory import least_memory
 from simreduce.training.sharded import (
     METHODS,
     Do,
     ShardedMethod,
     Sharding,
-    SimulatedStep,
     running_sharded,
     schedule,
     sharded_method,

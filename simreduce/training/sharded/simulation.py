@@ -74,7 +74,7 @@ from simreduce.training.sharded.collectives import (
     digest_of,
     measure_costs,
 )
-from simreduce.training.sharded.memory import gathered_sizes, gradient_sizes, measure_memory
+from simreduce.training.sharded.memory import measure_memory, shares_of
 from simreduce.training.sharded.schedule import Do, Instruction
 from simreduce.training.step import (
     Bucket,
@@ -126,7 +126,8 @@ class _Writer:
     def __init__(self, job: StepJob, method: ShardedMethod, groups: Sequence[DeviceGroup]) -> None:
         self.job, self.method, self.groups = job, method, groups
         self.found = ShardedExecution()
-        self._gathered, self._gradients = gathered_sizes(method), gradient_sizes(method)
+        shares = shares_of(method)
+        self._gathered, self._gradients = shares.gathered, shares.gradients
         self._cpu: tuple[int, ...] = ()
         self._computed: tuple[int, ...] = ()
         self._tails: dict[str, int] = {}
