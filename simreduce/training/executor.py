@@ -64,22 +64,22 @@ class Movement:
 class Ran(NamedTuple):
     """A node of a rank, from `begin` to `end` in seconds.
 
-    A collective begins when its rank is there, and moves `since` all are. The `cause` is the node,
-    by rank and index, whose end let it begin, or of a collective that of the last rank; None at the
-    start of a run, and of nodes that were added later and did not wait.
+    A collective begins when its rank is there, and moves `since` all are. The `cause` is the node
+    whose end let it begin, by rank and number, or of a collective that of the last rank; None at
+    the start of a run, and of nodes that were added later and did not wait.
     """
 
     rank: int
     node: ExecutionNode
     begin: float
     end: float
-    index: int
+    number: int
     since: float
     cause: Place | None
 
 
 Place = tuple[int, int]
-"""A rank, and the index of one of its nodes."""
+"""A rank, and the number of one of its nodes."""
 
 
 @dataclass(slots=True)

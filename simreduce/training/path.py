@@ -39,7 +39,7 @@ def run_path(
     """
     if not ran:
         return ()
-    done = {(each.rank, each.index): each for each in ran}
+    done = {(each.rank, each.number): each for each in ran}
     now = done[last] if last else max(ran, key=lambda each: each.end)
     pieces, at = list[PathPiece](), now.end
     near = _SAME * (at - begin)

@@ -257,7 +257,7 @@ def _read(path: str, _version: tuple[int, int]) -> RecordedStep:
         ran = replay_compute(Execution(path, {0: nodes}, 1))
     except Deadlock as error:
         raise ExecutionError(str(error)) from None
-    runs, order = sorted(ran, key=lambda each: each.index), [each.index for each in ran]
+    runs, order = sorted(ran, key=lambda each: each.number), [each.number for each in ran]
     steps = _steps(nodes, sums, _waits(nodes, order, frozenset(sums)), runs)
     found = [_timed(runs, step) for step in steps]
     took = [sum(times[1:]) for times in found]

@@ -106,15 +106,13 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     Deadlock if it can never end, InputError for faults of links that are not there, or so late that
     they are not among the steps that are simulated.
     """
-    return _simulate(job, method, setup, closely=False).step
+    return record_step(job, method, setup, closely=False).step
 
 
-def record_step(job: StepJob, method: Method, setup: Setup) -> StepRecording:
+def record_step(
+    job: StepJob, method: Method, setup: Setup, *, closely: bool = True
+) -> StepRecording:
     """`simulate_step`, for those who look closer."""
-    return _simulate(job, method, setup, closely=True)
-
-
-def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> StepRecording:
     topology, disturbance, ranks = setup.topology, setup.disturbance, setup.layout.ranks
     disturbance.check(topology)
     constants = setup.constants_of(method.whole)
@@ -185,14 +183,11 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
     assert fused is not None  # noqa: S101 - it takes turns
     # Whatever the threshold: what a buffer takes depends on what is in it.
     own, gradients = Fusion(ENDLESS, fused.fusion.fp16), fused.workload.gradients
-    known = dict[tuple[int, ...], CallCost]()
     strategy = replace(fused.strategy, text=fused.strategy.spec, packing="fusion", packer=own)
 
     def cost(buffer: tuple[int, ...]) -> CallCost:
-        if buffer not in known:
-            held = tuple((gradients[i].elements, gradients[i].dtype) for i in buffer[::-1])
-            known[buffer] = _buffer_cost(setup, strategy, held, faithful=fused.faithful)
-        return known[buffer]
+        held = tuple((gradients[i].elements, gradients[i].dtype) for i in buffer[::-1])
+        return _buffer_cost(setup, strategy, held, faithful=fused.faithful)
 
     composed = replace(method, fusion=replace(fused, planned=False))
     return compose_step(job, composed, setup, cost, most).seconds

@@ -29,7 +29,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.training.executions import is_record
-from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu_beside
+from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu
 from simreduce.training.mesh.passes import kernels_profile
 from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
@@ -377,7 +377,7 @@ def _compute(
         profile = profile_from_seconds(model, values["time"])
     if values["compute"] is not None:
         own = gpu_among([topology.nodes[name] for name in topology.devices]) if topology else None
-        gpu = faults.attempt("step.compute", load_gpu_beside, values["compute"], own, beside)
+        gpu = faults.attempt("step.compute", load_gpu, values["compute"], own, beside)
         if gpu and model:
             kept = values["attention"] or FUSED, values["recompute"] or NONE
             profile = faults.attempt("step.compute", kernels_profile, model, gpu, batch, *kept)

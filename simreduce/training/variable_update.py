@@ -197,30 +197,45 @@ def _local(workload: Workload, layout: Layout, flags: Flags) -> Plan:
 
 
 def _distributed(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """A worker sums on its CPU; it caches what it reads on its CPU if small, else on its
+    least-loaded GPU (or on its CPU).
+    """
+    hosts = layout.host_devices("parameter_server")
+    pairs = zip(layout.tasks, hosts, strict=True)
+    caches = [_caches(workload, flags, task, host) for task, host in pairs]
+    servers = flags.servers(layout)
+    step = "parameter_server", workload, layout, servers
+    return _on_servers(*step, lambda _i, worker, _server: hosts[worker], caches)
+
+
+def _on_servers(
+    mode: str,
+    workload: Workload,
+    layout: Layout,
+    servers: Sequence[int],
+    mean_at: Callable[[int, int, int], int],
+    caches: Sequence[Sequence[int]],
+) -> Plan:
     """Variables on the parameter servers, least bytes first.
 
-    A worker sums on its CPU; it caches what it reads on its CPU if small, else on its least-loaded
-    GPU (or on its CPU), and its GPUs copy from there.
+    A worker averages its GPUs' gradients where `mean_at` says for a variable, the worker and the
+    variable's server. It reads a variable once, to its place in `caches`, and its GPUs copy from
+    there.
     """
     step = StepBuilder(workload, layout)
-    hosts = layout.host_devices("parameter_server")
-    servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
     sums = [step.reserve() for _ in layout.tasks]
     variables = step.reserve()
-    caches = [
-        _caches(workload, flags, task, host) for task, host in zip(layout.tasks, hosts, strict=True)
-    ]
-    for i, server in enumerate(servers):
+    for i, server in enumerate(least_loaded([g.nbytes for g in workload.gradients], servers)):
         applied = [
-            step.update(step.mean_on(host, task, i, sums[w][i]), task, server)
-            for w, (task, host) in enumerate(zip(layout.tasks, hosts, strict=True))
+            step.update(step.mean_on(mean_at(i, w, server), task, i, sums[w][i]), task, server).op
+            for w, task in enumerate(layout.tasks)
         ]
-        variable = step.variable_after(server, i, variables[i], [value.op for value in applied])
+        variable = step.variable_after(server, i, variables[i], applied)
         for task, cache in zip(layout.tasks, caches, strict=True):
             cached = step.b.copy(variable, cache[i])
             for rank in task:
                 step.read(cached, rank)
-    return step.finish("parameter_server")
+    return step.finish(mode)
 
 
 def _caches(workload: Workload, flags: Flags, task: tuple[int, ...], host: int) -> list[int]:
@@ -237,22 +252,15 @@ def distributed_replicated(workload: Workload, layout: Layout, flags: Flags) -> 
     server; after a barrier over the workers, each reads the variable once to its CPU and copies it
     to its GPUs.
     """
-    step = StepBuilder(workload, layout)
-    hosts = layout.host_devices("distributed_replicated")
-    servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
-    sums = [step.reserve() for _ in layout.tasks]
-    variables = step.reserve()
-    for i, server in enumerate(servers):
-        applied = []
-        for w, task in enumerate(layout.tasks):
-            place = task[i % len(task)] if flags.on_gpu() else server
-            applied.append(step.update(step.mean_on(place, task, i, sums[w][i]), task, server))
-        variable = step.variable_after(server, i, variables[i], [value.op for value in applied])
-        for task, host in zip(layout.tasks, hosts, strict=True):
-            read = step.b.copy(variable, host)
-            for rank in task:
-                step.read(read, rank)
-    return step.finish("distributed_replicated")
+    hosts, count = layout.host_devices("distributed_replicated"), len(workload.gradients)
+    on_gpu, servers = flags.on_gpu(), flags.servers(layout)
+
+    def mean_at(i: int, worker: int, server: int) -> int:
+        task = layout.tasks[worker]
+        return task[i % len(task)] if on_gpu else server
+
+    step = "distributed_replicated", workload, layout, servers
+    return _on_servers(*step, mean_at, [[host] * count for host in hosts])
 
 
 def least_loaded(sizes: Sequence[int], devices: Sequence[int]) -> list[int]:

@@ -27,7 +27,7 @@ from simreduce.files.formats import (
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.training.gpus import INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu_beside
+from simreduce.training.gpus import INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
@@ -202,7 +202,7 @@ def _gpu(
         return None
     own = gpu_at(setup)
     if text is not None:
-        found: Gpu | None = faults.attempt("step.compute", load_gpu_beside, text, own, beside)
+        found: Gpu | None = faults.attempt("step.compute", load_gpu, text, own, beside)
         return found
     if own is None:
         models = {setup.topology.nodes[name].model for name in setup.layout.ranks}

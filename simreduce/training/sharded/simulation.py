@@ -382,7 +382,7 @@ def _run(
     ran = run_nodes(
         whole, env, lambda node, _: move(keys[id(node)]), lambda node, _: slows(keys[id(node)])
     )
-    return sorted(ran, key=lambda each: each.index)
+    return sorted(ran, key=lambda each: each.number)
 
 
 def _run_alone(

@@ -308,8 +308,8 @@ def _backups(document: Document, now: int) -> Iterable[Section]:
     rated = [each for each in found if each["gradients_per_second"]["mean"] is not None]
     table = backups_table(document, on="html")
     if not rated:
-        words = Paragraph("simreduce step --backups compares numbers of backups.")
-        block = Rows("Every number that was tried", table) if found else words
+        ask = Paragraph("simreduce step --backups compares numbers of backups.")
+        block = Rows("Every number that was tried", table) if found else ask
         yield Section("choice", "How many backups", (block,))
         return
     best = document["best_backups"]
