@@ -43,7 +43,7 @@ from simreduce.training.recompute import (
 from simreduce.training.recorded import load_profile
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
-from simreduce.training.sharded.settings import DDP, METHODS_KIND, check_methods
+from simreduce.training.sharded.settings import DDP, METHODS_KIND, method_rules
 from simreduce.training.step import (
     CONSISTENCIES,
     ESTIMATED,
@@ -123,24 +123,25 @@ def _check(values: FieldValues, faults: Faults, path: str) -> None:
     if len(given) != 1:
         have = f"has {' and '.join(given)}" if given else "has none"
         faults.add(path, f"give one of {', '.join(_TIMES)}; it {have}")
-    if values["barrier"] is False and values["update"]:
-        faults.add(
-            inside(path, "update"), "needs a barrier, a time at which all variables are updated"
-        )
-    mode, consistency = values["variable_update"], values["consistency"]
-    check_methods(values, faults, path)
-    place = inside(path, "consistency")
-    if consistency == STAGED and mode != "parameter_server":
-        faults.add(place, '"staged" delays reads, which need variable_update = "parameter_server"')
-    if consistency == RELAXED and mode in _NO_ALL_REDUCE:
-        faults.add(place, f'"relaxed" delays all-reduces; {mode} {_NO_ALL_REDUCE[mode]}')
-    if mode == "independent" and values["spread"]:
-        faults.add(inside(path, "spread"), f"needs GPUs that wait for each other; {mode} has none")
-    if "variable_update" not in values.given:
-        for each in _FLAGS:
-            if each.key in values.given:
-                why = "is for variable_update; strategies say how to reduce"
-                faults.add(inside(path, each.key), why)
+    mode, consistency, by_mode = (
+        values["variable_update"], values["consistency"], "variable_update" in values.given,
+    )  # fmt: skip
+    rules = [
+        ("update", values["barrier"] is False and values["update"],
+         "needs a barrier, a time at which all variables are updated"),
+        *method_rules(values),
+        ("consistency", consistency == STAGED and mode != "parameter_server",
+         '"staged" delays reads, which need variable_update = "parameter_server"'),
+        ("consistency", consistency == RELAXED and mode in _NO_ALL_REDUCE,
+         f'"relaxed" delays all-reduces; {mode} {_NO_ALL_REDUCE.get(mode)}'),
+        ("spread", mode == "independent" and values["spread"],
+         f"needs GPUs that wait for each other; {mode} has none"),
+        *((each.key, not by_mode and each.key in values.given,
+           "is for variable_update; strategies say how to reduce") for each in _FLAGS),
+    ]  # fmt: skip
+    for key, broken, why in rules:
+        if broken:
+            faults.add(inside(path, key), why)
 
 
 _NO_ALL_REDUCE = {

@@ -275,19 +275,22 @@ def _jobs(
 
 def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
     """Note keys of experts that do not go together, or with the model."""
-    if not shape.experts:
-        own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
-        if ROUTER in (values["cuda_graphs"] or ()):
-            faults.add("step.cuda_graphs", "the model has no experts, so it has no router")
-        for key in own:
-            if values[key] not in (None, False, ALLTOALL):
-                faults.add(f"step.{key}", "the model has no experts; leave it out")
-    if values["router_seed"] is not None and values["imbalance"] is not None:
-        faults.add("step.imbalance", "router_seed draws it; give one of both")
-    if values["router_gini"] is not None and values["router_seed"] is None:
-        faults.add("step.router_gini", "needs a router_seed")
-    if values["pad_to_capacity"] and not values["capacity_factor"]:
-        faults.add("step.pad_to_capacity", "needs a capacity_factor")
+    own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
+    seeded, none = values["router_seed"] is not None, not shape.experts
+    rules = (
+        ("cuda_graphs", none and ROUTER in (values["cuda_graphs"] or ()),
+         "the model has no experts, so it has no router"),
+        *((key, none and values[key] not in (None, False, ALLTOALL),
+           "the model has no experts; leave it out") for key in own),
+        ("imbalance", seeded and values["imbalance"] is not None,
+         "router_seed draws it; give one of both"),
+        ("router_gini", values["router_gini"] is not None and not seeded, "needs a router_seed"),
+        ("pad_to_capacity", values["pad_to_capacity"] and not values["capacity_factor"],
+         "needs a capacity_factor"),
+    )  # fmt: skip
+    for key, broken, why in rules:
+        if broken:
+            faults.add(f"step.{key}", why)
 
 
 def _pipelines(
