@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from simreduce.engine.setup import Setup
-from simreduce.errors import StrategyError
 from simreduce.files.formats import (
     FLAG,
     LINE,
@@ -373,17 +372,14 @@ def _job(
         faults.add("layers", f"{words}; it takes {shape.blocks} in {stages}")
     elif not all(split[1:-1]):
         faults.add("layers", "a stage between the first and the last has none")
-    _check_shape(faults, shape, mesh, tokens, parallel=rest["sequence_parallel"])
-    _check_kernel(
-        faults, layout, mesh, rest["tensor_all_reduce"], parallel=rest["sequence_parallel"]
-    )
-    micros = batch // (micro * mesh.dp)
-    if batch % (micro * mesh.dp) or not micros:
-        each = micro * mesh.dp
-        near = f"{max(batch // each, 1) * each}"
-        faults.add(
-            "batch", f"global_batch {batch} is no multiple of micro_batch x dp, {each}; {near} is"
-        )
+    parallel = rest["sequence_parallel"]
+    _check_shape(faults, shape, mesh, tokens, parallel=parallel)
+    _check_kernel(faults, layout, mesh, rest["tensor_all_reduce"], parallel=parallel)
+    each = micro * mesh.dp
+    micros = batch // each
+    if batch % each or not micros:
+        words = f"global_batch {batch} is no multiple of micro_batch x dp, {each}"
+        faults.add("batch", f"{words}; {max(micros, 1) * each} is")
     elif schedule in NAMES:
         for problem in why_not(schedule, mesh.pp, virtual, micros):
             faults.add("schedule", problem)
@@ -407,28 +403,24 @@ def _check_kernel(
     if parallel:
         words = "sequence parallel ranks gather and scatter, which NCCL does; set"
         faults.add("tensor_all_reduce", f"{words} sequence_parallel = false")
-    few = layout.only(sorted(mesh.groups(TP)[0]))
-    try:
-        compile_collective("all_reduce", parse_strategy(kernel), _TENSOR, few)
-    except StrategyError as error:
-        for problem in error.problems:
-            faults.add("tensor_all_reduce", problem)
+    plan = "all_reduce", parse_strategy(kernel), _TENSOR, layout.only(sorted(mesh.groups(TP)[0]))
+    faults.attempt("tensor_all_reduce", compile_collective, *plan)
 
 
 def _check_shape(
     faults: Faults, shape: Decoder, mesh: Mesh, tokens: int, *, parallel: bool
 ) -> None:
     """Note what an axis cannot divide."""
-    check_divides(faults, "tp", mesh.tp, "heads", shape.heads)
-    if mesh.tp % shape.groups:
-        check_divides(faults, "tp", mesh.tp, "groups of keys and values", shape.groups)
-    if shape.inner:
-        check_divides(faults, "tp", mesh.tp, "columns of the feed-forward part", shape.inner)
-    if mesh.cp > 1:
-        check_divides(faults, "cp", 2 * mesh.cp, "tokens of a sequence (an early and a late part"
-                      " for each rank)", tokens)  # fmt: skip
-    if parallel and mesh.tp > 1:
-        check_divides(faults, "tp", mesh.tp * mesh.cp, "tokens of a sequence", tokens)
+    for divides, axis, ways, what, count in (
+        (True, "tp", mesh.tp, "heads", shape.heads),
+        (mesh.tp % shape.groups, "tp", mesh.tp, "groups of keys and values", shape.groups),
+        (shape.inner, "tp", mesh.tp, "columns of the feed-forward part", shape.inner),
+        (mesh.cp > 1, "cp", 2 * mesh.cp,
+         "tokens of a sequence (an early and a late part for each rank)", tokens),
+        (parallel and mesh.tp > 1, "tp", mesh.tp * mesh.cp, "tokens of a sequence", tokens),
+    ):  # fmt: skip
+        if divides:
+            check_divides(faults, axis, ways, what, count)
     if mesh.ep > 1 and not shape.experts:
         faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
     elif shape.experts:

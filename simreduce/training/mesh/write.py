@@ -14,7 +14,7 @@ overlaps a rank waits until what it sends has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -29,6 +29,7 @@ from simreduce.training.executions import (
     UPDATE,
     Execution,
     ExecutionNode,
+    NodeList,
 )
 from simreduce.training.mesh.costs import ENDS, EXPERT_REPLICAS, REPLICAS, Costs
 from simreduce.training.mesh.held import (
@@ -73,28 +74,22 @@ BUCKET, EACH = 40_000_000, 1_000_000
 """
 
 
-@dataclass
-class _Rank:
-    """The nodes of a rank: the last of each lane, what was `sent` that its kernels wait for, and of
-    each peer what is `coming` from it, in its order, and what is `there` and not used yet.
+@dataclass(kw_only=True)
+class _Rank(NodeList):
+    """The nodes of a rank: what was `sent` that its kernels wait for, and of each peer what is
+    `coming` from it, in its order, and what is `there` and not used yet.
     """
 
     rank: int
-    nodes: list[ExecutionNode] = field(default_factory=list)
-    last: dict[str, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
     coming: dict[int, Iterator[Action]] = field(default_factory=dict)
     there: dict[int, int] = field(default_factory=dict)
 
-    def add(self, lane: str, after: Sequence[int], **facts: object) -> int:
-        """Add a node after others and after the last of its lane."""
-        before = [self.last[lane]] if lane in self.last else []
+    def add(self, lane: str, after: Iterable[int], **facts: Any) -> int:
+        """Add a node after others and after the last of its lane; kernels wait for what is sent."""
         if lane == LANE:
-            before, self.sent = [*before, *self.sent], []
-        node = ExecutionNode(after=tuple(dict.fromkeys((*before, *after))), lane=lane, **facts)  # type: ignore[arg-type]
-        self.nodes.append(node)
-        self.last[lane] = len(self.nodes) - 1
-        return self.last[lane]
+            after, self.sent = [*self.sent, *after], []
+        return super().add(lane, after, **facts)
 
 
 def write_step(
@@ -154,7 +149,7 @@ class _Writer:
 
     def write(self, place: int) -> _Rank:
         """The nodes of the rank of a stage."""
-        rank, job = _Rank(self.row[place]), self.job
+        rank, job = _Rank(rank=self.row[place]), self.job
         gathered = self._gather_first(rank, place)
         passes, reduced = self.schedule.rows[place], list[int]()
         backward = {p.stage: i for i, a in enumerate(passes) for p in a.parts if p.kind != FORWARD}

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -51,6 +51,7 @@ from simreduce.training.executions import (
     UPDATE,
     Execution,
     ExecutionNode,
+    NodeList,
 )
 from simreduce.training.executor import Ran, length_of, run_nodes
 from simreduce.training.groups import (
@@ -98,15 +99,14 @@ class MemoryChange(NamedTuple):
     begins: bool = False
 
 
-@dataclass
-class ShardedExecution:
+@dataclass(slots=True)
+class ShardedExecution(NodeList):
     """The nodes of a step, with what each is.
 
     `moved` has the collective and the unit of a node, and the nodes that it waits for besides its
     turn. `gathered` and `unreduced` say when memory changes.
     """
 
-    nodes: list[ExecutionNode] = field(default_factory=list)
     moved: dict[int, tuple[PlanKey, int, Sequence[int]]] = field(default_factory=dict)
     gathered: list[MemoryChange] = field(default_factory=list)
     unreduced: list[MemoryChange] = field(default_factory=list)
@@ -130,7 +130,6 @@ class _Writer:
         self._gathered, self._gradients = shares.gathered, shares.gradients
         self._cpu: tuple[int, ...] = ()
         self._computed: tuple[int, ...] = ()
-        self._tails: dict[str, int] = {}
         self._there: dict[int, int] = {}
         self._freed: deque[tuple[int, ...]] = deque()
         self._owed: set[int] = set()
@@ -155,21 +154,15 @@ class _Writer:
             self._owed.discard(each.unit)
             self.found.unreduced.append(MemoryChange(done, -self._gradients[each.unit]))
         elif each.do == Do.UPDATE:
-            after = (*self._computed, *self._tails.values())
-            self._cpu = (self._add("update", after, "update", COMPUTE, update, phase=UPDATE),)
+            after = (*self._computed, *self.found.last.values())
+            self._cpu = (
+                self._add("update", after, "update", COMPUTE, seconds=update, phase=UPDATE),
+            )
         else:
             self._compute(each)
 
-    def _add(
-        self, lane: str, after: Sequence[int], name: str, kind: str,
-        seconds: float | None = None, **more: object,
-    ) -> int:  # fmt: skip
-        before = (*after, *self._cpu)
-        if lane in self._tails:
-            before += (self._tails[lane],)
-        node = ExecutionNode(name, kind, tuple(dict.fromkeys(before)), lane, seconds, **more)  # type: ignore[arg-type]
-        self.found.nodes.append(node)
-        return len(self.found.nodes) - 1
+    def _add(self, lane: str, after: Sequence[int], name: str, kind: str, **more: Any) -> int:
+        return self.found.add(lane, (*after, *self._cpu), name=name, kind=kind, **more)
 
     def _queue(self, key: PlanKey, unit: int, after: tuple[int, ...]) -> int:
         """Put a collective on its stream."""
@@ -178,7 +171,6 @@ class _Writer:
         node = self._add(
             lane, after, name, COLLECTIVE, collective=key.collective, nbytes=key.nbytes
         )
-        self._tails[lane] = node
         self.found.moved[node] = key, unit, (*after, *self._cpu)
         return node
 
@@ -197,9 +189,11 @@ class _Writer:
                 seconds = (profile.backward if backward else profile.forward)[layer] * group.factor
                 if seconds > 0.0:
                     name = self.job.model.layers[layer].name
-                    after = (self._add(group.name, after, name, COMPUTE, seconds, phase=phase),)
+                    after = (
+                        self._add(group.name, after, name, COMPUTE, seconds=seconds, phase=phase),
+                    )
             if first == len(self.found.nodes):  # nothing to compute: it only keeps the order
-                after = (self._add(group.name, after, each.do.value, COMPUTE, 0.0),)
+                after = (self._add(group.name, after, each.do.value, COMPUTE, seconds=0.0),)
             if owes and group is self.groups[0]:
                 self._owed.add(each.unit)
                 change = MemoryChange((first,), self._gradients[each.unit], begins=True)
