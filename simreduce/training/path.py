@@ -62,7 +62,7 @@ def run_path(
                 (each for each in ran if each.end <= start + near and each.begin < start),
                 key=lambda each: each.end, default=None,
             )  # fmt: skip
-        at = add(WAIT, "", before.end if before else begin)
+        at = min(at, add(WAIT, "", before.end if before else begin))
         if before is None:
             break
         now = before

@@ -13,7 +13,7 @@ Not modelled: jobs that share a GPU, and hosts that several jobs keep busy.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
@@ -40,10 +40,9 @@ from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.gpus import least_gpu
 from simreduce.training.groups import merged_reads, slowdowns
 from simreduce.training.reductions import Method
-from simreduce.training.simulation import Steps
+from simreduce.training.simulation import Process, Steps
 from simreduce.training.step import StepJob
 
-Process = Generator[simpy.Event, Any, None]
 _LEAST = 1e-3
 """The part of a link's time below which a job does not count as its user."""
 

@@ -18,7 +18,7 @@ from simreduce.errors import InputError, did_you_mean
 from simreduce.files.formats import Faults
 from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
-from simreduce.training.recompute import FULL, FUSED, NONE
+from simreduce.training.recompute import FUSED, NONE
 from simreduce.workload.decoder import Decoder
 
 AXES = TP, CP, EP, DP, PP = ("tp", "cp", "ep", "dp", "pp")
@@ -254,11 +254,6 @@ class MeshJob:
     def tokens(self) -> int:
         """Tokens of a micro batch that a rank of its context parallel group has."""
         return self.micro_batch * self.sequence // self.mesh.cp
-
-    @property
-    def full(self) -> bool:
-        """Whether whole blocks are computed again."""
-        return self.recompute == FULL
 
     @cached_property
     def home(self) -> tuple[int, ...]:

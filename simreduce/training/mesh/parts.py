@@ -45,7 +45,7 @@ from simreduce.training.mesh.job import (
     TP_GRAD,
     MeshJob,
 )
-from simreduce.training.recompute import FUSED, SELECTIVE
+from simreduce.training.recompute import FULL, FUSED, SELECTIVE
 from simreduce.workload.decoder import Decoder
 
 ROUTING, MOVING = 20, 18
@@ -445,7 +445,7 @@ class Parts:
 
     def repeats(self, part: BlockPart) -> tuple[Times, tuple[MeshCall, ...]]:
         """What backward computes of a part again, and the calls that this takes."""
-        if self.job.full and part.name not in ("embedding", "output"):
+        if self.job.recompute == FULL and part.name not in ("embedding", "output"):
             return Times(part.times.forward), part.forward
         if self.job.recompute == SELECTIVE:
             return Times(part.times.again), ()
