@@ -4,7 +4,7 @@ limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,17 +40,15 @@ from simreduce.report.headings import (
 )
 from simreduce.study.tune.meshes import (
     MeshRanking,
-    changes_of_best,
     limit_of,
     mfu,
-    path_of_best,
-    percentiles_of_best,
     programs_for,
 )
-from simreduce.training.mesh.held import largest
+from simreduce.study.tune.whatif_steps import changes_of_mesh, percentiles_of_step
 from simreduce.training.mesh.job import ORDER
-from simreduce.training.mesh.pipeline import FORWARD, grid
+from simreduce.training.mesh.pipeline import grid
 from simreduce.training.mesh.simulate import WAITS, MeshStep
+from simreduce.training.path import seconds_by_kind
 
 _ALIKE = 0.01
 """Of two steps, the part of their time up to which the simpler one is named too."""
@@ -60,11 +58,17 @@ def _gigabytes(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e9:.1f}"
 
 
-def _reasons(refused: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    found: dict[str, list[str]] = {}
-    for name, why in refused:
-        found.setdefault(name, []).append(why)
-    return {name: "; ".join(whys) for name, whys in found.items()}
+def _reasons(ranking: MeshRanking) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, why in ranking.refused:
+        found[name] = f"{found[name]}; {why}" if name in found else why
+    return found
+
+
+def _path(ranking: MeshRanking) -> Mapping[str, float]:
+    """Seconds of each kind of piece on the critical path of the best step; transfers by lane."""
+    found = seconds_by_kind(ranking.closely.path)
+    return {f"{kind} {lane}".strip(): seconds for kind, lane, seconds, _ in found}
 
 
 _HELD = Record(
@@ -77,7 +81,8 @@ _HELD = Record(
         column=Column("gradients", "(GB)", show=_gigabytes)),
     Key("optimizer_bytes", BYTES, "States of the optimizer.", "optimizer",
         column=Column("optimizer", "(GB)", show=_gigabytes)),
-    Key("activations_bytes", BYTES, "Activations of all micro batches in flight.", "activations",
+    Key("activations_bytes", BYTES, "Activations of all micro batches in flight.",
+        "activations.nbytes",
         column=Column("activations", "(GB)", show=_gigabytes)),
     Key("in_flight", COUNT, "Passes whose activations are kept, at most.",
         column=Column("in flight")),
@@ -108,7 +113,7 @@ _CANDIDATE = Record(
         column=Column("tokens/s", show=lambda rate: f"{rate:,.0f}")),
     Key("mfu", RATIO, "Model FLOPs over those of the GPUs' data sheet.", mfu,
         column=Column("MFU", show=percent(1))),
-    Key("peak_bytes", BYTES, "What the fullest rank holds.", lambda s: largest(s.held).peak,
+    Key("peak_bytes", BYTES, "What the fullest rank holds.", "fullest.peak",
         column=Column("memory", "(GB)", show=_gigabytes)),
     Key("fits", or_null(FLAG), "Whether that fits a GPU; null if nobody says how much one has.",
         get_in=lambda step, ranking: ranking.fits(step)),
@@ -136,11 +141,11 @@ _RANKED = (
     replace(NOMINAL_KEY, get=lambda ranking: _nominal(ranking) or ABSENT),
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last."),
-    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_best),
+    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_step),
     Key("path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
-        " passes, transfers by their lane, waits.", path_of_best),
+        " passes, transfers by their lane, waits.", _path),
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
-        lambda ranking: _reasons(ranking.refused)),
+        _reasons),
     Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
         " or another order of ranks changes nothing."),
     Key("complete", FLAG, "False if the command was stopped."),
@@ -183,9 +188,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         ("", _nominal(ranking)),
     ]  # fmt: skip
     if scenario.framework:
-        facts.insert(
-            3, ("framework", f"{MESH_PROGRAMS[scenario.framework].title}, what it can run")
-        )
+        title = MESH_PROGRAMS[scenario.framework].title
+        facts.insert(3, ("framework", f"{title}, what it can run"))
     document = MESHES.write(ranking)
     late = percentile_lines({n: us / 1e6 for n, us in document["percentiles_us"].items()})
     lines = tables.header(scenario.title, facts)
@@ -236,7 +240,8 @@ def answer(document: Mapping[str, Any]) -> str:
     share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
     why = f"{share:.0%} of it goes to {WAITS[best['limit']]}"
     if best["fits"] is False:
-        return f"No mesh fits the memory of a GPU; the least that one needs is {_least(document)}."
+        least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
+        return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
     use = f"Train with {_settings(best)}: a step takes {took} ({rate}); {why}."
     return f"{use}{_programs(best)}{_simpler(document)}"
@@ -282,10 +287,6 @@ def _programs(best: Mapping[str, Any]) -> str:
     return f" {words} can run it."
 
 
-def _least(document: Mapping[str, Any]) -> str:
-    return units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
-
-
 def _spent_lines(row: Mapping[str, Any]) -> list[str]:
     spent = sorted(row["spent_us"].items(), key=lambda pair: -pair[1])
     width = max(len(WAITS.get(key, key)) for key, _ in spent)
@@ -313,7 +314,7 @@ def _change_lines(ranking: MeshRanking) -> list[str]:
             f"{saving.saved * 1e3:.2f}",
             f"{saving.saved / ranking.best.seconds:.1%}",
         )
-        for saving in changes_of_best(ranking)
+        for saving in changes_of_mesh(ranking)
     ]
     columns = tables.columns(
         "what would help|saves|of the step", units="|(ms)|", left="what would help"
@@ -324,16 +325,13 @@ def _change_lines(ranking: MeshRanking) -> list[str]:
 def _grid_lines(step: MeshStep) -> list[str]:
     """Who does what when, in ticks of a forward pass; a backward pass takes two."""
     rows, width = grid(step.schedule), tables.page_width(78) - 9
-    lines = [f"{step.schedule.name}: a column is the time of a forward pass, . a bubble"]
-    for rank, row in enumerate(rows):
-        shown = "".join(_letter(cell) for cell in row)[:width]
-        lines.append(f"stage {rank + 1:2} {shown}")
-    return lines
+    shown = ("".join(map(_letter, row))[:width] for row in rows)
+    return [
+        f"{step.schedule.name}: a column is the time of a forward pass, . a bubble",
+        *(f"stage {place:2} {row}" for place, row in enumerate(shown, 1)),
+    ]
 
 
 def _letter(cell: str) -> str:
-    if not cell:
-        return "."
-    return (
-        "B" if cell.startswith("(") else ("F" if FORWARD in cell else cell.strip("0123456789")[0])
-    )
+    kind = cell.strip("0123456789")  # of both at once, "(" and more
+    return "." if not cell else "B" if cell.startswith("(") else kind[0]

@@ -104,10 +104,10 @@ from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
-from simreduce.training import Bucket, Memory, StepPrediction, device_label
+from simreduce.training import Bucket, Memory, PathPiece, StepPrediction, device_label
 from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
-from simreduce.training.path import PathPiece, seconds_by_kind
+from simreduce.training.path import seconds_by_kind
 from simreduce.training.profile import compute_caution
 from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
 
@@ -159,8 +159,7 @@ def _header(ranking: MethodRanking) -> list[str]:
         f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
     ]
     if job.spread:
-        count = len(s.setup.layout.ranks)
-        factor = slowest_of(count, job.spread)
+        count, factor = s.setup.layout.n, slowest_of(s.setup.layout.n, job.spread)
         slow.append(f"the slowest of {count} {factor:.4g} times as slow (spread {job.spread:.1%})")
     update = f", {_ms(job.update)} for the update" if job.update else ""
     after = "" if job.barrier else ", no barrier between steps"
@@ -208,17 +207,15 @@ def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
     lines = [
         (
             f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
-            f"{best.efficiency:.1%} of what {_gpus(s)} do if nothing moves"
+            f"{best.efficiency:.1%} of what {units.plural(s.devices, 'GPU')} do if nothing moves"
         ),
         f"  compute {_ms(s.compute)}{update}, {exposed}",
         *[f"  {', '.join(more)}"] * bool(more),
         *sharing_lines(s, best.fit),
     ]
     if s.waiting:
-        lines.append(
-            f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest, "
-            "whose compute this is"
-        )
+        wait = f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest"
+        lines.append(f"{wait}, whose compute this is")
     lines += [f"  {line}" for line in percentile_lines(percentiles_of_step(ranking))]
     if best.wrong:
         wrong = f"{units.plural(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
@@ -228,8 +225,10 @@ def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
     if not details:
         return lines
     lines += ["", *timeline(s), LEGEND, "", *_buckets(s, ranking)]
-    if s.slowest:
-        lines += ["", *_slowest(s.slowest, ranking)]
+    if s.slowest:  # the step that lost most by what went wrong
+        took, exposed = _ms(s.slowest.seconds), _ms(s.slowest.exposed)
+        lines += ["", f"The slowest step took {took}, of which {exposed} were exposed:", ""]
+        lines += [*timeline(s.slowest), "", *_buckets(s.slowest, ranking)]
     return lines
 
 
@@ -249,30 +248,13 @@ def _times_of_steps(s: StepPrediction) -> str:
         if not i or abs(t - s.simulated[i - 1]) > _SAME * s.seconds
     ]
     kept = range(len(times))
-    if len(times) > _FIRST:
-        half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
-        shown = sorted({*kept[:half], longest, *kept[-half:]})
-    else:
-        shown = list(kept)
+    half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
+    few = len(times) <= _FIRST
+    shown = [*kept] if few else sorted({*kept[:half], longest, *kept[-half:]})
     texts: list[str] = []
     for i, before in zip(shown, [-1, *shown], strict=False):
         texts += ["..."] * (i > before + 1) + [f"{times[i] * 1e3:.3f}"]
     return f"steps took {', '.join(texts)} ms; this is the last"
-
-
-def _slowest(s: StepPrediction, ranking: MethodRanking) -> list[str]:
-    """The step that lost most by what went wrong."""
-    return [
-        f"The slowest step took {_ms(s.seconds)}, of which {_ms(s.exposed)} were exposed:",
-        "",
-        *timeline(s),
-        "",
-        *_buckets(s, ranking),
-    ]
-
-
-def _gpus(s: StepPrediction) -> str:
-    return units.plural(s.devices, "GPU")
 
 
 def _buckets(step: StepPrediction, ranking: MethodRanking) -> list[str]:
@@ -293,13 +275,11 @@ def _buckets(step: StepPrediction, ranking: MethodRanking) -> list[str]:
 def sharing_lines(step: StepPrediction, fit: MemoryFit | None) -> list[str]:
     """How much of the exposed time is due to each collective, and the memory of a device."""
     lines = []
-    if step.exposed_by:
-        parts = [
-            f"{name.replace('_', '-')} {seconds * 1e3:.3f} ms" for name, seconds in step.exposed_by
-        ]
+    parts = [f"{name.replace('_', '-')} {_ms(seconds)}" for name, seconds in step.exposed_by]
+    if parts:
         lines.append(f"  exposed by {', '.join(parts)}")
+    has = f" of {units.format_size(fit.available)}" if fit and fit.available else ""
     if step.memory:
-        has = f" of {units.format_size(fit.available)}" if fit and fit.available else ""
         lines += [f"  {line}" for line in _memory(step.memory, has)]
     if fit and fit.fits is False:
         lines.append(f"  this does not fit: it {fit.words}")
@@ -328,17 +308,16 @@ def _memory(memory: Memory, has: str) -> list[str]:
         if nbytes
     ]
     lines = [f"a GPU holds {size(memory.peak)}{has} at most: {kept}"]
-    if more:
-        lines.append(f"  and for a while {' and '.join(more)}")
+    lines += [f"  and for a while {' and '.join(more)}"] if more else []
     if found.source == NOT_COUNTED:
         lines[-1] += f"; {found.words}"
     return lines
 
 
-def _samples(row: Written) -> str:
+def _samples(row: Written, form: str = ".1f") -> str:
     """Samples a second, which are infinitely many if a step takes no time."""
     rate = row["images_per_second"]
-    return f"{inf if rate is None else rate:.1f}"
+    return f"{inf if rate is None else rate:{form}}"
 
 
 def _peak(row: Written) -> str:
@@ -448,21 +427,12 @@ def _collective(row: Written) -> str:
     return str(known).replace("_", "-")
 
 
-def _names_of(bucket: Bucket, ranking: MethodRanking) -> list[str]:
-    gradients = ranking.scenario.workload.gradients
-    return [gradients[i].name for i in bucket.gradients]
-
-
 def _some(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)}: {names[-1]} to {names[0]}"
 
 
 def _devices_of(bucket: Bucket, ranking: MethodRanking) -> list[str]:
     return [ranking.scenario.setup.layout.ranks[rank] for rank in bucket.ranks]
-
-
-def _label_of(bucket: Bucket, ranking: MethodRanking) -> str:
-    return device_label(_devices_of(bucket, ranking), len(ranking.scenario.setup.layout.ranks))
 
 
 BUCKET = Record(
@@ -478,12 +448,17 @@ BUCKET = Record(
         column=Column("collective", left=True, spare=1, cell=_collective, keep="known"),
     ),
     Key(
-        "gradients", list_of(TEXT, least=1), "Their names.", get_in=_names_of,
+        "gradients", list_of(TEXT, least=1), "Their names.",
+        get_in=lambda bucket, ranking: [
+            ranking.scenario.workload.gradients[i].name for i in bucket.gradients
+        ],
         column=Column("gradients", left=True, missing="", show=_some),
     ),
     Key("devices", list_of(TEXT), "The GPUs that take part.", get_in=_devices_of),
     Key(
-        "of", TEXT, "These GPUs in words.", get_in=_label_of, written=False,
+        "of", TEXT, "These GPUs in words.", get_in=lambda b, ranking: device_label(
+            _devices_of(b, ranking), len(ranking.scenario.setup.layout.ranks)
+        ), written=False,
         column=Column("of", left=True, spare=5, missing="", keep="known"),
     ),
     Key(
@@ -639,10 +614,10 @@ def _with_words(sections: Iterable[Section], words: str) -> Iterable[Section]:
 
 
 def _facts(document: Written, beside: Attachments, found: Written) -> Iterable[Fact]:
-    name = found["strategy"]
+    name, rate = found["strategy"], _samples(document, ",.0f")
     more = (
-        f"{name}: {meaning(name)} {us(document['step_time_us'])} a step, {_rate(document)} "
-        f"samples/s, {_efficiency(document['scaling_efficiency'])}."
+        f"{name}: {meaning(name)} {us(document['step_time_us'])} a step, {rate} samples/s, "
+        f"{document['scaling_efficiency']:.1%} of the rate of the GPUs if nothing moved."
     )
     yield from facts(found, more, document["factor"], _sure(document, found))
     yield Fact("What limits it?", *_limit(document, beside))
@@ -666,11 +641,6 @@ def _sure(document: Written, found: Written) -> tuple[str, str]:
         f"{1 - share:.1%} of the step is compute ({document['compute_source']}). The other"
         f" {share:.1%}, communication that is not hidden, is predicted, {off}."
     )
-
-
-def _efficiency(share: float) -> str:
-    """The rate beside that of the same GPUs without communication."""
-    return f"{share:.1%} of the rate of the GPUs if nothing moved"
 
 
 def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
@@ -718,12 +688,6 @@ def _bucket_section(document: Written) -> Iterable[Section]:
     if rows:
         caption = f"What is reduced when: {units.plural(len(rows), 'bucket')}"
         yield Section("buckets", "Buckets", (folded_when_long(caption, BUCKET.table(rows), 20),))
-
-
-def _rate(row: Written) -> str:
-    """Samples a second, which are infinitely many if a step takes no time."""
-    found = row["images_per_second"]
-    return f"{inf if found is None else found:,.0f}"
 
 
 _MOST = 40

@@ -56,7 +56,6 @@ from simreduce.training.executions import ExecutionNode
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import NCCL
 from simreduce.training.mesh.passes import MeshPasses
-from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.sharded.settings import DDP
 from simreduce.training.shared_fabric import Job, JobOutcome, RecordedJob, simulate_jobs
@@ -425,8 +424,7 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
     if job.tensor_all_reduce != NCCL:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
     costs = Costs(meshes.setup, job.mesh)
-    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    execution = write_ranks(job, schedule, MeshPasses(job, costs), _MOST_NODES)
+    execution = write_ranks(job, MeshPasses(job, costs), _MOST_NODES)
     if execution.notes:
         raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
     plans = GroupPlans(setup, "nccl")

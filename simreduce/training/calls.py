@@ -10,6 +10,7 @@ of them; `Lowering` lowers the plans of a step.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import simpy
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
-from simreduce.engine import Fabric
+from simreduce.engine import Fabric, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.result import waited_until
@@ -115,23 +116,31 @@ class Lowering:
     def of(self, plan: Plan) -> Lowered:
         """A lowered plan."""
         if id(plan) not in self._known:
-            self._known[id(plan)] = (
-                plan,
-                self._fabric.lower(plan, len(self._known), self._working_set),
-            )
+            lowered = self._fabric.lower(plan, len(self._known), self._working_set)
+            self._known[id(plan)] = plan, lowered
         return self._known[id(plan)][1]
 
     def queues_behind(self, ranks: Iterable[str], plans: Iterable[Plan]) -> bool:
         """Whether `plans` take lanes of the kernels of `ranks`."""
         kernels = {lane for name in ranks for lane in self._fabric.compute_lanes(name)}
-        return bool(kernels & self.lanes(plans))
+        return any(
+            lowered.lane_names[i] in kernels
+            for lowered in map(self.of, plans)
+            for i in np.unique(lowered.calls.lanes).tolist()
+        )
 
-    def lanes(self, plans: Iterable[Plan]) -> set[str]:
-        """The names of all lanes that `plans` take."""
-        found: set[str] = set()
-        for lowered in map(self.of, plans):
-            found |= {lowered.lane_names[i] for i in np.unique(lowered.calls.lanes).tolist()}
-        return found
+
+_BITS = 11
+"""Leading bits of the size of a call that is simulated for those of about its size."""
+
+PRECISION = 2.0 ** (1 - _BITS)
+"""The part of its size by which a simulated call may be smaller than the one it represents."""
+
+
+def leading(size: int) -> int:
+    """The size of the call that is simulated for one of this size: at most `PRECISION` smaller."""
+    shift = max(size.bit_length() - _BITS, 0)
+    return size >> shift << shift
 
 
 class CallCost(NamedTuple):
@@ -140,8 +149,35 @@ class CallCost(NamedTuple):
     seconds: float
     channels: int
 
+    @staticmethod
+    def in_turn(calls: Sequence[CallCost], more: float = 0.0) -> CallCost:
+        """Calls one after another, which with what comes between them take `more` seconds."""
+        seconds = sum(each.seconds for each in calls) + more
+        return CallCost(seconds, max(each.channels for each in calls))
+
+    @staticmethod
+    def alone(setup: Setup, plan: Plan) -> CallCost:
+        """The cost of a plan by itself on a machine."""
+        return CallCost(setup.find_seconds(plan), channels_of(plan))
+
 
 NOTHING = CallCost(0.0, 0)
+
+Busy = tuple[str, float]
+"""A link, a memory or a lane, and the seconds that bytes need of it."""
+
+
+def busiest_use(uses: Sequence[Use], seconds: float) -> Busy:
+    """The first of what is used in so many seconds, the busiest first; "" if there is nothing."""
+    return (uses[0].name, uses[0].share * seconds) if uses else ("", 0.0)
+
+
+def busiest_of(needed: Iterable[Busy]) -> str:
+    """The link or memory that calls need for the longest; "" if nothing moves."""
+    seconds = defaultdict[str, float](float)
+    for name, busy in needed:
+        seconds[name] += busy
+    return max(seconds, key=seconds.__getitem__, default="")
 
 
 def channels_of(plan: Plan) -> int:

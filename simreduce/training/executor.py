@@ -9,7 +9,7 @@ goes on. While something moves, it may slow down the compute of its ranks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -64,13 +64,40 @@ class Movement:
 class Ran(NamedTuple):
     """A node of a rank, from `begin` to `end` in seconds.
 
-    A collective begins when its rank is there.
+    A collective begins when its rank is there, and moves `since` all are. The `cause` is the node
+    whose end let it begin, by rank and number, or of a collective that of the last rank; None at
+    the start of a run, and of nodes that were added later and did not wait.
     """
 
     rank: int
     node: ExecutionNode
     begin: float
     end: float
+    number: int
+    since: float
+    cause: Place | None
+
+
+Place = tuple[int, int]
+"""A rank, and the number of one of its nodes."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A node under way: when it began, since when it goes on, and what let it."""
+
+    begin: float
+    since: float
+    cause: Place | None
+
+
+def length_of(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds that spans of time cover together."""
+    total, until = 0.0, -inf
+    for begin, end in sorted(spans):
+        total += max(end - max(begin, until), 0.0)
+        until = max(until, end)
+    return total
 
 
 def run_nodes(
@@ -94,8 +121,9 @@ class _Rank:
         self.busy: dict[str, int] = defaultdict(int)
         self.queues: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
         self.met: dict[Meeting, int] = defaultdict(int)
-        self.begun: dict[int, float] = {}
+        self.begun: dict[int, _Begun] = {}
         self.acts: dict[int, Act] = {}
+        self.causes: dict[int, Place] = {}
         self.computing: dict[int, _Compute] = {}
         self.slowed: list[float] = []
 
@@ -139,10 +167,13 @@ class Run:
             for node in nodes:
                 self.add(node, of=rank)
 
-    def add(self, node: ExecutionNode, act: Act | None = None, of: int = 0) -> int:
+    def add(
+        self, node: ExecutionNode, act: Act | None = None, of: int = 0, cause: int | None = None
+    ) -> int:
         """Add a node of a rank, which begins once `start` is called, and return its index.
 
-        One with an `act` of its own does that, and waits for no other rank.
+        One with an `act` of its own does that, and waits for no other rank. One that waits for
+        nothing may have a `cause`, a node of its rank.
         """
         rank = self.ranks[of]
         index = len(rank.waits)
@@ -154,6 +185,8 @@ class Run:
             self.written.append(node)
         if act is not None:
             rank.acts[index] = act
+        if cause is not None:
+            rank.causes[index] = of, cause
         rank.waits.append(int(0 < len(node.after) == len(left)) if node.early else len(left))
         if not rank.waits[index]:
             self._ready(rank, index)
@@ -195,8 +228,8 @@ class Run:
         order = next(self.came) if lane in self.streams else index
         heappush(rank.queues[lane], (order, index, now))
 
-    def _serve(self, rank: _Rank) -> None:
-        """Start the first that is ready of every lane that is free.
+    def _serve(self, rank: _Rank, cause: Place | None = None) -> None:
+        """Start the first that is ready of every lane that is free, which the end of `cause` lets.
 
         A stream takes it after what else begins at that instant.
         """
@@ -206,13 +239,17 @@ class Run:
                 _, index, ready = heappop(queue)
                 if lane in self.streams:
                     turn = self.env.timeout(0.0)
-                    turn.callbacks.append(partial(self._start, rank, index, ready))
+                    turn.callbacks.append(partial(self._start, rank, index, ready, cause))
                 else:
-                    self._start(rank, index, ready)
+                    self._start(rank, index, ready, cause)
 
-    def _start(self, rank: _Rank, index: int, ready: float, _: simpy.Event | None = None) -> None:
+    def _start(
+        self, rank: _Rank, index: int, ready: float, cause: Place | None,
+        _: simpy.Event | None = None,
+    ) -> None:  # fmt: skip
         node, act = rank.nodes[index], rank.acts.pop(index, None)
-        rank.begun[index] = float(self.env.now)
+        own = rank.causes.pop(index, None)
+        rank.begun[index] = _Begun(float(self.env.now), float(self.env.now), cause or own)
         if act is not None:
             event = act(ready)
         elif node.kind == COMPUTE:
@@ -262,12 +299,10 @@ class Run:
         if node.kind == COLLECTIVE:
             group = self.execution.members(node)
             place: Meeting = ("group", *group)
-            needed = sum(member in self.ranks for member in group)
         else:
-            pair = (rank.rank, node.peer) if node.kind == SEND else (node.peer, rank.rank)
-            group, place = pair, (*pair, node.tag)
-            needed = sum(member in self.ranks for member in pair)
-            place = (*place, "transfer")
+            group = (rank.rank, node.peer) if node.kind == SEND else (node.peer, rank.rank)
+            place = (*group, node.tag, "transfer")
+        needed = sum(member in self.ranks for member in group)
         number = rank.met[place]
         rank.met[place] += 1
         there = self.meetings[*place, number]
@@ -289,8 +324,12 @@ class Run:
         node = nodes[0]
         done = self.move(node, group)
         known = [each.seconds for each in nodes if each.seconds is not None]
-        arrived = min(rank.begun[index] for rank, index in there)
-        found = node.collective or "send_receive", node.nbytes, group, arrived, float(self.env.now)
+        last, at = there[-1]
+        begun, met = [rank.begun[index] for rank, index in there], float(self.env.now)
+        for each in begun:
+            each.since, each.cause = met, last.begun[at].cause
+        arrived = min(each.begin for each in begun)
+        found = node.collective or "send_receive", node.nbytes, group, arrived, met
         done.callbacks.append(
             lambda _: self.moved.append(
                 Movement(*found, float(self.env.now), min(known) if known else None)
@@ -303,14 +342,15 @@ class Run:
     def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:
         now = float(self.env.now)
         for rank, index in done:
-            node = rank.nodes.pop(index)
-            self.ran.append(Ran(rank.rank, node, rank.begun.pop(index), now))
+            node, begun = rank.nodes.pop(index), rank.begun.pop(index)
+            ran = Ran(rank.rank, node, begun.begin, now, index, begun.since, begun.cause)
+            self.ran.append(ran)
             rank.busy[node.lane] -= 1
             for follower in rank.followers.pop(index, ()):
                 rank.waits[follower] -= 1
                 if not rank.waits[follower]:
                     self._ready(rank, follower)
-            self._serve(rank)
+            self._serve(rank, (rank.rank, index))
         if len(self.ran) == self.total:
             self.over.succeed()
 
@@ -320,11 +360,8 @@ class Run:
             return
         words = []
         for place, there in list(self.meetings.items())[:_SHOWN]:
-            rank, index = there[0]
-            members = [each for each in place[1:-1] if isinstance(each, int)]
-            missing = [
-                m for m in members if m in self.ranks and m not in {r.rank for r, _ in there}
-            ]
+            (rank, index), present = there[0], {each.rank for each, _ in there}
+            missing = [m for m in place[1:-1] if m in self.ranks and m not in present]
             words.append(f"rank {rank.rank} waits in {rank.nodes[index].name!r} for {missing}")
         raise Deadlock(
             f"{self.execution.source}: the recorded ranks wait for each other for ever: "

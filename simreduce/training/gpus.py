@@ -187,13 +187,14 @@ def gpu_at(setup: Setup) -> Gpu | None:
     return gpu_among([setup.topology.nodes[name] for name in setup.layout.ranks])
 
 
-def load_gpu(text: str, own: Gpu | None) -> Gpu:
+def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> Gpu:
     """The GPU of that name, or of the file `text`, which overrides figures of the machine's `own`.
 
-    InputError lists every fault.
+    `beside` finds files of a scenario. InputError lists every fault.
     """
     if text in GPUS:
         return GPUS[text]
+    text = beside(text) if text.endswith(".toml") else text
     if not exists(text):
         near = did_you_mean(text, GPUS) or f"; known are {', '.join(GPUS)}"
         raise InputError(f"no GPU {text!r}{near}; or a file as described under compute")
@@ -228,11 +229,6 @@ def faster_gpu(gpu: Gpu, factor: float) -> Gpu:
     """The GPU with all that it and its host do `factor` times as fast."""
     parts = {name: getattr(gpu, name) * factor for name in _FASTER}
     return replace(gpu, **parts, **{name: getattr(gpu, name) / factor for name in _SHORTER})
-
-
-def load_gpu_beside(text: str, own: Gpu | None, beside: Callable[[str], str]) -> Gpu:
-    """As `load_gpu`, where `beside` finds files of a scenario."""
-    return load_gpu(beside(text) if text.endswith(".toml") else text, own)
 
 
 _TILE = 128

@@ -5,19 +5,27 @@ one layer. Summaries of the steps that they take.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from statistics import fmean
+from types import MappingProxyType
 
 from simreduce.engine import Disturbance
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
-from simreduce.training.executions import COMPUTE, ExecutionNode
+from simreduce.training.executions import BACKWARD, COMPUTE, FORWARD, ExecutionNode
+from simreduce.training.executor import Ran, length_of
 from simreduce.training.gpus import least_gpu, slowest_of
 from simreduce.training.reductions import Method, Reduction
-from simreduce.training.step import Bucket, Ledger, Span, StepJob, StepPrediction, device_label
+from simreduce.training.step import (
+    Ledger,
+    PathPiece,
+    Span,
+    StepJob,
+    StepPrediction,
+    device_label,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +86,6 @@ def slowdowns(job: StepJob, disturbance: Disturbance, names: Sequence[str]) -> l
     return [all_ * job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in names]
 
 
-def mean_wait(job: StepJob, factors: Sequence[float]) -> float:
-    """Seconds that devices with these `slowdowns` wait on average for the slowest."""
-    mean = fmean(factors) / slowest_of(len(factors), job.spread, job.part)
-    return job.compute * (max(factors) - mean)
-
-
 def slowest(job: StepJob, setup: Setup) -> float:
     """How many times as long as the profile says the slowest rank takes."""
     return max(slowdowns(job, setup.disturbance, setup.layout.ranks))
@@ -102,9 +104,9 @@ def merged_reads(job: StepJob, method: Method) -> list[Reduction]:
 
     A layer waits for all of them, and simulating one is faster.
     """
-    reads, layer_of = method.reads, job.layer_of
+    layer_of = job.layer_of
     equal: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
-    for read in reads:
+    for read in method.reads:
         layers = frozenset(layer_of[i] for i in read.gradients)
         equal.setdefault((read.ranks, layers), []).append(read)
     return [
@@ -131,11 +133,12 @@ def steady(job: StepJob, times: Sequence[float]) -> bool:
 
 def summarize(
     job: StepJob,
-    method: Method,
+    name: str,
     groups: Sequence[DeviceGroup],
     done: Sequence[Ledger],
     launch: float,
     update: float,
+    path: tuple[PathPiece, ...],
     *,
     one: bool,
     faulty: bool,
@@ -144,30 +147,32 @@ def summarize(
     ends = [0.0, *(ledger.end for ledger in done)]
     times = tuple(end - begin for begin, end in itertools.pairwise(ends))
     factors = [group.factor for group in groups for _ in group.ranks]
+    mean = fmean(factors) / slowest_of(len(factors), job.spread, job.part)
     place = {group.name: i for i, group in enumerate(groups)}
     settled = one or steady(job, times)
 
     def step(ledger: Ledger, seconds: float) -> StepPrediction:
+        moved = [*ledger.buckets, *ledger.reads]
         return StepPrediction(
-            method=method.name,
+            method=name,
             devices=len(factors),
             batch=job.batch,
             seconds=seconds,
             compute=job.compute * max(factors),
             update=update,
             launch=launch,
-            communication=time_in_flight([*ledger.buckets, *ledger.reads]),
+            communication=length_of((b.start, b.finish) for b in moved),
             buckets=tuple(sorted(ledger.buckets, key=lambda b: (b.start, b.finish))),
             reads=tuple(sorted(ledger.reads, key=lambda b: (b.start, b.finish))),
             spans=tuple(sorted(ledger.spans, key=lambda span: (place[span.device], span.begin))),
             simulated=times,
             settled=settled,
-            waiting=mean_wait(job, factors),
+            waiting=job.compute * (max(factors) - mean),
             accumulate=job.accumulate,
             interference=lost_beside(job, groups, ledger.spans),
         )
 
-    last = step(done[-1], times[-1])
+    last = replace(step(done[-1], times[-1]), path=path)
     if not settled:
         last = replace(last, seconds=fmean(last.later))
     longest = max(times)
@@ -176,18 +181,26 @@ def summarize(
     return last
 
 
+def spans_of(
+    ran: Iterable[Ran], since: Mapping[int, float] = MappingProxyType({}), begun: float = 0.0
+) -> list[Span]:
+    """The passes of layers among what has run, in seconds from when the step has `begun`.
+
+    Those that waited in queues go on `since` then, by the identity of nodes.
+    """
+    return [
+        Span(
+            each.node.lane, each.node.name, each.node.phase == BACKWARD,
+            since.get(id(each.node), each.begin) - begun, each.end - begun,
+        )
+        for each in ran
+        if each.node.phase in (FORWARD, BACKWARD)
+    ]  # fmt: skip
+
+
 def lost_beside(job: StepJob, groups: Sequence[DeviceGroup], spans: Iterable[Span]) -> float:
     """Seconds that the slowest devices' passes take longer than alone, beside collectives."""
     slowest = max(groups, key=lambda group: group.factor)
     busy = sum(span.end - span.begin for span in spans if span.device == slowest.name)
     lost = busy - job.compute * slowest.factor
     return lost if lost > _SAME * busy else 0.0
-
-
-def time_in_flight(buckets: Sequence[Bucket]) -> float:
-    """Seconds with at least one bucket in flight."""
-    total, until = 0.0, -inf
-    for start, finish in sorted((b.start, b.finish) for b in buckets):
-        total += max(finish - max(start, until), 0.0)
-        until = max(until, finish)
-    return total

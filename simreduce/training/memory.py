@@ -40,6 +40,11 @@ class MemoryFit(NamedTuple):
         return f"needs {units.format_size(self.needed)}, and a GPU has {has}{which}"
 
 
+def fit_of(memory: Memory, topology: Topology, names: Iterable[str]) -> MemoryFit:
+    """Whether the smallest memory of these GPUs is enough."""
+    return MemoryFit(memory.peak, device_memory(topology, names), memory.activations)
+
+
 def device_memory(topology: Topology, names: Iterable[str]) -> int:
     """Bytes of the smallest memory of these GPUs; 0 if that of one is not known."""
     return min((topology.nodes[name].memory for name in names), default=0)

@@ -24,17 +24,20 @@ from simreduce.engine.fabric import LOW, Moment
 from simreduce.plan import Kind, Plan
 from simreduce.training.calls import Alone, OnFabric
 from simreduce.training.executions import BACKWARD, COLLECTIVE, COMPUTE, FORWARD, ExecutionNode
-from simreduce.training.executor import Ran, Run
+from simreduce.training.executor import Run
 from simreduce.training.groups import DeviceGroup
+from simreduce.training.path import READ, TURN
 from simreduce.training.reductions import Fused, Method, Reduction
-from simreduce.training.step import RELAXED, STAGED, Bucket, Ledger, Span, StepJob
+from simreduce.training.step import RELAXED, STAGED, Bucket, Ledger, StepJob
 
 _ROUNDING = 1e-12
 """Relative error allowed at the boundary of a cycle."""
 
 Buffers = dict[tuple[int, ...], list[Reduction]]
-Start = Callable[[Reduction, float], int]
-"""Adds the reduction of gradients that are there since then to a run, and returns its node."""
+Start = Callable[[Reduction, int, float], int]
+"""Adds the reduction of gradients that a node let go, and that are there since then, to a run, and
+returns its node.
+"""
 
 
 class Negotiation:
@@ -75,7 +78,9 @@ class Negotiation:
             if buffer not in self._known:
                 self._known[buffer] = self._rule.reductions(buffer)
             for reduction in self._known[buffer]:
-                node = self._start(reduction, max(self._since[i] for i in reduction.gradients))
+                last = max(reduction.gradients, key=self._since.__getitem__)
+                gate = self._updated[self._layer_of[last]][0]
+                node = self._start(reduction, gate, self._since[last])
                 for layer in {self._layer_of[i] for i in reduction.gradients}:
                     self._run.join(self._updated[layer][0], node)
                     self._updated[layer].append(node)
@@ -99,8 +104,9 @@ Nodes = Sequence[int]
 class Passes:
     """What moves reductions and reads gets them one by one.
 
-    What computes `loses` that part of its speed beside so many channels of NCCL's kernels. Who
-    looks `closely` learns until when reductions were held up.
+    What computes `loses` that part of its speed beside so many channels of NCCL's kernels. Nodes
+    that others held up went on `since` then; who looks `closely` learns that of reductions too.
+    Nodes have `moved` buckets. Both are by the identity of nodes.
     """
 
     mover: Alone | OnFabric
@@ -112,7 +118,8 @@ class Passes:
     loses: Callable[[int], float]
     closely: bool
     buffers: Buffers = field(default_factory=dict)
-    began: dict[int, float] = field(default_factory=dict)
+    since: dict[int, float] = field(default_factory=dict)
+    moved: dict[int, Bucket] = field(default_factory=dict)
     layer_of: Sequence[int] = field(init=False)
     nbytes: Sequence[int] = field(init=False)
 
@@ -141,8 +148,8 @@ class Passes:
         for read in self.reads:
             layers = {self.layer_of[i] for i in read.gradients}
             updates = [node for layer in layers for node in before.updated[layer]] if before else []
-            act = partial(self._move, read, ledger, ledger.reads)
-            done = self.run.add(ExecutionNode("read", COLLECTIVE, (*after, *updates)), act)
+            node = ExecutionNode("reads", COLLECTIVE, (*after, *updates), phase=READ)
+            done = self.run.add(node, partial(self._move, read, node, ledger, ledger.reads))
             ledger.transfers.append(done)
             for number, group in enumerate(self.groups):
                 if group.ranks & set(read.ranks):
@@ -184,21 +191,17 @@ class Passes:
         done = self.mover.fabric.compute(group.device, node.seconds or 0.0)
 
         def begin(event: Any) -> None:
-            self.began[id(node)] = float(event.value.start[0])
+            self.since[id(node)] = float(event.value.start[0])
 
         done.callbacks.append(begin)
         return done
 
-    def spans(self, ran: Sequence[Ran], since: float) -> list[Span]:
-        """The passes of layers among what has run, in seconds from `since` on."""
-        return [
-            Span(
-                node.lane, node.name, node.phase == BACKWARD,
-                self.began.pop(id(node), begin) - since, end - since,
-            )
-            for _, node, begin, end in ran
-            if node.phase in (FORWARD, BACKWARD)
-        ]  # fmt: skip
+    def forget(self) -> None:
+        """Let go of the nodes that have run."""
+        for each in self.run.ran:
+            self.moved.pop(id(each.node), None)
+            self.since.pop(id(each.node), None)
+        self.run.ran.clear()
 
     def _reduce(self, ledger: Ledger, after: Nodes, computed: Sequence[Sequence[Nodes]]) -> None:
         """Write the reductions of a pass.
@@ -215,7 +218,7 @@ class Passes:
             )
             for layer in sorted(set(self.layer_of), reverse=True):
                 there = after if relaxed else [node for each in computed for node in each[layer]]
-                node = ExecutionNode("gradients", COMPUTE, tuple(there))
+                node = ExecutionNode("reductions", COMPUTE, tuple(there), phase=TURN)
                 gate = self.run.add(node, partial(thread.arrive, layer))
                 ledger.transfers.append(gate)
                 ledger.updated[layer].append(gate)
@@ -240,17 +243,19 @@ class Passes:
                     node = ExecutionNode("ready", COMPUTE, there, early=early)
                     known[early, there] = [self.run.add(node)]
                 ready = known[early, there]
-            act = partial(self._move, each, ledger, ledger.buckets, given=given if early else ())
-            done = self.run.add(self._node(each, tuple(ready)), act)
+            node = self._node(each, tuple(ready))
+            early_of = given if early else ()
+            act = partial(self._move, each, node, ledger, ledger.buckets, given=early_of)
+            done = self.run.add(node, act)
             ledger.transfers.append(done)
             for layer in layers:
                 ledger.updated[layer].append(done)
 
-    def _reduce_buffer(self, ledger: Ledger, what: Reduction, since: float) -> int:
-        """Write the reduction of a buffer of gradients that are there `since` then."""
-        act = partial(self._move, what, ledger, ledger.buckets)
+    def _reduce_buffer(self, ledger: Ledger, what: Reduction, gate: int, since: float) -> int:
+        """Write the reduction of a buffer of gradients that a gate let go, there `since` then."""
         node = self._node(what, ())
-        ledger.transfers.append(self.run.add(node, lambda _: act(since)))
+        act = partial(self._move, what, node, ledger, ledger.buckets)
+        ledger.transfers.append(self.run.add(node, lambda _: act(since), cause=gate))
         return ledger.transfers[-1]
 
     def _node(self, what: Reduction, after: tuple[int, ...]) -> ExecutionNode:
@@ -270,8 +275,8 @@ class Passes:
         return STREAM if self.method.streams else ""
 
     def _move(
-        self, what: Reduction, ledger: Ledger, into: list[Bucket], ready: float,
-        given: Sequence[tuple[DeviceGroup, Nodes]] = (),
+        self, what: Reduction, node: ExecutionNode, ledger: Ledger, into: list[Bucket],
+        ready: float, given: Sequence[tuple[DeviceGroup, Nodes]] = (),
     ) -> simpy.Event:  # fmt: skip
         """Start a transfer that was `ready` then, and note it in the ledger when it ends.
 
@@ -288,8 +293,7 @@ class Passes:
         done = self.mover.move(what, held)
         self.run.slow_beside(done, self.loses(self.mover.channels(what)))
         for places, nodes in late:
-            assert isinstance(self.mover, OnFabric)  # noqa: S101 - else all begin together
-            release = partial(self.mover.fabric.release, done, places)
+            release = partial(self._release, node, done, places)
             self.run.add(
                 ExecutionNode("late", COMPUTE, tuple(nodes)), partial(self.run.then, release)
             )
@@ -297,14 +301,21 @@ class Passes:
         def end(event: Any) -> None:
             begin, nbytes = ledger.begin, sum(self.nbytes[i] for i in what.gradients)
             times = ready - begin, start - begin, env.now - begin
-            bucket = Bucket(what.gradients, what.ranks, nbytes, *times)
+            bucket = self.moved[id(node)] = Bucket(what.gradients, what.ranks, nbytes, *times)
             look = self.closely and into is ledger.buckets
-            since = self.mover.waited(what, event) if look else None
+            if look and (since := self.mover.waited(what, event)) is not None:
+                self.since[id(node)] = since
             into.append(bucket)
-            ledger.moved.append((bucket, what, None if since is None else since - begin))
+            ledger.moved.append((bucket, what))
 
         done.callbacks.append(end)
         return done
+
+    def _release(self, node: ExecutionNode, done: simpy.Event, places: Ints) -> None:
+        """Let a reduction go on with the inputs at these places."""
+        assert isinstance(self.mover, OnFabric)  # noqa: S101 - else all begin together
+        self.since[id(node)] = float(self.mover.env.now)
+        self.mover.fabric.release(done, places)
 
 
 def _inputs(plan: Plan) -> Ints:

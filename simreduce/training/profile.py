@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
 
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import (
@@ -103,8 +102,7 @@ def profile_from_seconds(model: Model, seconds: float) -> Profile:
     """
     whole = model.flops
     if not whole:
-        each = seconds / len(model.layers)
-        layers = len(model.layers)
+        layers, each = len(model.layers), seconds / len(model.layers)
         return Profile((each / 3,) * layers, (each * 2 / 3,) * layers, "one number, spread evenly")
     rate = whole / seconds if seconds else float("inf")
     return Profile(*_by_flops(model, 1, rate), f"one number, spread by FLOPs{_uncounted(model)}")
@@ -142,10 +140,6 @@ def _by_flops(model: Model, batch: int, rate: float) -> tuple[tuple[float, ...],
     )
 
 
-@overload
-def load_profile(text: str, model: Model) -> Profile: ...
-@overload
-def load_profile(text: str, model: Model | None) -> Profile | None: ...
 def load_profile(text: str, model: Model | None) -> Profile | None:
     """The times in the file `text`, for the layers of `model`; InputError lists every fault.
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from simreduce.errors import InputError
 from simreduce.training.sharded.schedule import Unit, wrap
 from simreduce.training.sharded.settings import BLOCKS
-from simreduce.workload import Layer, Model
+from simreduce.workload import Model
 
 NONE, SELECTIVE, FULL = POLICIES = ("none", "selective", "full")
 FUSED, UNFUSED = ATTENTIONS = ("fused", "unfused")
@@ -35,17 +35,18 @@ FUSED, UNFUSED = ATTENTIONS = ("fused", "unfused")
 
 def estimate_activations(model: Model, policy: str = NONE, attention: str = FUSED) -> float | None:
     """Bytes of one sample's activations, at most at once; None where the model does not say."""
-    layers = model.layers
-    if not all(layer.kept for layer in layers):
+    layers = [layer.kept for layer in model.layers if layer.kept]
+    if len(layers) < len(model.layers):
         return None
-    whole = [_whole(layer, attention) for layer in layers]
+    whole = [each.others + (each.scores if attention == UNFUSED else 0.0) for each in layers]
     if policy == NONE:
         return sum(whole)
     blocks = [unit.layers for unit in _blocks(model)]
     kept, again = list(whole), 0.0
     for block in blocks:
         for i in block:
-            kept[i] = _left(layers[i], policy, first=i == block[0])
+            inputs = layers[i].input if i == block[0] else 0.0
+            kept[i] = layers[i].others if policy == SELECTIVE else inputs
         dropped = [whole[i] - kept[i] for i in block]
         again = max(again, sum(dropped) if policy == FULL else max(dropped))
     last = max((i for block in blocks for i in block), default=-1) + 1
@@ -59,25 +60,11 @@ def repeated(model: Model, policy: str) -> list[float]:
     if policy == FULL:
         inside = {i for unit in _blocks(model) for i in unit.layers}
         return [float(i in inside) for i in range(len(model.layers))]
-    known = all(layer.kept for layer in model.layers)
-    if not known or not any(layer.kept.core for layer in model.layers if layer.kept):
+    known = [layer.kept.core for layer in model.layers if layer.kept]
+    if len(known) < len(model.layers) or not any(known):
         raise InputError(f"{model.name}: nobody counted the work of attention by itself")
-    return [
-        layer.kept.core / layer.forward if layer.kept and layer.forward else 0.0
-        for layer in model.layers
-    ]
-
-
-def _whole(layer: Layer, attention: str) -> float:
-    """Bytes that a layer keeps without a policy."""
-    assert layer.kept is not None  # noqa: S101 - the caller looked
-    return layer.kept.others + (layer.kept.scores if attention == UNFUSED else 0.0)
-
-
-def _left(layer: Layer, policy: str, *, first: bool) -> float:
-    """Bytes that a layer of a block keeps with a policy."""
-    assert layer.kept is not None  # noqa: S101 - the caller looked
-    return layer.kept.others if policy == SELECTIVE else layer.kept.input * first
+    work = zip(known, (layer.forward for layer in model.layers), strict=True)
+    return [core / forward if forward else 0.0 for core, forward in work]
 
 
 def _blocks(model: Model) -> list[Unit]:

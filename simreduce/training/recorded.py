@@ -53,7 +53,7 @@ from simreduce.training.executions import (
     read_executions,
 )
 from simreduce.training.executions.chakra import GROUP
-from simreduce.training.executor import Movement, Ran, Run, run_nodes
+from simreduce.training.executor import Movement, Ran, Run, length_of, run_nodes
 from simreduce.training.profile import Profile
 from simreduce.workload import Gradient, Layer, Model
 
@@ -93,11 +93,8 @@ def replay_execution(
         plan = plans.of(node, group)
         return fabric.submit(plan) if plan else env.timeout(0.0)
 
-    slow = {
-        rank: chosen.disturbance.slow.get(name, 1.0)
-        for rank, name in enumerate(chosen.layout.ranks)
-    }
-    run = Run(execution, env, move, slow)
+    names, slow = enumerate(chosen.layout.ranks), chosen.disturbance.slow
+    run = Run(execution, env, move, {rank: slow.get(name, 1.0) for rank, name in names})
     found = watch(run.finish(), run.total)
     ran = tuple(sorted(found, key=lambda each: (each.begin, each.rank)))
     run.check_done()
@@ -149,18 +146,9 @@ def _exposed(mine: Sequence[Ran]) -> tuple[float, float]:
 
     Exposed means that something is under way and it computes nothing.
     """
-    computes = _union([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
-    everything = _union([(e.begin, e.end) for e in mine])
+    computes = length_of([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
+    everything = length_of([(e.begin, e.end) for e in mine])
     return everything - computes, computes
-
-
-def _union(spans: Sequence[tuple[float, float]]) -> float:
-    """The length of what spans cover together."""
-    total, until = 0.0, 0.0
-    for begin, end in sorted(spans):
-        total += max(end - max(begin, until), 0.0)
-        until = max(until, end)
-    return total
 
 
 _REDUCED = ("float", "bfloat")
@@ -269,9 +257,7 @@ def _read(path: str, _version: tuple[int, int]) -> RecordedStep:
         ran = replay_compute(Execution(path, {0: nodes}, 1))
     except Deadlock as error:
         raise ExecutionError(str(error)) from None
-    places = {id(node): i for i, node in enumerate(nodes)}
-    order = [places[id(each.node)] for each in ran]
-    runs = [each for _, each in sorted(zip(order, ran, strict=True), key=lambda each: each[0])]
+    runs, order = sorted(ran, key=lambda each: each.number), [each.number for each in ran]
     steps = _steps(nodes, sums, _waits(nodes, order, frozenset(sums)), runs)
     found = [_timed(runs, step) for step in steps]
     took = [sum(times[1:]) for times in found]
@@ -300,14 +286,16 @@ def _check(execution: Execution) -> None:
     """ExecutionError with all that a data-parallel job of one recorded rank does not do."""
     faults, path = Faults(execution.source), execution.source
     nodes = [node for row in execution.nodes.values() for node in row]
-    everyone = frozenset(range(execution.world))
+    everyone = [*range(execution.world)]
     others: Counter[str] = Counter()
     for node in nodes:
-        ranks = frozenset(execution.members(node)) if node.kind == COLLECTIVE else everyone
-        if node.kind == COLLECTIVE and ranks != everyone:
-            others[f"{_words(node.collective)} among {_ranks(ranks)} of {execution.world}"] += 1
+        ranks = sorted({*execution.members(node)}) if node.kind == COLLECTIVE else everyone
+        name = node.collective.replace("_", "-")
+        if ranks != everyone:
+            shown = ", ".join(map(str, ranks[:_SHOWN])) + ", ..." * (len(ranks) > _SHOWN)
+            others[f"{name} among ranks {shown} of {execution.world}"] += 1
         elif node.kind == COLLECTIVE and node.collective not in ("all_reduce", "broadcast"):
-            others[f"{_words(node.collective)} among all ranks"] += 1
+            others[f"{name} among all ranks"] += 1
         elif node.kind not in (COLLECTIVE, COMPUTE):
             others[f"{node.kind} of one rank"] += 1
     for what, count in others.items():
@@ -326,16 +314,6 @@ def _check(execution: Execution) -> None:
             f"`simreduce replay {path} --topology MACHINE` runs what was recorded",
         )  # fmt: skip
         faults.raise_any(ExecutionError)
-
-
-def _words(collective: str) -> str:
-    return collective.replace("_", "-")
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    shown = sorted(ranks)
-    more = ", ..." * (len(shown) > _SHOWN)
-    return f"ranks {', '.join(map(str, shown[:_SHOWN]))}{more}"
 
 
 _SHOWN = 4

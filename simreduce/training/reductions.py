@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,10 @@ def _required(plan: Plan | None) -> Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fused:
-    """Fusion of ready gradients into buffers, and the reductions of each buffer."""
+    """Fusion of ready gradients into buffers, and the reductions of each buffer.
+
+    Of buffers whose costs are known nobody makes plans: each is one reduction without one.
+    """
 
     fusion: Fusion
     strategy: Strategy
@@ -99,6 +102,7 @@ class Fused:
     layout: Layout
     faithful: bool
     cycle: float = CYCLE
+    planned: bool = True
 
     def buffers(self, ready: Sequence[int]) -> list[tuple[int, ...]]:
         """The gradients of each buffer, from waiting gradients in the order they became ready."""
@@ -108,27 +112,13 @@ class Fused:
 
     def reductions(self, buffer: tuple[int, ...]) -> list[Reduction]:
         """The reductions of one buffer."""
+        if not self.planned:
+            return [Reduction(None, tuple(sorted(buffer)), tuple(range(self.layout.n)))]
         order = buffer[::-1]  # likewise
         part = Workload(self.workload.name, tuple(self.workload.gradients[i] for i in order))
         plan = compile_plan(self.strategy, part, self.layout, faithful=self.faithful)
         found, _ = _parts(plan, part)
         return [replace(r, gradients=tuple(sorted(order[i] for i in r.gradients))) for r in found]
-
-    @property
-    def unplanned(self) -> Fused:
-        """The same buffers, each as one reduction without a plan."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return FusedCalls(**values)
-
-
-class FusedCalls(Fused):
-    """Buffers whose costs are known, so that nobody makes their plans."""
-
-    __slots__ = ()
-
-    def reductions(self, buffer: tuple[int, ...]) -> list[Reduction]:
-        """The buffer as one reduction."""
-        return [Reduction(None, tuple(sorted(buffer)), tuple(range(self.layout.n)))]
 
 
 def method_for_strategy(
@@ -148,7 +138,9 @@ def method_for_strategy(
     plan = compile_plan(strategy, workload, layout, faithful=faithful)
     found, _ = _parts(plan, workload)
     packer = strategy.packer
-    alone = isinstance(packer, DdpBuckets | Fusion) or _only_nccl(plan)
+    copies = plan.kind == Kind.COPY
+    only_nccl = copies.any() and (plan.executor[copies] != Executor.TF).all()
+    alone = isinstance(packer, DdpBuckets | Fusion) or bool(only_nccl)
     return Method(
         strategy.text,
         plan,
@@ -201,20 +193,13 @@ def _servers(plan: Plan) -> tuple[str, ...]:
     return tuple(plan.devices[device] for device in np.unique(plan.device[updated]).tolist())
 
 
-def _only_nccl(plan: Plan) -> bool:
-    """Whether NCCL executes all transfers."""
-    copies = plan.kind == Kind.COPY
-    return bool(copies.any() and (plan.executor[copies] != Executor.TF).all())
-
-
 def _parts(
     plan: Plan, workload: Workload, *, loose: bool = True
 ) -> tuple[list[Reduction], list[Reduction]]:
     """The reductions of a plan, in the order of their first ops, and its reads."""
     variable = len(plan.devices)  # the contributor that represents a variable's new value
     places = _Places.of(plan, workload)
-    reductions: list[Reduction] = []
-    reads: list[Reduction] = []
+    reductions, reads = list[Reduction](), list[Reduction]()
     for part in split_independent(plan, loose=loose):
         inputs = np.flatnonzero((part.kind == Kind.INPUT) & (part.arg != ZEROS))
         given = inputs[part.arg[inputs] != variable]
@@ -260,9 +245,6 @@ class _Places(NamedTuple):
         """
         base = lo - lo % self.period
         lo, hi = lo - base, hi - base
-        first, last = (
-            int(np.searchsorted(self.hi, lo, "right")),
-            int(np.searchsorted(self.lo, hi, "left")),
-        )
-        here = (self.lo == lo) & (self.hi == lo) if lo == hi else slice(first, last)
+        inside = slice(np.searchsorted(self.hi, lo, "right"), np.searchsorted(self.lo, hi, "left"))
+        here = (self.lo == lo) & (self.hi == lo) if lo == hi else inside
         return [int(i) for i in self.order[here]]

@@ -13,7 +13,7 @@ Not modelled: jobs that share a GPU, and hosts that several jobs keep busy.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
@@ -40,10 +40,9 @@ from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.gpus import least_gpu
 from simreduce.training.groups import merged_reads, slowdowns
 from simreduce.training.reductions import Method
-from simreduce.training.simulation import Steps
+from simreduce.training.simulation import Process, Steps
 from simreduce.training.step import StepJob
 
-Process = Generator[simpy.Event, Any, None]
 _LEAST = 1e-3
 """The part of a link's time below which a job does not count as its user."""
 
@@ -169,10 +168,7 @@ class _Together:
         if len(names) > 1:
             words = f"run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
             raise InputError(f"jobs {words}; a runtime for all is set by `runtime`")
-        found = (
-            each.setup.constants_of(each.plan) if each.plan else each.setup.constants
-            for each in jobs
-        )
+        found = [e.setup.constants_of(e.plan) if e.plan else e.setup.constants for e in jobs]
         constants = next((each for each in found if each != setup.calibration), setup.calibration)
         disturbance = setup.disturbance
         disturbance.check(setup.topology)
@@ -293,7 +289,8 @@ class _Together:
         if (steps := self.steps.get(i)) is not None:
             self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]
             best, nothing = self.fabric.resources.best, np.zeros(len(self.fabric.resources.names))
-            lowered = map(self.movers[i].lowering.of, (w.moves for _, w, _ in steps.done[-1].moved))
+            moved = [what.moves for _, what in steps.done[-1].moved]
+            lowered = map(self.movers[i].lowering.of, moved)
             self.needed[i] = sum((resource_seconds(each, best) for each in lowered), nothing)
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
@@ -345,14 +342,16 @@ class _Together:
         sent = zip(self.streams, self.sent[i], strict=True)
         used |= {stream.name: needed for stream, needed in sent}
         parts = {name: each / max(end - begin, 1e-30) for name, each in used.items()}
-        own = parts.pop(job.name)
-        names, shares = self.fabric.resources.names, []
-        for place in np.flatnonzero(own >= _LEAST).tolist():
-            others = {n: float(p[place]) for n, p in parts.items() if p[place] >= _LEAST}
-            if others:
-                shares.append(Share(names[place], float(own[place]), others))
-        shares.sort(key=lambda each: (-each.total, each.link))
-        return JobOutcome(job, tuple(self.times[i]), alone, tuple(shares))
+        own, names = parts.pop(job.name), self.fabric.resources.names
+        shares = [
+            Share(
+                names[place], float(own[place]),
+                {name: float(p[place]) for name, p in parts.items() if p[place] >= _LEAST},
+            )
+            for place in np.flatnonzero(own >= _LEAST).tolist()
+        ]  # fmt: skip
+        met = sorted((s for s in shares if s.others), key=lambda each: (-each.total, each.link))
+        return JobOutcome(job, tuple(self.times[i]), alone, tuple(met))
 
     def _overlap(self, i: int, k: int) -> float:
         """The part of the time of job k in which job i runs."""

@@ -38,7 +38,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, InternalError
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy
-from simreduce.training.calls import NOTHING, Alone, CallCost, OnFabric, channels_of
+from simreduce.training.calls import NOTHING, Alone, CallCost, OnFabric
 from simreduce.training.executions import COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Run
 from simreduce.training.groups import (
@@ -47,10 +47,12 @@ from simreduce.training.groups import (
     merged_reads,
     nodes_of,
     slowdowns,
+    spans_of,
     steady,
     summarize,
 )
 from simreduce.training.passes import STREAM, Passes
+from simreduce.training.path import LAUNCH, run_path
 from simreduce.training.reductions import ENDLESS, Fused, Method, Reduction
 from simreduce.training.step import Ledger, MovedBucket, StepJob, StepPrediction, StepRecording
 from simreduce.workload import Gradient, Workload
@@ -104,15 +106,13 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     Deadlock if it can never end, InputError for faults of links that are not there, or so late that
     they are not among the steps that are simulated.
     """
-    return _simulate(job, method, setup, closely=False).step
+    return record_step(job, method, setup, closely=False).step
 
 
-def record_step(job: StepJob, method: Method, setup: Setup) -> StepRecording:
+def record_step(
+    job: StepJob, method: Method, setup: Setup, *, closely: bool = True
+) -> StepRecording:
     """`simulate_step`, for those who look closer."""
-    return _simulate(job, method, setup, closely=True)
-
-
-def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> StepRecording:
     topology, disturbance, ranks = setup.topology, setup.disturbance, setup.layout.ranks
     disturbance.check(topology)
     constants = setup.constants_of(method.whole)
@@ -125,8 +125,8 @@ def _simulate(job: StepJob, method: Method, setup: Setup, *, closely: bool) -> S
     steps = Steps(mover, job, method, setup, reads, faults, closely=closely)
     step = steps.finish()
     moved = tuple(
-        MovedBucket(bucket, what.moves, mover.lowering.of(what.moves), since)
-        for bucket, what, since in steps.done[-1].moved
+        MovedBucket(bucket, what.moves, mover.lowering.of(what.moves))
+        for bucket, what in steps.done[-1].moved
     )
     return StepRecording(step, moved, fabric.resources)
 
@@ -183,16 +183,14 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
     assert fused is not None  # noqa: S101 - it takes turns
     # Whatever the threshold: what a buffer takes depends on what is in it.
     own, gradients = Fusion(ENDLESS, fused.fusion.fp16), fused.workload.gradients
-    known = dict[tuple[int, ...], CallCost]()
     strategy = replace(fused.strategy, text=fused.strategy.spec, packing="fusion", packer=own)
 
     def cost(buffer: tuple[int, ...]) -> CallCost:
-        if buffer not in known:
-            held = tuple((gradients[i].elements, gradients[i].dtype) for i in buffer[::-1])
-            known[buffer] = _buffer_cost(setup, strategy, held, faithful=fused.faithful)
-        return known[buffer]
+        held = tuple((gradients[i].elements, gradients[i].dtype) for i in buffer[::-1])
+        return _buffer_cost(setup, strategy, held, faithful=fused.faithful)
 
-    return compose_step(job, replace(method, fusion=fused.unplanned), setup, cost, most).seconds
+    composed = replace(method, fusion=replace(fused, planned=False))
+    return compose_step(job, composed, setup, cost, most).seconds
 
 
 @lru_cache(maxsize=1 << 14)
@@ -208,8 +206,7 @@ def _buffer_cost(
     workload = Workload("buffer", gradients)
     fused = Fused(strategy.packer, strategy, workload, setup.layout, faithful=faithful)
     parts = fused.reductions(tuple(range(len(gradients))))
-    seconds = sum(setup.find_seconds(part.moves) for part in parts)
-    return CallCost(seconds, max(channels_of(part.moves) for part in parts))
+    return CallCost.in_turn([CallCost.alone(setup, part.moves) for part in parts])
 
 
 def _move_nothing(node: ExecutionNode, _: object) -> simpy.Event:
@@ -251,8 +248,10 @@ class Steps:
         """Run all steps, and summarize them."""
         self.begin()
         self.env.run(until=self.over)
+        passes, last = self.passes, (0, self.last)
+        path = run_path(self.run.ran, last, self.done[-1].begin, passes.moved, passes.since)
         return summarize(
-            self.job, self.method, self.groups, self.done, self.launch, self.update,
+            self.job, self.method.name, self.groups, self.done, self.launch, self.update, path,
             one=self.one, faulty=self.faulty,
         )  # fmt: skip
 
@@ -265,7 +264,7 @@ class Steps:
         ledger, job, run = Ledger(self.env.now, len(self.left)), self.job, self.run
         after: list[int] = []
         if self.launch > 0.0:
-            after = [run.add(ExecutionNode("launch", COMPUTE, seconds=self.launch))]
+            after = [run.add(ExecutionNode("launch", COMPUTE, seconds=self.launch, phase=LAUNCH))]
         for _ in range(job.accumulate - 1):
             ends = self.passes.write(ledger, after, None, alone=job.no_sync)
             after = [run.add(ExecutionNode("pass", COMPUTE, (*ends, *ledger.transfers)))]
@@ -278,8 +277,7 @@ class Steps:
     def _end(self, ledger: Ledger) -> None:
         """End a step, and begin the next if there is one."""
         ledger.end, left = self.env.now, self.left
-        ledger.spans = self.passes.spans(self.run.ran, ledger.begin)
-        self.run.ran.clear()  # as a job may have very many steps
+        ledger.spans = spans_of(self.run.ran, self.passes.since, ledger.begin)
         if self.count and self.done:
             self.done[-1].spans.clear()
         self.done.append(ledger)
@@ -302,4 +300,5 @@ class Steps:
             return
         if settled and self.faults:
             self.faults.approach(self.times[-1])
+        self.passes.forget()  # as a job may have very many steps
         self.begin(None if self.job.barrier else ledger)

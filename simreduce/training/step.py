@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from simreduce.engine.lowering.lowering import Lowered
@@ -85,13 +86,11 @@ class StepJob:
 
         The slowest rank takes `factor` times as long as the profile says, and nothing else.
         """
-        layers, profile = self.model.layers, self.profile
-        now = factor * (sum(profile.forward) + (self.accumulate - 1) * profile.seconds)
-        ends = [0.0] * len(layers)
-        for layer in reversed(range(len(layers))):
-            now += factor * profile.backward[layer]
-            ends[layer] = now
-        return [ends[layer] for layer in self.layer_of], now
+        profile = self.profile
+        before = factor * (sum(profile.forward) + (self.accumulate - 1) * profile.seconds)
+        backward = (factor * seconds for seconds in reversed(profile.backward))
+        _, *ends = accumulate(backward, initial=before)
+        return [ends[-1 - layer] for layer in self.layer_of], ends[-1]
 
     @property
     def layer_of(self) -> list[int]:
@@ -148,7 +147,7 @@ class Memory:
     It holds some all the time, by what they are, and some at most for a while: `gathered`
     parameters, never more than `gathered_limit`, and gradients of its own passes that are not
     reduced yet (`unreduced`). `peak` is the most of all at once, with `activations` where they
-    count.
+    count, which are those of so many passes `in_flight`.
     """
 
     parameters: int
@@ -159,6 +158,7 @@ class Memory:
     unreduced: int = 0
     peak: int = 0
     activations: Activations = UNCOUNTED
+    in_flight: int = 1
 
     def plus(self, activations: Activations) -> Memory:
         """The same with these activations."""
@@ -177,6 +177,25 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class PathPiece:
+    """A piece of a step's critical path, from `begin` to `end` in seconds of the step.
+
+    `name` is the layer, or the lane of a transfer; `bucket` what is transferred.
+    """
+
+    kind: str
+    name: str
+    begin: float
+    end: float
+    bucket: Bucket | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
 class StepPrediction:
     """The prediction for one step; times in seconds.
 
@@ -188,7 +207,8 @@ class StepPrediction:
     mean of the later half. With faults, `slowest` is the longest step, if it took longer.
 
     A sharded step says how much of the exposed time is due to each collective (`exposed_by`), and
-    its `memory`. A `composed` one is put together from its calls (`study.tune.composed`).
+    its `memory`. A `composed` one is put together from its calls (`study.tune.composed`). `path` is
+    the critical path, whose pieces add up to the last step that was simulated.
     """
 
     method: str
@@ -211,6 +231,7 @@ class StepPrediction:
     memory: Memory | None = None
     composed: bool = False
     interference: float = 0.0
+    path: tuple[PathPiece, ...] = ()
 
     @property
     def exposed(self) -> float:
@@ -238,18 +259,29 @@ class StepPrediction:
         return self.simulated[len(self.simulated) // 2 :]
 
 
+@dataclass(frozen=True)
+class SimulatedStep:
+    """A step with what moves in it.
+
+    `alone` is the time of all its transfers with every gradient there from the start, in seconds;
+    `wrong` counts elements of their plans, which `digest` names. `bottleneck` is the link or memory
+    that they need for the longest, "" if nothing moves.
+    """
+
+    step: StepPrediction
+    alone: float
+    wrong: int
+    digest: str
+    bottleneck: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MovedBucket:
-    """A bucket with the plan that moved it, lowered.
-
-    `since` is when its critical path got a lane that a kernel or another bucket had held, in
-    seconds of the step; None if it waited for none.
-    """
+    """A bucket with the plan that moved it, lowered."""
 
     bucket: Bucket
     plan: Plan
     lowered: Lowered
-    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,7 +314,7 @@ class Ledger:
 
     Of its last pass, it has the nodes of all `transfers`, those after which a layer's variables are
     `updated` for the next step, and the reads that have `fetched` a layer's for a group. `moved`
-    has every reduction and read, and since when nobody else held it up.
+    has every reduction and read.
     """
 
     begin: float
@@ -292,6 +324,6 @@ class Ledger:
     fetched: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     buckets: list[Bucket] = field(default_factory=list)
     reads: list[Bucket] = field(default_factory=list)
-    moved: list[tuple[Bucket, Reduction, float | None]] = field(default_factory=list)
+    moved: list[tuple[Bucket, Reduction]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0

@@ -29,7 +29,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.training.executions import is_record
-from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu_beside
+from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu
 from simreduce.training.mesh.passes import kernels_profile
 from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
@@ -43,7 +43,7 @@ from simreduce.training.recompute import (
 from simreduce.training.recorded import load_profile
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
-from simreduce.training.sharded.settings import DDP, METHODS_KIND, check_methods
+from simreduce.training.sharded.settings import DDP, METHODS_KIND, method_rules
 from simreduce.training.step import (
     CONSISTENCIES,
     ESTIMATED,
@@ -123,24 +123,25 @@ def _check(values: FieldValues, faults: Faults, path: str) -> None:
     if len(given) != 1:
         have = f"has {' and '.join(given)}" if given else "has none"
         faults.add(path, f"give one of {', '.join(_TIMES)}; it {have}")
-    if values["barrier"] is False and values["update"]:
-        faults.add(
-            inside(path, "update"), "needs a barrier, a time at which all variables are updated"
-        )
-    mode, consistency = values["variable_update"], values["consistency"]
-    check_methods(values, faults, path)
-    place = inside(path, "consistency")
-    if consistency == STAGED and mode != "parameter_server":
-        faults.add(place, '"staged" delays reads, which need variable_update = "parameter_server"')
-    if consistency == RELAXED and mode in _NO_ALL_REDUCE:
-        faults.add(place, f'"relaxed" delays all-reduces; {mode} {_NO_ALL_REDUCE[mode]}')
-    if mode == "independent" and values["spread"]:
-        faults.add(inside(path, "spread"), f"needs GPUs that wait for each other; {mode} has none")
-    if "variable_update" not in values.given:
-        for each in _FLAGS:
-            if each.key in values.given:
-                why = "is for variable_update; strategies say how to reduce"
-                faults.add(inside(path, each.key), why)
+    mode, consistency, by_mode = (
+        values["variable_update"], values["consistency"], "variable_update" in values.given,
+    )  # fmt: skip
+    rules = [
+        ("update", values["barrier"] is False and values["update"],
+         "needs a barrier, a time at which all variables are updated"),
+        *method_rules(values),
+        ("consistency", consistency == STAGED and mode != "parameter_server",
+         '"staged" delays reads, which need variable_update = "parameter_server"'),
+        ("consistency", consistency == RELAXED and mode in _NO_ALL_REDUCE,
+         f'"relaxed" delays all-reduces; {mode} {_NO_ALL_REDUCE.get(mode)}'),
+        ("spread", mode == "independent" and values["spread"],
+         f"needs GPUs that wait for each other; {mode} has none"),
+        *((each.key, not by_mode and each.key in values.given,
+           "is for variable_update; strategies say how to reduce") for each in _FLAGS),
+    ]  # fmt: skip
+    for key, broken, why in rules:
+        if broken:
+            faults.add(inside(path, key), why)
 
 
 _NO_ALL_REDUCE = {
@@ -300,9 +301,8 @@ def parse_step(
         faults.attempt("step.sharding.units", wrap, model, sharding.units)
     if len(faults.problems) > before or profile is None or model is None:
         return None
-    update = values["update"]
-    if update is None:
-        update = profile.update if values["barrier"] else 0.0
+    own = profile.update if values["barrier"] else 0.0
+    update = own if values["update"] is None else values["update"]
     job = StepJob(
         model, profile, batch, update, values["consistency"], values["barrier"], slow,
         values["accumulate"], values["no_sync"], spread,
@@ -339,25 +339,20 @@ def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tup
     reduction = {"packing", "streams"}
     if mode == "independent":
         return set(), ""
-    if mode == "parameter_server":
-        alone = (
-            topology is not None and len({topology.nodes[n].machine for n in topology.devices}) == 1
-        )
+    if mode in ("parameter_server", "distributed_replicated"):
         used = {"local_parameter_device", "streams"}
+        boxes = {topology.nodes[name].machine for name in topology.devices} if topology else ()
+        alone = mode == "parameter_server" and len(boxes) == 1
         return (used, " on one machine") if alone else (used | {"ps_tasks"}, "")
-    if mode == "distributed_replicated":
-        return {"local_parameter_device", "ps_tasks", "streams"}, ""
     if mode == "horovod":
         packing = flags.get("packing") or "fusion"
         fuses = isinstance(packing, str) and packing.startswith("fusion")
         return (reduction | {"cycle"}, "") if fuses else (reduction, " without fusion")
     if mode == "replicated" and not flags.get("all_reduce_spec"):
-        if flags.get("hierarchical_copy"):
-            return reduction | {"hierarchical_copy", "network_topology"}, " with hierarchical_copy"
-        return reduction | {
-            "hierarchical_copy",
-            "local_parameter_device",
-        }, " without hierarchical_copy"
+        copies = bool(flags.get("hierarchical_copy"))
+        other = "network_topology" if copies else "local_parameter_device"
+        when = f" {'with' if copies else 'without'} hierarchical_copy"
+        return reduction | {"hierarchical_copy", other}, when
     return reduction | {"all_reduce_spec"}, " with all_reduce_spec" if mode == "replicated" else ""
 
 
@@ -370,7 +365,7 @@ def _compute(
     faults: Faults,
 ) -> tuple[Profile | None, Mapping[str, float], Gpu | None]:
     """The profile, how many times as long each device takes, and the GPU to compute as."""
-    profile, slow, gpu = None, {}, None
+    profile, slow, gpu = None, dict[str, float](), None
     if values["profile"] is not None:
         profile = faults.attempt("step.profile", load_profile, beside(values["profile"]), model)
     if values["rate"] is not None:
@@ -383,7 +378,7 @@ def _compute(
         profile = profile_from_seconds(model, values["time"])
     if values["compute"] is not None:
         own = gpu_among([topology.nodes[name] for name in topology.devices]) if topology else None
-        gpu = faults.attempt("step.compute", load_gpu_beside, values["compute"], own, beside)
+        gpu = faults.attempt("step.compute", load_gpu, values["compute"], own, beside)
         if gpu and model:
             kept = values["attention"] or FUSED, values["recompute"] or NONE
             profile = faults.attempt("step.compute", kernels_profile, model, gpu, batch, *kept)
@@ -399,13 +394,10 @@ def _rates(
     unknown = [name for name in given if name and topology and name not in known]
     for name in unknown:
         faults.add(f"step.rate.{name}", f"no GPU or model has this name{did_you_mean(name, known)}")
-    if unknown:
-        return {}
     found = {
         name: given.get(name, given.get(kind, given.get("", 0.0))) for name, kind in model.items()
     }
-    without = [name for name, rate in found.items() if not rate]
+    without = [name for name, rate in found.items() if not rate and not unknown]
     if without:
         faults.add("step.rate", f"there is none for {', '.join(without[:5])}")
-        return {}
-    return found
+    return {} if unknown or without else found

@@ -13,8 +13,14 @@ from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import load_topology
-from simreduce.training import StepJob, StepPrediction, method_for_mode, record_step, simulate_step
-from simreduce.training.path import PathPiece, seconds_by_kind, step_path
+from simreduce.training import (
+    PathPiece,
+    StepPrediction,
+    method_for_mode,
+    record_step,
+    simulate_step,
+)
+from simreduce.training.path import seconds_by_kind
 from simreduce.training.sharded import METHODS, sharded_method, simulate_sharded_step
 from tests.thorough import examples
 from tests.training.small import TICK, by, job, pair
@@ -24,13 +30,9 @@ from tests.training.test_step import JOBS, SERVERS
 CLOSE = 1e-9
 
 
-def check_chain(step: StepPrediction, work: StepJob) -> tuple[PathPiece, ...]:
+def check_path(step: StepPrediction) -> tuple[PathPiece, ...]:
     """Pieces from 0 to the end of the step, each beginning where the one before ends."""
-    return check_path(step_path(step, work), step)
-
-
-def check_path(path: tuple[PathPiece, ...], step: StepPrediction) -> tuple[PathPiece, ...]:
-    whole = step.simulated[-1]
+    path, whole = step.path, step.simulated[-1]
     if whole == 0.0:
         assert path == ()
         return path
@@ -69,10 +71,10 @@ def test_a_path_has_no_gaps(parts, system, barrier, consistency, passes):
     method = by(strategy, work, pair(), **{k: v for k, v in more.items() if k != "runtime"})
 
     found = record_step(work, method, Setup(pair(), runtime))
-    assert found.step == simulate_step(work, method, Setup(pair(), runtime))
-    check_chain(found.step, work)
-    since = {each.bucket: each.since for each in found.moved if each.since is not None}
-    check_path(step_path(found.step, work, since), found.step)
+    step = simulate_step(work, method, Setup(pair(), runtime))
+    assert replace(found.step, path=step.path) == step
+    check_path(step)
+    check_path(found.step)
 
 
 @settings(deadline=None, max_examples=examples(60))
@@ -84,7 +86,7 @@ def test_what_is_on_the_path_holds_up_the_step(parts, data):
     work = job(*parts)
     method = by("ring", work, pair(), streams=1)
     step = simulate_step(work, method, Setup(pair(), IDEAL))
-    passes = [p for p in check_chain(step, work) if p.kind in ("forward", "backward")]
+    passes = [p for p in check_path(step) if p.kind in ("forward", "backward")]
     assume(passes)
     piece = data.draw(st.sampled_from(passes))
     layer = int(piece.name.removeprefix("layer"))
@@ -105,7 +107,7 @@ def test_sharded_steps_are_explained_in_full(work, sharding, method):
     how = sharded_method(method, parse_strategy("ring"), work, setup.layout, sharding)
     step = simulate_sharded_step(work, how, setup).step
 
-    assert not {piece.kind for piece in check_chain(step, work)} & {"wait", "turn", "launch"}
+    assert not {piece.kind for piece in check_path(step)} & {"wait", "turn", "launch"}
 
 
 def test_ready_gradients_wait_for_horovods_cycle():
@@ -116,7 +118,7 @@ def test_ready_gradients_wait_for_horovods_cycle():
     work = job((4, 4), (16, 16), (8, 8))
     method = by("ring+fusion", work, pair(), cycle=30 * TICK)
     step = simulate_step(work, method, Setup(pair(), IDEAL))
-    found = [(p.kind, round(p.seconds / TICK)) for p in step_path(step, work)]
+    found = [(p.kind, round(p.seconds / TICK)) for p in step.path]
 
     assert found == [
         ("forward", 16), ("forward", 16), ("backward", 8), ("backward", 8), ("turn", 4),
@@ -130,7 +132,7 @@ def test_reads_come_first_and_the_update_last():
     work = job([65536, 64], [64, 1], [1, 1], update=512 * TICK)
     method = method_for_mode("parameter_server", work.model.workload, layout(machine), SERVERS)
     step = simulate_step(work, method, Setup(machine, IDEAL))
-    path = check_chain(step, work)
+    path = check_path(step)
 
     assert path[0].kind == "read"
     assert [p.kind for p in path].count("forward") == 2
@@ -144,8 +146,6 @@ def test_sums_that_wait_for_kernels_are_compute():
     work = job((64, 2), (1, 1), (4000, 1))
     method = by("direct", work, pair())
     found = record_step(work, method, Setup(pair(), TENSORFLOW))
-    since = {each.bucket: each.since for each in found.moved if each.since is not None}
-    path = check_path(step_path(found.step, work, since), found.step)
+    path = check_path(found.step)
 
-    assert since
     assert max(path, key=lambda piece: piece.seconds).kind == "backward"

@@ -19,13 +19,12 @@ from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.check import cable, machine, node
 from simreduce.topology import Topology
-from simreduce.training import Profile, StepJob, StepPrediction
+from simreduce.training import Profile, SimulatedStep, StepJob, StepPrediction
 from simreduce.training.memory import least_memory
 from simreduce.training.sharded import (
     METHODS,
     Do,
     ShardedMethod,
-    ShardedStep,
     Sharding,
     running_sharded,
     schedule,
@@ -84,7 +83,7 @@ def run(
     method: str = "fsdp",
     sharding: Sharding = DEFAULTS,
     disturbance: Disturbance = CALM,
-) -> ShardedStep:
+) -> SimulatedStep:
     setup = Setup(where, IDEAL, disturbance=disturbance)
     how = sharded_method(method, parse_strategy("ring"), job, setup.layout, sharding)
     return simulate_sharded_step(job, how, setup)

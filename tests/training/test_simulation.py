@@ -66,7 +66,7 @@ def test_the_composed_step_is_the_simulated_one(job, cycle, threshold, slow):
             known[buffer] = CallCost(setup.simulate(plan).seconds, 0)
         return known[buffer]
 
-    composed = replace(method, fusion=method.fusion.unplanned)
+    composed = replace(method, fusion=replace(method.fusion, planned=False))
     found = compose_step(job, composed, setup, cost).seconds
 
     assert job.reduces_once
@@ -146,5 +146,5 @@ def test_a_path_goes_through_calls_that_take_no_time():
     ran = run_nodes(execution, env, lambda node, _: env.timeout(float(node.name == "sum 0")))
 
     assert [("forward", 1.0), ("transfer", 1.0)] == [
-        (each.kind, each.seconds) for each in run_path(execution, ran)
+        (each.kind, each.seconds) for each in run_path(ran)
     ]

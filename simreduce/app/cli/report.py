@@ -89,7 +89,7 @@ from simreduce.study.scenario import (
     with_step,
 )
 from simreduce.study.sweep import Store, objective
-from simreduce.study.tune.meshes import rank_meshes, simulate_best
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
@@ -397,7 +397,7 @@ def report_meshes(question: Meshes, beside: Attachments, workers: int) -> Iterat
         found = rank_meshes(question, workers, progress.watch)
     document = MESHES.write(found)
     yield document, replace(beside, missing=_STOPPED), found.complete
-    events = pipeline_events(simulate_best(found).ran)
+    events = pipeline_events(found.closely.ran)
     yield document, replace(beside, timeline=timeline_of_events(events)), found.complete
 
 

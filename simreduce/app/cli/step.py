@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -54,11 +54,11 @@ from simreduce.study.scenario import (
     tables_of,
     with_step,
 )
-from simreduce.study.tune.meshes import best_execution, rank_meshes, simulate_best
-from simreduce.study.tune.steps import MethodRanking, rank_steps
-from simreduce.study.tune.whatif_steps import execution_of_step
-from simreduce.training.executions import Execution, is_record, write_chakra
-from simreduce.training.executions.chakra import attribute_type
+from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.whatif_steps import Ranking, execution_of_step
+from simreduce.training.executions import is_record, write_chakra
+from simreduce.training.executions.chakra import message_types
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = (
@@ -127,7 +127,7 @@ def step(
     seconds = read_budget(faults, budget, quick=quick)
     if chakra is not None:
         faults.attempt("--chakra", check_folder, chakra)
-        faults.attempt("--chakra", attribute_type)
+        faults.attempt("--chakra", message_types)
     if "replicas" in keys:
         refuse(faults, ["chakra"], "updates of [replicas] are no step of every rank")
         replicas = read_replicas(faults, scenario, given)
@@ -135,23 +135,15 @@ def step(
             return _replicas(replicas, workers, try_backups=try_backups)
     if asks_for_meshes(scenario):
         meshes = read_meshes(faults, scenario, given, ("algo", "batch", "try_backups"))
-        with (
-            within(seconds),
-            Progress("simulated or excluded {} of {} meshes", spares=True) as progress,
-        ):
+        words = "simulated or excluded {} of {} meshes"
+        with within(seconds), Progress(words, spares=True) as progress:
             found = rank_meshes(meshes, workers, progress.watch)
-        lines = () if chakra is None else _write_traces(chakra, best_execution(found))
-        return Reply(
+        document = cache(partial(MESHES.write, found))
+        return _reply(
+            found, chakra, document,
             lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
-            partial(MESHES.write, found),
-            files={
-                "trace": lambda: trace_text(
-                    _about(MESHES.write(found)), executed_events(simulate_best(found).ran)
-                )
-            },
-            paste="".join(f"{line}\n" for line in lines),
-            complete=not found.interrupted,
-        )
+            lambda: trace_text(_about(document()), executed_events(found.closely.ran)),
+        )  # fmt: skip
     if keys:
         refuse(faults, ["try_backups"], "only a scenario with [replicas] has backup workers")
         faults.check("step" in keys, scenario, NO_TIMES if is_record(scenario) else NO_STEP)
@@ -159,19 +151,28 @@ def step(
     question = with_step(faults.require(read_scenario(faults, scenario, given, texts, batch)))
     with within(seconds), Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, workers, progress.watch)
-    lines, unwritten = _traces_of_step(chakra, ranking)
     document = cache(partial(step_document, ranking))
     names = [gradient.name for gradient in question.workload.gradients]
-    return Reply(
+    return _reply(
+        ranking, chakra, document,
         lambda: step_table(ranking, rows_shown(everything=show_all), details=details),
+        lambda: trace_text(_about(document()), step_events(ranking.recommended.step, names)),
+        failed=any(c.wrong for c in ranking.candidates),
+    )  # fmt: skip
+
+
+def _reply(
+    ranking: Ranking, chakra: str | None, document: Callable[[], Mapping[str, Any]],
+    text: Callable[[], str], trace: Callable[[], Iterable[str]], *, failed: bool = False,
+) -> Reply:  # fmt: skip
+    """The answer to a ranking, with the traces of its best step, if they are to be written."""
+    lines, unwritten = _traces_of_step(chakra, ranking)
+    return Reply(
+        text,
         document,
-        files={
-            "trace": lambda: trace_text(
-                _about(document()), step_events(ranking.recommended.step, names)
-            )
-        },
+        files={"trace": trace},
         paste="".join(f"{line}\n" for line in lines),
-        failed=unwritten or any(c.wrong for c in ranking.candidates),
+        failed=unwritten or failed,
         complete=not ranking.interrupted,
     )
 
@@ -185,21 +186,20 @@ def _about(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _traces_of_step(folder: str | None, ranking: MethodRanking) -> tuple[tuple[str, ...], bool]:
-    """Lines on the traces of the recommended step, and whether it could not be written."""
+def _traces_of_step(folder: str | None, ranking: Ranking) -> tuple[tuple[str, ...], bool]:
+    """Write the recommended step as Chakra traces; lines on where they are, or why they cannot be,
+    and whether that is so.
+    """
     if folder is None:
         return (), False
     try:
-        return _write_traces(folder, execution_of_step(ranking)), False
+        execution = execution_of_step(ranking)
+        write_folder(folder, write_chakra(execution, "step"))
     except InputError as error:
         return tuple(f"--chakra: {each}" for each in error.problems), True
-
-
-def _write_traces(folder: str, execution: Execution) -> tuple[str, ...]:
-    """Write Chakra traces, and say where they are."""
-    write_folder(folder, write_chakra(execution, "step"))
     ranks = [*execution.nodes]
-    return f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json", *execution.notes
+    written = f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json"
+    return (written, *execution.notes), False
 
 
 def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:

@@ -40,7 +40,7 @@ from simreduce.report.timelines import timeline_of_events
 from simreduce.report.trace import pipeline_events
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
-from simreduce.study.tune.meshes import rank_meshes, simulate_best
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
 from simreduce.topology import Topology, natural
@@ -186,7 +186,7 @@ def _answer_meshes(meshes: Meshes, beside: Attachments, sayer: Sayer) -> None:
     document = MESHES.write(found)
     sayer.page(document, beside)
     sayer.check()
-    timeline = timeline_of_events(pipeline_events(simulate_best(found).ran), most=_BARS)
+    timeline = timeline_of_events(pipeline_events(found.closely.ran), most=_BARS)
     sayer.page(document, replace(beside, timeline=timeline, missing=""))
 
 

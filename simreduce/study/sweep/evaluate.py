@@ -71,7 +71,6 @@ from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.failures import NONE, fail
-from simreduce.training.mesh.held import largest
 from simreduce.training.shared_fabric import fairness, simulate_jobs
 from simreduce.training.step import ESTIMATED
 from simreduce.training.stragglers import repeat
@@ -330,7 +329,6 @@ def _meshes(cell: Cell) -> Figures:
     pass_on(ranking.untried)
     step, setup = ranking.best, meshes.setup
     job, by = step.job, defaultdict(float, step.by)
-    held = largest(step.held)
     waits = {
         "tensor": by["tp"],
         "context": by["cp"],
@@ -359,8 +357,8 @@ def _meshes(cell: Cell) -> Figures:
             "samples_per_second": job.global_batch / step.seconds,
             "tokens_per_second": step.tokens_per_second,
             "mfu": mfu(step),
-            "memory": held.peak,
-            "activations": held.activations,
+            "memory": step.fullest.peak,
+            "activations": step.fullest.activations.nbytes,
             "activations_source": ESTIMATED,
         }
     )

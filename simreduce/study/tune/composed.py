@@ -25,22 +25,20 @@ from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.packings import (
     COLLECTIVE,
     MANY,
-    PRECISION,
     CallSetting,
     CallSize,
     GradientPacking,
     copying_of,
     folded_of,
     machines,
-    method_of,
     packing_of,
     simulate_call_on,
 )
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
 from simreduce.training import StepJob, StepPrediction
-from simreduce.training.calls import CallCost
-from simreduce.training.reductions import ENDLESS, FIXED, FusedCalls, Method
+from simreduce.training.calls import PRECISION, CallCost, busiest_of
+from simreduce.training.reductions import ENDLESS, FIXED, Fused, Method
 from simreduce.training.simulation import compose_step, is_calm
 from simreduce.workload import Gradient, Workload
 
@@ -93,9 +91,9 @@ class ComposedStep:
         strategy, packer, layout = self.strategy, self.strategy.packer, self.setup.layout
         if isinstance(packer, Fusion) and self.cycle != FIXED:
             workload = self.job.model.workload
-            fused = FusedCalls(packer, strategy, workload, layout, False, self.cycle)
+            fused = Fused(packer, strategy, workload, layout, False, self.cycle, planned=False)
             return Method(strategy.text, None, (), streams=1, fusion=fused)
-        return method_of(self.packing, packer, layout.n, strategy.text)
+        return self.packing.method(layout.n, strategy.text)
 
     @cached_property
     def step(self) -> StepPrediction:
@@ -123,11 +121,7 @@ class ComposedStep:
     @property
     def bottleneck(self) -> str:
         """The link or memory that the calls need for the longest."""
-        needed: dict[str, float] = {}
-        for size in self.packing.calls:
-            name, seconds = self._call(size).link
-            needed[name] = needed.get(name, 0.0) + seconds
-        return max(needed, key=needed.__getitem__, default="")
+        return busiest_of(self._call(size).link for size in self.packing.calls)
 
     @property
     def wrong(self) -> int:
@@ -177,9 +171,7 @@ class ComposedStep:
         assert isinstance(self.strategy.packer, Fusion)  # noqa: S101 - the caller has looked
         endless = replace(_ENDLESS, fp16=self.strategy.packer.fp16)
         packing = packing_of(endless, [gradients[i] for i in buffer])
-        costs = packing.costs(self._cost, self._copying).values()
-        seconds = sum(each.seconds for each in costs)
-        return CallCost(seconds, max(each.channels for each in costs))
+        return CallCost.in_turn([*packing.costs(self._cost, self._copying).values()])
 
 
 @lru_cache(maxsize=1 << 12)

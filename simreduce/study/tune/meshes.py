@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from math import inf
 
 from simreduce.computing.watching import Watch, unwatched
@@ -19,21 +19,18 @@ from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.ranking import RankedRows
 from simreduce.study.scenario import Meshes
 from simreduce.study.study import Limit, Postponed, answer_all
-from simreduce.study.tune.whatif import COMPUTE, MORE, Change, Saving, compare, network_changes
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import faster_gpu, percentiles, utilization
+from simreduce.training.gpus import utilization
 from simreduce.training.memory import device_memory
 from simreduce.training.mesh.costs import Costs
-from simreduce.training.mesh.held import held_by, largest
+from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
-from simreduce.training.mesh.write import write_ranks
-from simreduce.training.path import seconds_by_kind
+from simreduce.training.mesh.write import MOST_NODES, write_ranks
 from simreduce.workload.decoder import Decoder
 
-MOST_NODES = 2_000_000
 _NEAREST = 12
 """Meshes that are simulated where none fits."""
 _NEAR = 1.05
@@ -55,16 +52,18 @@ class MeshRanking(RankedRows[Meshes, MeshStep]):
 
     def fits(self, step: MeshStep) -> bool | None:
         """Whether every rank's share fits; None where nobody says how much a GPU has."""
-        return _fits(step, self.memory)
+        return step.fullest.peak <= self.memory if self.memory else None
 
     @property
     def best(self) -> MeshStep:
         """The fastest that fits."""
         return self.candidates[0]
 
-
-def _fits(step: MeshStep, memory: int) -> bool | None:
-    return largest(step.held).peak <= memory if memory else None
+    @cached_property
+    def closely(self) -> MeshStep:
+        """The best step, with when every node of it ran."""
+        job, setup = self.best.job, self.scenario.setup
+        return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
 
 
 def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
@@ -98,7 +97,7 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     steps = simulated if question.named else _without_twins(simulated)
     if not steps:
         raise InputError([reason for _, reason in refused])
-    steps.sort(key=lambda step: (_fits(step, memory) is False, step.seconds))
+    steps.sort(key=lambda step: (0 < memory < step.fullest.peak, step.seconds))
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
     late = sum(isinstance(each, AtLeast) for each in found.values())
     late += len(able) - len(jobs) + len(simulated) - len(steps)
@@ -162,26 +161,22 @@ def _least(jobs: Sequence[MeshJob]) -> list[MeshJob]:
 
 def _fitting(jobs: Iterable[MeshJob], memory: int) -> list[MeshJob]:
     """The jobs that fit a GPU's memory."""
-    known: dict[MeshJob, bool] = {}
-    found = []
-    for job in jobs:
-        alike = replace(job, mesh=replace(job.mesh, order=ORDER))
-        if alike not in known:
-            known[alike] = all(peak <= memory for peak in _peaks(alike))
-        if known[alike]:
-            found.append(job)
-    return found
+
+    @cache
+    def fits(alike: MeshJob) -> bool:
+        return all(peak <= memory for peak in _peaks(alike))
+
+    return [job for job in jobs if fits(replace(job, mesh=replace(job.mesh, order=ORDER)))]
 
 
-@lru_cache(maxsize=1)
-def _any_costs(setup: Setup) -> Costs:
-    return Costs(setup, Mesh())
+_any_costs = lru_cache(maxsize=1)(Costs)
+"""The costs on a setup, with what all meshes have in common."""
 
 
 @lru_cache(maxsize=64)
 def _costs(setup: Setup, mesh: Mesh) -> Costs:
     """What a mesh moves; what it has in common with others is simulated once."""
-    return _any_costs(setup).of_mesh(mesh)
+    return _any_costs(setup, Mesh()).of_mesh(mesh)
 
 
 def mfu(step: MeshStep) -> float:
@@ -229,52 +224,17 @@ def why_no_files(ranking: MeshRanking) -> str:
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
-def simulate_best(ranking: MeshRanking) -> MeshStep:
-    """The best step, with when every node of it ran."""
-    job, setup = ranking.best.job, ranking.scenario.setup
-    return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
+def mesh_seconds(job: MeshJob, setup: Setup) -> float:
+    """Seconds of a step on a setup."""
+    return simulate_mesh(job, setup, _costs(setup, job.mesh)).seconds
 
 
-def path_of_best(ranking: MeshRanking) -> Mapping[str, float]:
-    """Seconds of each kind of piece on the critical path of the best step; transfers by lane."""
-    found = seconds_by_kind(simulate_best(ranking).path)
-    return {f"{kind} {lane}".strip(): seconds for kind, lane, seconds, _ in found}
-
-
-def changes_of_best(ranking: MeshRanking, watch: Watch = unwatched) -> tuple[Saving, ...]:
-    """What more of the network, or faster GPUs, would save of the best step, the most first."""
-    best, setup = ranking.best, ranking.scenario.setup
-    faster = faster_gpu(best.job.gpu, MORE)
-
-    def simulate(change: Change) -> float:
-        job = replace(best.job, gpu=faster) if change is COMPUTE else best.job
-        return simulate_mesh(job, change.apply(setup)).seconds
-
-    tried = [COMPUTE, *network_changes(setup.topology)]
-    return compare(tried, best.seconds, simulate, watch)
-
-
-def percentiles_of_best(ranking: MeshRanking) -> Mapping[str, float]:
-    """What the best step takes at most in half, 90 and 99 % of all draws of its GPUs, in seconds.
-
-    Empty where nobody says that GPUs differ.
-    """
-    job, setup = ranking.best.job, ranking.scenario.setup
-    if not job.gpu.spread:
-        return {}
-    costs = _costs(setup, job.mesh)
-    return percentiles(lambda part: simulate_mesh(job, setup, costs, part=part).seconds)
-
-
-def best_execution(ranking: MeshRanking, most: int = MOST_NODES) -> Execution:
-    """What every rank does in the best step.
+def write_mesh(job: MeshJob, setup: Setup, most: int = MOST_NODES) -> Execution:
+    """What every rank does in a step.
 
     With more than `most` nodes, those of the first pipeline, as a note of it says.
     """
-    job = ranking.best.job
-    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    passes = MeshPasses(job, _costs(ranking.scenario.setup, job.mesh))
-    return write_ranks(job, schedule, passes, most)
+    return write_ranks(job, MeshPasses(job, _costs(setup, job.mesh)), most)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -284,12 +244,9 @@ def _bound(setup: Setup, job: MeshJob) -> float:
 
 def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:
     """The step of a job. Without a limit, its bound says when it is its turn."""
-    costs = _costs(setup, job.mesh)
-    if limit == inf:
-        return simulate_mesh(job, setup, costs)
-    bound = _bound(setup, job)
+    bound = 0.0 if limit == inf else _bound(setup, job)
     if limit is None:
         return Postponed(round(bound * 1e6))
     if bound > limit:
         return AtLeast(bound, "its passes")
-    return simulate_mesh(job, setup, costs)
+    return simulate_mesh(job, setup, _costs(setup, job.mesh))

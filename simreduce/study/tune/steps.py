@@ -33,10 +33,11 @@ from simreduce.study.tune.candidates import (
 )
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.study.tune.simulate import with_best_chunk
-from simreduce.training import Memory, StepJob, StepPrediction, StepQuestion, simulate_step
+from simreduce.training import SimulatedStep, StepJob, StepPrediction, StepQuestion, simulate_step
+from simreduce.training.calls import busiest_use
 from simreduce.training.gpus import gpu_at, utilization
 from simreduce.training.groups import slowdowns, slowest
-from simreduce.training.memory import MemoryFit, device_memory, least_memory
+from simreduce.training.memory import MemoryFit, fit_of, least_memory
 from simreduce.training.sharded import (
     DDP,
     Sharding,
@@ -46,28 +47,20 @@ from simreduce.training.sharded import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StepCandidate:
+@dataclass(frozen=True)
+class StepCandidate(SimulatedStep):
     """One method's step.
 
-    `alone` is the time of all its transfers with every gradient there from the start, in seconds;
-    `unmoved` samples a second of all devices if nothing moved. `also` are the other methods with
-    the same step and the same plan, which `digest` names. `fit` compares what a GPU holds with its
-    memory, None for modes whose servers hold variables. `bottleneck` is the link or memory that the
-    transfers need for the longest, "" if nothing moves. `mfu` is None where nobody knows the GPUs
-    or the model's FLOPs.
+    `unmoved` are samples a second of all devices if nothing moved. `fit` compares what a GPU holds
+    with its memory, None for modes whose servers hold variables. `mfu` is None where nobody knows
+    the GPUs or the model's FLOPs. `also` are the other methods with the same step and plan.
     """
 
-    step: StepPrediction
-    alone: float
-    wrong: int
+    runtime: str
     unmoved: float
-    digest: str = ""
-    runtime: str = "tensorflow"
+    fit: MemoryFit | None
+    mfu: float | None
     also: tuple[str, ...] = ()
-    fit: MemoryFit | None = None
-    bottleneck: str = ""
-    mfu: float | None = None
 
     @property
     def names(self) -> list[str]:
@@ -269,37 +262,42 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
 
 def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
     question, (method, strategy) = scenario.step, pair
+    name, sharding = _name(question, method, strategy), question.sharding or Sharding()
+    job, setup = question.job, scenario.setup
     if method != DDP and strategy is not None:
-        return _predict_sharded(scenario, question, strategy, method)
-    asked, question = question, question.replicated
-    setup = scenario.setup.running(strategy)
-    if strategy is not None and is_composed(scenario, strategy):
-        found = ComposedStep(strategy, question.job, setup, question.cycle)
-        wrong, step = found.wrong, found.step  # refused first
-        alone, digest, bottleneck = found.alone, found.digest, found.bottleneck
+        setup = running_sharded(setup, name)
+        how = sharded_method(method, strategy, job, setup.layout, sharding)
+        found = simulate_sharded_step(job, how, setup)
+        assert found.step.memory is not None  # noqa: S101 - sharded steps say it
+        memory = found.step.memory.plus(question.activations)
     else:
-        if strategy is not None:
-            strategy = with_best_chunk(strategy, question.job.model.workload, setup)
-        how = question.method(strategy, setup.layout, faithful=scenario.faithful)
-        step, by_itself = simulate_step(question.job, how, setup), setup.simulate(how.whole)
-        alone, bottleneck = by_itself.seconds, by_itself.bottleneck
-        wrong, digest = wrong_elements(verify(how.whole)), how.whole.digest
-    memory = least_memory(
-        DDP, asked.job.model, asked.sharding or Sharding(), setup.layout.n, asked.activations
-    )
+        setup = setup.running(strategy)
+        found = _replicated(scenario, strategy, setup)
+        memory = least_memory(DDP, job.model, sharding, setup.layout.n, question.activations)
     if question.sharding is not None:
-        step = replace(step, method=_name(question, method, strategy), memory=memory)
+        found = replace(found, step=replace(found.step, method=name, memory=memory))
     return StepCandidate(
-        step=step,
-        alone=alone,
-        wrong=wrong,
+        **vars(found),
         runtime=setup.runtime.name,
-        unmoved=_unmoved(step, question.job, setup),
-        digest=digest,
-        fit=None if question.mode else _fit(memory, setup),
-        bottleneck=bottleneck,
-        mfu=_mfu(step, question.job, setup),
+        unmoved=_unmoved(found.step, job, setup),
+        fit=None if question.mode else fit_of(memory, setup.topology, setup.layout.ranks),
+        mfu=_mfu(found.step, job, setup),
     )
+
+
+def _replicated(scenario: StepScenario, strategy: Strategy | None, setup: Setup) -> SimulatedStep:
+    """The step where every GPU has all parameters."""
+    question = scenario.step.replicated
+    if strategy is not None and is_composed(scenario, strategy):
+        made = ComposedStep(strategy, question.job, setup, question.cycle)
+        wrong = made.wrong  # refused first
+        return SimulatedStep(made.step, made.alone, wrong, made.digest, made.bottleneck)
+    if strategy is not None:
+        strategy = with_best_chunk(strategy, question.job.model.workload, setup)
+    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
+    step, alone = simulate_step(question.job, how, setup), setup.summarise(how.whole)
+    wrong, link = wrong_elements(verify(how.whole)), busiest_use(alone.links, alone.seconds)
+    return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
 
 
 def _mfu(step: StepPrediction, job: StepJob, setup: Setup) -> float | None:
@@ -309,34 +307,6 @@ def _mfu(step: StepPrediction, job: StepJob, setup: Setup) -> float | None:
     if gpu is None or not flops or not step.seconds:
         return None
     return utilization(gpu, flops, step.seconds, step.devices)
-
-
-def _fit(memory: Memory, setup: Setup) -> MemoryFit:
-    """The peak of a GPU's memory, and its size."""
-    have = device_memory(setup.topology, setup.layout.ranks)
-    return MemoryFit(memory.peak, have, memory.activations)
-
-
-def _predict_sharded(
-    scenario: StepScenario, question: StepQuestion, strategy: Strategy, method: str
-) -> StepCandidate:
-    setup = running_sharded(scenario.setup, _name(question, method, strategy))
-    sharding = question.sharding or Sharding()
-    how = sharded_method(method, strategy, question.job, setup.layout, sharding)
-    found = simulate_sharded_step(question.job, how, setup)
-    assert found.step.memory is not None  # noqa: S101 - sharded steps say it
-    memory = found.step.memory.plus(question.activations)
-    return StepCandidate(
-        step=replace(found.step, memory=memory),
-        alone=found.alone,
-        wrong=found.wrong,
-        runtime=setup.runtime.name,
-        unmoved=_unmoved(found.step, question.job, setup),
-        digest=found.digest,
-        fit=_fit(memory, setup),
-        bottleneck=found.bottleneck,
-        mfu=_mfu(found.step, question.job, setup),
-    )
 
 
 def _unmoved(step: StepPrediction, job: StepJob, setup: Setup) -> float:

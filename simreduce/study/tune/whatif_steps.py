@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from simreduce.engine.simulator import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep
+from simreduce.study.tune.meshes import MeshRanking, mesh_seconds, write_mesh
 from simreduce.study.tune.steps import MethodRanking, StepCandidate
 from simreduce.study.tune.whatif import (
     COMPUTE as FASTER,
@@ -36,14 +38,14 @@ from simreduce.study.tune.whatif import (
 )
 from simreduce.training import (
     Bucket,
+    PathPiece,
     StepJob,
     StepPrediction,
     StepRecording,
     record_step,
 )
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import percentiles
-from simreduce.training.path import PathPiece, step_path
+from simreduce.training.gpus import faster_gpu, percentiles
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
 from simreduce.training.replicas.network import Way, lower_ways
 from simreduce.training.sharded import (
@@ -90,17 +92,30 @@ class StepLook:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """One method's step, to simulate in any setup and at any speed of compute.
+class StepCase:
+    """One step, to simulate in any setup and at any speed of compute.
 
-    `record` is None if its plans are too large. `write` gives what every rank does.
+    The job is `faster` where devices compute so. `write` gives what every rank does. `record` is
+    None if its plans are too large, or are those of a mesh.
     """
 
-    job: StepJob
+    job: Any
+    faster: Any
     setup: Setup
-    seconds: Callable[[StepJob, Setup], float]
-    record: Callable[[], StepRecording] | None
+    seconds: Callable[[Any, Setup], float]
     write: Callable[[], Execution]
+    record: Callable[[], StepRecording] | None = None
+
+    def savings(
+        self, tried: Sequence[Change], before: float, watch: Watch = unwatched
+    ) -> tuple[Saving, ...]:
+        """What changes save of the step, which took `before`, the most first."""
+
+        def simulate(change: Change) -> float:
+            job = self.faster if change is FASTER else self.job
+            return self.seconds(job, change.apply(self.setup))
+
+        return compare(tried, before, simulate, watch)
 
 
 def look_at_step(
@@ -112,21 +127,14 @@ def look_at_step(
     """
     case, step = _case(scenario, candidate.step), candidate.step
     recording = case.record() if case.record else None
-    moved = recording.moved if recording else ()
-    path = step_path(step, case.job, {m.bucket: m.since for m in moved if m.since is not None})
-    tried = _changes(case.setup, recording)
-
-    def simulate(change: Change) -> float:
-        job = _faster(case.job, case.setup) if change is FASTER else case.job
-        return case.seconds(job, change.apply(case.setup))
-
+    path = recording.step.path if recording else step.path
     return StepLook(
         step.seconds,
         case.setup,
         path,
         _loads(recording) if recording else None,
         *_alone(recording, path, case.setup),
-        compare(tried, step.seconds, simulate, watch),
+        case.savings(_changes(case.setup, recording), step.seconds, watch),
         ""
         if recording
         else _COMPOSED
@@ -142,57 +150,77 @@ _TOO_LARGE = (
 )
 
 
-def percentiles_of_step(ranking: MethodRanking) -> Mapping[str, float]:
-    """What the recommended step takes at most in half, 90 and 99 % of all draws of its GPUs, in
-    seconds.
+Ranking = MethodRanking | MeshRanking
+
+
+def case_of(ranking: Ranking) -> StepCase:
+    """The best step of a ranking, to simulate again."""
+    if isinstance(ranking, MethodRanking):
+        return _case(ranking.scenario, ranking.recommended.step)
+    job, setup = ranking.best.job, ranking.scenario.setup
+    faster = replace(job, gpu=faster_gpu(job.gpu, MORE))
+    return StepCase(job, faster, setup, mesh_seconds, partial(write_mesh, job, setup))
+
+
+def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
+    """What the best step takes at most in half, 90 and 99 % of all draws of its GPUs, in seconds.
 
     Empty where nobody says that they differ.
     """
-    if not ranking.question.job.spread:
+    case = case_of(ranking)
+    if not case.job.spread:
         return {}
-    case = _case(ranking.scenario, ranking.recommended.step)
     return percentiles(lambda part: case.seconds(replace(case.job, part=part), case.setup))
 
 
-def _case(scenario: StepScenario, step: StepPrediction) -> _Case:
+def execution_of_step(ranking: Ranking) -> Execution:
+    """What every rank does in the best step; InputError where no execution says it."""
+    return case_of(ranking).write()
+
+
+def changes_of_mesh(ranking: MeshRanking) -> tuple[Saving, ...]:
+    """What more of the network, or faster GPUs, would save of the best step, the most first."""
+    tried = [FASTER, *network_changes(ranking.scenario.setup.topology)]
+    return case_of(ranking).savings(tried, ranking.best.seconds)
+
+
+def _case(scenario: StepScenario, step: StepPrediction) -> StepCase:
     question = scenario.step
     name, _, text = step.method.rpartition(", ")
-    strategy = None if question.mode else parse_strategy(text)
+    strategy, sharding = None if question.mode else parse_strategy(text), question.sharding
     if strategy is not None and name not in ("", DDP):
-        setup = running_sharded(scenario.setup, step.method)
-        sharding = question.sharding or Sharding()
-        sharded = sharded_method(name, strategy, question.job, setup.layout, sharding)
-        large = len(setup.layout) > MOST_RANKS
-        return _Case(
-            question.job,
+        job, setup = question.job, running_sharded(scenario.setup, step.method)
+        sharded = sharded_method(name, strategy, job, setup.layout, sharding or Sharding())
+        return StepCase(
+            job,
+            _faster(job, setup),
             setup,
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
-            None if large else lambda: record_sharded_step(step, sharded, setup),
-            lambda: write_sharded_execution(question.job, sharded, setup),
+            partial(write_sharded_execution, job, sharded, setup),
+            partial(record_sharded_step, step, sharded, setup)
+            if len(setup.layout) <= MOST_RANKS
+            else None,
         )
     question, setup = question.replicated, scenario.setup.running(strategy)
+    job = question.job
     if step.composed and strategy is not None:
-        composed = ComposedStep(strategy, question.job, setup, question.cycle)
-        return _Case(
-            question.job,
+        made = ComposedStep(strategy, job, setup, question.cycle)
+        return StepCase(
+            job,
+            _faster(job, setup),
             setup,
-            lambda job, at: replace(composed, job=job, setup=at).step.seconds,
-            None,
-            lambda: write_execution(question.job, composed.method, setup),
+            lambda job, at: replace(made, job=job, setup=at).step.seconds,
+            partial(write_execution, job, made.method, setup),
         )
     method = question.method(strategy, setup.layout, faithful=scenario.faithful)
-    return _Case(
-        question.job,
+    return StepCase(
+        job,
+        _faster(job, setup),
         setup,
         partial(step_seconds, method, most=_TICKED),
-        lambda: record_step(question.job, method, setup),
-        lambda: write_execution(question.job, method, setup),
+        partial(write_execution, job, method, setup),
+        partial(record_step, job, method, setup),
     )
-
-
-def execution_of_step(ranking: MethodRanking) -> Execution:
-    """What every rank does in the recommended step; InputError where no execution says it."""
-    return _case(ranking.scenario, ranking.recommended.step).write()
 
 
 def _faster(job: StepJob, setup: Setup) -> StepJob:

@@ -16,6 +16,7 @@ from simreduce.training.executions.execution import (
     Execution,
     ExecutionError,
     ExecutionNode,
+    NodeList,
 )
 from simreduce.training.executions.reading import ALONE, SUFFIXES, is_record, read_executions
 
@@ -32,6 +33,7 @@ __all__ = [
     "Execution",
     "ExecutionError",
     "ExecutionNode",
+    "NodeList",
     "is_record",
     "read_executions",
     "write_chakra",

@@ -39,42 +39,38 @@ from simreduce.training.executions.execution import (
 
 _PACKAGE = "ChakraProtoMsg"
 _SCALARS = {
-    "double": 3,
-    "float": 5,
-    "int32": 7,
-    "int64": 9,
-    "uint32": 11,
-    "uint64": 13,
-    "sint32": 15,
-    "sint64": 17,
-    "fixed32": 19,
-    "fixed64": 21,
-    "sfixed32": 23,
-    "sfixed64": 25,
-    "bool": 27,
-    "string": 29,
-    "bytes": 31,
-}
+    "double": 3, "float": 5, "int32": 7, "int64": 9, "uint32": 11, "uint64": 13, "sint32": 15,
+    "sint64": 17, "fixed32": 19, "fixed64": 21, "sfixed32": 23, "sfixed64": 25, "bool": 27,
+    "string": 29, "bytes": 31,
+}  # fmt: skip
 """Numbers of an attribute's values by type; the lists between them are not read."""
+_FIELDS: Mapping[str, Mapping[str, tuple[int, str]]] = {
+    "AttributeProto": {
+        "name": (1, "string"),
+        **{f"{kind}_val": (number, kind) for kind, number in _SCALARS.items()},
+    },
+    "GlobalMetadata": {"version": (1, "string")},
+    "Node": {
+        "id": (1, "uint64"), "name": (2, "string"), "type": (3, "int32"),  # an enumeration
+        "ctrl_deps": (4, "uint64"), "data_deps": (5, "uint64"), "start_time_micros": (6, "uint64"),
+        "duration_micros": (7, "uint64"), "attr": (10, "message"),
+    },
+}  # fmt: skip
+"""The fields of each message, with their numbers and types."""
+_REPEATED = ("ctrl_deps", "data_deps", "attr")
 
 
-def node_type() -> Any:
-    """The class of a node's message."""
-    return _types()["Node"]
+class ChakraTypes(NamedTuple):
+    """The classes of an attribute's message, of the first of a file, and of a node."""
 
-
-def attribute_type() -> Any:
-    """The class of an attribute's message."""
-    return _types()["AttributeProto"]
-
-
-def metadata_type() -> Any:
-    """The class of the first message of a file."""
-    return _types()["GlobalMetadata"]
+    attribute: Any
+    metadata: Any
+    node: Any
 
 
 @cache
-def _types() -> dict[str, Any]:
+def message_types() -> ChakraTypes:
+    """The classes; InputError without protobuf."""
     try:
         from google.protobuf import (  # noqa: PLC0415 - an extra
             descriptor_pb2,
@@ -87,42 +83,22 @@ def _types() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(
         name="simreduce/chakra.proto", package=_PACKAGE, syntax="proto3"
     )
-
-    def add(message: Any, name: str, number: int, kind: int, **more: Any) -> None:
-        more.setdefault("label", field.LABEL_OPTIONAL)
-        message.field.add(name=name, number=number, type=kind, **more)
-
-    attribute = file.message_type.add(name="AttributeProto")
-    add(attribute, "name", 1, field.TYPE_STRING)
-    attribute.oneof_decl.add(name="value")
-    for name, number in _SCALARS.items():
-        kind = getattr(field, f"TYPE_{name.upper()}")
-        add(attribute, f"{name}_val", number, kind, oneof_index=0)
-    head = file.message_type.add(name="GlobalMetadata")
-    add(head, "version", 1, field.TYPE_STRING)
-    node = file.message_type.add(name="Node")
-    add(node, "id", 1, field.TYPE_UINT64)
-    add(node, "name", 2, field.TYPE_STRING)
-    add(node, "type", 3, field.TYPE_INT32)  # an enumeration on the wire
-    add(node, "ctrl_deps", 4, field.TYPE_UINT64, label=field.LABEL_REPEATED)
-    add(node, "data_deps", 5, field.TYPE_UINT64, label=field.LABEL_REPEATED)
-    add(node, "start_time_micros", 6, field.TYPE_UINT64)
-    add(node, "duration_micros", 7, field.TYPE_UINT64)
-    add(
-        node,
-        "attr",
-        10,
-        field.TYPE_MESSAGE,
-        label=field.LABEL_REPEATED,
-        type_name=f".{_PACKAGE}.AttributeProto",
-    )
+    for name, fields in _FIELDS.items():
+        message = file.message_type.add(name=name)
+        if name == "AttributeProto":
+            message.oneof_decl.add(name="value")
+        for key, (number, kind) in fields.items():
+            more: dict[str, Any] = {"oneof_index": 0} if key.endswith("_val") else {}
+            if kind == "message":
+                more["type_name"] = f".{_PACKAGE}.AttributeProto"
+            message.field.add(
+                name=key, number=number, type=getattr(field, f"TYPE_{kind.upper()}"),
+                label=field.LABEL_REPEATED if key in _REPEATED else field.LABEL_OPTIONAL, **more,
+            )  # fmt: skip
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = "AttributeProto", "GlobalMetadata", "Node"
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in names
-    }
+    found = (pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in _FIELDS)
+    return ChakraTypes(*map(message_factory.GetMessageClass, found))
 
 
 VERSION = "0.0.4"
@@ -161,20 +137,19 @@ def read(path: str, content: bytes, groups: Mapping[str, tuple[int, ...]]) -> Ex
 
     The world is as large as the largest group, or as what is recorded.
     """
-    faults = Faults(path)
+    faults, kinds = Faults(path), message_types()
     found = _RANK.search(PurePath(path).name)
     facts = _Facts(int(found[1]) if found else 0, groups, faults)
-    messages = list(_messages(path, content))
-    _check_version(path, messages[0])
-    kind = node_type()
-    raw = []
-    for number, message in enumerate(messages[1:], 1):
-        one = kind()
-        try:
-            one.ParseFromString(message)
-        except Exception as error:  # noqa: BLE001 - protobuf's own error is not public everywhere
-            raise ExecutionError(f"{path}: message {number} is no node: {error}") from None
-        raw.append(one)
+    first, *messages = _messages(path, content)
+    head = _parsed(kinds.metadata, first, f"{path}: begins with no metadata of a Chakra trace")
+    if head.version != VERSION:
+        raise ExecutionError(
+            f"{path}: version {quote(head.version)} of Chakra's format is not known; {VERSION} is"
+        )
+    raw = [
+        _parsed(kinds.node, message, f"{path}: message {number} is no node: {{}}")
+        for number, message in enumerate(messages, 1)
+    ]
     if not raw:
         raise ExecutionError(f"{path}: has no nodes")
     nodes, notes = _nodes(raw, facts)
@@ -202,41 +177,33 @@ def _messages(path: str, content: bytes) -> Iterator[bytes]:
         place += size
 
 
-def _check_version(path: str, message: bytes) -> None:
-    head = metadata_type()()
+def _parsed(kind: Any, message: bytes, fault: str) -> Any:
+    """A message of that kind; ExecutionError with the `fault` if it is none."""
+    one = kind()
     try:
-        head.ParseFromString(message)
-    except Exception:  # noqa: BLE001 - likewise
-        raise ExecutionError(f"{path}: begins with no metadata of a Chakra trace") from None
-    if head.version != VERSION:
-        raise ExecutionError(
-            f"{path}: version {quote(head.version)} of Chakra's format is not known; {VERSION} is"
-        )
+        one.ParseFromString(message)
+    except Exception as error:  # noqa: BLE001 - protobuf's own error is not public everywhere
+        raise ExecutionError(fault.format(error)) from None
+    return one
 
 
 def _nodes(raw: list[Any], facts: _Facts) -> tuple[tuple[ExecutionNode, ...], tuple[str, ...]]:
     faults = facts.faults
-    places: dict[int, int] = {}
+    places = {one.id: place for place, one in enumerate(raw)}
     for place, one in enumerate(raw):
-        if one.id in places:
+        if places[one.id] != place:
             faults.add(f"node {one.id}", "another node has this id, too")
-        places[one.id] = place
-    unknown, notes = 0, dict[str, bool]()
-    nodes = []
+    unknown, notes, nodes = 0, dict[str, bool](), list[ExecutionNode]()
     for one in raw:
         before = [*one.data_deps, *one.ctrl_deps]
         unknown += sum(each not in places for each in before)
         after = tuple(sorted({places[each] for each in before if each in places}))
-        values = {attr.name: _value(attr) for attr in one.attr}
+        kinds = ((attr, attr.WhichOneof("value")) for attr in one.attr)
+        values = {attr.name: None if kind is None else getattr(attr, kind) for attr, kind in kinds}
         nodes.append(_node(one, values, after, facts, notes))
     if unknown:
         notes[f"{unknown:,} dependencies on nodes that are not in the trace"] = True
     return tuple(nodes), tuple(notes)
-
-
-def _value(attr: Any) -> Any:
-    kind = attr.WhichOneof("value")
-    return None if kind is None else getattr(attr, kind)
 
 
 def _node(
@@ -308,10 +275,9 @@ def _size(one: Any, values: Mapping[str, Any], facts: _Facts) -> int:
 
 def write(execution: Execution, stem: str) -> dict[str, bytes]:
     """The content of a trace for each recorded rank, `STEM.RANK.et`, and of the ranks of groups."""
-    groups: dict[tuple[int, ...], str] = {}
-    files = {}
+    groups, files = dict[tuple[int, ...], str](), dict[str, bytes]()
     for rank, nodes in execution.nodes.items():
-        messages = [metadata_type()(version=VERSION)]
+        messages = [message_types().metadata(version=VERSION)]
         for number, node in enumerate(nodes):
             members = execution.members(node) if node.kind == COLLECTIVE else ()
             name = groups.setdefault(members, str(len(groups))) if members else ""
@@ -337,13 +303,13 @@ def _written(number: int, rank: int, node: ExecutionNode, group: str) -> Any:
     """A node with the attributes, and their types, that Chakra's feeder reads."""
     kinds = {COMPUTE: _COMPUTE, COLLECTIVE: _COLLECTIVE, SEND: _SEND, RECEIVE: _RECEIVE}
     micros = round((node.seconds or 0.0) / _US)
-    one = node_type()(
+    one = message_types().node(
         id=number, name=node.name, type=kinds[node.kind], data_deps=node.after,
         duration_micros=micros,
     )  # fmt: skip
 
     def add(name: str, **value: Any) -> None:
-        one.attr.append(attribute_type()(name=name, **value))
+        one.attr.append(message_types().attribute(name=name, **value))
 
     add("is_cpu_op", bool_val=False)
     if node.kind == COMPUTE:

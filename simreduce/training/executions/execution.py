@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simreduce.errors import InputError
 
@@ -49,6 +49,22 @@ class ExecutionNode(NamedTuple):
     step: int | None = None
     phase: str = ""
     early: bool = False
+
+
+@dataclass(slots=True)
+class NodeList:
+    """The nodes of a rank while they are written, and the `last` of each lane."""
+
+    nodes: list[ExecutionNode] = field(default_factory=list)
+    last: dict[str, int] = field(default_factory=dict)
+
+    def add(self, lane: str, after: Iterable[int], **facts: Any) -> int:
+        """Add a node after others, and after the last of its lane; return its index."""
+        before = [self.last[lane]] if lane in self.last else []
+        after = tuple(dict.fromkeys((*before, *after)))
+        self.nodes.append(ExecutionNode(after=after, lane=lane, **facts))
+        self.last[lane] = len(self.nodes) - 1
+        return self.last[lane]
 
 
 @dataclass(frozen=True, slots=True)

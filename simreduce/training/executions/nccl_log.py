@@ -30,6 +30,7 @@ _COLLECTIVES = {
     "Reduce": "reduce",
     "AlltoAll": "all_to_all",
 }
+_TRANSFERS = {"Send": SEND, "Recv": RECEIVE}
 _BY_PART = ("ReduceScatter", "AlltoAll")
 """Whose `count` is of what one rank gets in the end, or gives to one other."""
 _SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
@@ -157,17 +158,17 @@ def _nodes(
                 faults.add("", f"{name}: {call['name']} on comm {call['comm']}, of {words}")
                 continue
             group = tuple(known[i] for i in range(n))
-        if call["name"] in ("Send", "Recv"):
+        if call["name"] in _TRANSFERS:
             before = {node for queue in queues for node in last[queue]}
             for queue in queues:
                 grouped[queue].append(len(nodes))
-            nodes.append(_transfer(call, _SIZES[kind], group, tuple(sorted(before))))
         elif call["name"] in _COLLECTIVES:
             before = {node for queue in queues for node in grouped.pop(queue, ()) or last[queue]}
             last |= dict.fromkeys(queues, (len(nodes),))
-            nodes.append(_collective(call, n, _SIZES[kind], group, tuple(sorted(before))))
         else:
             faults.add("", f"{name}: {call['name']} is no collective that is known")
+            continue
+        nodes.append(_node(call, n, _SIZES[kind], group, before))
     return tuple(nodes)
 
 
@@ -185,30 +186,15 @@ def _fault(call: re.Match[str]) -> str:
     return ""
 
 
-def _transfer(
-    call: re.Match[str], size: int, group: tuple[int, ...], after: tuple[int, ...]
+def _node(
+    call: re.Match[str], n: int, size: int, group: tuple[int, ...], after: set[int]
 ) -> ExecutionNode:
-    peer = max(int(call["root"]), 0)
-    return ExecutionNode(
-        call["name"],
-        SEND if call["name"] == "Send" else RECEIVE,
-        after,
-        nbytes=int(call["count"]) * size,
-        peer=group[peer] if group else peer,
-    )
-
-
-def _collective(
-    call: re.Match[str], n: int, size: int, group: tuple[int, ...], after: tuple[int, ...]
-) -> ExecutionNode:
-    name = call["name"]
-    return ExecutionNode(
-        name,
-        COLLECTIVE,
-        after,
-        f"stream {call['stream']}",
-        collective=_COLLECTIVES[name],
-        nbytes=int(call["count"]) * size * (n if name in _BY_PART else 1),
-        group=group,
-        root=max(int(call["root"]), 0),
-    )
+    name, nbytes, root = call["name"], int(call["count"]) * size, max(int(call["root"]), 0)
+    kind = _TRANSFERS.get(name, COLLECTIVE)
+    node = ExecutionNode(name, kind, tuple(sorted(after)), nbytes=nbytes)
+    if kind != COLLECTIVE:
+        return node._replace(peer=group[root] if group else root)
+    return node._replace(
+        lane=f"stream {call['stream']}", collective=_COLLECTIVES[name], group=group, root=root,
+        nbytes=nbytes * (n if name in _BY_PART else 1),
+    )  # fmt: skip

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 from typing import Any, NamedTuple, TypeGuard
 
@@ -76,22 +77,15 @@ def read_ddp(path: str, data: Mapping[str, Any]) -> Execution:
         nodes.append(ExecutionNode("forward", COMPUTE, (), "compute", forward * _NS, phase=FORWARD))
     last = tuple(range(len(nodes)))
     for number, size in enumerate(sizes):
-        nodes.append(
-            ExecutionNode(f"backward {number}", COMPUTE, last, "compute", share, phase=BACKWARD)
-        )
-        last = (len(nodes) - 1,)
-        nodes.append(
+        computed = (len(nodes),)
+        nodes += [
+            ExecutionNode(f"backward {number}", COMPUTE, last, "compute", share, phase=BACKWARD),
             ExecutionNode(
-                f"bucket {number}",
-                COLLECTIVE,
-                last,
-                "communication",
-                collective="all_reduce",
-                nbytes=size,
-                dtype=dtype,
-                phase=BACKWARD,
-            )
-        )
+                f"bucket {number}", COLLECTIVE, computed, "communication", collective="all_reduce",
+                nbytes=size, dtype=dtype, phase=BACKWARD,
+            ),
+        ]  # fmt: skip
+        last = computed
     notes = () if backward else ("DDP measured no backward pass: nothing is computed",)
     return Execution(path, {rank: tuple(nodes)}, world, notes, cap)
 
@@ -174,9 +168,9 @@ class _Marks(NamedTuple):
     def put(self, node: ExecutionNode, launched: float) -> ExecutionNode:
         """The node with its step and phase."""
         step = bisect_right(self.steps, launched)
-        begin, end = self.backward.get(step, (None, None))
         phase = ""
-        if begin is not None and end is not None:
+        if step in self.backward:
+            begin, end = self.backward[step]
             phase = FORWARD if launched < begin else UPDATE if launched > end else BACKWARD
         return node._replace(step=step if self.steps else None, phase=phase)
 
@@ -218,11 +212,10 @@ def _groups(config: Any, world: int, faults: Faults) -> dict[str, tuple[int, ...
 def _wrong_ranks(ranks: Sequence[int], world: int) -> str:
     """What is wrong with the ranks of a group; "" if nothing is. A world of 0 has any number."""
     most = world or _MOST_RANKS
-    beyond = [rank for rank in ranks if not 0 <= rank < most]
-    twice = len(set(ranks)) < len(ranks)
-    if beyond:
-        return f"rank {quote(beyond[0])} is not from 0 to {most - 1}"
-    return f"has a rank twice: {quote(ranks)}" if twice else ""
+    for rank in ranks:
+        if not 0 <= rank < most:
+            return f"rank {quote(rank)} is not from 0 to {most - 1}"
+    return f"has a rank twice: {quote(ranks)}" if len(set(ranks)) < len(ranks) else ""
 
 
 def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
@@ -291,11 +284,8 @@ def _marks(events: Any, faults: Faults) -> _Marks:
         for mark in (mark for mark in found if isinstance(name, str) and name.startswith(mark)):
             if (span := _span(event, faults)) is not None:
                 found[mark].append((span[0], sum(span)))
-    begins, ends = (
-        sorted(begin for begin, _ in found[_STEP]),
-        sorted(e for _, e in found[_OPTIMIZER]),
-    )
-    steps = begins or ends
+    steps = sorted(begin for begin, _ in found[_STEP])
+    steps = steps or sorted(end for _, end in found[_OPTIMIZER])
     backward: dict[int, tuple[float, float]] = {}
     for begin, end in found[_AUTOGRAD]:
         step = bisect_right(steps, begin)
@@ -321,15 +311,18 @@ def _nodes(
     for kernel in kernels:
         after = {last[kernel.stream]} if kernel.stream in last else set()
         if kernel.by_nccl:
-            after |= set(_launched_before(computed.values(), kernel.launched))
+            for stream in computed.values():  # of each the last that was launched before it
+                before = (node for at, node in reversed(stream) if at < kernel.launched)
+                after |= {*islice(before, 1)}
         else:
-            waited = _waited_for(ended, until.get(kernel.stream, first), kernel.begin)
-            gap = kernel.begin - until.get(kernel.stream, first)
-            if waited is not None:
-                after.add(waited)
-            elif gap > 0.0:
-                lane = f"stream {kernel.stream}"
-                pause = ExecutionNode("CPU", COMPUTE, tuple(sorted(after)), lane, gap * _US)
+            idle = until.get(kernel.stream, first)
+            # Those of NCCL's kernels that ended since the stream fell idle.
+            waited = [each for each in ended[-64:] if idle < each[0] <= kernel.begin]
+            if waited:
+                after.add(max(waited)[1])
+            elif kernel.begin > idle:
+                lane, gap = f"stream {kernel.stream}", (kernel.begin - idle) * _US
+                pause = ExecutionNode("CPU", COMPUTE, tuple(sorted(after)), lane, gap)
                 nodes.append(marks.put(pause, kernel.launched))
                 after = {len(nodes) - 1}
         node = _node(kernel, job, tuple(sorted(after)), first, faults)
@@ -340,23 +333,6 @@ def _nodes(
         last[kernel.stream], until[kernel.stream] = len(nodes), kernel.end
         nodes.append(marks.put(node, kernel.launched))
     return tuple(nodes)
-
-
-def _launched_before(streams: Iterable[Sequence[tuple[float, int]]], at: float) -> Iterator[int]:
-    """Of each stream the last node that was launched before `at`."""
-    for stream in streams:
-        found = next((node for launched, node in reversed(stream) if launched < at), None)
-        if found is not None:
-            yield found
-
-
-def _waited_for(ended: Sequence[tuple[float, int]], since: float, begin: float) -> int | None:
-    """Return the last of NCCL's kernels that ended between `since` and `begin`.
-
-    The stream fell idle at `since`.
-    """
-    between = [(end, node) for end, node in ended[-64:] if since < end <= begin]
-    return max(between)[1] if between else None
 
 
 def _node(

@@ -46,7 +46,9 @@ def read_executions(
     found = [e for path in paths if (e := faults.attempt("", _read, path, groups or {}))]
     faults.raise_any(ExecutionError)
     if len(found) == 1:
-        return _with_lone_rank(found[0])
+        (one,) = found
+        alone = one.world == 1 and any(node.kind == COLLECTIVE for node in one.nodes[0])
+        return replace(one, notes=(*one.notes, ALONE)) if alone else one
     nodes = {}
     for path, one in zip(paths, found, strict=True):
         for rank, row in one.nodes.items():
@@ -57,12 +59,6 @@ def read_executions(
     world = max(*(one.world for one in found), *(rank + 1 for rank in nodes))
     notes = dict.fromkeys(note for one in found for note in one.notes)
     return Execution(paths[0], dict(sorted(nodes.items())), world, tuple(notes))
-
-
-def _with_lone_rank(one: Execution) -> Execution:
-    """The run of one file, which says so if its collectives are of one rank."""
-    alone = one.world == 1 and any(node.kind == COLLECTIVE for node in one.nodes[0])
-    return replace(one, notes=(*one.notes, ALONE)) if alone else one
 
 
 def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:

@@ -14,7 +14,7 @@ from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.plan import Plan, side_by_side
 from simreduce.planners.strategy import parse_strategy
-from simreduce.training.calls import NOTHING, CallCost, GroupPlans, channels_of
+from simreduce.training.calls import NOTHING, CallCost, GroupPlans, channels_of, leading
 from simreduce.training.mesh.job import CP, DP, EP, ETP, NCCL, PP, TP, Mesh
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, reached
 
@@ -23,17 +23,9 @@ REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
 of a pipeline."""
 _MOST_OPS = 1 << 19
 """Above this, one group stands for those beside it."""
-_BITS = 9
-"""Leading bits of the bytes of a call that is simulated for those of about its size."""
 
 
 Group = tuple[int, ...]
-
-
-def _leading(nbytes: int) -> int:
-    """The number with the leading bits of `nbytes` that is simulated for it."""
-    shift = max(nbytes.bit_length() - _BITS, 0)
-    return max(nbytes >> shift << shift, 1)
 
 
 @dataclass
@@ -44,27 +36,18 @@ class Costs:
     mesh: Mesh
     _known: dict[tuple[object, ...], CallCost] = field(default_factory=dict, repr=False)
     _simulated: dict[object, CallCost] = field(default_factory=dict, repr=False)
+    _by: dict[str, GroupPlans] = field(default_factory=dict, repr=False)
 
     def of_mesh(self, mesh: Mesh) -> Costs:
         """The costs of another mesh on the machine; what both have is simulated once."""
-        other = replace(self, mesh=mesh, _known={})
-        other.__dict__["_by"] = self._by
-        return other
+        return replace(self, mesh=mesh, _known={})
 
     @property
     def calls(self) -> frozenset[NcclCall]:
         """The calls of NCCL in all plans that were made."""
         return frozenset(call for plans in self._by.values() for call in plans.calls)
 
-    @cached_property
-    def _by(self) -> dict[str, GroupPlans]:
-        return {}
-
-    @property
-    def _plans(self) -> GroupPlans:
-        return self._plans_of(NCCL)
-
-    def _plans_of(self, by: str) -> GroupPlans:
+    def _plans(self, by: str = NCCL) -> GroupPlans:
         """The plans of a strategy."""
         if by not in self._by:
             self._by[by] = GroupPlans(self.setup.running(parse_strategy(by)), by)
@@ -73,13 +56,13 @@ class Costs:
     @cached_property
     def _machine(self) -> list[int]:
         """The machine of each rank."""
-        tasks = self._plans.setup.layout.tasks
-        found = {rank: i for i, task in enumerate(tasks) for rank in task}
+        tasks = enumerate(self._plans().setup.layout.tasks)
+        found = {rank: i for i, task in tasks for rank in task}
         return [found[rank] for rank in range(self.mesh.ranks)]
 
     def of(self, call: MeshCall, stage: int) -> CallCost:
         """One call of the ranks of a stage."""
-        nbytes = _leading(call.nbytes)
+        nbytes = max(leading(call.nbytes), 1)
         key = call.axis, call.collective, nbytes, stage, call.spread, call.by
         if key not in self._known:
             self._known[key] = self._of(*key)
@@ -102,7 +85,7 @@ class Costs:
             near = tuple(self._beside(pairs[0], pairs))
             self._known[key] = self._once(
                 ("send", nbytes, near),
-                lambda: [self._plans.transfer(nbytes, *pair) for pair in near],
+                lambda: [self._plans().transfer(nbytes, *pair) for pair in near],
             )
         return self._known[key]
 
@@ -122,7 +105,7 @@ class Costs:
         if len(self.group(axis, stage)) < 2:
             return NOTHING
         place = self._alike(axis, stage)
-        mine = [g for g in self._groups(axis) if self._is_of(g, place)]
+        mine = [g for g in self._groups(axis) if self.mesh.stage_of(g[0]) == place]
         if collective == DISPATCH:
             return self._dispatch(nbytes, self.group(axis, place), mine, spread)
         near = tuple(self._beside(self.group(axis, place), mine))
@@ -152,7 +135,7 @@ class Costs:
         def copies(places: int, over: list[Group]) -> CallCost:
             ways = len(over[0])
             each = once * reached(experts, active, places, *limits) / ways
-            whole = _leading(int(each))
+            whole = max(leading(int(each)), 1)
             found = self._call(ALL_TO_ALL, whole * ways, tuple(over)) if ways > 1 else NOTHING
             return CallCost(found.seconds * each / whole, found.channels)
 
@@ -162,7 +145,7 @@ class Costs:
         self, collective: str, nbytes: int, near: tuple[Group, ...], by: str = NCCL
     ) -> CallCost:
         """Seconds of a collective of groups that share links."""
-        known = self._plans_of(by)
+        known = self._plans(by)
 
         def plans() -> list[Plan]:
             one = known.plan(collective, nbytes, near[0])
@@ -177,9 +160,6 @@ class Costs:
             self._simulated[facts] = self._together(plans())
         return self._simulated[facts]
 
-    def _is_of(self, group: Group, stage: int) -> bool:
-        return self.mesh.stage_of(group[0]) == stage
-
     def _alike(self, axis: str, stage: int) -> int:
         """The first stage whose groups of an axis lie on equal machines in the same way."""
         shape = self._shape(axis, stage)
@@ -187,12 +167,11 @@ class Costs:
 
     def _shape(self, axis: str, stage: int) -> object:
         """How the ranks of a group lie: their places in their machines, and which are together."""
-        group, layout = self.group(axis, stage), self._plans.setup.layout
-        machines = {m: i for i, m in enumerate(dict.fromkeys(self._machine[r] for r in group))}
-        sizes = {len(task) for task in layout.tasks}
-        if len(sizes) > 1:
+        group, tasks = self.group(axis, stage), self._plans().setup.layout.tasks
+        size = len(tasks[0])
+        if any(len(task) != size for task in tasks):
             return stage
-        size = sizes.pop()
+        machines = {m: i for i, m in enumerate(dict.fromkeys(self._machine[r] for r in group))}
         return tuple((machines[self._machine[rank]], rank % size) for rank in group)
 
     def _beside(self, group: Group, groups: Sequence[Group]) -> list[Group]:
@@ -202,7 +181,6 @@ class Costs:
         return [group, *others]
 
     def _together(self, plans: list[Plan]) -> CallCost:
-        setup = self._plans.setup
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
-        return CallCost(setup.simulate(whole).seconds, channels_of(plans[0]))
+        return CallCost(self._plans().setup.find_seconds(whole), channels_of(plans[0]))

@@ -12,6 +12,8 @@ Not counted: buffers of communication beyond the gradients, workspaces, fragment
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
 from math import ceil
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from simreduce.training.mesh.job import DISTRIBUTED, FSDP, MeshJob
 from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
 from simreduce.training.recompute import FULL, FUSED, NONE
+from simreduce.training.step import ESTIMATED, Activations, Memory
 from simreduce.workload.decoder import Activated
 
 STATES = 12
@@ -39,28 +42,17 @@ def update_seconds(gpu: Gpu, parameters: float, reduced: int = 4) -> float:
 class Parameters(NamedTuple):
     """Parameters of a rank, and of the experts among them."""
 
-    plain: int
-    experts: int
+    plain: int = 0
+    experts: int = 0
+
+    def plus(self, other: Parameters) -> Parameters:
+        """Both together."""
+        return Parameters(self.plain + other.plain, self.experts + other.experts)
 
     @property
     def all(self) -> int:
         """Both."""
         return self.plain + self.experts
-
-
-class HeldBytes(NamedTuple):
-    """Bytes of a rank; `in_flight` micro batches keep activations at most."""
-
-    parameters: int
-    gradients: int
-    optimizer: int
-    activations: int
-    in_flight: int
-
-    @property
-    def peak(self) -> int:
-        """All of it."""
-        return self.parameters + self.gradients + self.optimizer + self.activations
 
 
 def block_parameters(job: MeshJob, block: int) -> Parameters:
@@ -76,8 +68,7 @@ def block_parameters(job: MeshJob, block: int) -> Parameters:
 def stage_parameters(job: MeshJob, stage: int) -> Parameters:
     """Parameters of a stage on a rank."""
     shape, t, last = job.shape, job.mesh.tp, len(job.split) - 1
-    blocks = [block_parameters(job, block) for block in job.blocks(stage)]
-    plain = sum(each.plain for each in blocks)
+    plain, experts = added(block_parameters(job, block) for block in job.blocks(stage))
     if stage == 0:
         plain += _share(shape.embedding, t)
     if stage == last:
@@ -85,7 +76,7 @@ def stage_parameters(job: MeshJob, stage: int) -> Parameters:
         # A copy of the embedding, whose gradients are summed.
         if shape.tied and job.home[last] != job.home[0]:
             plain += _share(shape.embedding._replace(whole=0), t)
-    return Parameters(plain, sum(each.experts for each in blocks))
+    return Parameters(plain, experts)
 
 
 def _share(held: tuple[int, int], ways: int) -> int:
@@ -94,8 +85,12 @@ def _share(held: tuple[int, int], ways: int) -> int:
 
 def rank_parameters(job: MeshJob, rank: int) -> Parameters:
     """Parameters of all stages of a pipeline rank, by the places of a schedule."""
-    found = [stage_parameters(job, stage) for stage in stages_of(job, rank)]
-    return Parameters(sum(each.plain for each in found), sum(each.experts for each in found))
+    return added(stage_parameters(job, stage) for stage in stages_of(job, rank))
+
+
+def added(parameters: Iterable[Parameters]) -> Parameters:
+    """All of these together."""
+    return reduce(Parameters.plus, parameters, Parameters())
 
 
 def stages_of(job: MeshJob, rank: int) -> list[int]:
@@ -109,9 +104,8 @@ def block_activations(job: MeshJob, block: int) -> float:
     if job.recompute == FULL:
         t = mesh.tp if job.sequence_parallel else 1
         return rows * shape.width * WIDTH / t
-    scores = 0.0
-    if job.attention != FUSED and job.recompute == NONE:
-        scores = rows * shape.scores(job.sequence) / mesh.tp
+    kept = job.attention != FUSED and job.recompute == NONE
+    scores = rows * shape.scores(job.sequence) / mesh.tp if kept else 0.0
     if shape.has_experts(block):
         inner = shape.expert * (shape.active * job.imbalance + shape.shared)
         each = shape.kept_by_feed_forward(inner)
@@ -145,13 +139,12 @@ def again(job: MeshJob, rank: int) -> float:
     """Bytes of the largest block that is computed again."""
     if job.recompute != FULL:
         return 0.0
-    plain = job.without_recompute
-    blocks = [b for stage in stages_of(job, rank) for b in job.blocks(stage)]
-    return max((block_activations(plain, block) for block in blocks), default=0.0)
+    plain, blocks = replace(job, recompute=NONE), map(job.blocks, stages_of(job, rank))
+    return max((block_activations(plain, b) for stage in blocks for b in stage), default=0.0)
 
 
-def held_by(job: MeshJob, schedule: Schedule, rank: int) -> HeldBytes:
-    """What a pipeline rank holds."""
+def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Memory:
+    """What a pipeline rank holds; units that are gathered count as parameters."""
     mine = rank_parameters(job, rank)
     plain, experts = job.mesh.dp * job.mesh.cp, job.mesh.expert_data
     ways = (plain, experts) if job.optimizer in (DISTRIBUTED, FSDP) else (1, 1)
@@ -163,13 +156,13 @@ def held_by(job: MeshJob, schedule: Schedule, rank: int) -> HeldBytes:
     unit = _largest_unit(job, rank) if job.optimizer == FSDP else 0
     kept = {stage: stage_activations(job, stage) for stage in stages_of(job, rank)}
     most, flying = _in_flight(schedule, rank, kept)
-    return HeldBytes(
+    kinds = (
         shared(WIDTH, all_ways) + 2 * WIDTH * unit,
         shared(job.reduced, all_ways) + job.reduced * unit,
         shared(STATES, ways),
-        round(most + again(job, rank)),
-        flying,
     )
+    activations = Activations(round(most + again(job, rank)), ESTIMATED)
+    return Memory(*kinds, peak=sum(kinds), in_flight=flying).plus(activations)
 
 
 def _largest_unit(job: MeshJob, rank: int) -> int:
@@ -177,11 +170,9 @@ def _largest_unit(job: MeshJob, rank: int) -> int:
 
     A unit is a block, the embedding or the output.
     """
-    stages = stages_of(job, rank)
+    shape, stages = job.shape, stages_of(job, rank)
     found = [block_parameters(job, block).all for stage in stages for block in job.blocks(stage)]
-    ends = [job.shape.embedding] * (0 in stages) + [job.shape.output] * (
-        len(job.split) - 1 in stages
-    )
+    ends = [shape.embedding] * (0 in stages) + [shape.output] * (len(job.split) - 1 in stages)
     return max([*found, *(_share(end, job.mesh.tp) for end in ends)], default=0)
 
 
@@ -199,8 +190,3 @@ def _in_flight(schedule: Schedule, rank: int, kept: Mapping[int, float]) -> tupl
             if part.kind in (WEIGHTS, "B"):
                 now, count = now - kept[part.stage], count - 1
     return most, flying
-
-
-def largest(held: Iterable[HeldBytes]) -> HeldBytes:
-    """What the fullest rank holds."""
-    return max(held, key=lambda each: each.peak)

@@ -18,7 +18,7 @@ from simreduce.errors import InputError, did_you_mean
 from simreduce.files.formats import Faults
 from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
-from simreduce.training.recompute import FULL, FUSED, NONE
+from simreduce.training.recompute import FUSED, NONE
 from simreduce.workload.decoder import Decoder
 
 AXES = TP, CP, EP, DP, PP = ("tp", "cp", "ep", "dp", "pp")
@@ -83,12 +83,10 @@ class Mesh:
 
     def stage_of(self, rank: int) -> int:
         """The place of a rank in its pipeline, from 0."""
-        below = 1
-        for axis, size in self._sizes(expert=False):
-            if axis == PP:
-                return rank // below % size
-            below *= size
-        return 0
+        axes = self.order.split("-")
+        inner = axes[: axes.index(PP)]
+        below = prod(size for axis, size in self._sizes(expert=False) if axis in inner)
+        return rank // below % self.pp
 
     def _sizes(self, *, expert: bool) -> tuple[tuple[str, int], ...]:
         plain = {TP: self.tp, CP: self.cp, EP: 1, DP: self.dp, PP: self.pp}
@@ -174,7 +172,7 @@ def fill(mesh: Mesh, ranks: int) -> Mesh:
             f"mesh: {stated}, and the machine has {ranks}"
             + (hint or f"; products of {near} divide them")
         )
-    return Mesh(mesh.tp, mesh.cp, mesh.ep, ranks // each, mesh.pp, mesh.etp, mesh.order)
+    return replace(mesh, dp=ranks // each)
 
 
 REPLICATED, DISTRIBUTED, FSDP = OPTIMIZERS = ("replicated", "distributed", "fsdp")
@@ -197,7 +195,8 @@ class MeshJob:
     an expert takes `capacity` times its share at most, unless that is 0, and with `pad` always. The
     host launches `graphs` as CUDA graphs. Tensor parallel ranks sum by `tensor_all_reduce`: NCCL,
     or a kernel that reads its peers. A collective slows down kernels beside it by `interference`
-    times its part of the SMs. A schedule of a file has each stage on the rank of `placed`.
+    times its part of the SMs. A schedule of a file has each stage on the rank of `placed`. With a
+    `part`, `Gpu.slowest` says of what.
     """
 
     shape: Decoder
@@ -225,6 +224,12 @@ class MeshJob:
     tensor_all_reduce: str = NCCL
     graphs: frozenset[str] = frozenset()
     placed: tuple[int, ...] = ()
+    part: float | None = None
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the speeds of its GPUs, as a part."""
+        return self.gpu.spread
 
     @property
     def text(self) -> str:
@@ -250,11 +255,6 @@ class MeshJob:
         """Tokens of a micro batch that a rank of its context parallel group has."""
         return self.micro_batch * self.sequence // self.mesh.cp
 
-    @property
-    def full(self) -> bool:
-        """Whether whole blocks are computed again."""
-        return self.recompute == FULL
-
     @cached_property
     def home(self) -> tuple[int, ...]:
         """The pipeline rank of each stage: in turn, or in a V, or as a file has them."""
@@ -263,11 +263,6 @@ class MeshJob:
         return self.placed or tuple(
             min(stage, last - stage) if in_a_v else stage % p for stage in range(last + 1)
         )
-
-    @property
-    def without_recompute(self) -> MeshJob:
-        """The same job that keeps everything."""
-        return replace(self, recompute=NONE)
 
     @property
     def splitting(self) -> str:

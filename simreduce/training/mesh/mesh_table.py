@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from simreduce.engine.setup import Setup
-from simreduce.errors import StrategyError, did_you_mean, quote
 from simreduce.files.formats import (
     FLAG,
     LINE,
@@ -27,7 +26,7 @@ from simreduce.files.formats import (
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.training.gpus import INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu_beside
+from simreduce.training.gpus import INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
@@ -63,26 +62,14 @@ from simreduce.training.mesh.pipeline import (
     why_not,
 )
 from simreduce.training.recompute import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.training.sharded.settings import some_of
 from simreduce.workload import Gradient, Sequences, Workload
 from simreduce.workload.decoder import Decoder
 
 AUTO = "auto"
-_DEFAULT_MICRO = 1
 _TENSOR = Workload("one element", (Gradient("tensor", 1),))
 _LONG = 4096
 """Tokens that a context parallel rank has, at least, of those that `auto` tries."""
-
-
-def _one_of(words: str, names: Iterable[str]) -> OneOrMore[str]:
-    known = [*names]
-
-    def read(value: object) -> str:
-        if isinstance(value, str) and value in known:
-            return value
-        near = did_you_mean(value, known) if isinstance(value, str) else ""
-        raise ValueError(f"must be one of {', '.join(known)}, got {quote(value)}{near}")
-
-    return OneOrMore(Scalar(f"one {words} of {', '.join(known)}", {"enum": known}, read))
 
 
 PIPELINE = Format(
@@ -115,14 +102,14 @@ MESH = Format(
     Field("global_batch", whole(1, 10**9), "Sequences of a step.", required=True),
     Field("micro_batch", OneOrMore(whole(1, 10**6)), "Sequences of a micro batch; or a list.",
           default_words="1"),
-    Field("recompute", _one_of("policy", POLICIES), "Activations that backward passes make again;"
-          " or a list.", default_words="`none`"),
+    Field("recompute", some_of(POLICIES, "one policy of"), "Activations that backward passes make"
+          " again; or a list.", default_words="`none`"),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) or `unfused`.",
           FUSED),
     Field("sequence_parallel", FLAG, "Whether tensor parallel ranks share sequences where they do"
           " not share heads.", default_words="`true` with tp"),
-    Field("optimizer", _one_of("optimizer", OPTIMIZERS), "`replicated`; `distributed`: replicas"
-          " share its states (ZeRO-1); `fsdp`: and parameters and gradients. Or a list.",
+    Field("optimizer", some_of(OPTIMIZERS, "one optimizer of"), "`replicated`; `distributed`:"
+          " replicas share its states (ZeRO-1); `fsdp`: and parameters and gradients. Or a list.",
           default_words="`distributed`"),
     Field("overlap", ListOf(choice(OVERLAPS, "overlap")), "What overlaps with compute: reductions"
           " of gradients, gathers of parameters, tensor parallel calls beside gradients (as in"
@@ -195,21 +182,16 @@ def parse_mesh(
     if len(faults.problems) > before or not (values and setup and gpu and model):
         return None
     found = list(_jobs(values, model.shape, model.tokens, setup.layout, gpu, faults, beside))
-    if len(faults.problems) > before:
-        return None
     jobs = tuple(each for each in found if isinstance(each, MeshJob))
     refused = tuple(each for each in found if isinstance(each, Refusal))
     named = AUTO not in values["mesh"]
-    if not jobs:
-        for each in refused[:3] if named else ():
+    if not jobs and named and len(faults.problems) == before:
+        for each in refused[:3]:
             for reason in each.reasons:
                 faults.add("step", f"{each.name}: {reason}")
-        if not named:
-            faults.add(
-                "step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch"
-            )
-        return None
-    return MeshQuestion(jobs, refused, named)
+    elif not jobs and not named:
+        faults.add("step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch")
+    return MeshQuestion(jobs, refused, named) if len(faults.problems) == before else None
 
 
 def _gpu(
@@ -219,7 +201,7 @@ def _gpu(
         return None
     own = gpu_at(setup)
     if text is not None:
-        found: Gpu | None = faults.attempt("step.compute", load_gpu_beside, text, own, beside)
+        found: Gpu | None = faults.attempt("step.compute", load_gpu, text, own, beside)
         return found
     if own is None:
         models = {setup.topology.nodes[name].model for name in setup.layout.ranks}
@@ -247,11 +229,11 @@ def _jobs(
             filled = faults.attempt("step", fill, mesh, ranks) if mesh else None
             orders = values["order"] or [ORDER]
             meshes += [replace(filled, order=order) for order in orders] if filled else []
-    micros = values["micro_batch"] or ([1, 2, 4, 8] if auto else [_DEFAULT_MICRO])
+    micros = values["micro_batch"] or ([1, 2, 4, 8] if auto else [1])
     policies = values["recompute"] or ([NONE, FULL] if auto else [NONE])
     if auto and not values["recompute"] and values["attention"] != FUSED:
         policies = POLICIES
-    overlap = values["overlap"]
+    overlap, gini = values["overlap"], values["router_gini"]
     shared: Mapping[str, Any] = {
         "attention": values["attention"] or FUSED,
         "overlap": USUAL if overlap is None else frozenset(overlap),
@@ -266,7 +248,6 @@ def _jobs(
         "tensor_all_reduce": values["tensor_all_reduce"],
         "graphs": frozenset(values["cuda_graphs"] or ()),
     }
-    gini = values["router_gini"]
     router = values["router_seed"], DEFAULT_GINI if gini is None else gini
     listed = tuple(pipe["layers"]) if pipe and pipe["layers"] else None
     for mesh in dict.fromkeys(meshes):
@@ -282,37 +263,33 @@ def _jobs(
                 split = split_short(shape.blocks, mesh.pp)
             found = _job(
                 shape, layout, mesh, gpu, micro, values["global_batch"], tokens,
-                _at_file(schedule, beside), virtual, split,
+                schedule if schedule in NAMES else beside(schedule), virtual, split,
                 {**shared, "recompute": policy, "optimizer": optimizer,
                  "sequence_parallel": mesh.tp > 1 if parallel is None else parallel},
             )  # fmt: skip
-            yield _routed(found, *router) if isinstance(found, MeshJob) else found
-
-
-def _routed(job: MeshJob, seed: int | None, gini: float) -> MeshJob:
-    """The job with the tokens of its busiest rank of experts."""
-    return replace(job, imbalance=busiest(job, seed, gini)) if job.shape.experts else job
+            if isinstance(found, MeshJob) and shape.experts:
+                found = replace(found, imbalance=busiest(found, *router))
+            yield found
 
 
 def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
     """Note keys of experts that do not go together, or with the model."""
-    if not shape.experts:
-        own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
-        if ROUTER in (values["cuda_graphs"] or ()):
-            faults.add("step.cuda_graphs", "the model has no experts, so it has no router")
-        for key in own:
-            if values[key] not in (None, False, ALLTOALL):
-                faults.add(f"step.{key}", "the model has no experts; leave it out")
-    if values["router_seed"] is not None and values["imbalance"] is not None:
-        faults.add("step.imbalance", "router_seed draws it; give one of both")
-    if values["router_gini"] is not None and values["router_seed"] is None:
-        faults.add("step.router_gini", "needs a router_seed")
-    if values["pad_to_capacity"] and not values["capacity_factor"]:
-        faults.add("step.pad_to_capacity", "needs a capacity_factor")
-
-
-def _at_file(schedule: str, beside: Callable[[str], str]) -> str:
-    return schedule if schedule in NAMES else beside(schedule)
+    own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
+    seeded, none = values["router_seed"] is not None, not shape.experts
+    rules = (
+        ("cuda_graphs", none and ROUTER in (values["cuda_graphs"] or ()),
+         "the model has no experts, so it has no router"),
+        *((key, none and values[key] not in (None, False, ALLTOALL),
+           "the model has no experts; leave it out") for key in own),
+        ("imbalance", seeded and values["imbalance"] is not None,
+         "router_seed draws it; give one of both"),
+        ("router_gini", values["router_gini"] is not None and not seeded, "needs a router_seed"),
+        ("pad_to_capacity", values["pad_to_capacity"] and not values["capacity_factor"],
+         "needs a capacity_factor"),
+    )  # fmt: skip
+    for key, broken, why in rules:
+        if broken:
+            faults.add(f"step.{key}", why)
 
 
 def _pipelines(
@@ -348,7 +325,7 @@ def _every_mesh(
     """Meshes that use all GPUs, with tensor parallel ranks within a machine, and context parallel
     ones for long sequences. Of the usual orders, one counts where both lay the ranks alike.
     """
-    found = []
+    found = list[Mesh]()
     shares = [shape.heads, shape.groups] if shape.groups > 1 else [shape.heads]
     contexts = legal_ways([ranks, tokens // 2], min(node, tokens // _LONG)) or [1]
     for t, c in product(legal_ways([*shares, ranks], node), contexts):
@@ -395,17 +372,14 @@ def _job(
         faults.add("layers", f"{words}; it takes {shape.blocks} in {stages}")
     elif not all(split[1:-1]):
         faults.add("layers", "a stage between the first and the last has none")
-    _check_shape(faults, shape, mesh, tokens, parallel=rest["sequence_parallel"])
-    _check_kernel(
-        faults, layout, mesh, rest["tensor_all_reduce"], parallel=rest["sequence_parallel"]
-    )
-    micros = batch // (micro * mesh.dp)
-    if batch % (micro * mesh.dp) or not micros:
-        each = micro * mesh.dp
-        near = f"{max(batch // each, 1) * each}"
-        faults.add(
-            "batch", f"global_batch {batch} is no multiple of micro_batch x dp, {each}; {near} is"
-        )
+    parallel = rest["sequence_parallel"]
+    _check_shape(faults, shape, mesh, tokens, parallel=parallel)
+    _check_kernel(faults, layout, mesh, rest["tensor_all_reduce"], parallel=parallel)
+    each = micro * mesh.dp
+    micros = batch // each
+    if batch % each or not micros:
+        words = f"global_batch {batch} is no multiple of micro_batch x dp, {each}"
+        faults.add("batch", f"{words}; {max(micros, 1) * each} is")
     elif schedule in NAMES:
         for problem in why_not(schedule, mesh.pp, virtual, micros):
             faults.add("schedule", problem)
@@ -429,32 +403,27 @@ def _check_kernel(
     if parallel:
         words = "sequence parallel ranks gather and scatter, which NCCL does; set"
         faults.add("tensor_all_reduce", f"{words} sequence_parallel = false")
-    few = layout.only(sorted(mesh.groups(TP)[0]))
-    try:
-        compile_collective("all_reduce", parse_strategy(kernel), _TENSOR, few)
-    except StrategyError as error:
-        for problem in error.problems:
-            faults.add("tensor_all_reduce", problem)
+    plan = "all_reduce", parse_strategy(kernel), _TENSOR, layout.only(sorted(mesh.groups(TP)[0]))
+    faults.attempt("tensor_all_reduce", compile_collective, *plan)
 
 
 def _check_shape(
     faults: Faults, shape: Decoder, mesh: Mesh, tokens: int, *, parallel: bool
 ) -> None:
     """Note what an axis cannot divide."""
-    check_divides(faults, "tp", mesh.tp, "heads", shape.heads)
-    if mesh.tp % shape.groups:
-        check_divides(faults, "tp", mesh.tp, "groups of keys and values", shape.groups)
-    if shape.inner:
-        check_divides(faults, "tp", mesh.tp, "columns of the feed-forward part", shape.inner)
-    if mesh.cp > 1:
-        check_divides(faults, "cp", 2 * mesh.cp, "tokens of a sequence (an early and a late part"
-                      " for each rank)", tokens)  # fmt: skip
-    if parallel and mesh.tp > 1:
-        check_divides(faults, "tp", mesh.tp * mesh.cp, "tokens of a sequence", tokens)
+    for divides, axis, ways, what, count in (
+        (True, "tp", mesh.tp, "heads", shape.heads),
+        (mesh.tp % shape.groups, "tp", mesh.tp, "groups of keys and values", shape.groups),
+        (shape.inner, "tp", mesh.tp, "columns of the feed-forward part", shape.inner),
+        (mesh.cp > 1, "cp", 2 * mesh.cp,
+         "tokens of a sequence (an early and a late part for each rank)", tokens),
+        (parallel and mesh.tp > 1, "tp", mesh.tp * mesh.cp, "tokens of a sequence", tokens),
+    ):  # fmt: skip
+        if divides:
+            check_divides(faults, axis, ways, what, count)
     if mesh.ep > 1 and not shape.experts:
         faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
-        return
-    if shape.experts:
+    elif shape.experts:
         if mesh.expert_tensor < mesh.tp and not parallel:
             words = "tensor parallel ranks with experts of their own need sequence_parallel"
             faults.add("etp", f"{words}; so do Megatron-LM's")

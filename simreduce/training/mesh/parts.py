@@ -45,7 +45,7 @@ from simreduce.training.mesh.job import (
     TP_GRAD,
     MeshJob,
 )
-from simreduce.training.recompute import FUSED, SELECTIVE
+from simreduce.training.recompute import FULL, FUSED, SELECTIVE
 from simreduce.workload.decoder import Decoder
 
 ROUTING, MOVING = 20, 18
@@ -91,18 +91,11 @@ def beside_products(job: MeshJob, kernels: Kernels, routed: float) -> Times:
     if job.bits == 8:
         inner = shape.expert / job.mesh.expert_tensor
         up = inner * (2 if shape.gated else 1)
-        cast = kernels.moves(1.0, CAST)
-        nbytes = routed * (shape.width + inner), routed * (shape.width + up)
-        each = kernels.moves(nbytes[0], CAST).forward, kernels.moves(nbytes[1], CAST).inputs
-        found += Times(*each, kernels=cast.kernels)
+        forward = kernels.moves(routed * (shape.width + inner), CAST)
+        backward = kernels.moves(routed * (shape.width + up), CAST)
+        found += replace(forward, inputs=backward.inputs)
     more = MOVING + (1 if ROUTER in job.graphs else ROUTING)
     return found + Times(kernels=more)
-
-
-def looped(job: MeshJob) -> float:
-    """The host's seconds to launch a forward pass of a rank's experts, beyond its kernels."""
-    held = job.shape.experts // job.mesh.ep
-    return 2 * held * min(LOOPED, job.gpu.host)
 
 
 def reached(experts: int, active: int, places: int, groups: int = 1, chosen: int = 1) -> float:
@@ -338,12 +331,8 @@ class Parts:
         held = 2 * self._rows * self._narrow * WIDTH
         if job.attention == FUSED:
             return kernels.fused_attention(self._rows, keys, wide, causal=True), held
-        heads = max(shape.heads // t, 1) * job.micro_batch
-        queries = keys // c
-        return (
-            kernels.unfused_attention(queries, keys, shape.head, heads, dropout=shape.dropout),
-            held,
-        )
+        facts = keys // c, keys, shape.head, max(shape.heads // t, 1) * job.micro_batch
+        return kernels.unfused_attention(*facts, dropout=shape.dropout), held
 
     def _inner(self, rows: float, inner: int, count: int = 1) -> tuple[Times, Times, Times]:
         """Both products and the nonlinearity of `count` feed-forward parts of `rows` tokens."""
@@ -387,20 +376,21 @@ class Parts:
                 (1, (found.inputs + found.weights, found.weights)),
             )
         )
-        return BlockPart("experts", found, forward, backward, looped(job))
+        launching = 2 * held * min(LOOPED, job.gpu.host)
+        return BlockPart("experts", found, forward, backward, launching)
 
     def _routed(self, nbytes: int, behind: float, later: float) -> tuple[MeshCall, ...]:
         """Tokens go to their experts' ranks and back, and among those that share an expert."""
         mesh = self.job.mesh
         calls: tuple[MeshCall, ...] = ()
         if mesh.ep > 1:
-            shape, merged = self.job.shape, self.job.dispatch == DEEPEP
-            chosen, groups = shape.limited
-            spread = (shape.experts, shape.active, groups, chosen) if merged else ()
-            kind = DISPATCH if merged else ALL_TO_ALL
-            calls = (
-                MeshCall(EP, kind, nbytes, 2, behind / 2, _HIDDEN, spread=spread, later=later / 2),
-            )
+            shape, hidden = self.job.shape, (2, behind / 2, _HIDDEN)
+            call = MeshCall(EP, ALL_TO_ALL, nbytes, *hidden, later=later / 2)
+            if self.job.dispatch == DEEPEP:
+                chosen, groups = shape.limited
+                spread = shape.experts, shape.active, groups, chosen
+                call = call._replace(collective=DISPATCH, spread=spread)
+            calls = (call,)
         if mesh.expert_tensor == 1:
             return calls
         if not self.job.sequence_parallel:
@@ -439,17 +429,13 @@ class Parts:
         """
         return -(-self._rows * self.job.shape.width * WIDTH // self.job.mesh.tp)
 
-    def of_block(self, block: int) -> tuple[BlockPart, BlockPart]:
-        """The two parts of that block."""
-        experts = self.job.shape.has_experts(block)
-        return self.attention, self.experts if experts else self.feed_forward
-
     def of_stage(self, stage: int) -> Sequence[BlockPart]:
         """All parts of a stage, in the order of the forward pass."""
-        found = [part for block in self.job.blocks(stage) for part in self.of_block(block)]
-        first = [self.embedding] if stage == 0 else []
-        last = [self.output] if stage == len(self.job.split) - 1 else []
-        return [*first, *found, *last]
+        found = [self.embedding] if stage == 0 else []
+        for block in self.job.blocks(stage):
+            experts = self.job.shape.has_experts(block)
+            found += [self.attention, self.experts if experts else self.feed_forward]
+        return [*found, self.output] if stage == len(self.job.split) - 1 else found
 
     def arrivals(self, stage: int, *, backward: bool) -> tuple[MeshCall, ...]:
         """What tensor parallel ranks exchange before a pass of a stage, of what they received."""
@@ -459,7 +445,7 @@ class Parts:
 
     def repeats(self, part: BlockPart) -> tuple[Times, tuple[MeshCall, ...]]:
         """What backward computes of a part again, and the calls that this takes."""
-        if self.job.full and part.name not in ("embedding", "output"):
+        if self.job.recompute == FULL and part.name not in ("embedding", "output"):
             return Times(part.times.forward), part.forward
         if self.job.recompute == SELECTIVE:
             return Times(part.times.again), ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from simreduce.engine.setup import Setup
@@ -35,27 +36,28 @@ class Pass(NamedTuple):
 
 @dataclass
 class MeshPasses:
-    """The passes of a job's stages; with a `part`, `Gpu.slowest` says of what."""
+    """The passes of a job's stages."""
 
     job: MeshJob
     costs: Costs
-    part: float | None = None
-    _known: dict[tuple[int, str], Pass] = field(default_factory=dict, repr=False)
-    _pairs: dict[tuple[tuple[int, str], ...], Pass] = field(default_factory=dict, repr=False)
-    _parts: dict[tuple[str, str, int], Pass] = field(default_factory=dict, repr=False)
+    _known: dict[object, Pass] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.parts = Parts(self.job)
-        self._slowest = self.job.gpu.slowest(self.job.mesh.ranks, self.part)
+        self._slowest = self.job.gpu.slowest(self.job.mesh.ranks, self.job.part)
 
     def of(self, action: Action) -> Pass:
         """The pass of an action; of one beside another, all-to-alls hide behind all kernels."""
         if not action.beside:
             return self._of(action.stage, action.kind)
-        key = tuple((part.stage, part.kind) for part in action.parts)
-        if key not in self._pairs:
-            self._pairs[key] = self._at_once(action)
-        return self._pairs[key]
+        parts = tuple((part.stage, part.kind) for part in action.parts)
+        return self._once(parts, lambda: self._at_once(action))
+
+    def _once(self, key: object, find: Callable[[], Pass]) -> Pass:
+        """What was found for a key before, or is now."""
+        if key not in self._known:
+            self._known[key] = find()
+        return self._known[key]
 
     def _at_once(self, action: Action) -> Pass:
         by = dict(add_up(self._of(part.stage, part.kind) for part in action.parts).by)
@@ -80,25 +82,20 @@ class MeshPasses:
         parts = self.parts.of_stage(stage)
         order: Iterable[BlockPart] = parts if kind == FORWARD else reversed(parts)
         rank = self.job.home[stage]
-        found = [self._part(part, kind, rank) for part in order]
+        found = [
+            self._once((part.name, kind, rank), partial(self._part, part, kind, rank))
+            for part in order
+        ]
         by = defaultdict[str, float](float, {HOST: self.job.gpu.handover})
-        calls: tuple[MeshCall, ...] = ()
-        if kind != WEIGHTS:
-            calls = self.parts.arrivals(stage, backward=kind != FORWARD)
-            for call in calls:
-                by[call.axis] += self.costs.of(call, rank).seconds
+        calls = self.parts.arrivals(stage, backward=kind != FORWARD) if kind != WEIGHTS else ()
+        for call in calls:
+            by[call.axis] += self.costs.of(call, rank).seconds
         first = add_up([Pass(0.0, by), found[0]])
         return [first._replace(calls=(*calls, *found[0].calls)), *found[1:]]
 
     def _of(self, stage: int, kind: str) -> Pass:
-        key = stage, kind
-        if key not in self._known:
-            alike = self._alike(stage)
-            if alike != stage:
-                self._known[key] = self._of(alike, kind)
-            else:
-                self._known[key] = add_up(self.layers(stage, kind))
-        return self._known[key]
+        key = self._alike(stage), kind
+        return self._once(key, lambda: add_up(self.layers(*key)))
 
     def _alike(self, stage: int) -> int:
         """The first stage on the same rank that has as many blocks of each kind."""
@@ -113,12 +110,6 @@ class MeshPasses:
         return next((s for s in same if shape(s) == shape(stage)), stage)
 
     def _part(self, part: BlockPart, kind: str, rank: int) -> Pass:
-        key = part.name, kind, rank
-        if key not in self._parts:
-            self._parts[key] = self._one_part(part, kind, rank)
-        return self._parts[key]
-
-    def _one_part(self, part: BlockPart, kind: str, rank: int) -> Pass:
         times = part.times
         repeated, calls = Times(), tuple[MeshCall, ...]()
         if kind in (BACKWARD, INPUTS):

@@ -77,11 +77,6 @@ class Schedule:
             for part in action.parts
         }
 
-    @property
-    def text(self) -> str:
-        """As a file."""
-        return "\n".join(",".join(map(str, row)) for row in self.rows) + "\n"
-
 
 def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Action]]:
     """The order of the forward and of the backward passes of a rank, by rounds of micro batches."""
@@ -283,10 +278,10 @@ def parse_schedule(name: str, content: str) -> Schedule:
         raise InputError(f"{name}: has no action")
     stages = 1 + max(part.stage for part in parts)
     micros = 1 + max(part.micro for part in parts)
-    found_schedule = Schedule(name, tuple(rows), stages, micros)
-    _check(found_schedule, faults)
+    schedule = Schedule(name, tuple(rows), stages, micros)
+    _check(schedule, faults)
     faults.raise_any()
-    return found_schedule
+    return schedule
 
 
 def _check(schedule: Schedule, faults: Faults) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import simpy
 
@@ -15,7 +15,7 @@ from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.costs import ENDS, Costs
-from simreduce.training.mesh.held import HeldBytes, held_by
+from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import EP, NCCL, TP, MeshJob
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
 from simreduce.training.mesh.passes import MeshPasses
@@ -29,7 +29,8 @@ from simreduce.training.mesh.pipeline import (
     load_schedule,
 )
 from simreduce.training.mesh.write import LANE, Spent, write_step
-from simreduce.training.path import PathPiece, run_path
+from simreduce.training.path import run_path
+from simreduce.training.step import Memory, PathPiece
 
 INTERFERENCE = "interference"
 WAITS: Mapping[str, str] = {
@@ -61,10 +62,15 @@ class MeshStep:
     schedule: Schedule
     seconds: float
     by: Mapping[str, float]
-    held: tuple[HeldBytes, ...]
-    ran: tuple[Ran, ...]
-    calls: frozenset[NcclCall] = frozenset()
+    held: tuple[Memory, ...]
+    calls: frozenset[NcclCall]
+    ran: tuple[Ran, ...] = ()
     path: tuple[PathPiece, ...] = ()
+
+    @property
+    def fullest(self) -> Memory:
+        """What the fullest rank holds."""
+        return max(self.held, key=lambda each: each.peak)
 
     @property
     def tokens_per_second(self) -> float:
@@ -73,26 +79,20 @@ class MeshStep:
 
 
 def simulate_mesh(
-    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False,
-    part: float | None = None,
-) -> MeshStep:  # fmt: skip
+    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False
+) -> MeshStep:
     """The step of a job on a machine with as many GPUs as its mesh has ranks.
 
-    With a `part`, the time that it takes at most in that part of all draws of GPUs. Only if
-    `closely` it keeps when every node ran.
+    Only if `closely` it keeps when every node ran.
     """
     known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    passes = MeshPasses(job, known, part)
     spent: Spent = {}
-    execution = write_step(job, schedule, passes, spent)
-    ran = _run(execution, known, job)
+    ran = _run(write_step(job, schedule, MeshPasses(job, known), spent), known, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
-    by, calls = _by(ran, spent), known.calls
-    if not closely:
-        return MeshStep(job, schedule, seconds, by, held, (), calls)
-    return MeshStep(job, schedule, seconds, by, held, ran, calls, run_path(execution, ran))
+    found = MeshStep(job, schedule, seconds, _by(ran, spent), held, known.calls)
+    return replace(found, ran=ran, path=run_path(ran)) if closely else found
 
 
 def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:

@@ -14,7 +14,7 @@ overlaps a rank waits until what it sends has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -29,10 +29,12 @@ from simreduce.training.executions import (
     UPDATE,
     Execution,
     ExecutionNode,
+    NodeList,
 )
 from simreduce.training.mesh.costs import ENDS, EXPERT_REPLICAS, REPLICAS, Costs
 from simreduce.training.mesh.held import (
     Parameters,
+    added,
     block_parameters,
     rank_parameters,
     stage_parameters,
@@ -59,9 +61,11 @@ from simreduce.training.mesh.parts import (
     MeshCall,
 )
 from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, MeshPasses, Pass
-from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule
+from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule, load_schedule
 
 LANE = "compute"
+MOST_NODES = 2_000_000
+"""Of all ranks; of larger steps those of the first pipeline are written."""
 Spent = dict[int, Mapping[str, float]]
 """What nodes do and wait for by axis, by their identity."""
 BUCKET, EACH = 40_000_000, 1_000_000
@@ -70,28 +74,22 @@ BUCKET, EACH = 40_000_000, 1_000_000
 """
 
 
-@dataclass
-class _Rank:
-    """The nodes of a rank: the last of each lane, what was `sent` that its kernels wait for, and of
-    each peer what is `coming` from it, in its order, and what is `there` and not used yet.
+@dataclass(kw_only=True)
+class _Rank(NodeList):
+    """The nodes of a rank: what was `sent` that its kernels wait for, and of each peer what is
+    `coming` from it, in its order, and what is `there` and not used yet.
     """
 
     rank: int
-    nodes: list[ExecutionNode] = field(default_factory=list)
-    last: dict[str, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
     coming: dict[int, Iterator[Action]] = field(default_factory=dict)
     there: dict[int, int] = field(default_factory=dict)
 
-    def add(self, lane: str, after: Sequence[int], **facts: object) -> int:
-        """Add a node after others and after the last of its lane."""
-        before = [self.last[lane]] if lane in self.last else []
+    def add(self, lane: str, after: Iterable[int], **facts: Any) -> int:
+        """Add a node after others and after the last of its lane; kernels wait for what is sent."""
         if lane == LANE:
-            before, self.sent = [*before, *self.sent], []
-        node = ExecutionNode(after=tuple(dict.fromkeys((*before, *after))), lane=lane, **facts)  # type: ignore[arg-type]
-        self.nodes.append(node)
-        self.last[lane] = len(self.nodes) - 1
-        return self.last[lane]
+            after, self.sent = [*self.sent, *after], []
+        return super().add(lane, after, **facts)
 
 
 def write_step(
@@ -106,12 +104,13 @@ def write_step(
     return _execution(job, schedule, writer.nodes())
 
 
-def write_ranks(job: MeshJob, schedule: Schedule, passes: MeshPasses, most: int) -> Execution:
+def write_ranks(job: MeshJob, passes: MeshPasses, most: int = MOST_NODES) -> Execution:
     """The execution of every rank, with nodes of all that they move.
 
     If these are more than `most`, it has the ranks of the first pipeline, as a note of it says.
     Passes of two micro batches at once stay one node each.
     """
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     first, *rows = job.mesh.groups(PP)
     nodes = _Writer(job, schedule, passes, {}, first, apart=True).nodes()
     whole = sum(map(len, nodes.values())) * (1 + len(rows))
@@ -150,20 +149,11 @@ class _Writer:
 
     def write(self, place: int) -> _Rank:
         """The nodes of the rank of a stage."""
-        rank, job = _Rank(self.row[place]), self.job
+        rank, job = _Rank(rank=self.row[place]), self.job
         gathered = self._gather_first(rank, place)
-        passes = self.schedule.rows[place]
-        ends = {
-            max(
-                i
-                for i, a in enumerate(passes)
-                for p in a.parts
-                if p.stage == s and p.kind != FORWARD
-            ): s
-            for s, home in self.home.items()
-            if home == place
-        }
-        reduced: list[int] = []
+        passes, reduced = self.schedule.rows[place], list[int]()
+        backward = {p.stage: i for i, a in enumerate(passes) for p in a.parts if p.kind != FORWARD}
+        ends = {i: stage for stage, i in backward.items()}
         for i, action in enumerate(passes):
             needed = [self._receive(rank, part, place) for part in action.parts]
             after = [node for node in needed if node is not None]
@@ -261,17 +251,22 @@ class _Writer:
 
     def _last_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
         """The last backward pass of a stage, block by block, each reduced when it is done."""
-        layers = self.passes.layers(action.stage, action.kind)
-        sizes = self._by_part(action.stage)[::-1]
-        reduced, waiting = list[int](), Parameters(0, 0)
-        for i, (found, size) in enumerate(zip(layers, sizes, strict=True)):
-            name = f"{action}.{i}"
-            self._compute(rank, name, found, after if not i else (), action.kind)
-            waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
-            if waiting.all >= self.bucket or i == len(layers) - 1:
-                reduced += self._reduce(rank, waiting, [rank.last[LANE]], place, name)
-                waiting = Parameters(0, 0)
+        layers, reduced = self.passes.layers(action.stage, action.kind), list[int]()
+        for parts, held in self._buckets(self._by_part(action.stage)[::-1]):
+            for i in parts:
+                name = f"{action}.{i}"
+                self._compute(rank, name, layers[i], after if not i else (), action.kind)
+            reduced += self._reduce(rank, held, [rank.last[LANE]], place, name)
         return reduced
+
+    def _buckets(self, sizes: Sequence[Parameters]) -> Iterator[tuple[range, Parameters]]:
+        """The parts of each bucket of parameters, and what it holds."""
+        first, waiting = 0, Parameters()
+        for i, size in enumerate(sizes, 1):
+            waiting = waiting.plus(size)
+            if waiting.all >= self.bucket or i == len(sizes):
+                yield range(first, i), waiting
+                first, waiting = i, Parameters()
 
     def _sharded_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
         """A pass whose units are gathered one ahead of what computes, and backward reduced.
@@ -287,10 +282,7 @@ class _Writer:
         if action.kind != FORWARD:
             sizes = sizes[::-1]
             units = [range(len(sizes) - u.stop, len(sizes) - u.start) for u in reversed(units)]
-        held = [
-            Parameters(sum(sizes[i].plain for i in u), sum(sizes[i].experts for i in u))
-            for u in units
-        ]
+        held = [added(sizes[i] for i in unit) for unit in units]
         reduced, done, gathered = list[int](), list[int](), dict[int, list[int]]()
         for number, unit in enumerate(units):
             name = f"{action}.{number}"
@@ -308,22 +300,21 @@ class _Writer:
     def _by_part(self, stage: int) -> list[Parameters]:
         """The parameters of each part of a stage, in the order of the forward pass."""
         job = self.job
-        whole = stage_parameters(job, stage)
-        blocks = [block_parameters(job, block) for block in job.blocks(stage)]
         found: list[Parameters] = []
-        for each in blocks:  # attention, then the rest
-            found += [
-                Parameters(each.plain - each.plain // 2, 0),
-                Parameters(each.plain // 2, each.experts),
-            ]
-        ends = whole.plain - sum(each.plain for each in blocks)
-        last = len(job.split) - 1
-        if stage == 0 and stage == last:
-            words = -(-job.shape.embedding.split // job.mesh.tp)
-            return [Parameters(words, 0), *found, Parameters(ends - words, 0)]
-        if stage == 0:
-            return [Parameters(ends, 0), *found]
-        return [*found, Parameters(ends, 0)] if stage == last else found
+        for block in job.blocks(stage):  # attention, then the rest
+            plain, experts = block_parameters(job, block)
+            found += [Parameters(plain - plain // 2), Parameters(plain // 2, experts)]
+        ends = stage_parameters(job, stage).plain - sum(each.plain for each in found)
+        first, last = stage == 0, stage == len(job.split) - 1
+        words = self._words if first and last else ends * first
+        return [
+            *[Parameters(words)] * first, *found, *[Parameters(ends - words)] * last,
+        ]  # fmt: skip
+
+    @property
+    def _words(self) -> int:
+        """Elements of the embedding of words that a rank has."""
+        return -(-self.job.shape.embedding.split // self.job.mesh.tp)
 
     def _reduce(
         self, rank: _Rank, held: Parameters, after: Sequence[int], place: int, name: str
@@ -332,23 +323,28 @@ class _Writer:
         kind = ALL_REDUCE if self.job.optimizer == REPLICATED else REDUCE_SCATTER
         return [
             self._collective(rank, f"{kind} {name}", axis, kind, count * self.job.reduced, after)
-            for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts))
-            if count and len(self._group(axis, self.row[place])) > 1
+            for axis, count, _ in self._shared(held, place)
         ]
+
+    def _shared(self, held: Parameters, place: int) -> Iterator[tuple[str, int, int]]:
+        """The parameters that a rank shares: the axis of their replicas, and how many these are."""
+        for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
+            if count and (ways := self._ways(axis, place)) > 1:
+                yield axis, count, ways
+
+    def _ways(self, axis: str, place: int) -> int:
+        return len(self._group(axis, self.row[place]))
 
     def _gather(
         self, rank: _Rank, held: Parameters, place: int, name: str, after: Sequence[int] = ()
     ) -> list[int]:
         """The all-gathers of parameters that replicas share."""
-        found = []
-        for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
-            ways = len(self._group(axis, self.row[place]))
-            if count and ways > 1:
-                nbytes = -(-count * WIDTH // ways)
-                found.append(
-                    self._collective(rank, f"gather {name}", axis, ALL_GATHER, nbytes, after)
-                )
-        return found
+        return [
+            self._collective(
+                rank, f"gather {name}", axis, ALL_GATHER, -(-count * WIDTH // ways), after
+            )
+            for axis, count, ways in self._shared(held, place)
+        ]
 
     def _collective(
         self, rank: _Rank, name: str, axis: str, kind: str, nbytes: int, after: Sequence[int] = (),
@@ -368,14 +364,9 @@ class _Writer:
             return {}
         found: dict[int, list[list[int]]] = {}
         for stage in sorted(s for s, home in self.home.items() if home == place):
-            waiting, parts, sizes = Parameters(0, 0), 0, self._by_part(stage)
-            for i, size in enumerate(sizes):
-                waiting = Parameters(waiting.plain + size.plain, waiting.experts + size.experts)
-                parts += 1
-                if waiting.all >= self.bucket or i == len(sizes) - 1:
-                    bucket = self._gather(rank, waiting, place, f"{stage}.{i}")
-                    found.setdefault(stage, []).extend([bucket] * parts)
-                    waiting, parts = Parameters(0, 0), 0
+            for parts, held in self._buckets(self._by_part(stage)):
+                bucket = self._gather(rank, held, place, f"{stage}.{parts[-1]}")
+                found.setdefault(stage, []).extend([bucket] * len(parts))
         return {stage: rows for stage, rows in found.items() if any(rows)}
 
     def _tag(self, stage: int, kind: str, micro: int) -> int:
@@ -441,31 +432,15 @@ class _Writer:
             after += self._reduce(rank, mine, [rank.last[LANE]], place, "all")
         last = self.home[len(job.split) - 1]
         if job.shape.tied and self.home[0] != last and place in (self.home[0], last):
-            words = -(-job.shape.embedding.split // job.mesh.tp)
-            ends = self.row[self.home[0]], self.row[last]
-            after.append(
-                self._collective(
-                    rank, "embedding", ENDS, ALL_REDUCE, words * job.reduced, after, ends
-                )
-            )
-        rank.add(
-            LANE,
-            after,
-            name="update",
-            kind=COMPUTE,
-            seconds=self._update(place, mine),
-            phase=UPDATE,
-        )
+            ends, nbytes = (self.row[self.home[0]], self.row[last]), self._words * job.reduced
+            what = "embedding", ENDS, ALL_REDUCE, nbytes
+            after.append(self._collective(rank, *what, after, ends))
+        ways = (1, 1)
+        if job.optimizer in (DISTRIBUTED, FSDP):
+            ways = self._ways(REPLICAS, place), self._ways(EXPERT_REPLICAS, place)
+        count = mine.plain / ways[0] + mine.experts / ways[1]
+        took = update_seconds(job.gpu, count, job.reduced)
+        rank.add(LANE, after, name="update", kind=COMPUTE, seconds=took, phase=UPDATE)
         if job.optimizer == DISTRIBUTED and PARAM_GATHER not in job.overlap:
             rank.last.update(dict.fromkeys((REPLICAS, EXPERT_REPLICAS), rank.last[LANE]))
             self._gather(rank, mine, place, "all")
-
-    def _update(self, place: int, mine: Parameters) -> float:
-        job, ways = self.job, (1, 1)
-        if job.optimizer in (DISTRIBUTED, FSDP):
-            ways = (
-                len(self._group(REPLICAS, self.row[place])),
-                len(self._group(EXPERT_REPLICAS, self.row[place])),
-            )
-        count = mine.plain / ways[0] + mine.experts / ways[1]
-        return update_seconds(job.gpu, count, job.reduced)

@@ -14,7 +14,6 @@ from simreduce.training.sharded.schedule import (
 )
 from simreduce.training.sharded.settings import DDP, METHODS, SHARDING, Sharding, read_sharding
 from simreduce.training.sharded.simulation import (
-    ShardedStep,
     record_sharded_step,
     running_sharded,
     simulate_sharded_step,
@@ -30,7 +29,6 @@ __all__ = [
     "PlanKey",
     "Segment",
     "ShardedMethod",
-    "ShardedStep",
     "Sharding",
     "Unit",
     "largest_unit",

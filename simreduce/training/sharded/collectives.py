@@ -14,18 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import simpy
-
 from simreduce import dtypes
-from simreduce.engine import CALM, Fabric
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine import CALM
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable, StrategyError, TopologyError
 from simreduce.plan import Plan, side_by_side, verify, wrong_elements
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy, proved_on_few
 from simreduce.topology import fold
-from simreduce.training.calls import CallCost, channels_of
+from simreduce.training.calls import Busy, CallCost, busiest_use, channels_of
 from simreduce.training.sharded.schedule import Do, Instruction, Unit, schedule, wrap
 from simreduce.training.sharded.settings import HSDP, METHODS, Sharding
 from simreduce.training.step import StepJob
@@ -201,20 +198,14 @@ class PlanCost:
     """The cost of one plan.
 
     It has the plan's time alone on the machine with its channels, wrong elements, digest, and the
-    links and queues that it uses, by number, unless it is alone anyway. `busiest` is the link or
-    memory that it needs for the longest, with the seconds.
+    links and queues that it `takes`. `busiest` is the link or memory that it needs for the longest.
     """
 
     call: CallCost
     wrong: int
     digest: str
-    links: frozenset[int]
-    queues: frozenset[int]
-    busiest: tuple[str, float] = ("", 0.0)
-
-    def meets(self, other: PlanCost) -> bool:
-        """Whether the two would share a link or a queue."""
-        return bool(self.links & other.links or self.queues & other.queues)
+    takes: frozenset[str]
+    busiest: Busy
 
 
 def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[PlanKey, PlanCost]:
@@ -223,16 +214,14 @@ def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Pl
     Plans are large: unless it is to `keep` them, there is one at a time, and where many machines
     are equal one of them represents all.
     """
-    numbers: dict[str, int] = {}
     one = None if keep else fold_setup(method, setup)
-    return {key: _cost(method, key, one, setup, numbers, keep=keep) for key in method.distinct}
+    return {key: _cost(method, key, one, setup, keep=keep) for key in method.distinct}
 
 
 def key_cost(method: ShardedMethod, key: PlanKey, setup: Setup) -> CallCost:
     """One collective of a step alone on the machine, without its proof."""
-    found = _folded(method, key, fold_setup(method, setup)) or (setup, method.plan(key))
-    cost, _, _ = _run_alone(*found)
-    return cost
+    one = fold_setup(method, setup)
+    return CallCost.alone(*(_folded(method, key, one) or (setup, method.plan(key))))
 
 
 def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
@@ -260,36 +249,20 @@ def _folded(method: ShardedMethod, key: PlanKey, one: Setup | None) -> tuple[Set
     return None
 
 
-def _run_alone(
-    setup: Setup, plan: Plan, numbers: dict[str, int] | None = None
-) -> tuple[CallCost, Lowered, tuple[str, float]]:
-    """The cost of a plan alone, with its lanes by `numbers`, and what it needs for the longest."""
-    constants, env = setup.constants_of(plan), simpy.Environment()
-    fabric = Fabric(
-        env, setup.machine, constants, setup.runtime, setup.disturbance, numbers, fixed=True
-    )
-    lowered = fabric.lower(plan)
-    busiest = fabric.busiest(lowered)
-    env.run(until=fabric.submit(plan, lowered=lowered))
-    return CallCost(float(env.now), channels_of(plan)), lowered, busiest
-
-
 def _cost(
-    method: ShardedMethod, key: PlanKey, one: Setup | None, setup: Setup,
-    numbers: dict[str, int], *, keep: bool,
-) -> PlanCost:  # fmt: skip
+    method: ShardedMethod, key: PlanKey, one: Setup | None, setup: Setup, *, keep: bool
+) -> PlanCost:
     """The cost of a collective, on one of equal machines if it may be (proved on few of them)."""
-    nothing = frozenset[int]()
     if folded := _folded(method, key, one):
         at, plan = folded
-        cost, _, busiest = _run_alone(at, plan)
-        strategy, workload = method.strategies[key.collective], method.workload(key)
-        _, wrong = proved_on_few(strategy, workload, at.layout)
-        return PlanCost(cost, wrong, plan.digest, nothing, nothing, busiest)
-    plan = method.plan(key, keep=keep)
-    cost, lowered, busiest = _run_alone(setup, plan, numbers)
-    links, queues = (frozenset(each.tolist()) for each in (lowered.calls.uses, lowered.calls.lanes))
-    return PlanCost(cost, wrong_elements(verify(plan)), plan.digest, links, queues, busiest)
+        _, wrong = proved_on_few(method.strategies[key.collective], method.workload(key), at.layout)
+    else:
+        at, plan = setup, method.plan(key, keep=keep)
+        wrong = wrong_elements(verify(plan))
+    found = at.summarise(plan)
+    takes = frozenset(use.name for use in (*found.links, *found.lanes))
+    cost = CallCost(found.seconds, channels_of(plan))
+    return PlanCost(cost, wrong, plan.digest, takes, busiest_use(found.links, found.seconds))
 
 
 def digest_of(costs: dict[PlanKey, PlanCost]) -> str:

@@ -18,6 +18,7 @@ gathers, and gradients that it has not reduced yet, come on top, for as long as 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import add
 from typing import NamedTuple
 
 from simreduce import dtypes
@@ -102,16 +103,10 @@ class Shares(NamedTuple):
         the gradients that its backward pass makes of them.
         """
         gathered, gradients = self.gathered, self.gradients
-        roots = sum(size for size, unit in zip(gathered, self.units, strict=True) if unit.root)
-        passing = max(
-            (
-                (0 if unit.root else gathered[i]) + gradients[i]
-                for i, unit in enumerate(self.units)
-                if unit.elements
-            ),
-            default=0,
-        )
-        blocks = [n for n, unit in zip(gathered, self.units, strict=True) if not unit.root]
+        of_units = zip(self.units, gathered, strict=True)
+        blocks = [0 if unit.root else size for unit, size in of_units]
+        roots = sum(gathered) - sum(blocks)
+        passing = max(map(add, blocks, gradients), default=0)
         return Memory(
             *self.kept,
             gathered=roots + max(blocks, default=0),
@@ -132,32 +127,19 @@ def shares_of(method: ShardedMethod) -> Shares:
     )
 
 
-def gathered_sizes(method: ShardedMethod) -> list[int]:
-    """Bytes that each unit takes while it is gathered; 0 where parameters are never freed."""
-    return shares_of(method).gathered
-
-
-def gradient_sizes(method: ShardedMethod) -> list[int]:
-    """Bytes of each unit's gradients from its backward pass to its reduction.
-
-    0 where there is always room for them.
-    """
-    return shares_of(method).gradients
-
-
 def measure_memory(
     method: ShardedMethod,
     gathered: Iterable[tuple[float, int]],
     unreduced: Iterable[tuple[float, int]],
 ) -> Memory:
     """`gathered` and `unreduced` are changes in bytes, with their times."""
-    gathered, unreduced = list(gathered), list(unreduced)
-    always = shares_of(method).kept
+    gathered, unreduced, shares = list(gathered), list(unreduced), shares_of(method)
+    always = shares.kept
     return Memory(
         *always,
         gathered=_most(gathered),
         gathered_limit=most_gathered(
-            method.instructions, method.units, gathered_sizes(method), method.sharding
+            method.instructions, method.units, shares.gathered, method.sharding
         ),
         unreduced=_most(unreduced),
         peak=sum(always) + _most([*gathered, *unreduced]),

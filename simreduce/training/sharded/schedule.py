@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from simreduce import dtypes
 from simreduce.errors import InputError
@@ -70,13 +70,10 @@ def wrap(model: Model, rule: str | int) -> tuple[Unit, ...]:
     unit when it has that many. A layer without parameters belongs to the one before it. InputError
     if the model has no blocks.
     """
-    keys = _keys(model, rule)
     members: dict[str, list[int]] = {}
-    for i, key in enumerate(keys):
+    for i, key in enumerate(_keys(model, rule)):
         members.setdefault(key, []).append(i)
-    first = [0]
-    for layer in model.layers:
-        first.append(first[-1] + len(layer.gradients))
+    first = [*accumulate((len(layer.gradients) for layer in model.layers), initial=0)]
     units = [
         Unit(
             key or "root",
@@ -124,14 +121,12 @@ def _keys(model: Model, rule: str | int) -> list[str]:
 
 def _by_bytes(layers: Sequence[Layer], least: int) -> list[str]:
     """Layers in order, until each unit has `least` bytes of parameters."""
-    keys: list[str] = []
-    name, held = "", least
+    keys, held = list[str](), least
     for layer in layers:
         size = sum(g.nbytes for g in layer.gradients)
-        if (held >= least and size) or not name:
-            name, held = layer.name, 0
-        keys.append(name)
-        held += size
+        new = (held >= least and size) or not keys
+        keys.append(layer.name if new else keys[-1])
+        held = size + (0 if new else held)
     return keys
 
 
@@ -162,12 +157,12 @@ def schedule(
     method: str,
     units: Sequence[Unit],
     sharding: Sharding,
-    accumulate: int = 1,
+    passes: int = 1,
     *,
     no_sync: bool = True,
     barrier: bool = True,
 ) -> tuple[Instruction, ...]:
-    """The instructions of one step of `accumulate` passes.
+    """The instructions of one step of so many `passes`.
 
     `zero1` and `zero2` keep all parameters: each unit is gathered after the update, or without a
     `barrier` during the next forward pass. `zero1` reduces in the last pass, `zero2` and `zero3` in
@@ -179,13 +174,13 @@ def schedule(
     late = {ZERO1: True, ZERO2: False, ZERO3: False}.get(method, no_sync)
     if not sharded and not barrier:
         writer.gather_all()
-    for number in range(accumulate):
-        last = number == accumulate - 1
+    for number in range(passes):
+        sync = number == passes - 1 or not late
         if sharded:
             writer.forward()
-            writer.backward(sync=last or not late)
+            writer.backward(sync=sync)
         else:
-            writer.whole_pass(sync=last or not late)
+            writer.whole_pass(sync=sync)
     writer.out.append(Instruction(Do.UPDATE, -1))
     if not sharded and barrier:
         writer.gather_all()

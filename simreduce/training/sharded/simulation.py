@@ -32,15 +32,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import simpy
 
 from simreduce.engine import NCCL, Fabric
+from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
-from simreduce.training.calls import CallCost, channels_of
+from simreduce.plan import Plan
+from simreduce.training.calls import CallCost, busiest_of, channels_of
 from simreduce.training.executions import (
     BACKWARD,
     COLLECTIVE,
@@ -49,19 +51,20 @@ from simreduce.training.executions import (
     UPDATE,
     Execution,
     ExecutionNode,
+    NodeList,
 )
-from simreduce.training.executor import run_nodes
+from simreduce.training.executor import Ran, length_of, run_nodes
 from simreduce.training.groups import (
     DeviceGroup,
     group_ranks,
     loses_of,
-    lost_beside,
-    mean_wait,
     nodes_of,
     slowdowns,
     slowest,
-    time_in_flight,
+    spans_of,
+    summarize,
 )
+from simreduce.training.path import run_path
 from simreduce.training.sharded.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -72,12 +75,13 @@ from simreduce.training.sharded.collectives import (
     digest_of,
     measure_costs,
 )
-from simreduce.training.sharded.memory import gathered_sizes, gradient_sizes, measure_memory
+from simreduce.training.sharded.memory import measure_memory, shares_of
 from simreduce.training.sharded.schedule import Do, Instruction
 from simreduce.training.step import (
     Bucket,
+    Ledger,
     MovedBucket,
-    Span,
+    SimulatedStep,
     StepJob,
     StepPrediction,
     StepRecording,
@@ -95,22 +99,17 @@ class MemoryChange(NamedTuple):
     begins: bool = False
 
 
-@dataclass
-class ShardedExecution:
+@dataclass(slots=True)
+class ShardedExecution(NodeList):
     """The nodes of a step, with what each is.
 
-    `moved` has the collective and the unit of a node, `ready` the nodes that a collective waits
-    for besides its turn; `layers` the group of devices and the layer of kernels. `gathered` and
-    `unreduced` say when memory changes.
+    `moved` has the collective and the unit of a node, and the nodes that it waits for besides its
+    turn. `gathered` and `unreduced` say when memory changes.
     """
 
-    nodes: list[ExecutionNode] = field(default_factory=list)
-    moved: dict[int, tuple[PlanKey, int]] = field(default_factory=dict)
-    ready: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    layers: dict[int, tuple[DeviceGroup, int]] = field(default_factory=dict)
+    moved: dict[int, tuple[PlanKey, int, Sequence[int]]] = field(default_factory=dict)
     gathered: list[MemoryChange] = field(default_factory=list)
     unreduced: list[MemoryChange] = field(default_factory=list)
-    update: int = -1
 
 
 def write_sharded(
@@ -127,10 +126,10 @@ class _Writer:
     def __init__(self, job: StepJob, method: ShardedMethod, groups: Sequence[DeviceGroup]) -> None:
         self.job, self.method, self.groups = job, method, groups
         self.found = ShardedExecution()
-        self._gathered, self._gradients = gathered_sizes(method), gradient_sizes(method)
+        shares = shares_of(method)
+        self._gathered, self._gradients = shares.gathered, shares.gradients
         self._cpu: tuple[int, ...] = ()
         self._computed: tuple[int, ...] = ()
-        self._tails: dict[str, int] = {}
         self._there: dict[int, int] = {}
         self._freed: deque[tuple[int, ...]] = deque()
         self._owed: set[int] = set()
@@ -155,22 +154,15 @@ class _Writer:
             self._owed.discard(each.unit)
             self.found.unreduced.append(MemoryChange(done, -self._gradients[each.unit]))
         elif each.do == Do.UPDATE:
-            after = (*self._computed, *self._tails.values())
-            node = self._add("update", after, "update", COMPUTE, update, phase=UPDATE)
-            self.found.update, self._cpu = node, (node,)
+            after = (*self._computed, *self.found.last.values())
+            self._cpu = (
+                self._add("update", after, "update", COMPUTE, seconds=update, phase=UPDATE),
+            )
         else:
             self._compute(each)
 
-    def _add(
-        self, lane: str, after: Sequence[int], name: str, kind: str,
-        seconds: float | None = None, **more: object,
-    ) -> int:  # fmt: skip
-        before = (*after, *self._cpu)
-        if lane in self._tails:
-            before += (self._tails[lane],)
-        node = ExecutionNode(name, kind, tuple(dict.fromkeys(before)), lane, seconds, **more)  # type: ignore[arg-type]
-        self.found.nodes.append(node)
-        return len(self.found.nodes) - 1
+    def _add(self, lane: str, after: Sequence[int], name: str, kind: str, **more: Any) -> int:
+        return self.found.add(lane, (*after, *self._cpu), name=name, kind=kind, **more)
 
     def _queue(self, key: PlanKey, unit: int, after: tuple[int, ...]) -> int:
         """Put a collective on its stream."""
@@ -179,14 +171,13 @@ class _Writer:
         node = self._add(
             lane, after, name, COLLECTIVE, collective=key.collective, nbytes=key.nbytes
         )
-        self._tails[lane] = node
-        self.found.moved[node] = key, unit
-        self.found.ready[node] = (*after, *self._cpu)
+        self.found.moved[node] = key, unit, (*after, *self._cpu)
         return node
 
     def _compute(self, each: Instruction) -> None:
         """Put layers on the kernels' lane of every group of devices."""
         backward, profile = each.do == Do.BACKWARD, self.job.profile
+        phase = BACKWARD if backward else FORWARD
         there = self._there.get(each.unit)
         waits = self._computed if there is None else (*self._computed, there)
         owes = backward and each.unit not in self._owed and bool(self._gradients)
@@ -197,15 +188,12 @@ class _Writer:
             for layer in each.layers:
                 seconds = (profile.backward if backward else profile.forward)[layer] * group.factor
                 if seconds > 0.0:
-                    name, phase = (
-                        self.job.model.layers[layer].name,
-                        BACKWARD if backward else FORWARD,
+                    name = self.job.model.layers[layer].name
+                    after = (
+                        self._add(group.name, after, name, COMPUTE, seconds=seconds, phase=phase),
                     )
-                    node = self._add(group.name, after, name, COMPUTE, seconds, phase=phase)
-                    self.found.layers[node] = group, layer
-                    after = (node,)
             if first == len(self.found.nodes):  # nothing to compute: it only keeps the order
-                after = (self._add(group.name, after, each.do.value, COMPUTE, 0.0),)
+                after = (self._add(group.name, after, each.do.value, COMPUTE, seconds=0.0),)
             if owes and group is self.groups[0]:
                 self._owed.add(each.unit)
                 change = MemoryChange((first,), self._gradients[each.unit], begins=True)
@@ -214,69 +202,22 @@ class _Writer:
         self._computed = tuple(ended)
 
 
-Interval = tuple[float, float]
-
-
 def exposed_by(
-    busy: Iterable[Interval], buckets: Sequence[Bucket], seconds: float
+    busy: Iterable[tuple[float, float]], buckets: Sequence[Bucket]
 ) -> tuple[tuple[str, float], ...]:
-    """Seconds that each collective, by name, is exposed in a step of `seconds`.
+    """Seconds that each collective, by name, is exposed beside what is busy.
 
     Where several are in flight, it is the first of all-gather, reduce-scatter and all-reduce, which
     the others wait for or run beside.
     """
-    idle = _gaps(sorted(busy), seconds)
-    found = []
+    covered, found = [*busy], list[tuple[str, float]]()
     for collective in COLLECTIVES:
-        mine = sorted((b.start, b.finish) for b in buckets if b.collective == collective)
+        mine = [(b.start, b.finish) for b in buckets if b.collective == collective]
         if mine:
-            covered, idle = _cut(idle, mine)
-            found.append((collective, covered))
+            before = length_of(covered)
+            covered += mine
+            found.append((collective, length_of(covered) - before))
     return tuple(found)
-
-
-def _gaps(busy: Sequence[Interval], seconds: float) -> list[Interval]:
-    """Return the gaps between the busy intervals in [0, seconds)."""
-    gaps, until = [], 0.0
-    for begin, end in [*busy, (seconds, seconds)]:
-        if begin > until:
-            gaps.append((until, begin))
-        until = max(until, end)
-    return gaps
-
-
-def _cut(idle: Sequence[Interval], flights: Sequence[Interval]) -> tuple[float, list[Interval]]:
-    """Seconds of `idle` within `flights`, and what is left of it. Both are in order."""
-    covered, left, first = 0.0, [], 0
-    for begin, end in idle:
-        at = begin
-        while first < len(flights) and flights[first][1] <= begin:
-            first += 1
-        for start, finish in flights[first:]:
-            if start >= end:
-                break
-            if start > at:
-                left.append((at, start))
-            covered += max(min(finish, end) - max(start, at), 0.0)
-            at = max(at, min(finish, end))
-        if at < end:
-            left.append((at, end))
-    return covered, left
-
-
-@dataclass(frozen=True, slots=True)
-class ShardedStep:
-    """A step with the collectives that it was simulated with.
-
-    It has the time of all its collectives one after another, alone; the wrong elements and the
-    digest of their plans; and the link or memory that they need for the longest.
-    """
-
-    step: StepPrediction
-    alone: float
-    wrong: int
-    digest: str
-    bottleneck: str = ""
 
 
 def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setup) -> StepRecording:
@@ -284,18 +225,8 @@ def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setu
 
     These are not folded, so they are large where there are many ranks.
     """
-    plans = {key: method.plan(key, keep=True) for key in method.distinct}
-    fabric = Fabric(
-        simpy.Environment(),
-        setup.topology,
-        setup.constants_of(next(iter(plans.values()))),
-        setup.runtime,
-        setup.disturbance,
-    )
-    moved = {
-        (key.collective, key.nbytes): (plan, fabric.lower(plan, i))
-        for i, (key, plan) in enumerate(plans.items())
-    }
+    plans, fabric, lowered = _lower_all(method, setup, fixed=False)
+    moved = {(key.collective, key.nbytes): (plan, lowered[key]) for key, plan in plans.items()}
     found = (MovedBucket(b, *moved[b.collective, b.nbytes]) for b in step.buckets)
     return StepRecording(step, tuple(found), fabric.resources)
 
@@ -319,7 +250,7 @@ def running_sharded(setup: Setup, name: str) -> Setup:
     return setup
 
 
-def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> ShardedStep:
+def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> SimulatedStep:
     """One step of `job` on the ranks of the method's layout."""
     setup.disturbance.check(setup.topology)
     keep = not method.alone_in_line or bool(setup.disturbance.jitter)
@@ -330,13 +261,13 @@ def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> 
     if setup.disturbance.jitter or _meet(run.moved, costs):
         run = _Run(job, method, setup)
         run.together()
-    count = [key for each in method.instructions for key in method.keys(each)]
-    return ShardedStep(
+    made = [costs[key] for each in method.instructions for key in method.keys(each)]
+    return SimulatedStep(
         run.prediction(),
-        sum(costs[key].call.seconds for key in count),
+        sum(each.call.seconds for each in made),
         sum(cost.wrong for cost in costs.values()),
         digest_of(costs),
-        _busiest([costs[key] for key in count]),
+        busiest_of(each.busiest for each in made),
     )
 
 
@@ -362,48 +293,15 @@ def write_sharded_execution(job: StepJob, method: ShardedMethod, setup: Setup) -
     return Execution(method.name, found, n)
 
 
-def _busiest(costs: Sequence[PlanCost]) -> str:
-    """The link or memory that is the busiest for the longest; "" if nothing moves."""
-    seconds: dict[str, float] = {}
-    for name, busy in (cost.busiest for cost in costs):
-        seconds[name] = seconds.get(name, 0.0) + busy
-    return max(seconds, key=seconds.__getitem__, default="")
-
-
 def _meet(moved: Sequence[tuple[PlanKey, float, float]], costs: dict[PlanKey, PlanCost]) -> bool:
     """Whether two collectives that overlap share something."""
     flying: list[tuple[PlanKey, float]] = []
     for key, start, finish in sorted(moved, key=lambda each: each[1:]):
         flying = [(other, end) for other, end in flying if end > start]
-        if any(costs[key].meets(costs[other]) for other, _ in flying):
+        if any(costs[key].takes & costs[other].takes for other, _ in flying):
             return True
         flying.append((key, finish))
     return False
-
-
-def _run(
-    written: ShardedExecution, env: simpy.Environment, move: Callable[[PlanKey], simpy.Event],
-    slows: Callable[[PlanKey], float],
-) -> tuple[list[float], list[float]]:  # fmt: skip
-    """When each node begins and ends, with what moves a collective, and slows kernels beside it."""
-    nodes = written.nodes
-    keys = {id(nodes[i]): key for i, (key, _) in written.moved.items()}
-    whole = Execution("a sharded step", {0: tuple(nodes)}, 1)
-    ran = run_nodes(
-        whole, env, lambda node, _: move(keys[id(node)]), lambda node, _: slows(keys[id(node)])
-    )
-    found = {id(each.node): each for each in ran}
-    return [found[id(node)].begin for node in nodes], [found[id(node)].end for node in nodes]
-
-
-def _run_alone(
-    written: ShardedExecution, cost: Callable[[PlanKey], CallCost], loses: Callable[[int], float]
-) -> tuple[list[float], list[float]]:
-    env = simpy.Environment()
-    return _run(
-        written, env, lambda key: env.timeout(cost(key).seconds),
-        lambda key: loses(cost(key).channels),
-    )  # fmt: skip
 
 
 class _Run:
@@ -411,110 +309,97 @@ class _Run:
 
     def __init__(self, job: StepJob, method: ShardedMethod, setup: Setup) -> None:
         self.job, self.method, self.setup = job, method, setup
-        ranks = method.layout.ranks
-        self.factors = factors = slowdowns(job, setup.disturbance, ranks)
-        self.groups: list[DeviceGroup] = group_ranks(ranks, factors, apart=False)
+        factors = slowdowns(job, setup.disturbance, method.layout.ranks)
+        self.groups = group_ranks(method.layout.ranks, factors, apart=False)
         self.update = job.update * max(factors) / method.group
         self.written = write_sharded(job, method, self.groups, self.update)
-        self.loses = loses_of(job, setup)
-        self.begins: list[float] = []
-        self.ends: list[float] = []
+        self.ran: list[Ran] = []
 
     @property
     def moved(self) -> list[tuple[PlanKey, float, float]]:
         """Each collective with its begin and its end."""
-        return [(key, self.begins[i], self.ends[i]) for i, (key, _) in self.written.moved.items()]
+        ran = self.ran
+        return [(key, ran[i].begin, ran[i].end) for i, (key, *_) in self.written.moved.items()]
 
     def alone(self, costs: Mapping[PlanKey, PlanCost]) -> None:
         """Run with the time that each collective takes alone."""
-        self.begins, self.ends = _run_alone(self.written, lambda key: costs[key].call, self.loses)
+        self.ran = _run_alone(self.job, self.setup, self.written, lambda key: costs[key].call)
 
     def together(self) -> None:
         """Run with all collectives on one fabric."""
-        plans = {key: self.method.plan(key, keep=True) for key in self.method.distinct}
-        first, setup, env = next(iter(plans.values())), self.setup, simpy.Environment()
-        fabric = Fabric(
-            env,
-            setup.topology,
-            setup.constants_of(first),
-            setup.runtime,
-            setup.disturbance,
-            fixed=True,
-        )
-        lowered = {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())}
-        lost = {key: self.loses(channels_of(plan)) for key, plan in plans.items()}
-        self.begins, self.ends = _run(
-            self.written, env, lambda key: fabric.submit(plans[key], lowered=lowered[key]),
-            lost.__getitem__,
+        plans, fabric, lowered = _lower_all(self.method, self.setup, fixed=True)
+        loses = loses_of(self.job, self.setup)
+        lost = {key: loses(channels_of(plan)) for key, plan in plans.items()}
+        self.ran = _run(
+            self.written, fabric.env,
+            lambda key: fabric.submit(plans[key], lowered=lowered[key]), lost.__getitem__,
         )  # fmt: skip
 
-    def _latest(self, nodes: Sequence[int], times: Sequence[float]) -> float:
-        return max((times[i] for i in nodes), default=0.0)
-
     def _changes(self, changes: Sequence[MemoryChange]) -> list[tuple[float, int]]:
+        times = [([self.ran[i] for i in each.nodes], each) for each in changes]
         return [
-            (self._latest(each.nodes, self.begins if each.begins else self.ends), each.nbytes)
-            for each in changes
+            (max((r.begin if each.begins else r.end for r in ran), default=0.0), each.nbytes)
+            for ran, each in times
         ]
-
-    def _buckets(self) -> list[Bucket]:
-        ranks, units = tuple(range(self.method.layout.n)), self.method.units
-        found = [
-            Bucket(
-                units[unit].gradients,
-                ranks,
-                key.nbytes,
-                self._latest(self.written.ready[i], self.ends),
-                self.begins[i],
-                self.ends[i],
-                key.collective,
-            )
-            for i, (key, unit) in self.written.moved.items()
-        ]
-        return sorted(found, key=lambda b: (b.start, b.finish))
-
-    def _spans(self) -> list[Span]:
-        layers, nodes = self.job.model.layers, self.written.nodes
-        return [
-            Span(
-                group.name, layers[layer].name, nodes[i].phase == BACKWARD, self.begins[i],
-                self.ends[i],
-            )
-            for i, (group, layer) in self.written.layers.items()
-        ]  # fmt: skip
-
-    def _busy(self) -> list[tuple[float, float]]:
-        """When the slowest devices compute, and the update."""
-        most, last = max(self.factors), self.written.update
-        mine = [i for i, (group, _) in self.written.layers.items() if group.factor == most]
-        return [(self.begins[i], self.ends[i]) for i in [*mine, *([last] if last >= 0 else [])]]
 
     def prediction(self) -> StepPrediction:
         """The step, once it is over."""
-        seconds, factors, job = max(self.ends, default=0.0), self.factors, self.job
-        place = {group.name: i for i, group in enumerate(self.groups)}
-        buckets, written, spans = self._buckets(), self.written, self._spans()
-        return StepPrediction(
-            method=self.method.name,
-            devices=len(factors),
-            batch=job.batch,
-            seconds=seconds,
-            compute=job.compute * max(factors),
-            update=self.update,
-            communication=time_in_flight(buckets),
-            buckets=tuple(buckets),
-            reads=(),
-            spans=tuple(sorted(spans, key=lambda s: (place[s.device], s.begin))),
-            simulated=(seconds,),
-            settled=True,
-            waiting=mean_wait(job, factors),
-            accumulate=job.accumulate,
-            interference=lost_beside(job, self.groups, spans),
-            exposed_by=exposed_by(self._busy(), buckets, seconds),
-            memory=measure_memory(
-                self.method, self._changes(written.gathered), self._changes(written.unreduced)
-            ),
+        ranks, ran = tuple(range(self.method.layout.n)), self.ran
+        moved = dict[int, Bucket]()
+        for i, (key, unit, waits) in self.written.moved.items():
+            ready = max((ran[j].end for j in waits), default=0.0)
+            moved[id(ran[i].node)] = Bucket(
+                self.method.units[unit].gradients, ranks, key.nbytes, ready, ran[i].begin,
+                ran[i].end, key.collective,
+            )  # fmt: skip
+        slow = max(self.groups, key=lambda group: group.factor).name
+        busy = [(r.begin, r.end) for r in ran if r.node.lane == slow or r.node.phase == UPDATE]
+        done = Ledger(0.0, 0, buckets=[*moved.values()], spans=spans_of(ran))
+        done.end = max((each.end for each in ran), default=0.0)
+        step = summarize(
+            self.job, self.method.name, self.groups, [done], 0.0, self.update,
+            run_path(ran, buckets=moved), one=True, faulty=False,
+        )  # fmt: skip
+        memory = measure_memory(
+            self.method, self._changes(self.written.gathered), self._changes(self.written.unreduced)
         )
+        return replace(step, exposed_by=exposed_by(busy, done.buckets), memory=memory)
+
+
+def _run(
+    written: ShardedExecution, env: simpy.Environment, move: Callable[[PlanKey], simpy.Event],
+    slows: Callable[[PlanKey], float],
+) -> list[Ran]:  # fmt: skip
+    """The nodes by index, with what moves a collective, and slows kernels beside it."""
+    keys = {id(written.nodes[i]): key for i, (key, *_) in written.moved.items()}
+    whole = Execution("a sharded step", {0: tuple(written.nodes)}, 1)
+    ran = run_nodes(
+        whole, env, lambda node, _: move(keys[id(node)]), lambda node, _: slows(keys[id(node)])
+    )
+    return sorted(ran, key=lambda each: each.number)
+
+
+def _run_alone(
+    job: StepJob, setup: Setup, written: ShardedExecution, cost: Callable[[PlanKey], CallCost]
+) -> list[Ran]:
+    env, loses = simpy.Environment(), loses_of(job, setup)
+    return _run(
+        written, env, lambda key: env.timeout(cost(key).seconds),
+        lambda key: loses(cost(key).channels),
+    )  # fmt: skip
+
+
+def _lower_all(
+    method: ShardedMethod, setup: Setup, *, fixed: bool
+) -> tuple[dict[PlanKey, Plan], Fabric, dict[PlanKey, Lowered]]:
+    """The plans of a step, not folded, and all of them on one fabric."""
+    plans = {key: method.plan(key, keep=True) for key in method.distinct}
+    fabric = setup.fabric(next(iter(plans.values())), fixed=fixed)
+    return (
+        plans,
+        fabric,
+        {key: fabric.lower(plan, i) for i, (key, plan) in enumerate(plans.items())},
+    )
 
 
 def compose(
@@ -529,4 +414,4 @@ def compose(
     factor = slowest(job, setup)
     group = DeviceGroup(frozenset((0,)), "kernels", "kernels", factor)
     written = write_sharded(job, method, (group,), job.update * factor / method.group)
-    return max(_run_alone(written, cost, loses_of(job, setup))[1], default=0.0)
+    return max((each.end for each in _run_alone(job, setup, written, cost)), default=0.0)

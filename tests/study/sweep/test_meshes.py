@@ -8,7 +8,6 @@ from simreduce.errors import InputError
 from simreduce.study.scenario import load_meshes
 from simreduce.study.sweep import evaluate, read_question, read_specification
 from simreduce.study.tune.meshes import limit_of, mfu, rank_meshes
-from simreduce.training.mesh.held import largest
 
 SCENARIO = """
 topology = "dgx-a100"
@@ -39,7 +38,7 @@ def test_a_cell_is_the_best_of_step(scenario):
     assert (best.seconds, best.job.text, "mesh", 8) == (
         row.seconds, row.chosen, row.method, row.ranks,
     )  # fmt: skip
-    assert (best.tokens_per_second, mfu(best), limit_of(best), largest(best.held).peak) == (
+    assert (best.tokens_per_second, mfu(best), limit_of(best), best.fullest.peak) == (
         row.tokens_per_second, row.mfu, row.bound, row.memory,
     )  # fmt: skip
     assert row.seconds == pytest.approx(sum(getattr(row, axis) for axis in AXES), rel=1e-9)

@@ -11,11 +11,10 @@ from simreduce.errors import ScenarioError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.scenario import build_meshes
 from simreduce.study.tune.meshes import (
-    best_execution,
-    percentiles_of_best,
     rank_meshes,
-    simulate_best,
+    write_mesh,
 )
+from simreduce.study.tune.whatif_steps import execution_of_step, percentiles_of_step
 from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh
@@ -115,7 +114,7 @@ def test_steps_are_in_order_and_fit(ranked):
 def test_all_ranks_on_shared_links_take_as_long_as_those_that_stand_for_them(mesh, more):
     """Where nothing hides: every call of every rank is a node, and all of them share the links."""
     found = rank_meshes(scenario(mesh, global_batch=8, **more))
-    whole = best_execution(found)
+    whole = execution_of_step(found)
     ran = replay_execution(whole, found.scenario.setup, "nccl")
 
     assert [*range(8)] == [*whole.nodes]
@@ -127,14 +126,17 @@ def test_what_hides_in_a_pass_runs_beside_its_kernels():
     """Ring of keys and values, sums beside gradients, reductions, sends: within a few percent."""
     overlap = ["tp_grad", "grad_reduce", "p2p"]
     found = rank_meshes(scenario("tp=2,cp=2,pp=2", overlap=overlap, interference=0, global_batch=8))
-    ran = replay_execution(best_execution(found), found.scenario.setup, "nccl")
+    ran = replay_execution(execution_of_step(found), found.scenario.setup, "nccl")
 
     assert ran.seconds == pytest.approx(found.best.seconds, rel=0.05)
 
 
 def test_too_many_nodes_are_those_of_the_first_pipeline():
     found = rank_meshes(scenario("tp=2,pp=2", global_batch=8))
-    every, first = best_execution(found), best_execution(found, most=100)
+    every, first = (
+        execution_of_step(found),
+        write_mesh(found.best.job, found.scenario.setup, most=100),
+    )
 
     assert {rank: every.nodes[rank] for rank in (0, 4)} == first.nodes
     [note] = first.notes
@@ -144,7 +146,7 @@ def test_too_many_nodes_are_those_of_the_first_pipeline():
 def test_what_a_step_spends_adds_up(ranked):
     """Of the rank that ends last, to all of its time; its timeline is kept on request."""
     _, found = ranked
-    closer = simulate_best(found)
+    closer = found.closely
 
     for step in found.candidates:
         assert sum(step.by.values()) == pytest.approx(step.seconds, rel=1e-9)
@@ -157,9 +159,9 @@ def test_percentiles_of_the_best_step(ranked):
     _, found = ranked
     best = found.best
     apart = replace(best, job=replace(best.job, gpu=replace(best.job.gpu, spread=0.02)))
-    by = percentiles_of_best(replace(found, candidates=(apart, *found.candidates[1:])))
+    by = percentiles_of_step(replace(found, candidates=(apart, *found.candidates[1:])))
 
-    assert percentiles_of_best(found) == {}
+    assert percentiles_of_step(found) == {}
     assert list(by) == ["p50", "p90", "p99"]
     assert best.seconds < by["p50"] < by["p90"] < by["p99"] < best.seconds * 1.1
 

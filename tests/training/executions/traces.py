@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.internal.encoder import _VarintBytes
 
-from simreduce.training.executions.chakra import _types, metadata_type, node_type
+from simreduce.training.executions.chakra import message_types
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = 0, 2, 7
@@ -12,10 +12,10 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = 0, 2, 7
 
 def node(number, kind, after=(), micros=0, **attributes):
     """A node of Chakra's; attributes by the type of their value."""
-    made = node_type()(
+    made = message_types().node(
         id=number, name=f"node{number}", type=kind, duration_micros=micros, data_deps=list(after)
     )
-    attribute = _types()["AttributeProto"]
+    attribute = message_types().attribute
     for name, value in attributes.items():
         field = {bool: "bool_val", int: "int64_val", str: "string_val"}[type(value)]
         made.attr.append(attribute(name=name, **{field: value}))
@@ -24,7 +24,7 @@ def node(number, kind, after=(), micros=0, **attributes):
 
 def chakra(path, nodes, version="0.0.4"):
     """The file of one rank: each message behind its length."""
-    messages = [metadata_type()(version=version), *nodes]
+    messages = [message_types().metadata(version=version), *nodes]
     texts = [message.SerializeToString() for message in messages]
     path.write_bytes(b"".join(_VarintBytes(len(text)) + text for text in texts))
     return str(path)

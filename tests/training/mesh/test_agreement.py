@@ -127,7 +127,7 @@ def test_both_ways_count_one_memory(tmp_path):
 
     assert (memory.parameters, memory.gradients) == (held.parameters, held.gradients)
     assert memory.optimizer == pytest.approx(held.optimizer, rel=1e-4)
-    assert memory.activations.nbytes == held.activations
+    assert memory.activations.nbytes == held.activations.nbytes
     assert memory.peak == pytest.approx(held.peak, rel=1e-4)
 
 

@@ -189,7 +189,7 @@ def test_unlucky_draws_of_gpus_take_longer():
     work = job(Mesh(tp=2, dp=4), TEXT, optimizer="distributed", gpu=gpu)
     costs = Costs(setup, work.mesh)
     p50, p90, p99 = (
-        simulate_mesh(work, setup, costs, part=part).seconds for part in (0.5, 0.9, 0.99)
+        simulate_mesh(replace(work, part=part), setup, costs).seconds for part in (0.5, 0.9, 0.99)
     )
     expected = simulate_mesh(work, setup, costs).seconds
     even = simulate_mesh(replace(work, gpu=GPU), setup, costs)
@@ -197,4 +197,4 @@ def test_unlucky_draws_of_gpus_take_longer():
     assert even.seconds < p50 < expected < p90 < p99
     longer = even.by[COMPUTE] * (gpu.slowest(8, 0.99) - 1.0)
     assert p99 - even.seconds == pytest.approx(longer, rel=1e-6)
-    assert simulate_mesh(replace(work, gpu=GPU), setup, costs, part=0.99).seconds == even.seconds
+    assert simulate_mesh(replace(work, gpu=GPU, part=0.99), setup, costs).seconds == even.seconds

@@ -229,11 +229,10 @@ def _sure(document: Document) -> str:
 def _replicas_facts(document: Document, beside: Attachments, backups: int) -> Iterable[Fact]:
     step, look = document["step_time_us"], beside.look
     took = "never made" if step["mean"] is None else us(step["mean"])
-    dropped, share = "", document["dropped_share"]
-    if share is not None:  # there are gradients
-        dropped = f"{share:.1%} of the gradients come too late and are dropped."
-    number, why = _choice(document, backups)
-    yield Fact("How many backups?", number, why)
+    share = document["dropped_share"]
+    some = share is not None  # there are gradients
+    dropped = f"{share:.1%} of the gradients come too late and are dropped." if some else ""
+    yield Fact("How many backups?", *_choice(document, backups))
     yield Fact(f"How long does an update take with {backups}?", took, dropped)
     if step["mean"] is not None:
         yield Fact(
@@ -306,14 +305,12 @@ def _replicas_spent(beside: Attachments) -> Iterable[Section]:
 def _backups(document: Document, now: int) -> Iterable[Section]:
     """Updates and gradients over the number of backups."""
     found = document["backups"]
-    if not found:
-        words = "simreduce step --backups compares numbers of backups."
-        yield Section("choice", "How many backups", (Paragraph(words),))
-        return
     rated = [each for each in found if each["gradients_per_second"]["mean"] is not None]
     table = backups_table(document, on="html")
     if not rated:
-        yield Section("choice", "How many backups", (Rows("Every number that was tried", table),))
+        ask = Paragraph("simreduce step --backups compares numbers of backups.")
+        block = Rows("Every number that was tried", table) if found else ask
+        yield Section("choice", "How many backups", (block,))
         return
     best = document["best_backups"]
     data = {

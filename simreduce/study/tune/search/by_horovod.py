@@ -28,7 +28,7 @@ from simreduce.study.tune.search.setting import Do, Setting, evaluate
 from simreduce.study.tune.search.step_calls import needed_channels
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.calls import CallCost
-from simreduce.training.reductions import FusedCalls, Method
+from simreduce.training.reductions import Fused, Method
 from simreduce.training.simulation import compose_step
 
 _FINE = 2 ** (1 / 4)
@@ -133,7 +133,7 @@ class HorovodSearch(Search[StepScenario]):
         strategy = parse_strategy(f"nccl{packing.text}")
         workload, layout = self.scenario.workload, self.scenario.setup.layout
         assert isinstance(strategy.packer, Fusion)  # noqa: S101 - all packings here are
-        fused = FusedCalls(strategy.packer, strategy, workload, layout, faithful=False)
+        fused = Fused(strategy.packer, strategy, workload, layout, faithful=False, planned=False)
         wire = {size.dtype for size in packing.calls}
         channels = needed_channels(self.scenario.setup, rules)
 

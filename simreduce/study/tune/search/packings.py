@@ -20,7 +20,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.engine import AtLeast, LeastSeconds, Symmetry, Use
+from simreduce.engine import AtLeast, LeastSeconds, Symmetry
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -31,20 +31,14 @@ from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.search.setting import NOTHING, Busy, Tried
+from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Folded, fold
-from simreduce.training.calls import CallCost
+from simreduce.training.calls import CallCost, busiest_use, leading
 from simreduce.training.groups import loses_of, slowest
 from simreduce.training.reductions import FIXED, Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.training.step import STRONG, StepJob
 from simreduce.workload import Gradient, Workload
-
-_BITS = 11
-"""Leading bits of the number of elements that a simulated call has."""
-
-PRECISION = 2.0 ** (1 - _BITS)
-"""The part of its size by which a simulated call may be smaller than the one it represents."""
 
 _EACH = 8
 """Elements for each rank and channel in the small plans that rates are read from: a number that
@@ -79,9 +73,8 @@ class CallSize(NamedTuple):
 
     @property
     def rounded(self) -> CallSize:
-        """The size of the call that is simulated for this one: at most `PRECISION` smaller."""
-        shift = max(self.elements.bit_length() - _BITS, 0)
-        return CallSize(self.elements >> shift << shift, self.dtype)
+        """The size of the call that is simulated for this one."""
+        return CallSize(leading(self.elements), self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -123,15 +116,11 @@ def simulate_call_on(setup: Setup, asked: CallSetting) -> Tried:
             begun = found.seconds <= asked.limit  # else a floor was enough
             return Tried(found.seconds, len(made) * begun, exact=False)
         whole = len(made) * ways * on.layout.machines
-        link, lane = (_busiest(found.seconds, uses) for uses in (found.links, found.lanes))
+        link, lane = (busiest_use(uses, found.seconds) for uses in (found.links, found.lanes))
         return Tried(found.seconds, len(made), not asked.coarse, whole, link, lane)
 
     found = _on(setup, asked.how, simulate, coarse=asked.coarse)
     return found or Tried(inf)
-
-
-def _busiest(seconds: float, uses: Sequence[Use]) -> Busy:
-    return (uses[0].name, uses[0].share * seconds) if uses else NOTHING
 
 
 def find_rates(scenario: Scenario, how: Decision) -> LeastSeconds:
@@ -252,7 +241,7 @@ Price = Callable[[CallSize], float]
 
 @dataclass(frozen=True, slots=True)
 class GradientPacking:
-    """A packer by its text, "" for none, and what it makes of the gradients.
+    """A `packer` by its text, "" for none, and what it makes of the gradients.
 
     `groups` are gradients by index; each makes calls of `sizes`. `copied` are the bytes that are
     moved to make each group, 0 where gradients are parts of it already. `knob` is the number of
@@ -263,6 +252,7 @@ class GradientPacking:
     groups: tuple[tuple[int, ...], ...]
     sizes: tuple[tuple[CallSize, ...], ...]
     copied: tuple[int, ...]
+    packer: Packer
     knob: int = 0
 
     @property
@@ -270,18 +260,22 @@ class GradientPacking:
         """Every call in order."""
         return (size for group in self.sizes for size in group)
 
+    def method(self, ranks: int, name: str = "") -> Method:
+        """The reductions of its groups, which take turns on one stream."""
+        whole = tuple(range(ranks))
+        calls = tuple(Reduction(None, tuple(sorted(group)), whole) for group in self.groups)
+        return Method(name, None, calls, streams=1, in_order=isinstance(self.packer, DdpBuckets))
+
     def costs(
         self, cost: Callable[[CallSize], CallCost], copying: float
     ) -> dict[tuple[int, ...], CallCost]:
         """The cost of each group, by its gradients in order: its calls, and its copies at `copying`
         seconds for each byte.
         """
-        found = dict[tuple[int, ...], CallCost]()
-        for group, sizes, copied in zip(self.groups, self.sizes, self.copied, strict=True):
-            calls = [cost(size) for size in sizes]
-            seconds = sum(each.seconds for each in calls) + copying * copied
-            found[tuple(sorted(group))] = CallCost(seconds, max(each.channels for each in calls))
-        return found
+        return {
+            tuple(sorted(group)): CallCost.in_turn([*map(cost, sizes)], copying * copied)
+            for group, sizes, copied in zip(self.groups, self.sizes, self.copied, strict=True)
+        }
 
 
 def read_packing(text: str, gradients: Sequence[Gradient], knob: int = 0) -> GradientPacking:
@@ -311,15 +305,8 @@ def packing_of(
     # Without a packer, reductions start in the order in which gradients get ready.
     order = -1 if isinstance(packer, NoPacking) else 1
     return GradientPacking(
-        text, found.groups[::order], tuple(sizes[::order]), tuple(copied[::order]), knob
+        text, found.groups[::order], tuple(sizes[::order]), tuple(copied[::order]), packer, knob
     )
-
-
-def method_of(packing: GradientPacking, packer: Packer, ranks: int, name: str = "") -> Method:
-    """The reductions of a packing's groups, which take turns on one stream."""
-    whole = tuple(range(ranks))
-    calls = tuple(Reduction(None, tuple(sorted(group)), whole) for group in packing.groups)
-    return Method(name, None, calls, streams=1, in_order=isinstance(packer, DdpBuckets))
 
 
 def distinct(
@@ -384,26 +371,21 @@ class OverlapEstimate:
 
     def _is_dynamic(self, packing: GradientPacking) -> bool:
         """Whether buffers hold what happens to be ready."""
-        return isinstance(parse_strategy(f"nccl{packing.text}").packer, Fusion) and not self.fixed
+        return isinstance(packing.packer, Fusion) and not self.fixed
 
     def compose(self, packing: GradientPacking, cost: Callable[[CallSize], CallCost]) -> float:
         """Seconds of the packing where calls have their `cost`."""
         if self.step is None or not self.in_turns or self._is_dynamic(packing):
             return self._seconds(packing, lambda size: cost(size).seconds, self.copying)
         job, setup = self.step
-        packer = parse_strategy(f"nccl{packing.text}").packer
-        method = method_of(packing, packer, setup.layout.n)
         costs = packing.costs(cost, self.copying)
-        return compose_step(job, method, setup, costs.__getitem__).seconds
+        return compose_step(job, packing.method(setup.layout.n), setup, costs.__getitem__).seconds
 
     def _seconds(self, packing: GradientPacking, price: Price, copying: float) -> float:
         seconds = [sum(map(price, sizes)) for sizes in packing.sizes]
-        if self.ready:
-            return self._step(packing, seconds, copying)
-        ends = packing.copied[0] + packing.copied[-1] if packing.copied else 0
-        return sum(seconds) + copying * ends / 2
-
-    def _step(self, packing: GradientPacking, seconds: Sequence[float], copying: float) -> float:
+        if not self.ready:
+            ends = packing.copied[0] + packing.copied[-1] if packing.copied else 0
+            return sum(seconds) + copying * ends / 2
         if not self.in_turns:
             return self.alone
         if self._is_dynamic(packing):
@@ -418,7 +400,7 @@ class OverlapEstimate:
         """When each group is ready, and when it ends, in seconds."""
         ready = [max(self.ready[i] for i in group) for group in packing.groups]
         order, finish = list(range(len(ready))), ready.copy()
-        if not isinstance(parse_strategy(f"nccl{packing.text}").packer, DdpBuckets):
+        if not isinstance(packing.packer, DdpBuckets):
             order.sort(key=ready.__getitem__)
         now = 0.0
         for group in order:

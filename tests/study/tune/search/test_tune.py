@@ -21,7 +21,6 @@ from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.export_choice import files_of, ranking_of
 from simreduce.study.tune.search.packings import (
     MIB,
-    PRECISION,
     CallSetting,
     CallSize,
     distinct,
@@ -36,6 +35,7 @@ from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, p
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned
+from simreduce.training.calls import PRECISION
 from simreduce.training.reductions import FIXED
 from simreduce.workload import Gradient, Workload
 from tests.thorough import some
