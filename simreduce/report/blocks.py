@@ -145,23 +145,24 @@ class Page:
     sections: tuple[Section, ...]
 
 
-_MOST_ROWS = 60
-"""Rows of a table that a terminal shows."""
-
-
-def page_text(page: Page, more: Iterable[str] = ()) -> str:
-    """A page for a terminal: its answer first, then facts, `more` lines, and tables."""
-    lines = [*comments([page.title, page.about, ""]), page.answer, *filter(None, [page.sure])]
+def page_text(
+    page: Page, more: Iterable[str] = (), head: Sequence[str] = (), most: int = 60
+) -> str:
+    """A page for a terminal: its answer first, then facts, `more` lines, and of each table at
+    `most` so many rows. Above it is the `head`, by default its title and what it is about.
+    """
+    lines = [*(head or comments([page.title, page.about, ""])), page.answer]
+    lines += filter(None, [page.sure])
     for fact in page.facts:
         words = f"{fact.answer}. {fact.more}" if fact.more else fact.answer
         lines.append(f"  {fact.question}  {words}")
     lines += [f"  {line}" for line in more]
     for section in page.sections:
-        lines += section_lines(section)
+        lines += section_lines(section, most)
     return "\n".join(lines)
 
 
-def section_lines(section: Section) -> Iterator[str]:
+def section_lines(section: Section, most: int) -> Iterator[str]:
     """The lines of a section, an empty one before each block. Pictures are for pages."""
     for block in section.blocks:
         match block:
@@ -170,15 +171,15 @@ def section_lines(section: Section) -> Iterator[str]:
             case Code(text, about):
                 yield from ("", f"# {about}", text)
             case Rows(caption, table):
-                yield from ("", caption, *_first_rows(table))
+                yield from ("", caption, *_first_rows(table, most))
             case Chart():
-                yield from ("", section.title, *_first_rows(block.table))
+                yield from ("", section.title, *_first_rows(block.table, most))
 
 
-def _first_rows(table: Table) -> list[str]:
+def _first_rows(table: Table, most: int) -> list[str]:
     """The lines of a table, or of its first rows and how many others there are."""
-    others = len(table.rows) - _MOST_ROWS
-    lines = replace(table, rows=table.rows[:_MOST_ROWS]).lines(indent=2)
+    others = len(table.rows) - most
+    lines = replace(table, rows=table.rows[:most]).lines(indent=2)
     return [*lines, f"  and {others} more: see --json"] if others > 0 else lines
 
 
