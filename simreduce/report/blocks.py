@@ -163,7 +163,9 @@ def page_text(
 
 
 def section_lines(section: Section, most: int) -> Iterator[str]:
-    """The lines of a section, an empty one before each block. Pictures are for pages."""
+    """The lines of a section, an empty one before each block. A chart is its table, below the first
+    sentence of its words. Pictures are for pages.
+    """
     for block in section.blocks:
         match block:
             case Paragraph(text):
@@ -172,8 +174,8 @@ def section_lines(section: Section, most: int) -> Iterator[str]:
                 yield from ("", f"# {about}", text)
             case Rows(caption, table):
                 yield from ("", caption, *_first_rows(table, most))
-            case Chart():
-                yield from ("", section.title, *_first_rows(block.table, most))
+            case Chart(_, words):
+                yield from ("", words.partition(". ")[0], *_first_rows(block.table, most))
 
 
 def _first_rows(table: Table, most: int) -> list[str]:

@@ -793,13 +793,13 @@ def capacity_report(document: Written) -> Page:
     choice, currency, counted = document["choice"], document["currency"], document["counted"]
     asked = ", ".join([document["workload"], *run_words(document["target"])])
     chart = (
-        f"Cost of a million {counted} with every option over its price per hour",
+        f"Every option by its price per hour and the cost of a million {counted}",
         (f"price in {currency} per hour", f"cost in {currency} per 1M {counted}"),
         ("hourly", "per_million"),
     )
     if document["target"]["samples"]:
         chart = (
-            "Cost of every option over the time of the run",
+            "Every option by its cost and the time of the run",
             ("time of the run in hours", f"cost in {currency}"),
             ("time_s", "cost"),
         )
@@ -827,7 +827,7 @@ def copies_report(document: Written) -> Page:
     """The report on copies of jobs, for a terminal and a page."""
     choice, currency = document["choice"], document["currency"]
     names = f"price in {currency} per hour", f"price of a copy in {currency} per hour"
-    about = "Price of a copy with every option over its price per hour"
+    about = "Every option by its price per hour and that of a copy"
     return Page(
         title=_title(document),
         about=_about(document, f"Copies of {document['jobs']}"),
@@ -942,7 +942,7 @@ def _options(
                 for name in sorted(groups, key=lambda name: name != _CHOICE)
             ],
         }
-        blocks = [Chart("points", f"{words}: lower and further left is better.", data, table, 420)]
+        blocks = [Chart("points", f"{words}. Lower and further left is better.", data, table, 420)]
     if document["refused"]:
         blocks.append(folded_when_long("Left out", REFUSED.table(document["refused"]), 12))
     return Section("options", "Options", tuple(blocks))
