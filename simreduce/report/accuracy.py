@@ -767,9 +767,8 @@ def fitted_lines(found: FittedLogs) -> Iterator[str]:
     yield from (f"# {document['title']}", "#", *_FITTED.table(document["rows"]).lines(), "")
     rows = []
     for name in {**constants, **vague}:
-        known = [constants[name]] if name in constants else []
-        value = "".join(_show(name, each["value"]) for each in known)
-        error = "".join(_show(name, each["error"]) for each in known)
+        known = constants.get(name, {})
+        value, error = (_show(name, known[key]) if known else "" for key in ("value", "error"))
         rows.append((name, value, error, vague.get(name, "")))
     yield from texts("constant|value|standard error|why not determined", rows).lines()
     few = sum(name in vague for name in constants)

@@ -1,4 +1,4 @@
-"""`simreduce jobs`: jobs beside each other on one machine, as text and as a document."""
+"""`simreduce jobs`: jobs beside each other on one machine, as a document and as a report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.planners.layouts import node_names
+from simreduce.report.blocks import Fact, Page, Section, Written, bars, page_text
 from simreduce.report.headings import CALIBRATION_KEY, NOMINAL_KEY
+from simreduce.report.placement import SURE
 from simreduce.report.topo import topology_keys
 from simreduce.study.job_files import CopiesFit, JobsQuestion
 from simreduce.topology.switch_groups import switch_groups
@@ -176,13 +178,41 @@ def jobs_text(found: Beside) -> str:
         *(("traffic", _of_stream(each)) for each in found.question.streams),
         ("disturbed", setup.disturbed),
     ]
-    lines = [*tables.header(found.question.title, facts), found.answer, ""]
-    lines += JOB.table([JOB.row(row) for row in found.rows]).lines()
-    if not (found.complete or found.fit):
-        lines += ["", "Stopped: figures are of the repetitions so far."]
-    if len(found.outcomes) > 1:
-        lines += ["", f"Fairness (Jain's index of speeds beside alone): {found.fairness:.3f}"]
-    return "\n".join(lines)
+    stopped = (
+        [] if found.complete or found.fit else ["Stopped: figures are of the repetitions so far."]
+    )
+    head = tables.header(found.question.title, facts)
+    return page_text(jobs_report(BESIDE.write(found)), stopped, head=head)
+
+
+def jobs_report(document: Written) -> Page:
+    """The report on jobs beside each other, for a terminal and a page."""
+    jobs = document["jobs"]
+    rows = [
+        {"name": f"{each['job']}{how}", "us": each[key] * 1e6}
+        for each in jobs
+        for how, key in ((", beside the others", "seconds"), (", alone", "alone_s"))
+    ]
+    words = "A repetition of each job. Orange: beside the others; the other bar: alone."
+    chart = bars(words, JOB.table(jobs), rows, "name", "us", [2, 0] * len(jobs))
+    worst = max(jobs, key=lambda each: each["slowdown"])
+    longest = f"as long as alone, its longest repetition {worst['worst']:.2f} times."
+    return Page(
+        title=f"{document['title']}: jobs beside each other",
+        about=f"{units.plural(len(jobs), 'job')} on {document['topology']}.",
+        answer=document["answer"],
+        sure=SURE,
+        facts=(
+            Fact("Which job loses most?", worst["job"], f"{worst['slowdown']:.2f} times {longest}"),
+            Fact("Whom does it meet?", worst["meets"]),
+            Fact(
+                "Do all lose alike?",
+                f"{document['fairness']:.3f}",
+                "Jain's index of their speeds: 1 if all lose the same part.",
+            ),
+        ),
+        sections=(Section("jobs", "Jobs", (chart,)),),
+    )
 
 
 def _of_stream(stream: Stream) -> str:
