@@ -261,8 +261,7 @@ def measured_words(document: Written) -> str:
         return ""
     best = min(right, key=lambda row: row["time_us"])
     words = f"Measured on {_where(document)}: {best['strategy']} is fastest, {us(best['time_us'])}"
-    errors = sorted(map(abs, _errors(right)))
-    if errors:
+    if errors := prediction_errors(right):
         words += f"; predictions for these devices are at most {errors[-1]:.0%} off"
     return f"{words}."
 
@@ -277,8 +276,9 @@ def measured_section(document: Written) -> Iterable[Section]:
         yield Section("measured", "Measured", (Paragraph(words),))
         return
     table = MEASURED.table(rows)
-    blocks: list[Block] = [Paragraph(_measured_about(document, rows)), _measured_chart(rows, table)]
-    yield Section("measured", "Measured", tuple(blocks))
+    right = ((row["strategy"], row) for row in rows if not row["faults"])
+    blocks = Paragraph(_measured_about(document, rows)), measured_block(right, table)
+    yield Section("measured", "Measured", blocks)
 
 
 def _measured_about(document: Written, rows: Sequence[Written]) -> str:
@@ -305,24 +305,31 @@ def _where(document: Written) -> str:
     return ", ".join(known)
 
 
-def _errors(rows: Sequence[Written]) -> list[float]:
-    """How far off each prediction is, as a part of what was measured."""
+def prediction_errors(rows: Iterable[Written]) -> list[float]:
+    """How far off predictions are, as parts of what was measured, the least first."""
     known = [row for row in rows if row["predicted_time_us"] is not None and row["time_us"]]
-    return [float(row["predicted_time_us"]) / float(row["time_us"]) - 1.0 for row in known]
+    return sorted(
+        abs(float(row["predicted_time_us"]) / float(row["time_us"]) - 1.0) for row in known
+    )
 
 
-def _measured_chart(rows: Sequence[Written], table: tables.Table) -> Block:
-    right = [row for row in rows if not row["faults"] and row["predicted_time_us"] is not None]
-    if not right:
+def measured_block(
+    rows: Iterable[tuple[str, Written]], table: tables.Table, what: str = "Measured times"
+) -> Block:
+    """Measured over predicted times of named rows, or the table where nothing is predicted."""
+    groups: dict[str, list[tuple[float, float, str]]] = {}
+    for name, row in rows:
+        if row["predicted_time_us"] is not None:
+            size = units.format_size(row["size_bytes"]) if "size_bytes" in row else ""
+            point = (row["predicted_time_us"], row["time_us"], size)
+            groups.setdefault(name, []).append(point)
+    if not groups:
         return Rows("Measured times", table)
     data = {
         "unit": "us",
         "name_x": "predicted",
         "name_y": "measured",
-        "groups": [
-            {"name": row["strategy"], "points": [(row["predicted_time_us"], row["time_us"], "")]}
-            for row in right
-        ],
+        "groups": [{"name": name, "points": points} for name, points in groups.items()],
     }
-    words = "Measured times over predicted ones. On the dashed line both are equal."
+    words = f"{what} over predicted ones. On the dashed line both are equal."
     return Chart("points", words, data, table, 400)
