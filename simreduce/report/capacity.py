@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -440,7 +440,7 @@ CAPACITY = Document(
     Key("counted", one_of("tokens", "samples"), "What a million is of: tokens where those of a"
         " sample are known.", lambda answer: _counted(answer.question.target)),
     Key("headline", TEXT, "The answer in a sentence.",
-        lambda answer: choice_words(_headed(answer))),
+        lambda answer: choice_words(_headed(answer, OFFER))),
     Key("near_miss", TEXT, 'The option that nearly meets the target and is better than the choice,'
         ' in a sentence; "" if none is.', lambda answer: near_words(answer)),  # noqa: PLW0108
     Key("paid_off", TEXT, 'How prices of what is bought became prices per hour; "" if all is'
@@ -470,7 +470,8 @@ CAPACITY_JOBS = Document(
     *_of(CAPACITY, "title topology topology_digest currency prices paid_off"),
     Key("jobs", TEXT, "The file of jobs.", "question.workload"),
     Key("target", COPIES_TARGET, "The target.", "question.target"),
-    Key("headline", TEXT, "The answer in a sentence.", lambda answer: _copies_words(answer)),  # noqa: PLW0108
+    Key("headline", TEXT, "The answer in a sentence.",
+        lambda answer: choice_words(_headed(answer, COPIES_OFFER))),
     Key("choice", or_null(COPIES_OFFER), "The best that meets the target; null if none does.",
         "chosen"),
     Key("options", list_of(COPIES_OFFER), "Every option, in the order of the file.", "offers"),
@@ -481,63 +482,67 @@ CAPACITY_JOBS = Document(
 """Of `RankedOptions` offers of copies."""
 
 
-def _copies_words(answer: RankedOptions[CopiesOffer]) -> str:
-    """What to rent or buy, how many copies it holds and what that costs; that nothing does."""
-    chosen, target, prices = answer.chosen, answer.question.target, answer.question.prices
-    if chosen is None:
-        some = "that was simulated " if answer.waiting else ""
-        return f"No option {some}meets the target."
-    where, currency = chosen.candidate, {"currency": prices.currency}
-    what = f"{answer.verb(where.key).capitalize()} {answer.plain(where.key)}"
-    verb = "fits" if where.copies == 1 else "fit"
-    fits = f"{units.plural(where.copies, 'copy', 'copies')} {verb}, none of whose jobs takes more"
-    fits += f" than {target.slowdown:g} times as long as alone"
-    hourly, each = (f"{money(currency, price)}/h" for price in (chosen.hourly, chosen.per_copy))
-    return f"{what}: {fits}, {hourly}, {each} a copy; {where.row.limit}"
-
-
 def copies_plot(answer: RankedOptions[CopiesOffer]) -> Plot:
     """The price of an hour and copy against that of an hour."""
-    chosen, per_hour = answer.chosen, f"({answer.question.prices.currency}/h)"
-    points = [
-        (
-            o.candidate.key,
-            PlotPoint(o.hourly, o.per_copy, label=o.candidate.key.nodes, meets=o.meets),
-        )
-        for o in answer.offers
-        if o.candidate.copies
-    ]
-    choice = None if chosen is None else PlotPoint(chosen.hourly, chosen.per_copy)
+    per_hour = f"({answer.question.prices.currency}/h)"
     axes = Axis(f"price {per_hour}"), Axis(f"price of a copy {per_hour}", zero=False)
-    return _option_plot(answer, points, [], choice, axes)
+
+    def point(o: CopiesOffer) -> PlotPoint:
+        return PlotPoint(o.hourly, o.per_copy, label=o.candidate.key.nodes, meets=o.meets)
+
+    return _option_plot(answer, point, (), axes)
+
+
+def capacity_plot(answer: CapacityAnswer) -> Plot:
+    """Cost against time of every option."""
+    run = f"{format_amount(answer.question.target.run)} samples"
+    axes = (
+        Axis(f"time of {run} (h)", log=True),
+        Axis(f"cost of {run} ({answer.question.prices.currency})", zero=False),
+    )
+    known = any(o.candidate.row.low is not None for o in answer.offers)
+    note = "bars: 80 % interval of the predicted step" if known else ""
+    return _option_plot(answer, _cost_and_time, answer.frontier, axes, note)
+
+
+def _cost_and_time(offer: Offer) -> PlotPoint:
+    """An option by hours and cost, with the 80 % interval of its time."""
+    found, time = offer.candidate, offer.time / HOUR
+    low, high = (
+        None if end is None else time * end / found.simulated
+        for end in (found.row.low, found.row.high)
+    )
+    return PlotPoint(time, offer.cost, low, high, str(found.nodes), offer.meets)
 
 
 def _option_plot(
     answer: RankedOptions[Any],
-    points: Iterable[tuple[Configuration, PlotPoint]],
-    frontier: Sequence[PlotPoint],
-    choice: PlotPoint | None,
+    point: Callable[[Any], PlotPoint],
+    frontier: Sequence[Any],
     axes: tuple[Axis, Axis],
     note: str = "",
 ) -> Plot:
     """A line for options that differ in the number of nodes only, filled marks where they meet the
-    target, and a ring around the choice.
+    target, and a ring around the choice. `point` is where an option stands.
     """
     names, series = _series_names(answer), dict[str, list[PlotPoint]]()
-    for key, point in points:
-        if 0.0 < point.x < math.inf and point.y >= 0.0:
-            series.setdefault(names[key], []).append(point)
+    for each in answer.offers:
+        at = point(each)
+        if 0.0 < at.x < math.inf and 0.0 <= at.y < math.inf:
+            series.setdefault(names[each.candidate.key], []).append(at)
     if not series:
         raise InputError("no configuration was evaluated: there is nothing to draw")
     drawn = [
         PlotSeries(n, sorted(p, key=lambda q: q.x), interval="across") for n, p in series.items()
     ]
-    if len(frontier) > 1:
-        corners = [PlotPoint(b.x, a.y) for a, b in pairwise(frontier)]
-        steps = sorted([*frontier, *corners], key=lambda p: (p.x, -p.y))
+    best = [PlotPoint(*point(each)[:2]) for each in frontier]
+    if len(best) > 1:
+        corners = [PlotPoint(b.x, a.y) for a, b in pairwise(best)]
+        steps = sorted([*best, *corners], key=lambda p: (p.x, -p.y))
         drawn.append(PlotSeries("frontier", steps, "dotted", "", "#222222"))
-    if choice is not None:
-        drawn.append(PlotSeries("choice", [choice], "", "ring", "#222222"))
+    if answer.chosen is not None:
+        ring = [PlotPoint(*point(answer.chosen)[:2])]
+        drawn.append(PlotSeries("choice", ring, "", "ring", "#222222"))
     about = f"{answer.question.workload}; numbers: nodes; filled: meets the target"
     facet = Facet(*axes, drawn, height=380.0)
     return Plot(answer.question.title, about, [facet], notes=[note])
@@ -612,13 +617,14 @@ def run_words(target: Written) -> list[str]:
     return [f"{many} ({format_amount(samples * tokens)} tokens)" if tokens else many]
 
 
-def _headed(answer: CapacityAnswer) -> dict[str, Any]:
+def _headed(answer: RankedOptions[Any], record: Record) -> dict[str, Any]:
     """What a headline is made of."""
     return {
-        "choice": answer.chosen and OFFER.write(answer.chosen, answer),
+        "choice": answer.chosen and record.write(answer.chosen, answer),
         "waiting": answer.waiting,
         "currency": answer.question.prices.currency,
         "counted": _counted(answer.question.target),
+        "slowdown": answer.question.target.slowdown,
     }
 
 
@@ -640,8 +646,15 @@ def choice_words(document: Written) -> str:
         some = "that was simulated " if document.get("waiting") else ""
         return f"No option {some}meets the target."
     what = f"{choice['pay'].capitalize()} {choice['configuration']}"
+    hourly = f"{money(document, choice['hourly'])}/h"
+    if "copies" in choice:
+        copies = units.plural(choice["copies"], "copy", "copies")
+        verb = "fits" if choice["copies"] == 1 else "fit"
+        fits = f"{copies} {verb}, none of whose jobs takes more than {document['slowdown']:g} times"
+        each = f"{money(document, choice[COPY])}/h"
+        return f"{what}: {fits} as long as alone, {hourly}, {each} a copy; {choice['limit']}"
     what += f", and train with {choice['mesh']}" if choice.get("mesh") else ""
-    return f"{what}: {money(document, choice['hourly'])}/h, {price_words(document, choice)}"
+    return f"{what}: {hourly}, {price_words(document, choice)}"
 
 
 _GAINS = {COST: "costs {} less", HOURLY: "costs {} less an hour", TIME: "is done {} sooner"}
@@ -989,33 +1002,6 @@ def _prices(prices: Written) -> Section:
     return Section("prices", "Prices", (Rows(caption, ITEM.table(prices["items"])),))
 
 
-def capacity_plot(answer: CapacityAnswer) -> Plot:
-    """Cost against time of every option."""
-    scale, word = _time_unit([o.time for o in answer.offers if math.isfinite(o.time)])
-    points = []
-    for each in answer.offers:
-        c, time = each.candidate, each.time / scale
-        low, high = (
-            None if end is None else time * end / c.simulated for end in (c.row.low, c.row.high)
-        )
-        point = PlotPoint(time, each.cost, low, high, str(c.nodes), each.meets)
-        points.append((c.key, point))
-    run, chosen = f"{format_amount(answer.question.target.run)} samples", answer.chosen
-    return _option_plot(
-        answer,
-        points,
-        [PlotPoint(o.time / scale, o.cost) for o in answer.frontier],
-        None if chosen is None else PlotPoint(chosen.time / scale, chosen.cost),
-        (
-            Axis(f"time of {run} ({word})", log=True),
-            Axis(f"cost of {run} ({answer.question.prices.currency})", zero=False),
-        ),
-        "bars: 80 % interval of the predicted step"
-        if any(o.candidate.row.low is not None for o in answer.offers)
-        else "",
-    )
-
-
 def _series_names(answer: RankedOptions[Any]) -> dict[Configuration, str]:
     """The names of options that differ in the number of nodes only, such as `p5, fat_tree`. What
     all options share is left out, and a batch that follows from the number of GPUs.
@@ -1032,12 +1018,3 @@ def _series_names(answer: RankedOptions[Any]) -> dict[Configuration, str]:
         parts = key.without(shared if several else shared | {"network"})
         names[key] = ", ".join(filter(None, parts)) or key.machine
     return names
-
-
-def _time_unit(times: Sequence[float]) -> tuple[float, str]:
-    """Seconds of a unit in which most of these times are small numbers, and its name."""
-    middle = sorted(times)[len(times) // 2] if times else 1.0
-    for seconds, word in ((24 * HOUR, "days"), (HOUR, "h"), (60.0, "min")):
-        if middle >= 2 * seconds:
-            return seconds, word
-    return 1.0, "s"
