@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import units
-from simreduce.engine.calibrate.files import nccl_names, unit_of
+from simreduce.engine.calibrate.files import nccl_names
 from simreduce.engine.calibrate.fit import VAGUE
 from simreduce.engine.calibrate.intervals import MACHINE, OTHER_NET, SIZES, spread
 from simreduce.errors import InputError
@@ -50,6 +50,7 @@ from simreduce.report.chapters import (
     nothing,
 )
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.sections import show_constant
 from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
     DIVERSE,
@@ -266,11 +267,8 @@ def _known(name: str) -> Callable[[TablePoint], float | None]:
 
 def _rate(name: str) -> Callable[[TablePoint], float | None]:
     """The busbw in GB/s of the time of that name."""
-
-    def rate(point: TablePoint) -> float | None:
-        return (time := _known(name)(point)) and point.bus_bytes * 1e-9 / time
-
-    return rate
+    known = _known(name)
+    return lambda point: (time := known(point)) and point.bus_bytes * 1e-9 / time
 
 
 _BUSBW = number_in("GB/s")
@@ -411,20 +409,17 @@ def draw_points(found: AccuracyComparison[TablePoint]) -> Plot:
 
 def _two_series(name: str, points: Sequence[TablePoint]) -> Iterator[PlotSeries]:
     """Published and predicted bandwidths in the order of sizes."""
-
-    def rate(point: TablePoint, which: str) -> float | None:
-        seconds = _known(which)(point)
-        return seconds and point.bus_bytes / seconds
-
-    ordered = sorted(points, key=lambda point: point.nbytes)
-    published = [(point, rate(point, "published")) for point in ordered]
-    yield PlotSeries(name, [PlotPoint(p.nbytes, found) for p, found in published if found], "")
-    predicted = list[PlotPoint]()
-    for point in ordered:
-        found, low, high = (rate(point, which) for which in ("predicted", "high", "low"))
-        if found:
-            ends = (low, high) if low and high else ()
-            predicted.append(PlotPoint(point.nbytes, found, *ends))
+    rates = [_rate(which) for which in ("published", "predicted", "high", "low")]
+    rows = [
+        (point.nbytes, *((found := rate(point)) and found * 1e9 for rate in rates))
+        for point in sorted(points, key=lambda point: point.nbytes)
+    ]
+    yield PlotSeries(name, [PlotPoint(x, found) for x, found, *_ in rows if found], "")
+    predicted = [
+        PlotPoint(x, found, *((low, high) if low and high else ()))
+        for x, _, found, low, high in rows
+        if found
+    ]
     yield PlotSeries(name, predicted, mark="")
 
 
@@ -768,7 +763,9 @@ def fitted_lines(found: FittedLogs) -> Iterator[str]:
     rows = []
     for name in {**constants, **vague}:
         known = constants.get(name, {})
-        value, error = (_show(name, known[key]) if known else "" for key in ("value", "error"))
+        value, error = (
+            show_constant(name, known[key]) if known else "" for key in ("value", "error")
+        )
         rows.append((name, value, error, vague.get(name, "")))
     yield from texts("constant|value|standard error|why not determined", rows).lines()
     few = sum(name in vague for name in constants)
@@ -787,10 +784,3 @@ def fitted_lines(found: FittedLogs) -> Iterator[str]:
     record, intervals = FITTED.rows("intervals", found)
     yield from record.table(intervals).lines()
     yield f"# kept in {document['calibration']}"
-
-
-def _show(name: str, value: float) -> str:
-    unit = unit_of(name)
-    if unit == "time":
-        return units.format_duration(value)
-    return units.format_bandwidth(value) if unit == "rate" else f"{value:.3g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -150,10 +151,6 @@ def _fit(value: float, width: int = 7) -> str:
     return text
 
 
-def _fit_rate(value: float) -> str:
-    return _fit(value, 6)
-
-
 def _time_cell(row: Written) -> str:
     if "at_least_us" in row:
         return f">={_fit(row['at_least_us'])}"
@@ -219,11 +216,11 @@ ROW = Record(
     ),
     Key(
         "algbw_gb_per_s", GB_PER_SECOND, "Size over time.", algbw_of,
-        column=Column("algbw", "(GB/s)", spare=2, show=_fit_rate),
+        column=Column("algbw", "(GB/s)", spare=2, show=partial(_fit, width=6)),
     ),
     Key(
         "busbw_gb_per_s", GB_PER_SECOND, "Algbw times nccl-tests' factor.", get_in=busbw_of,
-        column=Column("busbw", "(GB/s)", show=_fit_rate),
+        column=Column("busbw", "(GB/s)", show=partial(_fit, width=6)),
     ),
     Key(
         "wrong", COUNT, "Elements whose result is wrong.", column=Column("#wrong", spare=1),

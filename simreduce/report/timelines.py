@@ -162,8 +162,13 @@ def timeline_of_events(
             bar = Bar(processes[process], row, begun["ts"], event["ts"], kind, _text(begun))
             rows.setdefault(tid, []).append(bar)
     ordered = [rows[tid] for tid in sorted(rows)]
-    own = [_on_path(row) for row in ordered if not row[0].group.startswith(("links", "lanes"))]
-    ordered = [*filter(None, [_chained(chain), *own]), *ordered]
+    chained = [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
+    own = [
+        [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
+        for row in ordered
+        if not row[0].group.startswith(("links", "lanes"))
+    ]
+    ordered = [*filter(None, [chained, *own]), *ordered]
     if len(ordered) <= _FEW:
         ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
     whole = max((bar.end for row in ordered for bar in row), default=0.0)
@@ -175,16 +180,6 @@ def timeline_of_events(
         resolution = 2 * resolution or whole / 20_000
         found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
     return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution)
-
-
-def _on_path(row: Sequence[Bar]) -> list[Bar]:
-    """The bars of a row that are on the critical path, as a group of their own."""
-    return [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
-
-
-def _chained(chain: Iterable[tuple[float, float, str]]) -> list[Bar]:
-    """One row for all of a chain."""
-    return [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
 
 
 def _kind(event: Mapping[str, Any]) -> str:
