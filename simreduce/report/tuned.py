@@ -406,7 +406,8 @@ def _facts(document: Written, advice: Written) -> Iterator[Fact]:
     if flat := document["flat"]:
         low, high = (units.format_size(flat[key]) for key in ("from_bytes", "to_bytes"))
         near = units.format_share(NEAR - 1)
-        more += f" With buckets from {low} to {high} times stay within {near} of the fastest."
+        sizes = f"of {low}" if low == high else f"from {low} to {high}"
+        more += f" With buckets {sizes} times stay within {near} of the fastest."
     answer, why = sure(factor)
     if document["objective"] == "step":
         why += " That is of the communication; compute is an input, as sure as what was stated."
