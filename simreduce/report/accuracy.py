@@ -409,18 +409,20 @@ def draw_points(found: AccuracyComparison[TablePoint]) -> Plot:
 
 def _two_series(name: str, points: Sequence[TablePoint]) -> Iterator[PlotSeries]:
     """Published and predicted bandwidths in the order of sizes."""
-    rates = [_rate(which) for which in ("published", "predicted", "high", "low")]
-    rows = [
-        (point.nbytes, *((found := rate(point)) and found * 1e9 for rate in rates))
-        for point in sorted(points, key=lambda point: point.nbytes)
+    ordered = sorted(points, key=lambda point: point.nbytes)
+    sizes = [point.nbytes for point in ordered]
+    published, predicted, low, high = (
+        [rate and rate * 1e9 for rate in map(_rate(which), ordered)]
+        for which in ("published", "predicted", "high", "low")
+    )
+    measured = [PlotPoint(x, y) for x, y in zip(sizes, published, strict=True) if y]
+    yield PlotSeries(name, measured, "")
+    expected = [
+        PlotPoint(x, y, *((least, most) if least and most else ()))
+        for x, y, least, most in zip(sizes, predicted, low, high, strict=True)
+        if y
     ]
-    yield PlotSeries(name, [PlotPoint(x, found) for x, found, *_ in rows if found], "")
-    predicted = [
-        PlotPoint(x, found, *((low, high) if low and high else ()))
-        for x, _, found, low, high in rows
-        if found
-    ]
-    yield PlotSeries(name, predicted, mark="")
+    yield PlotSeries(name, expected, mark="")
 
 
 def _error_key(
@@ -489,7 +491,7 @@ _UNSEEN = Record(
 def _unseen_lines(found: AccuracyComparison[TablePoint]) -> Iterator[str]:
     """How many points intervals hold, what was left out, and the order of machines."""
     what, order = found.about["what"], found.about["order"]
-    if (held := inside(found)) is not None:
+    if (held := inside(PointGroup(found.points))) is not None:
         count = units.plural(len(found.points), "point")
         yield f"# inside: {held:.0%} of {count} within 80 % intervals"
     without = "site" if what == "site" else "generation, by constants of those beside it"

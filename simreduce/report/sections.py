@@ -142,7 +142,7 @@ def show_constant(name: str, value: float) -> str:
 
 def _constants(found: Calibration) -> tuple[tuple[str, str, str], ...]:
     """Costs of dispatch and figures of links, each with its standard error if it has one."""
-    values = {f"dispatch.{key}": value for key, value in found.dispatch.items()}
+    values: dict[str, float | None] = {f"dispatch.{key}": v for key, v in found.dispatch.items()}
     for name, link in found.links.items():
         values |= {f"links.{name}.bandwidth": link.bandwidth, f"links.{name}.latency": link.latency}
     return tuple(
