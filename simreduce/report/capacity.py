@@ -34,6 +34,7 @@ from simreduce.files.formats.documents import (
     positive,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.report.advised import opening
 from simreduce.report.blocks import (
     Attachments,
     Block,
@@ -725,11 +726,6 @@ def _rate(at: Written) -> str:
     )
 
 
-def sentence(words: str) -> str:
-    """The words with a capital letter."""
-    return words[:1].upper() + words[1:]
-
-
 def changes(document: Written) -> list[tuple[float, str, Written]]:
     """How near each change of the choice is, its side and its assumption, the nearest first."""
     found = [
@@ -890,7 +886,7 @@ def _answer(document: Written) -> str:
 
 def _paid_and_notes(document: Written) -> str:
     notes = "; ".join(document["notes"])
-    paid = f"{sentence(document['paid_off'])}. " if document["paid_off"] else ""
+    paid = f"{opening(document['paid_off'])}. " if document["paid_off"] else ""
     return f"{paid}Note: {notes}." if notes else paid.strip()
 
 
@@ -904,9 +900,9 @@ def _facts(document: Written, choice: Written) -> Iterator[Fact]:
     more = f"{gpus}; in the words of the file, {choice['option']}."
     yield Fact(f"What should I {choice['pay']}?", choice["configuration"], more)
     hourly = f"{money(document, choice['hourly'])}/h"
-    yield Fact("What does it cost?", hourly, f"{sentence(price_words(document, choice))}.")
+    yield Fact("What does it cost?", hourly, f"{opening(price_words(document, choice))}.")
     short, words = sure_words(document)
-    yield Fact("How sure is that?", short, f"{sentence(rates_words(document) or words)}.")
+    yield Fact("How sure is that?", short, f"{opening(rates_words(document) or words)}.")
     binds: list[Written] = document["binds"] or [{"name": "nothing", "share": 0.0}]
     first = binds[0]
     more = f"{first['share']:.1%} of the time"
@@ -920,7 +916,7 @@ def _facts_of_copies(document: Written, choice: Written) -> Iterator[Fact]:
     gpus = units.plural(choice["gpus"], "GPU")
     yield Fact(f"What should I {choice['pay']}?", choice["configuration"], f"{gpus}.")
     copies = units.plural(choice["copies"], "copy", "copies")
-    yield Fact("How many copies does it hold?", copies, f"{sentence(choice['limit'])}.")
+    yield Fact("How many copies does it hold?", copies, f"{opening(choice['limit'])}.")
     hourly, each = (f"{money(document, choice[key])}/h" for key in ("hourly", COPY))
     yield Fact("What does it cost?", hourly, f"{each} a copy.")
 

@@ -34,7 +34,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.planners.algorithms import COLLECTIVES
-from simreduce.report.advised import took_of
+from simreduce.report.advised import opening, took_of
 from simreduce.report.blocks import (
     Attachments,
     Block,
@@ -152,7 +152,7 @@ def explain_report(document: Written, beside: Attachments) -> Page:
     lanes = [each for each in document["lanes"] if each["share"] > 0]
     return Page(
         title=f"{document['strategy']} on {document['topology']}: what limits it?",
-        about=f"{_opening(work_words(document))}, {units.plural(document['ranks'], 'rank')} of "
+        about=f"{opening(work_words(document))}, {units.plural(document['ranks'], 'rank')} of "
         f"{document['topology']}{chained}.",
         answer=f"{document['strategy']} takes {took_of(document)}: {share:.0%} of the critical "
         f"path is {words}.",
@@ -183,10 +183,6 @@ def work_words(document: Written) -> str:
     collective = document["collective"].replace("_", "-")
     size = units.format_size(document["size_bytes"])
     return f"{collective} of {document['workload']} ({size})"
-
-
-def _opening(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def _few_rings(found: Written | None) -> Iterator[Section]:
