@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simreduce import units
 from simreduce.export.choice import REPLICATED, Choice
 from simreduce.export.mesh_settings import MeshProgram
 from simreduce.workload import Workload
@@ -40,7 +39,6 @@ class Framework:
     has the packings and shards of the scenario. `by_plans` says that whole plans of all algorithms
     are searched, `modes` that there are tf_cnn_benchmarks' modes with variables on servers,
     `cycles` that a background thread has a cycle, `settled` that buffers are settled before a step.
-    `bucket` is how it names the size of buckets, and writes one.
 
     It has the `methods` of a step, and those that are `named` if the scenario names them. `knobs`
     are the settings of shards, `unit` the elements of a unit by default, 0 for blocks. One in
@@ -69,7 +67,6 @@ class Framework:
     modes: bool = False
     cycles: bool = False
     settled: bool = False
-    bucket: tuple[str, Callable[[float], str]] = ("buckets of", units.format_size)
 
     methods: tuple[str, ...] = (REPLICATED,)
     named: tuple[str, ...] = ()

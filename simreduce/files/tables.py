@@ -49,7 +49,7 @@ class Column:
         """Whether a table of these rows has this column."""
         if self.keep == "varied":
             return len({row.get(key) for row in rows}) > 1
-        return self.keep == "always" or any(row.get(key) not in (None, "") for row in rows)
+        return self.keep == "always" or any(row.get(key) not in (None, "", []) for row in rows)
 
 
 def _plain(value: Any) -> str:

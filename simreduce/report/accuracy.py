@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from math import isfinite
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simreduce import units
-from simreduce.engine.calibrate.files import nccl_names, unit_of
+from simreduce.engine.calibrate.files import nccl_names
 from simreduce.engine.calibrate.fit import VAGUE
 from simreduce.engine.calibrate.intervals import MACHINE, OTHER_NET, SIZES, spread
 from simreduce.errors import InputError
@@ -36,12 +34,10 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import (
     Column,
-    Table,
-    columns,
     comments,
-    page_width,
     percent,
     signed_percent,
+    texts,
 )
 from simreduce.report.chapters import (
     COMPUTE,
@@ -54,6 +50,7 @@ from simreduce.report.chapters import (
     nothing,
 )
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.sections import show_constant
 from simreduce.study.accuracy.assess import (
     BRACKETED_FACTOR,
     DIVERSE,
@@ -270,11 +267,8 @@ def _known(name: str) -> Callable[[TablePoint], float | None]:
 
 def _rate(name: str) -> Callable[[TablePoint], float | None]:
     """The busbw in GB/s of the time of that name."""
-
-    def rate(point: TablePoint) -> float | None:
-        return (time := _known(name)(point)) and point.bus_bytes * 1e-9 / time
-
-    return rate
+    known = _known(name)
+    return lambda point: (time := known(point)) and point.bus_bytes * 1e-9 / time
 
 
 _BUSBW = number_in("GB/s")
@@ -415,21 +409,20 @@ def draw_points(found: AccuracyComparison[TablePoint]) -> Plot:
 
 def _two_series(name: str, points: Sequence[TablePoint]) -> Iterator[PlotSeries]:
     """Published and predicted bandwidths in the order of sizes."""
-
-    def rate(point: TablePoint, which: str) -> float | None:
-        seconds = _known(which)(point)
-        return seconds and point.bus_bytes / seconds
-
     ordered = sorted(points, key=lambda point: point.nbytes)
-    published = [(point, rate(point, "published")) for point in ordered]
-    yield PlotSeries(name, [PlotPoint(p.nbytes, found) for p, found in published if found], "")
-    predicted = list[PlotPoint]()
-    for point in ordered:
-        found, low, high = (rate(point, which) for which in ("predicted", "high", "low"))
-        if found:
-            ends = (low, high) if low and high else ()
-            predicted.append(PlotPoint(point.nbytes, found, *ends))
-    yield PlotSeries(name, predicted, mark="")
+    sizes = [point.nbytes for point in ordered]
+    published, predicted, low, high = (
+        [rate and rate * 1e9 for rate in map(_rate(which), ordered)]
+        for which in ("published", "predicted", "high", "low")
+    )
+    measured = [PlotPoint(x, y) for x, y in zip(sizes, published, strict=True) if y]
+    yield PlotSeries(name, measured, "")
+    expected = [
+        PlotPoint(x, y, *((least, most) if least and most else ()))
+        for x, y, least, most in zip(sizes, predicted, low, high, strict=True)
+        if y
+    ]
+    yield PlotSeries(name, expected, mark="")
 
 
 def _error_key(
@@ -481,35 +474,26 @@ LEFT_OUT = Chapter(
 _UNSEEN = Record(
     "cell",
     "Errors in a band of sizes.",
-    Key("collective", one_of("all_reduce", "others"), "The collective.", "0.0"),
-    Key("machines", one_of(*NODES), "How many machines take part.", "0.1"),
-    Key("from_bytes", BYTES, "The size at which the band begins.", "0.2"),
-    Key("points", COUNT, "Published times.", "1.count"),
-    Key("median_error", RATIO, "The median of |predicted / published - 1|.", "1.median"),
+    Key("collective", one_of("all_reduce", "others"), "The collective.", "0.0",
+        column=Column("collective", left=True)),
+    Key("machines", one_of(*NODES), "How many machines take part.", "0.1",
+        column=Column("machines", left=True)),
+    Key("from_bytes", BYTES, "The size at which the band begins.", "0.2",
+        column=Column("from", show=units.format_size)),
+    Key("points", COUNT, "Published times.", "1.count", column=Column("points")),
+    Key("median_error", RATIO, "The median of |predicted / published - 1|.", "1.median",
+        column=Column("median |error|", show=percent(0))),
     Key("inside", or_null(RATIO), "The part within its 80 % interval.",
-        lambda cell: inside(cell[1])),
+        lambda cell: inside(cell[1]), column=Column("inside", show=percent(0))),
 )  # fmt: skip
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
-
-
 def _unseen_lines(found: AccuracyComparison[TablePoint]) -> Iterator[str]:
-    """Median errors and covered parts by machines and size, then the order of machines."""
+    """How many points intervals hold, what was left out, and the order of machines."""
     what, order = found.about["what"], found.about["order"]
-    document = UNSEEN.document.write(found)
-    every = {(c["collective"], c["machines"], c["from_bytes"]): c for c in document["cells"]}
-    rows = tuple(
-        (*each, figure, *(_share(every.get((*each, size), {}).get(name)) for size in SIZES))
-        for each in dict.fromkeys(key[:2] for key in every)
-        for figure, name in (("median |error|", "median_error"), ("inside", "inside"))
-    )
-    head = "collective|machines|figure|< 64 KiB|to 1 MiB|to 8 MiB|to 64 MiB|above"
-    yield from Table(columns(head, left="collective|machines|figure"), rows).lines()
-    if document["inside"] is not None:
+    if (held := inside(PointGroup(found.points))) is not None:
         count = units.plural(len(found.points), "point")
-        yield f"# inside: {document['inside']:.0%} of {count} within 80 % intervals"
+        yield f"# inside: {held:.0%} of {count} within 80 % intervals"
     without = "site" if what == "site" else "generation, by constants of those beside it"
     yield f"# each table by constants and intervals without its {without}"
     if order.pairs:
@@ -543,7 +527,8 @@ UNSEEN = Chapter(
     ),
     predict_without,
     "predicted {} of {} tables",
-    closing=_unseen_lines,
+    {"cells": nothing},
+    _unseen_lines,
 )  # fmt: skip
 
 
@@ -750,12 +735,14 @@ FITTED = Document(
             Record(
                 "interval",
                 "How sure times of a collective are.",
-                Key("collective", TEXT, "What is done.", "0"),
-                Key("from_bytes", BYTES, "The size from which it holds.", "1"),
-                Key("low", RATIO, "The lower end of the 80 % interval over the prediction.", "2.0"),
-                Key(
-                    "high", RATIO, "The upper end of the 80 % interval over the prediction.", "2.1"
-                ),
+                Key("collective", TEXT, "What is done.", "0",
+                    column=Column("collective", left=True)),
+                Key("from_bytes", BYTES, "The size from which it holds.", "1",
+                    column=Column("from", show=units.format_size)),
+                Key("low", RATIO, "The lower end of the 80 % interval over the prediction.", "2.0",
+                    column=Column("least", show="{:.2f}".format)),
+                Key("high", RATIO, "The upper end of the 80 % interval over the prediction.", "2.1",
+                    column=Column("most", show="{:.2f}".format)),
             )
         ),
         "How sure predictions are.",
@@ -770,47 +757,32 @@ FITTED = Document(
 """Of `FittedLogs`."""
 
 
-def fitted_lines(found: FittedLogs) -> list[str]:
-    """The report: rows, constants, intervals, what is not determined."""
+def fitted_lines(found: FittedLogs) -> Iterator[str]:
+    """The report: rows, constants and why some are not determined, intervals."""
     document = FITTED.write(found)
-    lines = [f"# {document['title']}", "#", *_FITTED.table(document["rows"]).lines()]
     vague, constants = document["not_determined"], document["constants"]
-    sure = {name: each for name, each in constants.items() if name not in vague}
-    lines += ["#", "# constants, with standard errors:"] if sure else ["#"]
-    for name, constant in sure.items():
-        value, error = (_show(name, constant[key]) for key in ("value", "error"))
-        lines.append(f"#   {name}: {value} +- {error}")
-    if few := len(constants) - len(sure):
-        rows = len(found.cases)
-        who = f"{units.plural(rows, 'row')} {units.noun(rows, 'determines', 'determine')}"
+    yield from (f"# {document['title']}", "#", *_FITTED.table(document["rows"]).lines(), "")
+    rows = []
+    for name in {**constants, **vague}:
+        known = constants.get(name, {})
+        value, error = (
+            show_constant(name, known[key]) if known else "" for key in ("value", "error")
+        )
+        rows.append((name, value, error, vague.get(name, "")))
+    yield from texts("constant|value|standard error|why not determined", rows).lines()
+    few = sum(name in vague for name in constants)
+    if few:
+        rows_words = units.plural(len(found.cases), "row")
+        who = f"{rows_words} {units.noun(len(found.cases), 'determines', 'determine')}"
         have = units.noun(few, "has a standard error", "have standard errors")
-        lines.append(
-            f"# warning: {who} {len(sure)} of {units.plural(len(constants), 'constant')}: the other"
-            f" {few} {have} above {VAGUE:.0%}."
+        yield (
+            f"# warning: {who} {len(constants) - few} of"
+            f" {units.plural(len(constants), 'constant')}: the other {few} {have} above"
+            f" {VAGUE:.0%}."
         )
-        lines.append(
-            "# Together they give the times above; alone, none of them says much of the machine."
-        )
-    lines.append(f"# misfit before: {found.calibration.nccl.misfit:.0%}; intervals widen with it")
-    lines.append("# with 80 % a time at another size is so many times the prediction:")
-    for name, mine in groupby(document["intervals"], itemgetter("collective")):
-        lines.append(f"#   {name}: {', '.join(map(_interval_text, mine))}")
-    reasons: defaultdict[str, list[str]] = defaultdict(list)
-    for name, why in document["not_determined"].items():
-        reasons[why].append(name)
-    lines += ["# not determined by these logs:"] * bool(reasons)
-    for why, names in reasons.items():
-        text = textwrap.wrap(f"{why}: {', '.join(names)}", page_width(100) - 4)
-        lines += [f"#   {line}" for line in text]
-    return [*lines, f"# kept in {document['calibration']}"]
-
-
-def _interval_text(row: Mapping[str, Any]) -> str:
-    return f"{row['low']:.2f}-{row['high']:.2f} from {units.format_size(row['from_bytes'])}"
-
-
-def _show(name: str, value: float) -> str:
-    unit = unit_of(name)
-    if unit == "time":
-        return units.format_duration(value)
-    return units.format_bandwidth(value) if unit == "rate" else f"{value:.3g}"
+        yield "# Together they give the times above; alone, none of them says much of the machine."
+    yield f"# misfit before: {found.calibration.nccl.misfit:.0%}; intervals widen with it"
+    yield from ("", "with 80 % a time at another size is so many times the prediction")
+    record, intervals = FITTED.rows("intervals", found)
+    yield from record.table(intervals).lines()
+    yield f"# kept in {document['calibration']}"

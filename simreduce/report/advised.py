@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from simreduce import units
-from simreduce.files import tables
 from simreduce.files.formats.documents import (
     FLAG,
     MICROSECONDS,
@@ -18,7 +17,7 @@ from simreduce.files.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.files.tables import Table
+from simreduce.files.tables import Column
 from simreduce.report.blocks import Fact, Rows, Written
 from simreduce.study.advice import Advised, runs_nccl
 from simreduce.study.ties import lasting_us, moved_lines, took
@@ -27,11 +26,12 @@ ADVICE = Record(
     "advice",
     "What to do for a framework.",
     Key("framework", TEXT, 'As `simreduce export` takes it; "" without one.'),
-    Key("title", TEXT, "As its makers write it."),
+    Key("title", TEXT, "As its makers write it.", column=Column("framework", left=True)),
     Key("change", FLAG, "Whether to change what runs today.", "changes"),
-    Key("do", TEXT, "What to do, in its words."),
+    Key("do", TEXT, "What to do, in its words.", column=Column("what to do", left=True)),
     Key("strategy", TEXT, "The strategy, the method before it, or the setting.", "option.name"),
-    Key("time_us", MICROSECONDS, "The time with it.", "option.seconds"),
+    Key("time_us", MICROSECONDS, "The time with it.", "option.seconds",
+        column=Column("time then", "(ms)")),
     Key("fits", FLAG, "Whether it fits the memory of a GPU, as far as that is known.",
         lambda found: not found.option.misfit),
     Key("today_fits", FLAG, "Whether what runs today does.",
@@ -39,16 +39,19 @@ ADVICE = Record(
     Key("today", TEXT, 'What runs today, in its words; "" if that was not simulated.',
         "today_words"),
     Key("today_strategy", or_null(TEXT), "The strategy of that.", "today.name"),
-    Key("today_time_us", or_null(MICROSECONDS), "The time of that.", "today.seconds"),
-    Key("fastest", TEXT, "The fastest that it has a setting for, in its words.", "fastest_words"),
+    Key("today_time_us", or_null(MICROSECONDS), "The time of that.", "today.seconds",
+        column=Column("time today", "(ms)", missing="")),
+    Key("fastest", TEXT, "The fastest that it has a setting for, in its words.", "fastest_words",
+        column=Column("fastest of its settings", left=True)),
     Key("fastest_strategy", TEXT, "The strategy of that.", "fastest.name"),
-    Key("fastest_time_us", MICROSECONDS, "The time of that.", "fastest.seconds"),
+    Key("fastest_time_us", MICROSECONDS, "The time of that.", "fastest.seconds",
+        column=Column("time with it", "(ms)")),
     Key("reason", TEXT, 'Why the fastest is not what to do; "" if it is.'),
     Key("error_us", or_null(MICROSECONDS),
         "80 % of differences from today are within this of the predicted one: of what changes, or "
         "else of the fastest; null if that is not known.", "error"),
     Key("more", TEXT, 'What `simreduce tune` tries besides what this compares; "" for nothing.'),
-)  # fmt: skip
+)  # fmt: skip  # fmt: skip
 ADVICE_KEY = Key(
     "advice", list_of(ADVICE),
     "What to do for each framework that could run it, that of the machine's time first.",
@@ -183,19 +186,7 @@ def mark(found: Written | None, name: str) -> int:
 
 def frameworks_table(advice: Sequence[Written]) -> Rows:
     """A row for each framework."""
-    columns = tables.columns(
-        "framework|what to do|time then|time today|fastest of its settings|time with it",
-        units="||(ms)|(ms)||(ms)", left="framework|what to do|fastest of its settings",
-    )  # fmt: skip
-    rows = tuple(
-        (
-            each["title"], each["do"], f"{each['time_us'] / 1e3:.3f}",
-            "" if each["today_time_us"] is None else f"{each['today_time_us'] / 1e3:.3f}",
-            each["fastest"], f"{each['fastest_time_us'] / 1e3:.3f}",
-        )
-        for each in advice
-    )  # fmt: skip
-    return Rows("What to do with each framework", Table(columns, rows))
+    return Rows("What to do with each framework", ADVICE.table(advice))
 
 
 def faster(best: float, other: float) -> str:

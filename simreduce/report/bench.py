@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -149,10 +151,6 @@ def _fit(value: float, width: int = 7) -> str:
     return text
 
 
-def _fit_rate(value: float) -> str:
-    return _fit(value, 6)
-
-
 def _time_cell(row: Written) -> str:
     if "at_least_us" in row:
         return f">={_fit(row['at_least_us'])}"
@@ -218,11 +216,11 @@ ROW = Record(
     ),
     Key(
         "algbw_gb_per_s", GB_PER_SECOND, "Size over time.", algbw_of,
-        column=Column("algbw", "(GB/s)", spare=2, show=_fit_rate),
+        column=Column("algbw", "(GB/s)", spare=2, show=partial(_fit, width=6)),
     ),
     Key(
         "busbw_gb_per_s", GB_PER_SECOND, "Algbw times nccl-tests' factor.", get_in=busbw_of,
-        column=Column("busbw", "(GB/s)", show=_fit_rate),
+        column=Column("busbw", "(GB/s)", show=partial(_fit, width=6)),
     ),
     Key(
         "wrong", COUNT, "Elements whose result is wrong.", column=Column("#wrong", spare=1),
@@ -432,12 +430,9 @@ def folded_lines(times: SizeTimes) -> list[str]:
 
 def preview_lines(rows: Sequence[BenchRow]) -> list[str]:
     """The fastest row of each size so far."""
-    best: dict[int, BenchRow] = {}
-    for r in rows:
-        order = r.undispatched, r.seconds
-        first = best.get(r.nbytes)
-        if r.unfinished is None and (first is None or order < (first.undispatched, first.seconds)):
-            best[r.nbytes] = r
+    done = [row for row in rows if row.unfinished is None]
+    slowest_first = sorted(done, key=lambda r: (r.undispatched, r.seconds), reverse=True)
+    best = {row.nbytes: row for row in slowest_first}
     return [
         f"{size:12} B {_fit(r.seconds * 1e6)} us  {r.algorithm}" for size, r in sorted(best.items())
     ]
@@ -486,26 +481,15 @@ class TimedRun(NamedTuple):
         return sum(row.wrong for row in self.times.done)
 
 
-def _run_count(row: BenchRow, run: TimedRun) -> int:
-    return count_of(row, run.times)
-
-
-def _run_busbw(row: BenchRow, run: TimedRun) -> float:
-    return busbw_of(row, run.times)
-
-
-def _run_average(run: TimedRun) -> float:
-    return average_busbw(run.times.done, run.times)
-
-
 _BLOCK = Record(
     "block",
     "Times and rates, as nccl-tests has them.",
     Key("time", MICROSECONDS, "One collective.", "seconds"),
     Key("alg_bw", GB_PER_SECOND, "Size over time.", algbw_of),
-    Key("bus_bw", GB_PER_SECOND, "Algbw times nccl-tests' factor.", get_in=_run_busbw),
+    Key("bus_bw", GB_PER_SECOND, "Algbw times nccl-tests' factor.",
+        get_in=lambda row, run: busbw_of(row, run.times)),
     Key("nwrong", COUNT, "Elements whose result is wrong.", "wrong"),
-)
+)  # fmt: skip
 NCCL_TESTS = Record(
     "bench-nccl-tests",
     "`simreduce bench -J FILE`: the format of nccl-tests' `-J`, without plans that never finish. "
@@ -545,7 +529,12 @@ NCCL_TESTS = Record(
                 "result",
                 "A strategy at a size.",
                 Key("size", BYTES, "The tensor.", "nbytes"),
-                Key("count", COUNT, "Elements, counted as nccl-tests does.", get_in=_run_count),
+                Key(
+                    "count",
+                    COUNT,
+                    "Elements, counted as nccl-tests does.",
+                    get_in=lambda row, run: count_of(row, run.times),
+                ),
                 Key("type", TEXT, "The type of its elements.", type_of),
                 Key("redop", TEXT, "The reduction, or `none`."),
                 Key("root", INTEGER, "The root's rank; -1 for collectives without one."),
@@ -579,7 +568,12 @@ NCCL_TESTS = Record(
         Record(
             "average_bus_bandwidth",
             "The mean of all rows.",
-            Key("bandwidth", GB_PER_SECOND, "Busbw; 0 without rows.", _run_average),
+            Key(
+                "bandwidth",
+                GB_PER_SECOND,
+                "Busbw; 0 without rows.",
+                lambda run: average_busbw(run.times.done, run.times),
+            ),
         ),
         "The mean busbw.",
         ITSELF,
@@ -595,16 +589,28 @@ def plain_name(row: Written) -> str:
 def sizes_section(
     beside: Attachments, document: Written | None = None, today: str = ""
 ) -> Iterable[Section]:
-    """Curves over size with the bound of the links; `today` is what runs today."""
+    """Curves over size with the bound of the links, or bars of one size, and what the names mean;
+    `today` is what runs today.
+    """
     found = beside.sizes if document is None else document
     if found is None or not found["rows"]:
         return
+    sizes = {row["size_bytes"] for row in found["rows"]}
+    title, chart = (
+        ("At one size", _at_one_size(found))
+        if len(sizes) == 1
+        else ("Over sizes", _over_sizes(found, today))
+    )
+    names = names_block(row["algorithm"] for row in found["rows"])
+    yield Section("sizes", title, (chart, *names))
+
+
+def _over_sizes(found: Written, today: str) -> Chart:
     lines: dict[str, list[tuple[float, float]]] = {}
     bound: dict[float, float] = {}
     for row in found["rows"]:
-        name = plain_name(row)
         size, rate = row["size_bytes"], row["busbw_gb_per_s"]
-        lines.setdefault(name, []).append((size, rate))
+        lines.setdefault(plain_name(row), []).append((size, rate))
         reach = rate * row["time_us"] / row["floor_us"] if row["floor_us"] else 0.0
         bound[size] = max(bound.get(size, 0.0), reach)
     shown: list[dict[str, Any]] = [
@@ -621,10 +627,6 @@ def sizes_section(
         f"Bus bandwidth of one {collective} of one tensor over its size, on {found['topology']}. "
         "The dotted line is what no run of the best of these plans can exceed."
     )
-    table = ROW.table(found["rows"], on="html")
-    if len(bound) == 1:
-        yield Section("sizes", "At one size", (_at_one_size(found, table),))
-        return
     data = {
         "x": "bytes",
         "y": "rate",
@@ -633,10 +635,10 @@ def sizes_section(
         "name_y": "bus bandwidth",
         "lines": shown,
     }
-    yield Section("sizes", "Over sizes", (Chart("curves", words, data, table, 400),))
+    return Chart("curves", words, data, ROW.table(found["rows"], on="html"), 400)
 
 
-def _at_one_size(found: Written, table: Table) -> Chart:
+def _at_one_size(found: Written) -> Chart:
     """Bars instead of curves of one point each."""
     shown = sorted(found["rows"], key=lambda row: float(row["time_us"]))[:15]
     best = _fastest(found["rows"])
@@ -648,6 +650,7 @@ def _at_one_size(found: Written, table: Table) -> Chart:
     )
     rows = [{**row, "name": plain_name(row)} for row in shown]
     marks = [int(row is best) for row in shown]
+    table = ROW.table(found["rows"], on="html")
     return bars(words, table, rows, "name", "time_us", marks, "floor_us")
 
 
@@ -697,7 +700,7 @@ def bench_page(document: Written, beside: Attachments) -> Page:
         sure=caution(factor, document["calibration"]),
         facts=facts,
         sections=(
-            *_with_names(sizes_section(found, document), rows),
+            *sizes_section(found, document),
             *machine_section(found),
             *path_section(found),
             *help_section(found),
@@ -712,30 +715,17 @@ def _fastest(rows: Sequence[Written]) -> Written:
     return min([row for row in rows if not row.get("lower_bound")] or rows, key=lasting_us)
 
 
-def _with_names(sections: Iterable[Section], rows: list[Written]) -> Iterator[Section]:
-    """The sections, and in each what the names of algorithms mean."""
-    for each in sections:
-        names = names_block(row["algorithm"] for row in rows)
-        yield replace(each, blocks=(*each.blocks, *names))
-
-
 def _by_size(rows: list[Written]) -> tuple[str, str]:
     """Which algorithms are the fastest, and where."""
     by_size: dict[int, list[Written]] = {}
     for row in rows:
         by_size.setdefault(row["size_bytes"], []).append(row)
-    best = {size: _fastest(found) for size, found in by_size.items()}
-    spans: list[tuple[str, int, int]] = []
-    for size in sorted(best):
-        name = plain_name(best[size])
-        if spans and spans[-1][0] == name:
-            spans[-1] = (name, spans[-1][1], size)
-        else:
-            spans.append((name, size, size))
-    words = [f"{name} from {units.format_size(low)}" for name, low, _ in spans]
-    if len(spans) == 1:
-        return spans[0][0], "At every size."
-    return f"{len({name for name, *_ in spans})} algorithms", f"{'; '.join(words[:5])}."
+    best = {size: plain_name(_fastest(found)) for size, found in sorted(by_size.items())}
+    turns = [(name, next(sizes)) for name, sizes in groupby(best, key=best.__getitem__)]
+    if len(turns) == 1:
+        return turns[0][0], "At every size."
+    words = [f"{name} from {units.format_size(size)}" for name, size in turns]
+    return f"{len({*best.values()})} algorithms", f"{'; '.join(words[:5])}."
 
 
 def _factor(rows: list[Written]) -> float | None:

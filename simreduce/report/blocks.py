@@ -1,12 +1,15 @@
-"""Reports as values: blocks that renderers show, such as `pages.html`. All texts are plain text."""
+"""Reports as values: blocks that a page and a terminal show. All texts are plain text.
+
+`pages.html` renders them as HTML, `page_text` and `block_lines` as lines of text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from simreduce.files.tables import Table
+from simreduce.files.tables import Table, comments
 
 if TYPE_CHECKING:
     from simreduce.engine import Calibration
@@ -96,10 +99,16 @@ def colour_words(marks: Sequence[int]) -> str:
     return f"{words[0].upper()}{words[1:]}." if words else "Nothing is recommended."
 
 
-def stack(words: str, parts: Sequence[tuple[str, float]], table: Table, height: int = 320) -> Chart:
-    """Parts of a time in microseconds, side by side."""
+def stack(
+    words: str,
+    parts: Sequence[tuple[str, float]],
+    table: Table,
+    height: int = 320,
+    unit: Literal["us", "share"] = "us",
+) -> Chart:
+    """Parts of a time side by side, in microseconds or as shares."""
     shown = [{"name": name, "value": value} for name, value in parts if value > 0]
-    return Chart("stack", words, {"unit": "us", "parts": shown}, table, height)
+    return Chart("stack", words, {"unit": unit, "parts": shown}, table, height)
 
 
 def folded_when_long(caption: str, table: Table, most: int) -> Rows:
@@ -119,6 +128,11 @@ class Section:
     blocks: tuple[Block, ...]
 
 
+def table_section(key: str, title: str, caption: str, table: Table) -> tuple[Section, ...]:
+    """A section of one table; none if the table has no rows."""
+    return (Section(key, title, (Rows(caption, table),)),) if table.rows else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A report: the `answer` in one sentence, how `sure` it is, facts, and sections with why."""
@@ -129,6 +143,46 @@ class Page:
     sure: str
     facts: tuple[Fact, ...]
     sections: tuple[Section, ...]
+
+
+def page_text(
+    page: Page, more: Iterable[str] = (), head: Sequence[str] = (), most: int = 60
+) -> str:
+    """A page for a terminal: its answer first, then facts, `more` lines, and of each table at
+    `most` so many rows. Above it is the `head`, by default its title and what it is about.
+    """
+    lines = [*(head or comments([page.title, page.about, ""])), page.answer]
+    lines += filter(None, [page.sure])
+    for fact in page.facts:
+        words = f"{fact.answer}. {fact.more}" if fact.more else fact.answer
+        lines.append(f"  {fact.question}  {words}")
+    lines += [f"  {line}" for line in more]
+    for section in page.sections:
+        lines += section_lines(section, most)
+    return "\n".join(lines)
+
+
+def section_lines(section: Section, most: int) -> Iterator[str]:
+    """The lines of a section, an empty one before each block. A chart is its table, below the first
+    sentence of its words. Pictures are for pages.
+    """
+    for block in section.blocks:
+        match block:
+            case Paragraph(text):
+                yield from ("", text)
+            case Code(text, about):
+                yield from ("", f"# {about}", text)
+            case Rows(caption, table):
+                yield from ("", caption, *_first_rows(table, most))
+            case Chart(_, words):
+                yield from ("", words.partition(". ")[0], *_first_rows(block.table, most))
+
+
+def _first_rows(table: Table, most: int) -> list[str]:
+    """The lines of a table, or of its first rows and how many others there are."""
+    others = len(table.rows) - most
+    lines = replace(table, rows=table.rows[:most]).lines(indent=2)
+    return [*lines, f"  and {others} more: see --json"] if others > 0 else lines
 
 
 @dataclass(frozen=True, slots=True)

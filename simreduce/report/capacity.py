@@ -1,12 +1,12 @@
 """`simreduce capacity`: the choice, the options, what binds and when the choice changes, as a
-document, as text and as a plot. Pages show the same tables and sentences.
+document, as a report for terminals and pages, and as a plot.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -34,7 +34,24 @@ from simreduce.files.formats.documents import (
     positive,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.report.advised import opening
+from simreduce.report.blocks import (
+    Attachments,
+    Block,
+    Chart,
+    Fact,
+    Page,
+    Paragraph,
+    Rows,
+    Section,
+    Written,
+    folded_when_long,
+    page_text,
+    stack,
+    table_section,
+)
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.sections import machine_section, repeat_section
 from simreduce.study.capacity.answer import (
     MOST,
     AtRate,
@@ -54,16 +71,11 @@ from simreduce.study.capacity.choose import (
     Configuration,
     CopiesOffer,
     Offer,
-    WithinTarget,
 )
 from simreduce.study.capacity.price_list import HOUR, format_amount, format_period
 from simreduce.study.sweep.cells import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 
-Written = Mapping[str, Any]
-"""A document of `CAPACITY`, or an object in it."""
-
-_MOST_ROWS = 60
 _OF_PLACE = ("nodes", "network", "batch")
 """Parts of a configuration that depend on the number of nodes."""
 _MINIMISED = {
@@ -77,7 +89,7 @@ MONEY = number_in("currency")
 
 def _part(name: str, about: str, **column: Any) -> Key:
     """A part of an option's configuration."""
-    shown = {"left": True, "on": "text", **column}
+    shown = {"left": True, **column}
     return Key(name, TEXT, about, f"candidate.key.{name}", column=Column(name, **shown))
 
 
@@ -106,17 +118,15 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
 
 
-_MARKS = {"choice": "*", "frontier": "+", "": ""}
 _STANDING = Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False,
-    column=(
-        Column("", left=True, on="text", show=_MARKS.__getitem__),
-        Column("stands out", left=True, on="html"),
-    ))  # fmt: skip
+    column=Column("", left=True))  # fmt: skip
+_MONEY, _PRICE = "(money)", "(money/h)"
+"""Units of columns until the currency is known."""
 OFFER = Record(
     "offer", "A configuration at its price.",
     _STANDING,
-    Key("option", TEXT, "What it is, in one line, in the words of the file.", "candidate.key.label",
-        column=Column("option", left=True, on="html")),
+    Key("option", TEXT, "What it is, in one line, in the words of the file.",
+        "candidate.key.label"),
     Key("configuration", TEXT, "What it is in plain words, what all options share left out.",
         get_in=lambda offer, answer: answer.plain(offer.candidate.key)),
     Key("pay", one_of("rent", "buy"), "Whether its machine has a price per time or of the piece.",
@@ -124,7 +134,7 @@ OFFER = Record(
         column=Column("", left=True, keep="varied")),
     _part("name", "The name of the option in the file.", keep="varied"),
     _part("machine", "The machine."),
-    Key("nodes", COUNT, "How many.", "candidate.nodes", column=Column("nodes", on="text")),
+    Key("nodes", COUNT, "How many.", "candidate.nodes", column=Column("nodes")),
     _part("network", 'What joins them; "" for one machine.', keep="known", spare=4),
     _part("method", "The method of the step.", keep="varied"),
     _part("strategy", "The strategy.", keep="known"),
@@ -142,30 +152,30 @@ OFFER = Record(
     Key("simulated_s", SECONDS, "A step without stragglers.", "candidate.simulated"),
     Key("compute_s", SECONDS, "The compute of a step.", "candidate.compute"),
     Key("exposed_s", SECONDS, "Communication that no compute hides.", "candidate.exposed",
-        column=Column("exposed", "(ms)", spare=7, show=_milliseconds, on="text")),
+        column=Column("exposed", "(ms)", spare=7, show=_milliseconds)),
     Key("efficiency", RATIO, "Its rate over that if nothing moved and none waited; at most 1.",
         "candidate.efficiency", column=Column("efficiency", spare=5, show=percent(1))),
     Key("goodput", RATIO, "The part of the time that makes progress.", "candidate.goodput",
-        column=Column("goodput", show=percent(1), on="text")),
+        column=Column("goodput", show=percent(1), keep="known")),
     Key("samples_per_second", or_null(PER_SECOND),
         "Samples, lost time included; null for a step that takes no time.",
         _finite(lambda offer: offer.candidate.rate), column=Column(
-            "samples/s", spare=2, show=format_amount, missing="unlimited", on="text")),
+            "samples/s", spare=2, show=format_amount, missing="unlimited", keep="known")),
     Key("tokens_per_second", or_null(PER_SECOND),
         "Tokens, lost time included; null where those of a sample are not known.", get_in=_tokens,
-        column=Column("tokens/s", spare=2, show=format_amount, keep="known", on="text")),
+        column=Column("tokens/s", spare=2, show=format_amount, keep="known")),
     Key("hourly", MONEY, "The price of an hour.",
-        column=Column("price", show=format_amount)),
+        column=Column("price", _PRICE, show=format_amount)),
     Key("per_million", or_null(MONEY),
         "A million of what is `counted`; null if it makes no progress.",
         _finite(lambda offer: offer.per_million),
-        column=Column("1M", show=format_amount, missing="unlimited")),
+        column=Column("1M", _MONEY, show=format_amount, missing="unlimited", keep="known")),
     Key("time_s", or_null(SECONDS), "The run; null without one, or if it makes no progress.",
         get_in=_of_run(lambda offer: offer.time),
-        column=Column("time", show=format_period, missing="never")),
+        column=Column("time", show=format_period, missing="never", keep="known")),
     Key("cost", or_null(MONEY), "The run; null without one, or if it makes no progress.",
         get_in=_of_run(lambda offer: offer.cost),
-        column=Column("cost", show=format_amount, missing="unlimited")),
+        column=Column("cost", _MONEY, show=format_amount, missing="unlimited", keep="known")),
     Key("pays", map_of(RATIO), "How many units of each item of the price list it needs.",
         "candidate.quantities"),
     Key("needed_bytes", or_null(BYTES), "What a GPU holds at most; null of parameter servers.",
@@ -179,7 +189,7 @@ OFFER = Record(
         column=Column("misses", left=True, keep="known")),
     Key("on_frontier", FLAG, "Whether no option beats it in both cost and time.",
         get_in=lambda offer, answer: offer in answer.frontier),
-    order="option standing pay name machine nodes gpus network method strategy batch mesh",
+    order="standing pay name machine nodes gpus network method strategy batch mesh",
 )  # fmt: skip
 
 
@@ -232,7 +242,7 @@ ASSUMPTION = Record(
     Key("value", RATIO, "Its value, in its unit.",
         column=Column("now", spare=1, cell=lambda row: _amount(row, row["value"]))),
     Key("nearest", RATIO, "How near its nearest change is, as a part of its value.",
-        column=Column("nearest", show=percent(1), missing="", on="html"), written=False),
+        column=Column("nearest", show=percent(1), missing=""), written=False),
     Key("unit", TEXT, "The unit of the value."),
     Key("below", or_null(_FLIP), "The nearest change below; null for none.", "down", column=(
         Column("below", cell=_end("below", "down", "holds_down_to", -1)),
@@ -251,10 +261,26 @@ ASSUMPTION = Record(
         lambda assumption: assumption.holds and assumption.holds[1]),
     Key("complete", FLAG, "False if the search for its changes was ended early."),
 )  # fmt: skip
+
+
+def _end_cell(end: Written) -> str:
+    return f"{units.plural(end['nodes'], 'node')} ({end['efficiency']:.1%})"
+
+
 _END = Record(
     "end", "A number of nodes.",
     Key("nodes", COUNT, "That number."),
     Key("efficiency", RATIO, "The efficiency there."),
+)  # fmt: skip
+REACH = Record(
+    "reach", "Up to how many nodes the target's efficiency holds.",
+    Key("series", map_of(TEXT), "What the options share, all but the nodes.",
+        lambda reach: {k: part for k, part in reach.series._asdict().items() if part},
+        column=Column("options", left=True, show=lambda series: ", ".join(series.values()))),
+    Key("up_to", or_null(_END), "The last that has it; null if none does.", "last",
+        column=Column("up to", left=True, show=_end_cell, missing="never")),
+    Key("below_at", or_null(_END), "The first that does not; null if all do.", "first_below",
+        column=Column("below at", left=True, show=_end_cell, missing="")),
 )  # fmt: skip
 _AT_RATE = ("step_time_s", "samples_per_second", "per_million", "time_s", "cost", "misses")
 AT_RATE = Record(
@@ -340,7 +366,6 @@ REFUSED = Record(
     Key("reason", TEXT, "Why it is not possible.", lambda refused: refused[1],
         column=Column("why it is left out", left=True)),
 )  # fmt: skip
-_MONEY, _PRICE = "money", "money/h"
 TARGET = Record(
     "target", "What a configuration must meet; null where it need not.",
     Key("samples", or_null(RATIO), "Samples of the run; null without one."),
@@ -395,9 +420,9 @@ COPIES_OFFER = Record(
         column=Column("alone", show=units.format_duration)),
     Key(COPY, or_null(MONEY), "The price of an hour over the copies; null if none fits.",
         lambda offer: offer.per_copy if math.isfinite(offer.per_copy) else None,
-        column=Column("a copy", show=format_amount, missing="")),
+        column=Column("a copy", _PRICE, show=format_amount, missing="")),
     *_of(OFFER, "misses"),
-    order="option standing pay name machine nodes gpus network copies job alone_s hourly"
+    order="standing pay name machine nodes gpus network copies job alone_s hourly"
     f" {COPY} limit",
 )  # fmt: skip
 CAPACITY = Document(
@@ -416,7 +441,7 @@ CAPACITY = Document(
     Key("counted", one_of("tokens", "samples"), "What a million is of: tokens where those of a"
         " sample are known.", lambda answer: _counted(answer.question.target)),
     Key("headline", TEXT, "The answer in a sentence.",
-        lambda answer: choice_words(_headed(answer))),
+        lambda answer: choice_words(_headed(answer, OFFER))),
     Key("near_miss", TEXT, 'The option that nearly meets the target and is better than the choice,'
         ' in a sentence; "" if none is.', lambda answer: near_words(answer)),  # noqa: PLW0108
     Key("paid_off", TEXT, 'How prices of what is bought became prices per hour; "" if all is'
@@ -429,13 +454,8 @@ CAPACITY = Document(
     Key("options", list_of(OFFER), "Every option, in the order of the file.", "offers"),
     Key("frontier", list_of(TEXT), "Options that none beats in both cost and time.",
         lambda answer: [each.candidate.key.label for each in answer.frontier]),
-    Key("efficiency_holds", list_of(Record(
-        "reach", "Up to how many nodes the target's efficiency holds.",
-        Key("series", map_of(TEXT), "What the options share, all but the nodes.",
-            lambda reach: {k: part for k, part in reach.series._asdict().items() if part}),
-        Key("up_to", or_null(_END), "The last that has it; null if none does.", "last"),
-        Key("below_at", or_null(_END), "The first that does not; null if all do.", "first_below"),
-    )), "Where the target's efficiency ends; empty without one.", "reaches"),
+    Key("efficiency_holds", list_of(REACH),
+        "Where the target's efficiency ends; empty without one.", "reaches"),
     Key("sensitivity", list_of(ASSUMPTION), "When the choice changes.", "assumptions"),
     Key("sensitivity_asked", FLAG, "Whether changes of the choice were looked for.", "sensitivity"),
     Key("failures", list_of(FAILURE), "What is left of the choice when a part fails, by `fails`."),
@@ -451,7 +471,8 @@ CAPACITY_JOBS = Document(
     *_of(CAPACITY, "title topology topology_digest currency prices paid_off"),
     Key("jobs", TEXT, "The file of jobs.", "question.workload"),
     Key("target", COPIES_TARGET, "The target.", "question.target"),
-    Key("headline", TEXT, "The answer in a sentence.", lambda answer: _copies_words(answer)),  # noqa: PLW0108
+    Key("headline", TEXT, "The answer in a sentence.",
+        lambda answer: choice_words(_headed(answer, COPIES_OFFER))),
     Key("choice", or_null(COPIES_OFFER), "The best that meets the target; null if none does.",
         "chosen"),
     Key("options", list_of(COPIES_OFFER), "Every option, in the order of the file.", "offers"),
@@ -462,120 +483,79 @@ CAPACITY_JOBS = Document(
 """Of `RankedOptions` offers of copies."""
 
 
-def _copies_words(answer: RankedOptions[CopiesOffer]) -> str:
-    """What to rent or buy, how many copies it holds and what that costs; that nothing does."""
-    chosen, target, prices = answer.chosen, answer.question.target, answer.question.prices
-    if chosen is None:
-        some = "that was simulated " if answer.waiting else ""
-        return f"No option {some}meets the target."
-    where, currency = chosen.candidate, {"currency": prices.currency}
-    what = f"{answer.verb(where.key).capitalize()} {answer.plain(where.key)}"
-    verb = "fits" if where.copies == 1 else "fit"
-    fits = f"{units.plural(where.copies, 'copy', 'copies')} {verb}, none of whose jobs takes more"
-    fits += f" than {target.slowdown:g} times as long as alone"
-    hourly, each = (f"{money(currency, price)}/h" for price in (chosen.hourly, chosen.per_copy))
-    return f"{what}: {fits}, {hourly}, {each} a copy; {where.row.limit}"
-
-
-def copies_text(answer: RankedOptions[CopiesOffer]) -> str:
-    """Header, the answer, and every option, the best first."""
-    document = CAPACITY_JOBS.write(answer)
-    offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
-    rows = [COPIES_OFFER.write(each, answer) for each in offers[:_MOST_ROWS]]
-    paid = [f"{sentence(document['paid_off'])}."] * bool(document["paid_off"])
-    lines = [*_header(answer), document["headline"], *paid, ""]
-    lines += copies_table(rows, document, on="text").lines(indent=2)
-    return "\n".join([*lines, *["  * the choice"] * bool(answer.chosen), *_left_out(answer)])
-
-
-def copies_table(rows: Iterable[Written], document: Written, *, on: str) -> Table:
-    """The table of written offers of copies, `on` text or html."""
-    money = f"({document['currency']}/h)"
-    return _priced_table(COPIES_OFFER, rows, document, {"price": money, "a copy": money}, on)
-
-
 def copies_plot(answer: RankedOptions[CopiesOffer]) -> Plot:
     """The price of an hour and copy against that of an hour."""
-    chosen, per_hour = answer.chosen, f"({answer.question.prices.currency}/h)"
-    points = [
-        (
-            o.candidate.key,
-            PlotPoint(o.hourly, o.per_copy, label=o.candidate.key.nodes, meets=o.meets),
-        )
-        for o in answer.offers
-        if o.candidate.copies
-    ]
-    choice = None if chosen is None else PlotPoint(chosen.hourly, chosen.per_copy)
+    per_hour = f"({answer.question.prices.currency}/h)"
     axes = Axis(f"price {per_hour}"), Axis(f"price of a copy {per_hour}", zero=False)
-    return _option_plot(answer, points, [], choice, axes)
+
+    def point(o: CopiesOffer) -> PlotPoint:
+        return PlotPoint(o.hourly, o.per_copy, label=o.candidate.key.nodes, meets=o.meets)
+
+    return _option_plot(answer, point, (), axes)
+
+
+def capacity_plot(answer: CapacityAnswer) -> Plot:
+    """Cost against time of every option."""
+    run = f"{format_amount(answer.question.target.run)} samples"
+    axes = (
+        Axis(f"time of {run} (h)", log=True),
+        Axis(f"cost of {run} ({answer.question.prices.currency})", zero=False),
+    )
+    known = any(o.candidate.row.low is not None for o in answer.offers)
+    note = "bars: 80 % interval of the predicted step" if known else ""
+    return _option_plot(answer, _cost_and_time, answer.frontier, axes, note)
+
+
+def _cost_and_time(offer: Offer) -> PlotPoint:
+    """An option by hours and cost, with the 80 % interval of its time."""
+    found, time = offer.candidate, offer.time / HOUR
+    low, high = (
+        None if end is None else time * end / found.simulated
+        for end in (found.row.low, found.row.high)
+    )
+    return PlotPoint(time, offer.cost, low, high, str(found.nodes), offer.meets)
 
 
 def _option_plot(
     answer: RankedOptions[Any],
-    points: Iterable[tuple[Configuration, PlotPoint]],
-    frontier: Sequence[PlotPoint],
-    choice: PlotPoint | None,
+    point: Callable[[Any], PlotPoint],
+    frontier: Sequence[Any],
     axes: tuple[Axis, Axis],
     note: str = "",
 ) -> Plot:
     """A line for options that differ in the number of nodes only, filled marks where they meet the
-    target, and a ring around the choice.
+    target, and a ring around the choice. `point` is where an option stands.
     """
-    names, series = _Names(answer), dict[str, list[PlotPoint]]()
-    for key, point in points:
-        if 0.0 < point.x < math.inf and point.y >= 0.0:
-            series.setdefault(names.series(key) or key.machine, []).append(point)
+    names, series = _series_names(answer), dict[str, list[PlotPoint]]()
+    for each in answer.offers:
+        at = point(each)
+        if 0.0 < at.x < math.inf and 0.0 <= at.y < math.inf:
+            series.setdefault(names[each.candidate.key], []).append(at)
     if not series:
         raise InputError("no configuration was evaluated: there is nothing to draw")
     drawn = [
         PlotSeries(n, sorted(p, key=lambda q: q.x), interval="across") for n, p in series.items()
     ]
-    if len(frontier) > 1:
-        corners = [PlotPoint(b.x, a.y) for a, b in pairwise(frontier)]
-        steps = sorted([*frontier, *corners], key=lambda p: (p.x, -p.y))
+    best = [PlotPoint(*point(each)[:2]) for each in frontier]
+    if len(best) > 1:
+        corners = [PlotPoint(b.x, a.y) for a, b in pairwise(best)]
+        steps = sorted([*best, *corners], key=lambda p: (p.x, -p.y))
         drawn.append(PlotSeries("frontier", steps, "dotted", "", "#222222"))
-    if choice is not None:
-        drawn.append(PlotSeries("choice", [choice], "", "ring", "#222222"))
+    if answer.chosen is not None:
+        ring = [PlotPoint(*point(answer.chosen)[:2])]
+        drawn.append(PlotSeries("choice", ring, "", "ring", "#222222"))
     about = f"{answer.question.workload}; numbers: nodes; filled: meets the target"
     facet = Facet(*axes, drawn, height=380.0)
     return Plot(answer.question.title, about, [facet], notes=[note])
 
 
-def capacity_text(answer: CapacityAnswer) -> str:
-    """Header, every option, the choice and what it rests on."""
-    document, names = CAPACITY.write(answer), _Names(answer)
-    offers = [*answer.ranked, *(each for each in answer.offers if not each.meets)]
-    rows = [OFFER.write(each, answer) for each in offers[:_MOST_ROWS]]
-    lines = [*_header(answer), *options_table(rows, document, on="text").lines(indent=2)]
-    lines += ["  * the choice, + on the frontier of cost against time"]
-    if answer.reaches:
-        wanted = answer.question.target.efficiency or 0.0
-        lines += ["", f"Efficiency of at least {wanted:.0%}:"]
-        lines += [_holds(names.series(each.series), each) for each in answer.reaches]
-    lines += _failure_lines(document)
-    lines += _flip_lines(answer, names)
-    return "\n".join([*lines, *_left_out(answer), "", *_choice(answer, document)])
-
-
-def _left_out(answer: RankedOptions[Any]) -> list[str]:
-    """What was not simulated, what is no option, and notes."""
-    lines = []
-    if answer.waiting:
-        count = units.plural(len(answer.waiting), "option")
-        words = "not simulated; with --db, this command goes on from there"
-        lines += ["", f"Stopped: {count} {words}:"]
-        lines += [f"  {name}" for name in answer.waiting[:_MOST_ROWS]]
-    if answer.refused:
-        lines += ["", f"No options ({len(answer.refused)}):"]
-        lines += [f"  {name}: {reason}" for name, reason in answer.refused]
-    return [*lines, "", *(f"Note: {note}." for note in answer.notes)] if answer.notes else lines
-
-
-def target_words(target: Written, currency: str) -> str:
+def target_words(document: Written) -> str:
     """The limits of a target, and what decides among those that meet them."""
-    table = (COPIES_TARGET if "slowdown" in target else TARGET).table([target])
+    target = document["target"]
+    record = COPIES_TARGET if "slowdown" in target else TARGET
+    table = _in_currency(record.table([target]), document)
     limits = [
-        f"{column.name} {cell} {column.unit.replace(_MONEY, currency)}".rstrip()
+        f"{column.name} {cell} {column.unit.strip('()')}".rstrip()
         for column, cell in zip(table.columns, table.rows[0], strict=True)
     ]
     return ", ".join(
@@ -583,57 +563,37 @@ def target_words(target: Written, currency: str) -> str:
     )
 
 
-def _header(answer: RankedOptions[Any]) -> list[str]:
-    q = answer.question
-    prices, target = q.prices, q.target
-    money = prices.currency
-    of_jobs = target.slowdown is not None
-    written = (COPIES_TARGET if of_jobs else TARGET).write(target)
-    does = q.workload if of_jobs else ", ".join([q.workload, *run_words(written)])
-    facts = [
-        ("jobs" if of_jobs else "workload", does),
-        ("target", target_words(written, money)),
-        ("prices", f"{tables.label(prices.title or 'of the file', prices.date)}, in {money}"),
-    ]
-    if q.failures:
-        f = q.failures
-        words = f"a node fails every {format_period(f.mtbf)}, a checkpoint stops the job for"
-        more = f"{format_period(f.checkpoint)}, a restart takes {format_period(f.restart)}"
-        facts.append(("failures", f"{words} {more}"))
-    return tables.header(q.title, facts)
+def _in_currency(table: Table, document: Written) -> Table:
+    """The table with the currency of a document in its units."""
+    heads = (replace(c, unit=c.unit.replace("money", document["currency"])) for c in table.columns)
+    return replace(table, columns=tuple(heads))
 
 
-def options_table(rows: Iterable[Written], document: Written, *, on: str) -> Table:
-    """The table of written options, `on` text or html; with the goodput where time is lost."""
-    rows, money = list(rows), document["currency"]
-    below = {"price": f"({money}/h)", "cost": f"({money})", "1M": f"({money})"}
-    table = _priced_table(OFFER, rows, document, below, on)
-    gone = ["1M"] if document["target"]["samples"] else ["time", "cost"]
-    gone += ["samples/s"] if document["counted"] == "tokens" else []
-    for name in gone:
-        table = tables.without(name, table)
-    heads = tuple(
-        replace(each, name=f"1M {document['counted']}") if each.name == "1M" else each
-        for each in table.columns
-    )
-    table = replace(table, columns=heads)
-    lost = any(percent(1)(row.get("goodput", 1.0)) != "100.0%" for row in rows)
-    return table if lost else tables.without("goodput", table)
-
-
-def _priced_table(
-    record: Record, rows: Iterable[Written], document: Written, below: Mapping[str, str], on: str
-) -> Table:
-    """The table of written options, which says what stands out, with units of some columns."""
+def options_table(document: Written) -> Table:
+    """Every option, those that meet the target first, the best of them at the top. Says which stand
+    out, and leaves out figures that the question does not need.
+    """
+    options, target = document["options"], document["target"]
     standing = dict.fromkeys(document.get("frontier", ()), "frontier")
     standing |= {document["choice"]["option"]: "choice"} if document["choice"] else {}
-    marked = [
-        {**row, "standing": standing.get(row["option"], ""), "misses": ", ".join(row["misses"])}
-        for row in rows
-    ]
-    table = record.table(marked, on=on)
-    heads = tuple(replace(each, unit=below.get(each.name, each.unit)) for each in table.columns)
-    return replace(table, columns=heads)
+    unneeded = {
+        "per_million": target.get("samples") is not None,
+        "samples_per_second": document.get("counted") == "tokens",
+        "goodput": all(percent(1)(row.get("goodput", 1.0)) == "100.0%" for row in options),
+    }
+    hidden = dict.fromkeys((name for name, is_so in unneeded.items() if is_so), None)
+    figure = _DECIDING.get(target["minimise"], target["minimise"])
+    best_first = sorted(options, key=lambda row: (bool(row["misses"]), _or_inf(row.get(figure))))
+    rows = [{**row, "standing": standing.get(row["option"], ""), **hidden} for row in best_first]
+    return _in_currency((OFFER if "counted" in document else COPIES_OFFER).table(rows), document)
+
+
+_DECIDING = {COST: "per_million", TIME: "time_s"}
+"""The figure of an option for what a target minimises, where it has another name."""
+
+
+def _or_inf(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 def money(document: Written, amount: float | None) -> str:
@@ -658,13 +618,14 @@ def run_words(target: Written) -> list[str]:
     return [f"{many} ({format_amount(samples * tokens)} tokens)" if tokens else many]
 
 
-def _headed(answer: CapacityAnswer) -> dict[str, Any]:
+def _headed(answer: RankedOptions[Any], record: Record) -> dict[str, Any]:
     """What a headline is made of."""
     return {
-        "choice": answer.chosen and OFFER.write(answer.chosen, answer),
+        "choice": answer.chosen and record.write(answer.chosen, answer),
         "waiting": answer.waiting,
         "currency": answer.question.prices.currency,
         "counted": _counted(answer.question.target),
+        "slowdown": answer.question.target.slowdown,
     }
 
 
@@ -686,8 +647,15 @@ def choice_words(document: Written) -> str:
         some = "that was simulated " if document.get("waiting") else ""
         return f"No option {some}meets the target."
     what = f"{choice['pay'].capitalize()} {choice['configuration']}"
+    hourly = f"{money(document, choice['hourly'])}/h"
+    if "copies" in choice:
+        copies = units.plural(choice["copies"], "copy", "copies")
+        verb = "fits" if choice["copies"] == 1 else "fit"
+        fits = f"{copies} {verb}, none of whose jobs takes more than {document['slowdown']:g} times"
+        each = f"{money(document, choice[COPY])}/h"
+        return f"{what}: {fits} as long as alone, {hourly}, {each} a copy; {choice['limit']}"
     what += f", and train with {choice['mesh']}" if choice.get("mesh") else ""
-    return f"{what}: {money(document, choice['hourly'])}/h, {price_words(document, choice)}"
+    return f"{what}: {hourly}, {price_words(document, choice)}"
 
 
 _GAINS = {COST: "costs {} less", HOURLY: "costs {} less an hour", TIME: "is done {} sooner"}
@@ -758,11 +726,6 @@ def _rate(at: Written) -> str:
     )
 
 
-def sentence(words: str) -> str:
-    """The words with a capital letter."""
-    return words[:1].upper() + words[1:]
-
-
 def changes(document: Written) -> list[tuple[float, str, Written]]:
     """How near each change of the choice is, its side and its assumption, the nearest first."""
     found = [
@@ -805,139 +768,249 @@ def step_range(choice: Written) -> str:
     return f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
-def _choice(answer: CapacityAnswer, document: Written) -> list[str]:
-    """Why the choice is it, and at the end, what it is and how sure that is."""
-    choice, failures = document["choice"], answer.question.failures
-    if choice is None:
-        missed = Counter(name for each in answer.offers for name in each.misses)
-        count = len(answer.offers)
-        return [
-            *(f"  {name}: missed by {n} of {count}" for name, n in missed.items()),
-            *([f"Nearly: {document['near_miss']}."] if document["near_miss"] else []),
-            document["headline"],
-        ]
-    shares = ", ".join(f"{part['name']} {part['share']:.1%}" for part in document["binds"])
-    lines = [f"Time goes into {shares}."]
-    if choice["bottleneck"]:
-        lines.append(f"Of the communication, {choice['bottleneck']} is the busiest.")
-    lines += [f"A GPU {words}." for words in [_memory(answer)] if words]
+def capacity_text(answer: CapacityAnswer) -> str:
+    """The report, with what its document lacks: failures, and the memory of a GPU."""
+    return page_text(capacity_report(CAPACITY.write(answer)), _asides(answer))
+
+
+def copies_text(answer: RankedOptions[CopiesOffer]) -> str:
+    """The report on copies of jobs."""
+    return page_text(copies_report(CAPACITY_JOBS.write(answer)))
+
+
+def _asides(answer: CapacityAnswer) -> Iterator[str]:
+    failures, chosen = answer.question.failures, answer.chosen
     if failures:
-        every = format_period(failures.best_interval(choice["nodes"]))
-        fails = format_period(failures.between(choice["nodes"]))
-        lines.append(f"A failure every {fails}, a checkpoint every {every}.")
-    if document["paid_off"]:
-        lines.append(f"{sentence(document['paid_off'])}.")
-    near, then = nearest_change(document)
-    return [
-        *lines,
-        f"In the words of the file: {choice['option']}",
-        "",
-        *([f"Nearly: {document['near_miss']}."] if document["near_miss"] else []),
-        f"Nearest change: {near}. {then}",
-        f"How sure: {sure_words(document)[1]}.",
-        document["headline"],
-    ]
-
-
-def _memory(answer: CapacityAnswer) -> str:
-    """What a GPU of the choice holds of its memory; "" where that is not known."""
-    chosen = answer.chosen
-    if chosen is None or chosen.candidate.row.memory is None:
-        return ""
-    found = chosen.candidate
-    option = next(each for each in answer.question.options if each.key == found.key)
-    return fit_of(option, found.row).words if option.memory else ""
-
-
-def _holds(name: str, reach: WithinTarget) -> str:
-    """Up to where a series holds the efficiency."""
-    last, below = reach.last, reach.first_below
-    holds = "never"
-    if last:
-        holds = f"up to {units.plural(last.nodes, 'node')} ({last.efficiency:.1%})"
-    ends = f", below at {below.nodes} ({below.efficiency:.1%})" if below else ""
-    return f"  {name}: {holds}{ends}"
-
-
-def _failure_lines(document: Written) -> list[str]:
-    rows = document["failures"]
-    head = ["", "Until it is repaired, a part that fails leaves the choice"]
-    return [*head, *FAILURE.table(rows).lines(indent=2)] if rows else []
-
-
-def _flip_lines(answer: CapacityAnswer, names: _Names) -> list[str]:
-    if not answer.assumptions:
-        return []
-    rows = [ASSUMPTION.write(each) for each in answer.assumptions]
-    short = {each.candidate.key.label: names.short(each.candidate.key) for each in answer.offers}
-    for flip in (row[side] for row in rows for side in ("below", "above")):
-        if flip and flip["becomes"]:
-            flip["becomes"] = short[flip["becomes"]]
-    table = ASSUMPTION.table(rows)
-    lines = ["", "The choice changes where", *table.lines(indent=2)]
-    stopped = [a.name for a in answer.assumptions if not a.complete]
-    if stopped:
-        lines.append(f"  stopped before all was known of {', '.join(stopped)}")
-    return lines
-
-
-def capacity_plot(answer: CapacityAnswer) -> Plot:
-    """Cost against time of every option."""
-    scale, word = _time_unit([o.time for o in answer.offers if math.isfinite(o.time)])
-    points = []
-    for each in answer.offers:
-        c, time = each.candidate, each.time / scale
-        low, high = (
-            None if end is None else time * end / c.simulated for end in (c.row.low, c.row.high)
+        yield (
+            f"A node fails every {format_period(failures.mtbf)}, a checkpoint stops the job for "
+            f"{format_period(failures.checkpoint)}, a restart takes "
+            f"{format_period(failures.restart)}."
         )
-        point = PlotPoint(time, each.cost, low, high, str(c.nodes), each.meets)
-        points.append((c.key, point))
-    run, chosen = f"{format_amount(answer.question.target.run)} samples", answer.chosen
-    return _option_plot(
-        answer,
-        points,
-        [PlotPoint(o.time / scale, o.cost) for o in answer.frontier],
-        None if chosen is None else PlotPoint(chosen.time / scale, chosen.cost),
-        (
-            Axis(f"time of {run} ({word})", log=True),
-            Axis(f"cost of {run} ({answer.question.prices.currency})", zero=False),
+    if failures and chosen:
+        every = format_period(failures.best_interval(chosen.candidate.nodes))
+        fails = format_period(failures.between(chosen.candidate.nodes))
+        yield f"The choice: a failure every {fails}, a checkpoint every {every}."
+    if chosen and chosen.candidate.row.memory is not None:
+        found = chosen.candidate
+        option = next(each for each in answer.question.options if each.key == found.key)
+        if option.memory:
+            yield f"A GPU {fit_of(option, found.row).words}."
+
+
+def capacity_report(document: Written) -> Page:
+    """The report on options for a run or a rate, for a terminal and a page."""
+    choice, currency, counted = document["choice"], document["currency"], document["counted"]
+    asked = ", ".join([document["workload"], *run_words(document["target"])])
+    chart = (
+        f"Every option by its price per hour and the cost of a million {counted}",
+        (f"price in {currency} per hour", f"cost in {currency} per 1M {counted}"),
+        ("hourly", "per_million"),
+    )
+    if document["target"]["samples"]:
+        chart = (
+            "Every option by its cost and the time of the run",
+            ("time of the run in hours", f"cost in {currency}"),
+            ("time_s", "cost"),
+        )
+    return Page(
+        title=_title(document),
+        about=_about(document, asked),
+        answer=_answer(document),
+        sure=_sure(document),
+        facts=tuple(_facts(document, choice)) if choice else (),
+        sections=(
+            _options(document, *chart),
+            *_binds(document),
+            *table_section("efficiency", "Efficiency", "Up to where the target's efficiency holds",
+                           REACH.table(document.get("efficiency_holds", ()))),
+            *table_section("fails", "If a part fails",
+                           "What is left of the choice until a part that fails is repaired",
+                           FAILURE.table(document.get("failures", ()))),
+            *_flips(document),
+            *_waiting(document),
         ),
-        "bars: 80 % interval of the predicted step"
-        if any(o.candidate.row.low is not None for o in answer.offers)
-        else "",
+    )  # fmt: skip
+
+
+def copies_report(document: Written) -> Page:
+    """The report on copies of jobs, for a terminal and a page."""
+    choice, currency = document["choice"], document["currency"]
+    names = f"price in {currency} per hour", f"price of a copy in {currency} per hour"
+    about = "Every option by its price per hour and that of a copy"
+    return Page(
+        title=_title(document),
+        about=_about(document, f"Copies of {document['jobs']}"),
+        answer=f"{document['headline'].rstrip('.')}.",
+        sure=_paid_and_notes(document),
+        facts=tuple(_facts_of_copies(document, choice)) if choice else (),
+        sections=(_options(document, about, names, ("hourly", COPY)), *_waiting(document)),
     )
 
 
-class _Names:
-    """Short names of configurations: what they all share is left out, and a batch that follows from
-    the number of GPUs.
+def capacity_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce capacity --json`: the report, with prices and how to repeat it."""
+    page = copies_report(document) if "jobs" in document else capacity_report(document)
+    more = (
+        _prices(document["prices"]),
+        *machine_section(beside),
+        *repeat_section(beside, document),
+    )
+    return replace(page, sections=(*page.sections, *more))
+
+
+def _title(document: Written) -> str:
+    title: str = document["title"]
+    return title if title.endswith("?") else f"{title}: which machines?"
+
+
+def _about(document: Written, asked: str) -> str:
+    options = units.plural(len(document["options"]), "option")
+    prices = tables.label(document["prices"]["title"] or "of the file", document["prices"]["date"])
+    return (
+        f"{asked}; {options} simulated and priced. Wanted: {target_words(document)}. Prices: "
+        f"{prices}, in {document['currency']}."
+    )
+
+
+def _answer(document: Written) -> str:
+    """What to rent or buy, and what nearly meets the target for less; if nothing meets it, what is
+    missed how often.
     """
-
-    def __init__(self, answer: RankedOptions[Any]) -> None:
-        keys = [each.candidate.key for each in answer.offers]
-        self._shared = {*Configuration._fields}.difference(answer.varied)
-        self._shared |= {"batch"} if answer.question.global_batch else set()
-        self._shared -= {"machine", "nodes"}
-        self._networks: dict[Configuration, set[str]] = {}
-        for key in keys:
-            self._networks.setdefault(key.without(_OF_PLACE), set()).add(key.network)
-
-    def short(self, key: Configuration) -> str:
-        """A configuration: `8 x p5`."""
-        return key.without(self._shared).label
-
-    def series(self, key: Configuration) -> str:
-        """Those that differ in the number of nodes only: `p5, fat_tree`."""
-        gone = self._shared | {"nodes"}
-        if len(self._networks[key.without(_OF_PLACE)] - {""}) <= 1:
-            gone = gone | {"network"}  # so that one machine, which has none, is of the series
-        return ", ".join(part for part in key.without(gone) if part)
+    words = f"{choice_words(document).rstrip('.')}."
+    if document["choice"] is None:
+        missed = Counter(name for each in document["options"] for name in each["misses"])
+        count = len(document["options"])
+        words += "".join(f" {name}: missed by {n} of {count}." for name, n in missed.items())
+    return f"{words} Nearly: {document['near_miss']}." if document.get("near_miss") else words
 
 
-def _time_unit(times: Sequence[float]) -> tuple[float, str]:
-    """Seconds of a unit in which most of these times are small numbers, and its name."""
-    middle = sorted(times)[len(times) // 2] if times else 1.0
-    for seconds, word in ((24 * HOUR, "days"), (HOUR, "h"), (60.0, "min")):
-        if middle >= 2 * seconds:
-            return seconds, word
-    return 1.0, "s"
+def _paid_and_notes(document: Written) -> str:
+    notes = "; ".join(document["notes"])
+    paid = f"{opening(document['paid_off'])}. " if document["paid_off"] else ""
+    return f"{paid}Note: {notes}." if notes else paid.strip()
+
+
+def _sure(document: Written) -> str:
+    how = f"How sure: {sure_words(document)[1]}. " if document["choice"] else ""
+    return f"{how}{_paid_and_notes(document)}".strip()
+
+
+def _facts(document: Written, choice: Written) -> Iterator[Fact]:
+    gpus = units.plural(choice["gpus"], "GPU")
+    more = f"{gpus}; in the words of the file, {choice['option']}."
+    yield Fact(f"What should I {choice['pay']}?", choice["configuration"], more)
+    hourly = f"{money(document, choice['hourly'])}/h"
+    yield Fact("What does it cost?", hourly, f"{opening(price_words(document, choice))}.")
+    short, words = sure_words(document)
+    yield Fact("How sure is that?", short, f"{opening(rates_words(document) or words)}.")
+    binds: list[Written] = document["binds"] or [{"name": "nothing", "share": 0.0}]
+    first = binds[0]
+    more = f"{first['share']:.1%} of the time"
+    if choice["bottleneck"]:
+        more += f"; of the communication, the link {choice['bottleneck']} is the busiest"
+    yield Fact("What limits it?", first["name"], f"{more}.")
+    yield Fact("When does the choice change?", *nearest_change(document))
+
+
+def _facts_of_copies(document: Written, choice: Written) -> Iterator[Fact]:
+    gpus = units.plural(choice["gpus"], "GPU")
+    yield Fact(f"What should I {choice['pay']}?", choice["configuration"], f"{gpus}.")
+    copies = units.plural(choice["copies"], "copy", "copies")
+    yield Fact("How many copies does it hold?", copies, f"{opening(choice['limit'])}.")
+    hourly, each = (f"{money(document, choice[key])}/h" for key in ("hourly", COPY))
+    yield Fact("What does it cost?", hourly, f"{each} a copy.")
+
+
+_CHOICE = "the choice"
+
+
+def _options(
+    document: Written, words: str, names: tuple[str, str], figures: tuple[str, str]
+) -> Section:
+    """Every option as a point and as a row, and those without a time. `words` say what the chart
+    shows, and `names` what its axes do.
+    """
+    chosen = document["choice"] and document["choice"]["option"]
+    scale = HOUR if figures[0] == "time_s" else 1.0
+    groups: dict[str, list[tuple[float, float, str]]] = {}
+    for each in document["options"]:
+        x, y = (each[figure] for figure in figures)
+        if x is not None and y is not None:
+            name = _CHOICE if each["option"] == chosen else each["machine"]
+            groups.setdefault(name, []).append((x / scale, y, each["option"]))
+    table = options_table(document)
+    blocks: list[Block] = [Rows("Every option", table)]
+    if groups:
+        data = {
+            "x": "plain",
+            "y": "plain",
+            "name_x": names[0],
+            "name_y": names[1],
+            "groups": [
+                {"name": name, "points": groups[name], "best": name == _CHOICE}
+                for name in sorted(groups, key=lambda name: name != _CHOICE)
+            ],
+        }
+        blocks = [Chart("points", f"{words}. Lower and further left is better.", data, table, 420)]
+    if document["refused"]:
+        blocks.append(folded_when_long("Left out", REFUSED.table(document["refused"]), 12))
+    return Section("options", "Options", tuple(blocks))
+
+
+def _binds(document: Written) -> Iterator[Section]:
+    parts = [part for part in document["binds"] if part["share"] > 0]
+    if parts:
+        shares = [(part["name"], part["share"]) for part in parts]
+        words = "What the choice spends its time on."
+        chart = stack(words, shares, PART.table(parts), unit="share")
+        yield Section("limits", "What limits it", (chart,))
+
+
+def _flips(document: Written) -> Iterator[Section]:
+    """The assumptions, those whose changes are nearest first."""
+    every, found = document["sensitivity"], changes(document)
+    if not every:
+        return
+    block: Block = Paragraph("No single price, rate or error that was tried changes the choice.")
+    if found:
+        nearest = {each["assumption"]: near for near, _, each in reversed(found)}
+        rows = [{**each, "nearest": nearest.get(each["assumption"])} for each in every]
+        rows.sort(key=lambda row: _or_inf(row["nearest"]))
+        words = "The nearest values at which another option is chosen, nearest first"
+        block = Rows(words, ASSUMPTION.table(rows))
+    stopped = [each["assumption"] for each in every if each.get("complete") is False]
+    words = f"Stopped before all was known of {', '.join(stopped)}."
+    more = [Paragraph(words)] * bool(stopped)
+    yield Section("changes", "When the choice changes", (block, *more))
+
+
+def _waiting(document: Written) -> tuple[Section, ...]:
+    return table_section(
+        "waiting", "Not simulated",
+        "Not simulated, as the command was stopped; with --db, it goes on from there",
+        tables.texts("option", ((name,) for name in document.get("waiting", ()))),
+    )  # fmt: skip
+
+
+def _prices(prices: Written) -> Section:
+    dated = f", {prices['date']}" if prices["date"] else ""
+    caption = f"{prices['title'] or 'Prices of the file'}{dated}"
+    return Section("prices", "Prices", (Rows(caption, ITEM.table(prices["items"])),))
+
+
+def _series_names(answer: RankedOptions[Any]) -> dict[Configuration, str]:
+    """The names of options that differ in the number of nodes only, such as `p5, fat_tree`. What
+    all options share is left out, and a batch that follows from the number of GPUs.
+    """
+    shared = {"nodes", *Configuration._fields}.difference(answer.varied, {"machine"})
+    shared |= {"nodes", *(["batch"] if answer.question.global_batch else [])}
+    keys = [each.candidate.key for each in answer.offers]
+    networks: dict[Configuration, set[str]] = {}
+    for key in keys:
+        networks.setdefault(key.without(_OF_PLACE), set()).add(key.network)
+    names = {}
+    for key in keys:  # one machine has no network, and is of the series even so
+        several = len(networks[key.without(_OF_PLACE)] - {""}) > 1
+        parts = key.without(shared if several else shared | {"network"})
+        names[key] = ", ".join(filter(None, parts)) or key.machine
+    return names

@@ -30,11 +30,11 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table
-from simreduce.report.blocks import Written
+from simreduce.report.blocks import Fact, Page, Written, page_text, table_section
 from simreduce.report.placement import QUESTION, best_order, cut, grouped, percent
 from simreduce.study.sweep import Sweep
 from simreduce.study.sweep.cells import FACTORS, format_figure
-from simreduce.study.sweep.compare import CellChange, Comparison, Place, Winner
+from simreduce.study.sweep.compare import CellChange, Comparison, Winner
 
 _MOST = 12
 
@@ -42,70 +42,58 @@ _MOST = 12
 def compared_text(both: ComparedSweeps) -> str:
     """Both sweeps, how many answers changed and by how much, the largest changes, and winners."""
     found = both.found
-    lines = tables.header(
+    figure, factor = found.figure, found.figure in FACTORS
+    head = tables.header(
         "simreduce compare: which answers changed",
         [
             (word, f"{name}: {sweep.name}, {sweep.version}, {sweep.started[:10]}")
             for word, (name, sweep) in zip(("first", "second"), both.files, strict=True)
         ],
     )
-    count = len(found.changed)
-    lines.append(f"{units.plural(found.both, 'cell')} in both, {count} changed")
-    for number, word in zip(found.only, ("first", "second"), strict=True):
-        if number:
-            lines.append(f"  {units.plural(number, 'more cell')} only in the {word}")
+    facts = [
+        Fact(f"And only in the {word}?", units.plural(number, "more cell"))
+        for number, word in zip(found.only, ("first", "second"), strict=True)
+        if number
+    ]
     if found.ratios:
-        ratios, what = found.ratios, _word(found, "time", found.figure)
-        middle = ratios[len(ratios) // 2]
-        lines.append(
-            f"  {what} of the second over the first: {ratios[0]:.4g} to {ratios[-1]:.4g},"
-            f" median {middle:.4g}"
-        )
-    if found.changed:
-        lines += ["", *_changes(found).lines(indent=2)]
-        if count > _MOST:
-            lines.append(f"  {count - _MOST} more")
-    if found.chosen:
-        flips, best = len(found.flipped), _word(found, "Fastest", "Best")
-        lines += ["", f"{best} {found.chosen}: {flips} of {found.questions} changed"]
-    if found.flipped:
-        lines += _winners(found).lines(indent=2)
-    lines += ["", *(f"Warning: {warning}." for warning in found.warnings)] if found.warnings else []
-    return "\n".join(lines)
+        low, middle, high = (found.ratios[i] for i in (0, len(found.ratios) // 2, -1))
+        words = f"{figure if factor else 'time'} of the second over the first: "
+        facts.append(Fact("By how much?", f"{words}{low:.4g} to {high:.4g}, median {middle:.4g}"))
+    best = f"{'Best' if factor else 'Fastest'} {found.chosen}"
+    flips = f"{best}: {len(found.flipped)} of {found.questions} changed"
+    facts += [Fact("Are other choices best?", flips)] * bool(found.chosen)
+    chosen = [key for key in found.keys if key != found.chosen]
+    page = Page(
+        title="",
+        about="",
+        answer=f"{units.plural(found.both, 'cell')} in both, {len(found.changed)} changed",
+        sure="",
+        facts=tuple(facts),
+        sections=(
+            *table_section(
+                "changes", "Changes", "The largest changes",
+                _table(found.keys, "change", [
+                    (*each.place, *_figures(figure, each), _percent(each))
+                    for each in found.changed
+                ]),
+            ),
+            *table_section(
+                "winners", "Winners", f"Where another {found.chosen} is the best",
+                _table(chosen, f"now {'worse' if factor else 'slower'} by", [
+                    (*each.place, *each.choice, f"{each.worth:.2%}") for each in found.flipped
+                ]),
+            ),
+        ),
+    )  # fmt: skip
+    warnings = [f"Warning: {warning}." for warning in found.warnings]
+    return page_text(page, warnings, head=head, most=_MOST)
 
 
-def _changes(found: Comparison) -> Table:
-    """The largest changes: the keys, both times, and how much longer the second takes."""
-    head = tables.columns(
-        "|".join([*found.keys, "first", "second", "change"]), left="|".join(found.keys)
-    )
-    rows = [
-        (*_words(each.place), *_figures(found.figure, each), _percent(each))
-        for each in found.changed[:_MOST]
-    ]
-    return Table(head, tuple(rows))
-
-
-def _winners(found: Comparison) -> Table:
-    keys = [key for key in found.keys if key != found.chosen]
-    head = tables.columns(
-        "|".join([*keys, "first", "second", _word(found, "now slower by", "now worse by")]),
-        left="|".join([*keys, "first", "second"]),
-    )
-    rows = [
-        (*_words(each.place), *map(str, each.choice), f"{each.worth:.2%}")
-        for each in found.flipped[:_MOST]
-    ]
-    return Table(head, tuple(rows))
-
-
-def _word(found: Comparison, of_times: str, of_factors: str) -> str:
-    """The word for what is compared."""
-    return of_factors if found.figure in FACTORS else of_times
-
-
-def _words(place: Place) -> list[str]:
-    return ["" if value is None else str(value) for value in place]
+def _table(keys: Sequence[str], last: str, rows: Sequence[Sequence[Any]]) -> Table:
+    """A row for each place, with what the first and the second sweep have there."""
+    left = "|".join([*keys, "first", "second"])
+    cells = (tuple("" if value is None else str(value) for value in row) for row in rows)
+    return Table(tables.columns(f"{left}|{last}", left=left), tuple(cells))
 
 
 def _figures(name: str, each: CellChange) -> list[str]:

@@ -1,6 +1,6 @@
-"""`simreduce explain`: what bounds the time, for people and for programs.
+"""`simreduce explain`: what bounds the time, as a document and as a report for terminals and pages.
 
-What limits a plan or a step, what would help, and the page of an explanation.
+Also what limits a plan or a step, and what would help, for other pages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simreduce import units
-from simreduce.engine import CAUSES, LANE as LANE_WAIT, PathOp, PathPart, Recording, Result, Use
+from simreduce.engine import CAUSES, PathOp, PathPart, Recording, Result
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -32,19 +32,23 @@ from simreduce.files.formats.documents import (
     list_of,
     one_of,
 )
-from simreduce.files.tables import Column, Table
+from simreduce.files.tables import Column, Table, percent
 from simreduce.planners.algorithms import COLLECTIVES
-from simreduce.report.advised import took_of
+from simreduce.report.advised import opening, took_of
 from simreduce.report.blocks import (
     Attachments,
     Block,
     Chart,
+    Fact,
+    Page,
     Paragraph,
     Rows,
     Section,
     Written,
     folded_when_long,
+    page_text,
     stack,
+    table_section,
 )
 from simreduce.report.headings import (
     CALIBRATION_KEY,
@@ -57,7 +61,6 @@ from simreduce.report.headings import (
     TOPOLOGY_KEYS,
 )
 from simreduce.report.sections import us
-from simreduce.study.ties import moved_lines
 
 if TYPE_CHECKING:
     from simreduce.study.tune.whatif import FewRings, Saving
@@ -99,10 +102,6 @@ class Explained(NamedTuple):
         return _group(parts, lambda part: (part.cause, part.where, part.meanwhile, part.at))
 
 
-_ROWS = 4
-"""Links and lanes that the text names; the document names all."""
-
-
 def _group(
     parts: Iterable[PathPart], key: Callable[[PathPart], tuple[str, ...]]
 ) -> list[tuple[tuple[str, ...], float]]:
@@ -114,155 +113,97 @@ def _group(
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
-def _spent(part: PathPart) -> tuple[str, str]:
-    """The cause of a part and its class of link.
+_SHOWN = 12
+"""Rows of a table that the text shows."""
 
-    The cause of a wait for a lane is what the lane's holder did.
-    """
-    cause, where = (
-        (part.meanwhile, part.at) if part.cause == LANE_WAIT else (part.cause, part.where)
+
+def explanation_text(found: Explained) -> str:
+    """The report, with the busiest links."""
+    document = EXPLAIN.write(found)
+    page = explain_report(document, Attachments(explanation=document))
+    head = tables.setup_lines(
+        page.title,
+        (document["topology"], document["topology_digest"]),
+        document["runtime"],
+        document["calibration"],
+        document["equal_paths"] and f"equal paths: {document['equal_paths']}",
+        document.get("nominal", ""),
+        document["nccl_settings"] and f"nccl: {document['nccl_settings']}",
+        document["disturbance"] and f"disturbed: {document['disturbance']}",
+        page.about,
     )
-    return cause, where.rsplit(" ", 1)[-1]
+    busy = [each for each in document["links"] if each["share"] > 0]
+    links = table_section("links", "Links", "The busiest links and memories", LINK.table(busy))
+    page = replace(page, sections=(*page.sections, *links))
+    return page_text(page, head=tables.comments([*head, ""]), most=_SHOWN)
 
 
-def explanation_text(found: Explained, title: str = "") -> str:
-    """Where the time goes, what is busy, how far from the floors, and what would help; `title` is
-    that of the calibration.
-    """
-    recording, result, about = found.recording, found.result, found.about
-    chained = f", {about['repeat']} of them chained in one step" if about["repeat"] > 1 else ""
-    what = (
-        f"{about['strategy']}, {about['collective'].replace('_', '-')} of {about['workload']} "
-        f"({units.format_size(about['size_bytes'])}), "
-        f"{units.plural(about['ranks'], 'rank')}{chained}"
-    )
-    lines = [
-        *tables.comments(
-            tables.setup_lines(
-                what,
-                (result.topology, result.topology_digest),
-                result.runtime,
-                tables.label(result.calibration, title),
-                about["equal_paths"] and f"equal paths: {about['equal_paths']}",
-                about.get("nominal", ""),
-                about["nccl_settings"] and f"nccl: {about['nccl_settings']}",
-                f"disturbed: {result.disturbance}" if result.disturbance else "",
-            )
+def explain_report(document: Written, beside: Attachments) -> Page:
+    """The report on an explained plan, which is the `explanation` that stands `beside`."""
+    whole = document["time_us"]
+    words, time = (spent(document) or [("nothing", 0.0)])[0]
+    chained = f", {document['repeat']} of them chained in one step" * (document["repeat"] > 1)
+    useful = [c for c in document["changes"] if _saves(c, _LEAST)]
+    helps = "nothing by itself", "None of the simulated changes makes the plan faster."
+    if useful:
+        helps = f"{change_words(useful[0])}", f"Saves {useful[0]['saving_share']:.1%} of the time."
+    floor = document["floor_us"] / whole if whole else 1.0
+    share = time / whole if whole else 0.0
+    lanes = [each for each in document["lanes"] if each["share"] > 0]
+    return Page(
+        title=f"{document['strategy']} on {document['topology']}: what limits it?",
+        about=f"{opening(work_words(document))}, {units.plural(document['ranks'], 'rank')} of "
+        f"{document['topology']}{chained}.",
+        answer=f"{document['strategy']} takes {took_of(document)}: {share:.0%} of the critical "
+        f"path is {words}.",
+        sure="",
+        facts=(
+            Fact(
+                "How long does it take?",
+                took_of(document),
+                f"By its links, no algorithm takes less than {floor:.0%} of that here."
+                if floor < 0.995
+                else "No algorithm takes less here.",
+            ),
+            Fact("What limits it?", *limit_fact(beside)),
+            Fact("What would help most?", *helps),
+            Fact("What would a second NIC buy?", *nic_fact(beside)),
         ),
-        "",
-        *_times(recording),
-        *(f"  {line}" for line in moved_lines(found.moved)),
-        "",
-        *_path(recording),
-        "",
-        *_busy("busiest links and memories", result.links),
-        *_busy("busiest lanes", result.lanes),
-        *_help(found),
-        *_few_rings(found.few_rings),
-    ]
-    return "\n".join(lines).rstrip()
+        sections=(
+            *path_section(beside),
+            *help_section(beside),
+            *table_section("lanes", "Lanes", "The busiest lanes", LANE.table(lanes)),
+            *_few_rings(document.get("few_rings")),
+        ),
+    )
+
+
+def work_words(document: Written) -> str:
+    """`all-reduce of resnet50 (102.2 MB)`."""
+    collective = document["collective"].replace("_", "-")
+    size = units.format_size(document["size_bytes"])
+    return f"{collective} of {document['workload']} ({size})"
+
+
+def _few_rings(found: Written | None) -> Iterator[Section]:
+    """What it costs that RCCL takes few rings, where it does."""
+    if found is None:
+        return
+    size, lifted = units.format_size(found["size_bytes"]), found["lifted"]
+    words = (
+        f"RCCL takes {found['rings']} rings here, with few channels, which carry less than the"
+        f" links: the same call of {size} on other numbers of GPUs"
+    )
+    with_it = (
+        f"With NCCL_MIN_NCHANNELS={found['min_nchannels']}: {us(lifted['time_us'])},"
+        f" {lifted['busbw_gb_per_s']:.1f} GB/s."
+    )
+    table = _ON_GPUS.table(found["gpu_counts"])
+    yield Section("rings", "Few rings", (Rows(words, table), Paragraph(with_it)))
 
 
 def _us(microseconds: float) -> str:
     return f"{round(microseconds, 2) + 0.0:.2f}"
-
-
-def _times(recording: Recording) -> Iterator[str]:
-    """The time, and the bounds that it cannot be below."""
-    result, floors = recording.result, recording.result.floors
-    rows = [("time", _us(result.seconds * 1e6), "")]
-    for name, seconds in (
-        ("this plan: longest chain of ops, each alone", floors.critical_path),
-        ("this plan: most loaded link or memory at full rate", floors.resource),
-        ("this plan: most loaded lane", floors.lane),
-        ("any algorithm: links and latencies", floors.hardware),
-    ):
-        if seconds > 0:
-            rows.append((name, _us(seconds * 1e6), _share(seconds, result.seconds)))
-    columns = (Column("", left=True), Column("(us)"), Column("of the time"))
-    yield from Table(columns, tuple(rows)).lines(indent=2)
-
-
-def _path(recording: Recording) -> Iterator[str]:
-    steps, whole = recording.critical_path(), recording.result.seconds
-    parts = [part for step in steps for part in step.parts]
-    yield f"critical path: {units.plural(len(steps), 'op')}, the end of each lets the next begin"
-    rows: list[tuple[str, ...]] = []
-    for cause in CAUSES:
-        mine = [part for part in parts if part.cause == cause]
-        if not mine:
-            continue
-        places = _group(mine, lambda part: (part.where,))
-        name, most = places[0][0][0], places[0][1]
-        where = (
-            f"{name} {_share(most, whole)}, and {len(places) - 1} more" if len(places) > 1 else name
-        )
-        seconds = math.fsum(part.seconds for part in mine)
-        rows.append((cause, where, _us(seconds * 1e6), _share(seconds, whole)))
-    yield from _four("cause|where", rows)
-    if any(part.cause == LANE_WAIT for part in parts):
-        yield ""
-        yield "the same, with what the holder of the lane did for the waits"
-        found = [(*names, _us(s * 1e6), _share(s, whole)) for names, s in _group(parts, _spent)]
-        yield from _four("spent on|class", found)
-
-
-def _four(names: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A table of two columns of names, a time and its share."""
-    columns = tables.columns(f"{names}|(us)|of the time", left=names)
-    return Table(columns, tuple(rows)).lines(indent=2)
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
-
-
-def _busy(title: str, uses: Sequence[Use]) -> list[str]:
-    busy = [use for use in uses if use.share > 0]
-    if not busy:
-        return []
-    rows = tuple((use.name, f"{use.share:.1%}") for use in busy[:_ROWS])
-    more = [f"  and {len(busy) - _ROWS} more"] if len(busy) > _ROWS else []
-    return [title, *Table((Column("", left=True), Column("")), rows).lines(indent=2), *more, ""]
-
-
-def _help(found: Explained) -> list[str]:
-    if not found.savings:
-        return []
-    rows = (CHANGE.write(saving, found) for saving in found.savings)
-    return [
-        "the same plan, simulated again with one change",
-        *CHANGE.table(rows).lines(indent=2),
-    ]
-
-
-def _few_rings(found: FewRings | None) -> Iterator[str]:
-    if found is None:
-        return
-    rows = tuple(
-        (str(at.gpus), _us(at.seconds * 1e6), f"{at.busbw / 1e9:.1f}") for at in found.counts
-    )
-    columns = (Column("GPUs"), Column("time (us)"), Column("busbw (GB/s)"))
-    yield ""
-    yield f"RCCL takes {found.rings} rings on {found.gpus} GPUs, with few channels, which carry"
-    yield f"less than the links; the same call of {found.nbytes} bytes on other numbers of GPUs"
-    yield from Table(columns, rows).lines(indent=2)
-    yield (
-        f"with NCCL_MIN_NCHANNELS={found.channels}: {_us(found.lifted.seconds * 1e6)} us,"
-        f" {found.lifted.busbw / 1e9:.1f} GB/s"
-    )
-
-
-_NAMES = {
-    "link": "{} links",
-    "nic": "{} network links",
-    "memory": "{}",
-    "dispatch": "dispatch of {}",
-    "cpu": "{} of CPU devices",
-    "lane": "{} lanes",
-    "routing": "{}",
-    "together": "{} together",
-}
 
 
 _SORTS = {
@@ -274,8 +215,8 @@ _SORTS = {
     "lane": "{}",
     "routing": "{}",
     "together": "{}",
-    "compute": "{}",
 }
+"""Names of resources by the sort of a change."""
 _CHANGES = {
     ("lanes", "one more on each"): "one more lane on each of the {}",
     ("bandwidth", "+10%"): "10% more bandwidth of {}",
@@ -293,10 +234,6 @@ def change_words(change: Written) -> str:
     return words.format(name) if words else f"{name}: {change['figure']} {change['change']}"
 
 
-def _resource_cell(row: Written) -> str:
-    return _NAMES[row["sort"]].format(row["resource"])
-
-
 def _percent_cell(row: Written) -> str:
     return f"{round(row['saving_share'], 4) + 0.0:.2%}"
 
@@ -312,79 +249,66 @@ def _cause_share(cause: tuple[tuple[str, ...], float], whole: Explained) -> floa
 LANE = Record(
     "lane",
     "A lane: a queue of the runtime or of the hardware.",
-    Key("name", TEXT, "Its name."),
-    Key("share", RATIO, "The part of the time in which it is busy."),
-)
+    Key("name", TEXT, "Its name.", column=Column("lane", left=True)),
+    Key("share", RATIO, "The part of the time in which it is busy.",
+        column=Column("busy", show=percent(1))),
+)  # fmt: skip
 CHANGE = Record(
     "change",
     "The same plan, simulated again with one thing changed.",
-    Key(
-        "sort", one_of(*_NAMES), "What kind of resource changed.", "change.sort",
-        column=Column("what", left=True, on="text", cell=_resource_cell),
-    ),
+    Key("sort", one_of(*_SORTS), "What kind of resource changed.", "change.sort"),
     Key("resource", TEXT, "The class of links, kind of op, kind of lane, ...", "change.resource"),
-    Key(
-        "figure", TEXT, "Which of its figures.", "change.figure",
-        column=Column("figure", left=True, on="text"),
-    ),
+    Key("figure", TEXT, "Which of its figures.", "change.figure"),
     Key(
         "change", TEXT, "By how much, such as `+10%`.", "change.amount",
-        column=(
-            Column("change", left=True, on="text"),
-            Column("change", left=True, on="html", cell=change_words),
-        ),
+        column=Column("change", left=True, cell=change_words),
     ),
     Key(
         "time_us", MICROSECONDS, "The whole plan with it.", "seconds",
-        column=(
-            Column("time (us)", spare=2, show=_us, on="text"), Column("time", "(us)", on="html")
-        ),
+        column=Column("time", "(us)", spare=2),
     ),
     Key(
         "saving_us", MICROSECONDS, "How much less that is; negative: more.", "saved",
-        column=(
-            Column("saves (us)", spare=1, show=_us, on="text"),
-            Column("saves", "(us)", show=_us, on="html"),
-        ),
+        column=Column("saves", "(us)", spare=1, show=_us),
     ),
     Key(
         "saving_share", RATIO, "That as a part of the time.", get_in=_saving_share,
-        column=(
-            Column("saves", on="text", cell=_percent_cell),
-            Column("of the time", on="html", cell=_percent_cell),
-        ),
+        column=Column("of the time", cell=_percent_cell),
     ),
     Key(
         "saving_low_us", MICROSECONDS, "The lower end of its 95 % interval.", written=False,
-        optional=True, column=Column("saves at least", "(us)", show=_us, keep="known", on="html"),
+        optional=True, column=Column("saves at least", "(us)", show=_us, keep="known"),
     ),
     Key(
         "saving_high_us", MICROSECONDS, "The upper end of that interval.", written=False,
-        optional=True, column=Column("at most", "(us)", show=_us, keep="known", on="html"),
+        optional=True, column=Column("at most", "(us)", show=_us, keep="known"),
     ),
 )  # fmt: skip
 _CAUSE = Record(
     "cause",
     "What the critical path spends time on.",
-    Key("cause", one_of(*CAUSES), "What it is.", "0.0"),
-    Key("where", TEXT, 'The link, memory, lane or kind of op; "" where it has none.', "0.1"),
+    Key("cause", one_of(*CAUSES), "What it is.", "0.0", column=Column("cause", left=True)),
+    Key("where", TEXT, 'The link, memory, lane or kind of op; "" where it has none.', "0.1",
+        column=Column("where", left=True)),
     Key(
-        "meanwhile",
-        one_of(*CAUSES, ""),
-        'For a lane wait: what the holder of the lane spent that time on; "" else.',
-        "0.2",
+        "meanwhile", one_of(*CAUSES, ""),
+        'For a lane wait: what the holder of the lane spent that time on; "" else.', "0.2",
+        column=Column("its holder", left=True, keep="known"),
     ),
-    Key("at", TEXT, 'Its link, memory or kind of op; "" else.', "0.3"),
-    Key("time_us", MICROSECONDS, "All of these stretches.", "1"),
-    Key("share", RATIO, "Its part of the whole time.", get_in=_cause_share),
-)
+    Key("at", TEXT, 'Its link, memory or kind of op; "" else.', "0.3",
+        column=Column("at", left=True, keep="known")),
+    Key("time_us", MICROSECONDS, "All of these stretches.", "1", column=Column("time", "(us)")),
+    Key("share", RATIO, "Its part of the whole time.", get_in=_cause_share,
+        column=Column("of the time", show=percent(1))),
+)  # fmt: skip
 _ON_GPUS = Record(
     "on_gpus",
     "The same call on some of the GPUs of a node.",
-    Key("gpus", COUNT, "How many."),
-    Key("time_us", MICROSECONDS, "How long it takes.", "seconds"),
-    Key("busbw_gb_per_s", GB_PER_SECOND, "Its bus bandwidth, as nccl-tests counts it.", "busbw"),
-)
+    Key("gpus", COUNT, "How many.", column=Column("GPUs")),
+    Key("time_us", MICROSECONDS, "How long it takes.", "seconds", column=Column("time", "(us)")),
+    Key("busbw_gb_per_s", GB_PER_SECOND, "Its bus bandwidth, as nccl-tests counts it.", "busbw",
+        column=Column("busbw", "(GB/s)", show="{:.1f}".format)),
+)  # fmt: skip
 EXPLAIN = Document(
     "explain",
     "`simreduce explain --json`: what bounds the time of a plan, and what would help.",
@@ -539,8 +463,8 @@ def _shares(name: str, parts: Iterable[tuple[str, float]], whole: float) -> Tabl
     return Table(columns, tuple(rows))
 
 
-def path_blocks(found: Written) -> tuple[Chart, Rows]:
-    """The critical path of a plan that is explained, and its lower bounds."""
+def path_blocks(found: Written) -> tuple[Block, ...]:
+    """The critical path of an explained plan, its lower bounds, and its causes one by one."""
     parts = spent(found)
     whole = found["time_us"]
     shown = [*parts[:5], *([("other", sum(t for _, t in parts[5:]))] if len(parts) > 5 else [])]
@@ -559,7 +483,12 @@ def path_blocks(found: Written) -> tuple[Chart, Rows]:
         ("the machine's links and latencies, by any algorithm", found["floors"]["hardware_us"]),
     ]
     table = _shares("lower bound", [each for each in floors if each[1] > 0], whole)
-    return chart, Rows("No run of this plan takes less than", table)
+    causes = _CAUSE.table(found["critical_path"]["causes"])
+    return (
+        chart,
+        Rows("No run of this plan takes less than", table),
+        Rows("The causes of the critical path, one by one", causes, folded=True),
+    )
 
 
 def help_section(beside: Attachments) -> Iterable[Section]:
@@ -568,7 +497,7 @@ def help_section(beside: Attachments) -> Iterable[Section]:
     if found is None or not found["changes"]:
         return
     changes, what = found["changes"], _what(found)
-    table = CHANGE.table(changes, on="html")
+    table = CHANGE.table(changes)
     caption = f"The same {what}, simulated again with one change"
     if "saving_low_us" in changes[0]:
         caption += " and the same random times; bounds with 95% confidence"
@@ -583,7 +512,7 @@ def help_section(beside: Attachments) -> Iterable[Section]:
         "values": [c["saving_share"] for c in useful],
         "marks": [1, *[0] * (len(useful) - 1)],
     }
-    words = f"{caption}: the part of the time that it saves. The table has those that save nothing."
+    words = f"{caption}. Bars: the part of the time that it saves; some may save nothing."
     height = 30 * len(useful) + 50
     yield Section("help", "What would help", (Chart("bars", words, data, table, height),))
 

@@ -344,10 +344,10 @@ LINK = Record(
 )  # fmt: skip
 
 
-def _error_cell(row: Mapping[str, Any]) -> str:
+def error_cell(row: Mapping[str, Any]) -> str:
     """How far off the prediction is, as a part of what was measured."""
     predicted, time = row["predicted_time_us"], row["time_us"]
-    known = not row["faults"] and predicted is not None and time
+    known = not row.get("faults") and predicted is not None and time
     return f"{predicted / time - 1.0:+.0%}" if known else ""
 
 
@@ -372,7 +372,7 @@ MEASURED = Record(
     ),
     Key(
         "place_measured", or_null(COUNT), "Its place by measured time, from 1; null with faults.",
-        column=Column("error", cell=_error_cell),
+        column=Column("error", cell=error_cell),
     ),
     Key(
         "faults", list_of(TEXT), "What was wrong with the results.",

@@ -1,10 +1,10 @@
-"""`simreduce jobs`: jobs beside each other on one machine, as text and as a document."""
+"""`simreduce jobs`: jobs beside each other on one machine, as a document and as a report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simreduce import units
 from simreduce.engine.background import Stream
@@ -25,7 +25,9 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.planners.layouts import node_names
+from simreduce.report.blocks import Fact, Page, Section, Written, bars, page_text
 from simreduce.report.headings import CALIBRATION_KEY, NOMINAL_KEY
+from simreduce.report.placement import SURE
 from simreduce.report.topo import topology_keys
 from simreduce.study.job_files import CopiesFit, JobsQuestion
 from simreduce.topology.switch_groups import switch_groups
@@ -51,16 +53,6 @@ class Beside(NamedTuple):
         return all(len(each.times) == each.job.count for each in self.outcomes)
 
     @property
-    def fairness(self) -> float:
-        """Jain's index of the jobs' speeds."""
-        return fairness([each.slowdown for each in self.outcomes])
-
-    @property
-    def answer(self) -> str:
-        """How many fit, or who loses most."""
-        return _answer(self)
-
-    @property
     def switches(self) -> list[list[int]]:
         """The nodes of jobs that share switches."""
         setup, used = self.question.setup, {node for some in self.question.nodes for node in some}
@@ -73,25 +65,24 @@ class Beside(NamedTuple):
         return [[place[name] for name in group] for group in groups]
 
     @property
-    def rows(self) -> list[_Row]:
-        """A row for each job."""
+    def rows(self) -> list[dict[str, Any]]:
+        """What came of each job, what it does and where, and whom it meets."""
         question = self.question
-        return list(map(_Row, self.outcomes, question.does, question.nodes))
+        return [
+            {"outcome": outcome, "does": does, "nodes": nodes, "meets": _meets(outcome)}
+            for outcome, does, nodes in zip(
+                self.outcomes, question.does, question.nodes, strict=False
+            )
+        ]
 
 
-class _Row(NamedTuple):
-    outcome: JobOutcome
-    does: str
-    nodes: tuple[int, ...]
-
-    @property
-    def meets(self) -> str:
-        """The link that it shares with others, and who needs how much of it."""
-        if not self.outcome.shared:
-            return "nobody"
-        share = self.outcome.shared[0]
-        each = [f"{name} {part:.0%}" for name, part in share.others.items()]
-        return f"{share.link}: {share.own:.0%}; {', '.join(each)}"
+def _meets(outcome: JobOutcome) -> str:
+    """The link that a job shares with others, and who needs how much of it."""
+    if not outcome.shared:
+        return "nobody"
+    share = outcome.shared[0]
+    each = [f"{name} {part:.0%}" for name, part in share.others.items()]
+    return f"{share.link}: {share.own:.0%}; {', '.join(each)}"
 
 
 _SHARE = Record(
@@ -107,12 +98,13 @@ JOB = Record(
     "job",
     "A job.",
     Key("job", TEXT, "Its name.", "outcome.job.name", column=Column("job", left=True)),
-    Key("nodes", list_of(COUNT), "Its nodes.", lambda row: list(row.nodes),
+    Key("nodes", list_of(COUNT), "Its nodes.", lambda row: list(row["nodes"]),
         column=Column("nodes", cell=lambda row: str(len(row["nodes"])))),
-    Key("gpus", COUNT, "Its GPUs.", lambda row: len(row.outcome.job.setup.layout),
+    Key("gpus", COUNT, "Its GPUs.", lambda row: len(row["outcome"].job.setup.layout),
         column=Column("GPUs")),
     Key("does", TEXT, "What it repeats.", "does", column=Column("repeats", left=True)),
-    Key("count", COUNT, "How often.", lambda row: len(row.outcome.times), column=Column("times")),
+    Key("count", COUNT, "How often.", lambda row: len(row["outcome"].times),
+        column=Column("times")),
     Key("start_s", SECONDS, "When it begins.", "outcome.job.start"),
     Key("seconds", SECONDS, "A repetition beside the others, the mean.", "outcome.seconds",
         column=Column("each", show=units.format_duration)),
@@ -122,7 +114,7 @@ JOB = Record(
         column=Column("slowdown", show=lambda value: f"{value:.2f}x")),
     Key("worst", RATIO, "The longest repetition over one alone.", "outcome.worst",
         column=Column("worst", show=lambda value: f"{value:.2f}x")),
-    Key("times_s", list_of(SECONDS), "Each repetition.", lambda row: list(row.outcome.times)),
+    Key("times_s", list_of(SECONDS), "Each repetition.", lambda row: list(row["outcome"].times)),
     Key("shared", list_of(_SHARE), "Links that it shares, the one that all need for the longest"
         " first.", "outcome.shared"),
     Key("meets", TEXT, "The first of them, in words.", "meets",
@@ -146,7 +138,7 @@ BESIDE = Document(
     *topology_keys("question.setup.topology"),
     replace(CALIBRATION_KEY, get="question.setup.calibration.name"),
     replace(NOMINAL_KEY, get=lambda found: found.question.nominal or ABSENT),
-    Key("answer", TEXT, "The answer in a sentence."),
+    Key("answer", TEXT, "The answer in a sentence.", lambda found: _answer(found)),  # noqa: PLW0108
     Key("jobs", list_of(JOB, least=1), "The jobs.", "rows"),
     Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches."),
     Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
@@ -159,7 +151,7 @@ BESIDE = Document(
     Key("complete", FLAG, "False if the command was stopped before more copies were tried, or"
         " before all repetitions."),
     Key("fairness", RATIO, "Jain's index of the jobs' speeds beside alone: 1 if all lose the same"
-        " part."),
+        " part.", lambda found: fairness([each.slowdown for each in found.outcomes])),
 )  # fmt: skip
 """Of `Beside`."""
 
@@ -176,13 +168,41 @@ def jobs_text(found: Beside) -> str:
         *(("traffic", _of_stream(each)) for each in found.question.streams),
         ("disturbed", setup.disturbed),
     ]
-    lines = [*tables.header(found.question.title, facts), found.answer, ""]
-    lines += JOB.table([JOB.row(row) for row in found.rows]).lines()
-    if not (found.complete or found.fit):
-        lines += ["", "Stopped: figures are of the repetitions so far."]
-    if len(found.outcomes) > 1:
-        lines += ["", f"Fairness (Jain's index of speeds beside alone): {found.fairness:.3f}"]
-    return "\n".join(lines)
+    stopped = (
+        [] if found.complete or found.fit else ["Stopped: figures are of the repetitions so far."]
+    )
+    head = tables.header(found.question.title, facts)
+    return page_text(jobs_report(BESIDE.write(found)), stopped, head=head)
+
+
+def jobs_report(document: Written) -> Page:
+    """The report on jobs beside each other, for a terminal and a page."""
+    jobs = document["jobs"]
+    rows = [
+        {"name": f"{each['job']}{how}", "us": each[key] * 1e6}
+        for each in jobs
+        for how, key in ((", beside the others", "seconds"), (", alone", "alone_s"))
+    ]
+    words = "A repetition of each job. Orange: beside the others; the other bar: alone."
+    chart = bars(words, JOB.table(jobs), rows, "name", "us", [2, 0] * len(jobs))
+    worst = max(jobs, key=lambda each: each["slowdown"])
+    longest = f"as long as alone, its longest repetition {worst['worst']:.2f} times."
+    return Page(
+        title=f"{document['title']}: jobs beside each other",
+        about=f"{units.plural(len(jobs), 'job')} on {document['topology']}.",
+        answer=document["answer"],
+        sure=SURE,
+        facts=(
+            Fact("Which job loses most?", worst["job"], f"{worst['slowdown']:.2f} times {longest}"),
+            Fact("Whom does it meet?", worst["meets"]),
+            Fact(
+                "Do all lose alike?",
+                f"{document['fairness']:.3f}",
+                "Jain's index of their speeds: 1 if all lose the same part.",
+            ),
+        ),
+        sections=(Section("jobs", "Jobs", (chart,)),),
+    )
 
 
 def _of_stream(stream: Stream) -> str:

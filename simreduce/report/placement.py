@@ -1,9 +1,10 @@
-"""`simreduce tune --placement`: what the order of nodes costs, as text and as a document."""
+"""`simreduce tune --placement`: what the order of nodes costs, as a document and as a report."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from simreduce import units
 from simreduce.files import tables
@@ -23,7 +24,9 @@ from simreduce.files.formats.documents import (
     positive,
 )
 from simreduce.files.tables import Column
+from simreduce.report.blocks import Fact, Page, Section, Written, bars, page_text
 from simreduce.report.headings import BY_BUDGET, DISTURBED, HEAD_KEYS, HURRIED_KEY
+from simreduce.report.sections import us
 from simreduce.study.tune.placement.search import Placement
 from simreduce.topology.elements import natural
 from simreduce.topology.switch_groups import SwitchGroup, label
@@ -38,21 +41,70 @@ def placement_text(found: Placement) -> str:
     """What the given order costs, which one is better, and how good that is."""
     scenario = found.scenario
     at = scenario.setup
+    more = len(found.free) - len(found.given)
+    free = f", {more} more free" if more else ""
     what = f"order of nodes by the time of {_takes(found)}"
     head = tables.header(
         scenario.title,
         [
             ("topology", f"{at.topology.name}: {at.topology.title}, {at.topology.digest}"),
             ("workload", f"{found.workload}, {found.setting.label}"),
-            ("nodes", f"{units.plural(len(found.given), 'node')}{_free(found)}, {what}"),
+            ("nodes", f"{units.plural(len(found.given), 'node')}{free}, {what}"),
             ("calibration", tables.label(at.calibration.name, at.calibration.title)),
             ("disturbed", at.disturbed),
         ],
     )
-    facts = [("searched", _searched(found)), ("switches", _switches(found))]
-    lines = [*head, verdict(found), *(f"  {word:9} {text}" for word, text in facts if text)]
-    rows = [ORDER.row(each) for each in _orders(found)]
-    return "\n".join([*lines, "", *ORDER.table(rows).lines()])
+    return page_text(placement_report(PLACEMENT.write(found)), head=head)
+
+
+def placement_report(document: Written) -> Page:
+    """The report on orders of nodes, for a terminal and a page."""
+    orders = document["orders"]
+    best, given = orders[0], orders[-1]
+    groups = document["switches"]
+    rows = [{**row, "shown": cut(grouped(groups, row["nodes"]))} for row in orders]
+    timed = [each for each in orders if each["time_us"] is not None]
+    marks = [1 if each is best else 2 if each is given else 0 for each in timed]
+    words = "The time in each order. Blue: the best; orange: the given one."
+    shared = f"{len(groups)} groups of nodes that share their switches, in brackets in the table."
+    if len(groups) == 1:
+        shared = "All nodes share their switches: their order changes nothing."
+    return Page(
+        title=f"{document['title']}: the order of nodes",
+        about=f"{document['workload']}, {document['strategy']} on {document['topology']}.",
+        answer=f"{document['answer'][:1].upper()}{document['answer'][1:]}.",
+        sure=SURE,
+        facts=(
+            Fact("Which order?", cut(host_list(document["advised"])), shared),
+            Fact("How long does the best take?", f"{document['ratio']:.0%} of the given one"),
+            Fact(
+                "Is there a better one?",
+                "no" if document["complete"] else "perhaps",
+                _searched(document),
+            ),
+        ),
+        sections=(
+            Section(
+                "orders",
+                "Orders",
+                (bars(words, ORDER.table(rows), timed, "order", "time_us", marks),),
+            ),
+        ),
+    )
+
+
+SURE = "How sure: simreduce accuracy says how far off predicted times of NCCL are."
+
+
+def _searched(document: Written) -> str:
+    done = f"Simulated {units.plural(document['simulated'], 'order')}"
+    if document["distinct_orders"] is None:
+        return f"{done}, of too many to list."
+    done += f" of {units.plural(document['distinct_orders'], 'distinct order')}"
+    if document.get("hurried"):
+        return f"{done} {BY_BUDGET}."
+    bound = document["bound_us"]
+    return f"{done}. {f'No order takes less than {us(bound)}.' if bound else 'No bound is known.'}"
 
 
 def verdict(found: Placement) -> str:
@@ -88,34 +140,6 @@ def _takes(found: Placement) -> str:
     return "a step" if found.batch is not None else "an all-reduce"
 
 
-def _free(found: Placement) -> str:
-    more = len(found.free) - len(found.given)
-    return f", {more} more free" if more else ""
-
-
-def _searched(found: Placement) -> str:
-    done = f"simulated {units.plural(found.simulated, 'order')}"
-    if found.stopped:
-        return f"{done}; {BY_BUDGET if found.hurried else 'interrupted'}"
-    if found.orders is None:
-        return f"{done}, of too many to list: others may be better"
-    of = f"{done} of {units.plural(found.orders, 'distinct order')}"
-    if found.complete:
-        return f"{of}; no other is faster"
-    if found.bound <= 0.0:
-        return f"{of}; the others have no bound"
-    left = 1.0 - found.bound / found.best_seconds
-    return f"{of}; no other saves more than {units.format_share(left)}"
-
-
-def _switches(found: Placement) -> str:
-    nodes = {*found.given, *found.best}
-    leaves = [leaf for leaf in found.network.leaves if nodes & {*leaf.machines}]
-    if len(leaves) == 1:
-        return "all nodes share their switches: their order changes nothing"
-    return f"{len(leaves)} groups of nodes that share their switches, in brackets below"
-
-
 def host_list(names: Sequence[str]) -> str:
     """Nodes as a host list, ranges short: `n0-n3,n8`."""
     return ",".join(_runs([label(name) for name in names]))
@@ -145,12 +169,7 @@ def _next(name: str) -> str:
 def grouped(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
     """The order with what shares switches in brackets, one after another."""
     leaf = {name: i for i, each in enumerate(groups) for name in each}
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and leaf[runs[-1][-1]] == leaf[name]:
-            runs[-1].append(name)
-        else:
-            runs.append([name])
+    runs = (list(run) for _, run in groupby(names, leaf.__getitem__))
     return " ".join(f"({host_list(run)})" for run in runs)
 
 
@@ -190,7 +209,6 @@ def _orders(found: Placement) -> Iterable[dict[str, object]]:
             "changes": changes_of_switch(found.network, nodes),
             "groups": len(groups),
             "nodes": [label(each) for each in nodes],
-            "shown": cut(grouped([leaf.machines for leaf in found.network.leaves], nodes)),
         }
 
 

@@ -116,14 +116,13 @@ def preview_lines(outcomes: Iterable[tuple[int, object]]) -> list[str]:
 
 def _bounded_lines(ranking: StrategyRanking) -> list[str]:
     """Says what a time behind >= is."""
-    if not ranking.bounded:
-        return []
     what = f"Rows with >= ({len(ranking.bounded)}) say what a strategy takes at least"
-    return [
+    lines = [
         "",
         f"{what}: none is among the first {FIRST} or",
         "recommended (--all simulates them to the end).",
     ]
+    return lines if ranking.bounded else []
 
 
 def _header(ranking: StrategyRanking) -> list[str]:
@@ -160,29 +159,19 @@ def how_lines(best: Candidate, instead: Callable[[str], tuple[Candidate, str] | 
 
     For a target without a setting for it, `instead` gives another candidate, and says why.
     """
-    return [
-        *_how(best, instead, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
-        *_how(best, instead, "tensorflow", "TensorFlow", "call"),
-    ]
-
-
-def _how(
-    best: Candidate,
-    instead: Callable[[str], tuple[Candidate, str] | None],
-    target: str,
-    title: str,
-    what: str,
-) -> list[str]:
-    if own := getattr(best.settings, target):
-        return [f"  {title:17}  {own}"]
-    found = instead(target)
-    if found is None:
-        return [f"  {title:17}  has no {what} for any of them"]
-    other, why = found
-    return [
-        f"  {title:17}  has no {what} for {why}:",
-        f"  {'':17}  {getattr(other.settings, target)}",
-    ]
+    lines = []
+    for target, title, what in (
+        ("tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
+        ("tensorflow", "TensorFlow", "call"),
+    ):
+        if own := getattr(best.settings, target):
+            lines.append(f"  {title:17}  {own}")
+        elif (found := instead(target)) is None:
+            lines.append(f"  {title:17}  has no {what} for any of them")
+        else:
+            lines.append(f"  {title:17}  has no {what} for {found[1]}:")
+            lines.append(f"  {'':17}  {getattr(found[0].settings, target)}")
+    return lines
 
 
 def _upstream(ranking: StrategyRanking) -> list[str]:
@@ -233,15 +222,6 @@ _CHOICE = (
 )  # fmt: skip
 
 
-def _algbw(row: Candidate, ranking: StrategyRanking) -> float:
-    return algbw(ranking.scenario.workload.nbytes, row.seconds)
-
-
-def _busbw(row: Candidate, ranking: StrategyRanking) -> float:
-    scenario = ranking.scenario
-    return busbw(scenario.workload.nbytes, row.seconds, len(scenario.setup.layout))
-
-
 CANDIDATE = Record(
     "candidate",
     "The prediction for one plan.",
@@ -258,12 +238,15 @@ CANDIDATE = Record(
         column=Column("at least", "(ms)", on="html"),
     ),
     Key(
-        "algbw_gb_per_s", GB_PER_SECOND, "Size over time.", get_in=_algbw,
+        "algbw_gb_per_s", GB_PER_SECOND, "Size over time.",
+        get_in=lambda row, ranking: algbw(ranking.scenario.workload.nbytes, row.seconds),
         column=Column("algbw", "(GB/s)", spare=3, on="text"),
     ),
     Key(
         "busbw_gb_per_s", GB_PER_SECOND, "Algbw times 2(n-1)/n, as nccl-tests has it.",
-        get_in=_busbw, column=Column("busbw", "(GB/s)", spare=1),
+        get_in=lambda row, ranking: busbw(
+            ranking.scenario.workload.nbytes, row.seconds, len(ranking.scenario.setup.layout)),
+        column=Column("busbw", "(GB/s)", spare=1),
     ),
     Key("transfers", COUNT, "Copies between devices.", column=Column("transfers", spare=5)),
     Key(

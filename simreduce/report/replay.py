@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import fsum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simreduce import units
 from simreduce.engine.setup import Setup
@@ -30,24 +30,6 @@ from simreduce.training.recorded import Replay
 _MOST = 30
 
 
-class _Row(NamedTuple):
-    """Equal collectives: `each` seconds from when all are there, `waits` for the last rank, and
-    what was `recorded`, on average.
-    """
-
-    collective: str
-    nbytes: int
-    ranks: int
-    calls: int
-    each: float
-    waits: float
-    recorded: float | None
-
-    @property
-    def total(self) -> float:
-        return self.calls * self.each
-
-
 class Replayed(NamedTuple):
     """A recorded run on the machine of `setup`, whose collectives run by `strategy`."""
 
@@ -56,19 +38,28 @@ class Replayed(NamedTuple):
     strategy: str
 
     @property
-    def rows(self) -> list[_Row]:
-        """Equal collectives, those with most time in all first."""
+    def rows(self) -> list[dict[str, Any]]:
+        """Equal collectives, those with most time in all first, with means of their calls."""
         kinds: dict[tuple[str, int, int], list[Movement]] = {}
         for one in self.found.moved:
             kinds.setdefault((one.collective, one.nbytes, len(one.group)), []).append(one)
         rows = []
-        for kind, calls in kinds.items():
+        for (collective, nbytes, ranks), calls in kinds.items():
             known = [call.recorded for call in calls if call.recorded is not None]
-            each = fsum(call.end - call.met for call in calls) / len(calls)
-            waits = fsum(call.met - call.arrived for call in calls) / len(calls)
-            recorded = fsum(known) / len(known) if known else None
-            rows.append(_Row(*kind, len(calls), each, waits, recorded))
-        return sorted(rows, key=lambda row: (-row.total, row.collective, row.nbytes))
+            whole = fsum(call.end - call.met for call in calls)
+            rows.append(
+                {
+                    "collective": collective,
+                    "nbytes": nbytes,
+                    "ranks": ranks,
+                    "calls": len(calls),
+                    "each": whole / len(calls),
+                    "waits": fsum(call.met - call.arrived for call in calls) / len(calls),
+                    "recorded": fsum(known) / len(known) if known else None,
+                    "total": len(calls) * (whole / len(calls)),
+                }
+            )
+        return sorted(rows, key=lambda row: (-row["total"], row["collective"], row["nbytes"]))
 
 
 def replay_text(replayed: Replayed) -> str:

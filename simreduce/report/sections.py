@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simreduce import units
+from simreduce.engine.calibrate.files import unit_of
 from simreduce.files import tables
 from simreduce.planners import packing
 from simreduce.planners.algorithms import ALGORITHMS
@@ -28,6 +29,7 @@ from simreduce.report.timelines import draw_timeline
 from simreduce.study.advice import strategy_of
 
 if TYPE_CHECKING:
+    from simreduce.engine import Calibration
     from simreduce.export.targets import Exported
 
 _LINES = 40
@@ -98,18 +100,19 @@ def record_section(document: Written) -> Iterable[Section]:
 def calibration_section(beside: Attachments, document: Written) -> Iterable[Section]:
     """Where the constants come from, and how far off they are."""
     name, found = document["calibration"], beside.calibration
-    blocks: list[Block] = []
-    if found is None:
-        blocks.append(Paragraph(f"Calibration {name}. Its file is not at hand here."))
-    else:
-        blocks.append(Paragraph(f"Calibration {tables.label(found.name, found.title)}."))
-    blocks.append(Paragraph(error_words(beside.factor)))
+    about = f"{name}. Its file is not at hand here"
+    if found is not None:
+        about = tables.label(found.name, found.title)
+    blocks: list[Block] = [
+        Paragraph(f"Calibration {about}."),
+        Paragraph(error_words(beside.factor)),
+    ]
     if nominal := _text(document, "nominal"):
         blocks.append(Paragraph(f"{nominal[0].upper()}{nominal[1:]}."))
     if found is not None and found.provenance:
         table = tables.texts("what|where it comes from", found.provenance.items())
         blocks.append(Rows(f"Provenance of {found.name}", table))
-    if found is not None and (constants := _constants(beside)):
+    if found is not None and (constants := _constants(found)):
         columns = tables.columns("constant|value|standard error", left="constant")
         blocks.append(Rows(f"Constants of {found.name}", tables.Table(columns, constants)))
     yield Section("calibration", "Calibration and its error", tuple(blocks))
@@ -129,21 +132,27 @@ def error_words(factor: float | None) -> str:
     )
 
 
-def _constants(beside: Attachments) -> tuple[tuple[str, ...], ...]:
-    found = beside.calibration
-    if found is None:
-        return ()
-    rows: list[tuple[str, float, Callable[[float], str]]] = [
-        (f"dispatch.{k}", v, units.format_duration) for k, v in found.dispatch.items()
-    ]
+def show_constant(name: str, value: float) -> str:
+    """A constant of a calibration by its dotted name, with its unit."""
+    unit = unit_of(name)
+    if unit == "time":
+        return units.format_duration(value)
+    return units.format_bandwidth(value) if unit == "rate" else f"{value:.3g}"
+
+
+def _constants(found: Calibration) -> tuple[tuple[str, str, str], ...]:
+    """Costs of dispatch and figures of links, each with its standard error if it has one."""
+    values: dict[str, float | None] = {f"dispatch.{key}": v for key, v in found.dispatch.items()}
     for name, link in found.links.items():
-        if link.bandwidth is not None:
-            rows.append((f"links.{name}.bandwidth", link.bandwidth, units.format_bandwidth))
-        if link.latency is not None:
-            rows.append((f"links.{name}.latency", link.latency, units.format_duration))
+        values |= {f"links.{name}.bandwidth": link.bandwidth, f"links.{name}.latency": link.latency}
     return tuple(
-        (key, form(value), form(found.errors[key]) if key in found.errors else "")
-        for key, value, form in rows
+        (
+            name,
+            show_constant(name, value),
+            show_constant(name, found.errors[name]) if name in found.errors else "",
+        )
+        for name, value in values.items()
+        if value is not None
     )
 
 
@@ -261,8 +270,7 @@ def measured_words(document: Written) -> str:
         return ""
     best = min(right, key=lambda row: row["time_us"])
     words = f"Measured on {_where(document)}: {best['strategy']} is fastest, {us(best['time_us'])}"
-    errors = sorted(map(abs, _errors(right)))
-    if errors:
+    if errors := prediction_errors(right):
         words += f"; predictions for these devices are at most {errors[-1]:.0%} off"
     return f"{words}."
 
@@ -277,8 +285,9 @@ def measured_section(document: Written) -> Iterable[Section]:
         yield Section("measured", "Measured", (Paragraph(words),))
         return
     table = MEASURED.table(rows)
-    blocks: list[Block] = [Paragraph(_measured_about(document, rows)), _measured_chart(rows, table)]
-    yield Section("measured", "Measured", tuple(blocks))
+    right = ((row["strategy"], row) for row in rows if not row["faults"])
+    blocks = Paragraph(_measured_about(document, rows)), measured_block(right, table)
+    yield Section("measured", "Measured", blocks)
 
 
 def _measured_about(document: Written, rows: Sequence[Written]) -> str:
@@ -305,24 +314,31 @@ def _where(document: Written) -> str:
     return ", ".join(known)
 
 
-def _errors(rows: Sequence[Written]) -> list[float]:
-    """How far off each prediction is, as a part of what was measured."""
+def prediction_errors(rows: Iterable[Written]) -> list[float]:
+    """How far off predictions are, as parts of what was measured, the least first."""
     known = [row for row in rows if row["predicted_time_us"] is not None and row["time_us"]]
-    return [float(row["predicted_time_us"]) / float(row["time_us"]) - 1.0 for row in known]
+    return sorted(
+        abs(float(row["predicted_time_us"]) / float(row["time_us"]) - 1.0) for row in known
+    )
 
 
-def _measured_chart(rows: Sequence[Written], table: tables.Table) -> Block:
-    right = [row for row in rows if not row["faults"] and row["predicted_time_us"] is not None]
-    if not right:
+def measured_block(
+    rows: Iterable[tuple[str, Written]], table: tables.Table, what: str = "Measured times"
+) -> Block:
+    """Measured over predicted times of named rows, or the table where nothing is predicted."""
+    groups: dict[str, list[tuple[float, float, str]]] = {}
+    for name, row in rows:
+        if row["predicted_time_us"] is not None:
+            size = units.format_size(row["size_bytes"]) if "size_bytes" in row else ""
+            point = (row["predicted_time_us"], row["time_us"], size)
+            groups.setdefault(name, []).append(point)
+    if not groups:
         return Rows("Measured times", table)
     data = {
         "unit": "us",
         "name_x": "predicted",
         "name_y": "measured",
-        "groups": [
-            {"name": row["strategy"], "points": [(row["predicted_time_us"], row["time_us"], "")]}
-            for row in right
-        ],
+        "groups": [{"name": name, "points": points} for name, points in groups.items()],
     }
-    words = "Measured times over predicted ones. On the dashed line both are equal."
+    words = f"{what} over predicted ones. On the dashed line both are equal."
     return Chart("points", words, data, table, 400)

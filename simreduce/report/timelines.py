@@ -161,12 +161,12 @@ def timeline_of_events(
             bar = Bar(processes[process], row, begun["ts"], event["ts"], kind, _text(begun))
             rows.setdefault(tid, []).append(bar)
     ordered = [rows[tid] for tid in sorted(rows)]
+    chained = [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
     own = [
         [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
         for row in ordered
         if not row[0].group.startswith(("links", "lanes"))
     ]
-    chained = [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
     ordered = [*filter(None, [chained, *own]), *ordered]
     if len(ordered) <= _FEW:
         ordered = [[replace(bar, group="all") for bar in row] for row in ordered]

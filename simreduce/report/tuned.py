@@ -1,15 +1,18 @@
-"""`simreduce tune`: the best setting as text, as a document, as a plot, and its page."""
+"""`simreduce tune`: the best setting as a document, as a plot, and as a report for terminals and
+pages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from simreduce import units
 from simreduce.export.choice import METHODS
-from simreduce.export.frameworks import FRAMEWORKS, TUNED
+from simreduce.export.frameworks import TUNED
 from simreduce.files.formats.documents import (
     ABSENT,
     ANYTHING,
@@ -18,7 +21,6 @@ from simreduce.files.formats.documents import (
     FLAG,
     INTEGER,
     MICROSECONDS,
-    PLACE,
     RATIO,
     TEXT,
     Document,
@@ -43,6 +45,8 @@ from simreduce.report.blocks import (
     Written,
     bars,
     colour_words,
+    page_text,
+    table_section,
 )
 from simreduce.report.explain import help_section, path_section
 from simreduce.report.headings import (
@@ -69,9 +73,8 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import runs_nccl
 from simreduce.study.tune.search.advised import advice_of
-from simreduce.study.tune.search.setting import Setting, rules_text
-from simreduce.study.tune.search.targets import OBJECTIVES, methods_of
-from simreduce.study.tune.search.tuned import NEAR, SettingRow, Tuned
+from simreduce.study.tune.search.targets import OBJECTIVES
+from simreduce.study.tune.search.tuned import NEAR, Tuned
 from simreduce.training.sharded import DDP
 
 _SHOWN = 10
@@ -81,20 +84,17 @@ _SHOWN = 10
 _FEW = 2
 """Rules that are shown in a line."""
 
-_TAKES = {"time": "an all-reduce", "step": "a step"}
-_WHAT = {"time": "time of one all-reduce", "step": "time of a training step"}
+_TAKES = {"time": "one all-reduce", "step": "a training step"}
 
 
 def tuned_text(found: Tuned, why: Iterable[str] = ()) -> str:
-    """The best setting, how good and how sure it is, the next ones, and `why` nothing to paste."""
-    lines = [*_header(found), *_verdict(found)]
-    lines += [f"  paste      nothing: {reason}" for reason in why]
-    lines += ["", *_table(found).lines()]
-    if found.sizes:
-        title = FRAMEWORKS[found.target].title
-        what = f"All-reduces of small tensors in {title}, launched by CUDA graphs:"
-        lines += ["", what, *_SIZE.table(map(_SIZE.row, found.sizes)).lines()]
-    return "\n".join(lines)
+    """The report, with what its document lacks, and `why` there is nothing to paste."""
+    w = found.scenario.workload
+    gradients = units.plural(len(w.gradients), "gradient")
+    workload = [("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}")]
+    head = header(found, workload, f"time of {_TAKES[found.objective]}")
+    more = [*_asides(found), *(f"Nothing to paste: {reason}" for reason in why)]
+    return page_text(tune_report(TUNE.write(found)), more, head=head, most=_SHOWN)
 
 
 def files_text(files: Mapping[str, str]) -> str:
@@ -102,213 +102,25 @@ def files_text(files: Mapping[str, str]) -> str:
     return "".join(f"\n# {name}\n{content.rstrip()}\n" for name, content in files.items())
 
 
-def _header(found: Tuned) -> list[str]:
-    w = found.scenario.workload
-    gradients = units.plural(len(w.gradients), "gradient")
-    facts = [("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}")]
-    return header(found, facts, _WHAT[found.objective])
+def _asides(found: Tuned) -> Iterator[str]:
+    """The memory of a GPU, what the update has of what sharding saves, and ticks of Horovod."""
+    step, fit = found.scenario.step, found.advised.fit
+    if fit and fit.fits is not None:
+        yield f"A GPU {fit.words}."
+    if step and step.job.update and any(n in METHODS and n != DDP for n in found.by_method):
+        saved = step.job.update * (1 - 1 / len(found.scenario.setup.layout))
+        words = f"Sharding the update of {units.format_duration(step.job.update)}"
+        yield f"{words} alone saves up to {units.format_duration(saved)}."
+    if found.default.setting != found.best.setting and (cycle := found.by_tick(found.default)):
+        within = f"The default is within one cycle of {units.format_duration(cycle)} of the fastest"
+        yield f"{within}, and that hangs on when its ticks fall."
 
 
-def _verdict(found: Tuned) -> list[str]:
-    return [
-        sentence(ADVICE.write(advice_of(found), None), _TAKES[found.objective]),
-        *(f"  {word:9}  {text}" for word, text in _facts(found) if text),
-    ]
-
-
-def _facts(found: Tuned) -> list[tuple[str, str]]:
-    return [
-        ("fastest", _fastest(found)),
-        ("memory", _memory(found)),
-        ("methods", _methods(found)),
-        ("how sure", _sure(found)),
-        ("searched", _searched(found)),
-        ("bound", _bound(found)),
-        ("proven", _proven(found)),
-        ("sensitive", _sensitive(found)),
-        ("measure", _measure(found)),
-    ]
-
-
-def _fastest(found: Tuned) -> str:
-    """The fastest setting in simreduce's words, unless it is the one to use."""
-    best = found.best
-    if best.setting == found.advised.setting:
-        return "" if best == found.default else f"{short(found, best.setting)}, as simreduce has it"
-    return f"{short(found, best.setting)}, {units.format_duration(best.seconds)}"
-
-
-def short(found: Tuned, setting: Setting) -> str:
-    """The setting in one line: many rules as their number, and without what the scenario says."""
-    text, step = setting.label, found.scenario.step
-    sharing = any(rule.collective != "all_reduce" for rule in setting.rules)
-    if len(setting.rules) > _FEW or sharing:
-        ranges = f"[{units.plural(len(setting.rules), 'range')}]"
-        text = text.replace(f"[{rules_text(setting.rules)}]", ranges)
-    given = Setting("", sharding=step.sharding if step else None).knobs
-    for key in ("param_dtype", "reduce_dtype", "optimizer"):
-        if key in given and setting.knobs.get(key) == given[key]:
-            text = text.replace(f" {key}={given[key]}", "")
-    return text
-
-
-def _memory(found: Tuned) -> str:
-    """The memory of a GPU, and whether activations count."""
-    fit, default = found.advised.fit, found.default.fit
-    if fit is None or fit.fits is None:
-        return ""
-    words = f"this {fit.words}"
-    if fit.fits is False:
-        words = f"does not fit: {words}"
-    if found.default.misfit and default and fit.fits is not False:
-        words += f"; the default {default.words.partition(',')[0]}"
-    return words
-
-
-def _methods(found: Tuned) -> str:
-    """The best of each method, where there are several, and what sharding the update saves."""
-    rows = found.by_method
-    if len(rows) < 2:
-        return ""
-    text = ", ".join(
-        f"{METHODS.get(name, name)} {units.format_duration(row.seconds)}"
-        f"{' (does not fit)' * row.misfit}"
-        for name, row in rows.items()
-    )
-    step, sharded = found.scenario.step, [n for n in rows if n in METHODS and n != DDP]
-    if step is None or not step.job.update or not sharded:
-        return text
-    saved = step.job.update * (1 - 1 / len(found.scenario.setup.layout))
-    words = f"sharding the update of {units.format_duration(step.job.update)}"
-    return f"{text}; of that, {words} alone saves up to {units.format_duration(saved)}"
-
-
-def _sure(found: Tuned) -> str:
-    if found.default.setting == found.best.setting:
-        return ""
-    if found.sureness is None:
-        return "nothing is known of the errors of these predictions"
-    apart = "told apart" if found.apart(found.default) else "not told apart"
-    if cycle := found.by_tick(found.default):
-        within = f"within one cycle of {units.format_duration(cycle)}"
-        return f"{apart} from the fastest: {within}, and that hangs on when its ticks fall"
-    words = f"the default is {apart} from the fastest"
-    if (error := found.error(found.default)) is None:
-        return words
-    gap = units.format_duration(found.default.seconds - found.best.seconds)
-    off = units.format_duration(error)
-    return f"{words}: the difference of {gap} is off by less than {off} with 80 %"
-
-
-def _searched(found: Tuned) -> str:
-    plans, what = len(found.rows), "step" if found.objective == "step" else "plan"
-    simulated = units.plural(plans, what)
-    if found.calls:
-        simulated += f" and {units.plural(found.calls, 'single call')}"
-    points = f"{found.points:,} settings: {simulated} simulated"
-    if found.composed:
-        calls = units.plural(found.calls, "simulated call")
-        simulated = f"{units.plural(plans, what)} simulated or composed of {calls}"
-        points = f"{found.points:,} settings: {simulated}"
-    if found.estimated:
-        calls = units.plural(found.calls, "simulated call")
-        points = f"{found.points:,} settings, cycle by cycle, with times between {calls}; "
-        points += f"{units.plural(plans, 'step')} simulated"
-    if found.unfit:
-        points += f", {found.unfit:,} do not fit"
-    if found.hurried:
-        return f"{points}, {_untried(found)} left out for time {BY_BUDGET}"
-    if found.stopped:
-        return f"{points}, then stopped"
-    if found.estimated:
-        return f"{points}, no other of them is faster by its estimate"
-    if found.spent:
-        return f"{points}, then the effort was spent"
-    return f"{points}, all others excluded by bounds"
-
-
-def _untried(found: Tuned) -> str:
-    """The settings that a budget of time left out."""
-    step = found.objective == "step"
-    methods = methods_of(found.target, found.scenario) if step else ()
-    none = [method for method in methods if method not in found.by_method]
-    return f"the others (all of {', '.join(none)})" if none else "the others"
-
-
-def _bound(found: Tuned) -> str:
-    floor = f"no all-reduce here takes less than {units.format_duration(found.floor)}"
-    if found.objective == "step":
-        floor = f"no step here takes less than {units.format_duration(found.floor)}"
-    if found.complete:
-        return f"no other setting that is tried is faster; {floor}"
-    less = 1 - found.bound / found.best.seconds
-    return f"no setting that is tried is more than {less:.1%} faster; {floor}"
-
-
-def _proven(found: Tuned) -> str:
-    """The proof of the bounds; "" where each is a floor of a whole plan."""
-    if not found.calls:
-        return ""
-    tested = "bounds from calls of nearby sizes are tested, not proven"
-    return f"floors of links, channels and latencies; {tested}"
-
-
-def _sensitive(found: Tuned) -> str:
-    if found.flat is None:
-        return ""
-    name, size = FRAMEWORKS[found.target].bucket
-    ranges = []
-    for low, high in found.near:
-        first, last = size(low), size(high)
-        ranges.append(first if low == high else f"{first} to {last}")
-    word = found.shape and f"{found.shape}: "
-    word += "any " if found.shape == "flat" and len(found.near) == 1 else ""
-    worst = max(found.curve, key=lambda place: place.seconds * place.known)
-    text = f"{word}{name} {', '.join(ranges)} is within {NEAR - 1:.0%} of the fastest"
-    if worst.seconds <= NEAR * found.best.seconds:
-        return text
-    more = f"{worst.seconds / found.best.seconds - 1:.0%}"
-    return f"{text}, {size(worst.nbytes)} is {more} slower"
-
-
-def _measure(found: Tuned) -> str:
-    rows = found.worth_measuring()
-    if not rows:
-        return "nothing: all else that was simulated is told apart, or differs in bucket size only"
-    return "not told apart: " + "; ".join(
-        f"{short(found, row.setting)} ({units.format_duration(row.seconds)})" for row in rows
-    )
-
-
-def _table(found: Tuned) -> Table:
-    return _ROW.table(_ROW.row(row, found, place) for place, row in enumerate(_top(found), 1))
-
-
-def _top(found: Tuned) -> list[SettingRow]:
-    """The best, the next, and the default in any case."""
-    rows = [found.best, *(row for row in found.rows if row != found.best)]
-    top = rows[:_SHOWN]
-    return [*top, *(row for row in dict.fromkeys((found.advised, found.default)) if row not in top)]
-
-
-def _short_row(row: SettingRow, found: Tuned) -> str:
-    note = (
-        " (advised)" * (row == found.advised)
-        + " (default)" * (row == found.default)
-        + " (does not fit)" * row.misfit
-    )
-    return f"{short(found, row.setting)}{note}"
-
-
-def _slower(row: SettingRow, found: Tuned) -> float:
-    more = row.seconds / found.best.seconds - 1 if found.best.seconds else 0.0
-    return more if row.misfit else max(more, 0.0)
-
-
-def _told(row: SettingRow, found: Tuned) -> str:
-    if row == found.best:
-        return ""
-    return {True: "yes", False: "no", None: "?"}[found.apart(row)]
+def _setting_cell(row: Written) -> str:
+    """The setting in one line: many rules as their number."""
+    ranges = f"[{units.plural(len(row['rules']), 'range')}]"
+    setting: str = row["setting"]
+    return re.sub(r"\[.*\]", ranges, setting) if len(row["rules"]) > _FEW else setting
 
 
 def _known_cell(row: Written) -> str:
@@ -327,15 +139,11 @@ _RULE = Record(
 _ROW = Record(
     "row",
     "A setting, simulated.",
-    Key("place", COUNT, "From 1.", PLACE, column=Column("#", on="text"), written=False),
-    Key(
-        "short", TEXT, "The setting in one line.", get_in=_short_row, written=False,
-        column=Column("setting", left=True, on="text"),
-    ),
     Key(
         "setting", TEXT, "The setting in one line.", "setting.label",
-        column=Column("setting", left=True, on="html"),
+        column=Column("setting", left=True, cell=_setting_cell),
     ),
+    Key("note", TEXT, "What it is.", written=False, column=Column("", left=True, keep="known")),
     Key("strategy", TEXT, 'Its strategy; "" of a mode.', "setting.strategy"),
     Key(
         "rules", list_of(_RULE), "What NCCL is told for each size; empty: its own choice.",
@@ -371,7 +179,7 @@ _ROW = Record(
         or_null(FLAG),
         "Whether the best is surely faster; null for the best, or if nothing is known of errors.",
         get_in=lambda row, found: None if row == found.best else found.apart(row),
-        column=Column("slower by more than the error", left=True, missing="not known", on="html"),
+        column=Column("told apart", left=True, missing=""),
     ),
     Key(
         "needed_bytes", or_null(BYTES), "What a GPU holds at most; null if it is not known.",
@@ -379,13 +187,10 @@ _ROW = Record(
     ),
     Key("fits", or_null(FLAG), "Whether it fits a GPU; null if that is not known.", "fit.fits"),
     Key(
-        "slower", RATIO, "How much slower than the best.", get_in=_slower, written=False,
-        column=Column("slower", show=percent(1), on="text"),
+        "slower", RATIO, "How much slower than the best.", written=False,
+        column=Column("slower", show=percent(1)),
     ),
-    Key(
-        "told", TEXT, "Whether the best is surely faster.", get_in=_told, written=False,
-        column=Column("told apart", left=True, on="text"),
-    ),
+    order="setting note time_us moved_us slower told_apart",
 )  # fmt: skip
 
 
@@ -524,7 +329,7 @@ def tuned_document(found: Tuned, files: Written) -> dict[str, Any]:
 def sensitivity_plot(found: Tuned) -> Plot:
     """The time over the size of buckets, near the best and with its bound."""
     points = [PlotPoint(place.nbytes, place.seconds) for place in found.curve if place.known]
-    scenario, best = found.scenario, short(found, found.best.setting)
+    scenario, best = found.scenario, _setting_cell(_ROW.write(found.best, found))
     series = [PlotSeries("simulated", points)]
     for name, seconds in (("bound", found.bound), ("default", found.default.seconds)):
         level = [PlotPoint(point.x, seconds) for point in points]
@@ -532,18 +337,16 @@ def sensitivity_plot(found: Tuned) -> Plot:
     x, y = Axis("bytes of a bucket", "bytes"), Axis("time", "seconds", log=False)
     return Plot(
         f"{scenario.workload.name} on {scenario.setup.machine.name}: {best}",
-        f"{_WHAT[found.objective]}, calibration {scenario.setup.calibration.name}",
+        f"time of {_TAKES[found.objective]}, calibration {scenario.setup.calibration.name}",
         [Facet(x, y, series)],
     )
 
 
-def tune_page(document: Written, beside: Attachments) -> Page:
-    """The page of `simreduce tune --json`."""
+def tune_report(document: Written) -> Page:
+    """The report on a search, for a terminal and a page."""
     advice, target = document["advice"], document["advice"]["title"] or document["target"]
-    factor = document["factor"] if runs_nccl(document["advised"]["strategy"]) else None
+    factor = _factor(document)
     step = document["objective"] == "step"
-    what = "a training step" if step else "one all-reduce"
-    found = replace(beside, factor=factor)
     gpus = units.plural(document["ranks"], "GPU")
     size = units.format_size(document["size_bytes"])
     told = caution(
@@ -556,60 +359,123 @@ def tune_page(document: Written, beside: Attachments) -> Page:
         ),
         about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
         f"{document['points']:,} settings for {target}.",
-        answer=sentence(advice, what),
+        answer=sentence(advice, _TAKES["step" if step else "time"]),
         sure=f"{told} {measured_words(document)}".strip(),
-        facts=tuple(_page_facts(document, advice)),
+        facts=tuple(_facts(document, advice)),
         sections=(
             _settings(document, advice),
-            *measured_section(document),
+            *table_section(
+                "sizes-of-tensors", "Small tensors",
+                f"All-reduces of small tensors in {target}, launched by CUDA graphs",
+                _SIZE.table(document.get("by_size", ())),
+            ),
             *_curve(document),
-            *machine_section(found),
-            *path_section(found),
-            *help_section(found),
-            *sizes_section(found),
-            *record_section(document),
-            *calibration_section(found, document),
-            *repeat_section(found, document),
         ),
+    )  # fmt: skip
+
+
+def tune_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce tune --json`: the report, and what was measured and looked at."""
+    page, found = tune_report(document), replace(beside, factor=_factor(document))
+    first, *others = page.sections
+    sections = (
+        first,
+        *measured_section(document),
+        *others,
+        *machine_section(found),
+        *path_section(found),
+        *help_section(found),
+        *sizes_section(found),
+        *record_section(document),
+        *calibration_section(found, document),
+        *repeat_section(found, document),
     )
+    return replace(page, sections=sections)
 
 
-def _page_facts(document: Written, advice: Written) -> Iterable[Fact]:
-    name, time = document["advised"]["setting"], document["advised"]["time_us"]
-    factor = document["factor"] if runs_nccl(document["advised"]["strategy"]) else None
-    more = f"{name}: {us(time)}. The next section has what to paste."
+def _factor(document: Written) -> float | None:
+    """Predictions of the advised setting are within this factor."""
+    factor: float | None = document["factor"]
+    return factor if runs_nccl(document["advised"]["strategy"]) else None
+
+
+def _facts(document: Written, advice: Written) -> Iterator[Fact]:
+    name, time = _setting_cell(document["advised"]), document["advised"]["time_us"]
+    factor = _factor(document)
+    more = f"{name}: {us(time)}."
     if flat := document["flat"]:
         low, high = (units.format_size(flat[key]) for key in ("from_bytes", "to_bytes"))
         near = units.format_share(NEAR - 1)
-        more += f" With buckets from {low} to {high} times stay within {near} of the fastest."
+        sizes = f"of {low}" if low == high else f"from {low} to {high}"
+        more += f" With buckets {sizes} times stay within {near} of the fastest."
     answer, why = sure(factor)
     if document["objective"] == "step":
         why += " That is of the communication; compute is an input, as sure as what was stated."
     yield from facts(advice, more, factor, (answer, why))
+    yield from _methods(document["rows"])
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
+    if document.get("calls"):
+        tried += f", with {units.plural(document['calls'], 'single call')}"
+    if document.get("unfit"):
+        tried += f"; {document['unfit']:,} do not fit"
     if document["complete"] and not advice["reason"]:
-        yield Fact(
-            "Is there anything better?", "none of these", f"{tried}; bounds exclude the others."
-        )
+        answer, more = "none of these", f"{tried}; bounds exclude the others."
     else:
         less = f"{1 - document['bound_us'] / (time or inf):.1%}"
-        more = f"{tried}; no setting of these is more than {less} faster."
-        yield Fact("Is there anything better?", "perhaps", more)
+        answer, more = "perhaps", f"{tried}; no setting of these is more than {less} faster."
+    if document.get("calls"):
+        more += " Bounds from calls of nearby sizes are tested, not proven."
+    if document.get("hurried"):
+        more += f" Others are left out for time {BY_BUDGET}."
+    yield Fact("Is there anything better?", answer, more)
     yield Fact(
         "How fast can it get?", f"{us(document['floor_us'])} at best",
         "No setting takes less: links alone need that long, or compute.",
     )  # fmt: skip
+    worth = document.get("worth_measuring") or ["nothing"]
+    yield Fact("What is worth measuring?", "; ".join(worth), "These may be as fast as the best." * (
+        worth != ["nothing"]))  # fmt: skip
+
+
+def _methods(rows: Iterable[Written]) -> Iterator[Fact]:
+    """The best of each method, where there are several."""
+    found: dict[str, Written] = {}
+    for row in rows:
+        found.setdefault(row["method"], row)
+    words = [
+        f"{METHODS.get(name, name)} {us(row['time_us'])}"
+        f"{' (does not fit)' * (row['fits'] is False)}"
+        for name, row in found.items()
+    ]
+    if len(words) > 1:
+        yield Fact("And the other methods?", ", ".join(words))
 
 
 def _settings(document: Written, advice: Written) -> Section:
-    rows, files = document["rows"], document["files"].items()
+    files = document["files"].items()
     blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in files]
-    shown = rows[:_SHOWN]
+    shown = document["rows"][:_SHOWN]
     marks = [mark(advice, row["setting"]) for row in shown]
     about = f"The fastest {len(shown)} simulated settings. {colour_words(marks)}"
-    table = _ROW.table(rows, on="html")
-    blocks.append(bars(about, table, shown, "setting", "time_us", marks))
+    blocks.append(bars(about, _settings_table(document), shown, "setting", "time_us", marks))
     return Section("choice", "What to set", tuple(blocks))
+
+
+def _settings_table(document: Written) -> Table:
+    """The simulated settings, which are the advised one and the default, and who does not fit."""
+    best, named = document["best"]["time_us"], ("advised", "default")
+    rows = [
+        {
+            **row,
+            "slower": row["time_us"] / best - 1 if best else 0.0,
+            "note": ", ".join(
+                [name for name in named if document[name]["setting"] == row["setting"]]
+                + ["does not fit"] * (row["fits"] is False)
+            ),
+        }
+        for row in document["rows"]
+    ]
+    return _ROW.table(rows)
 
 
 def _curve(document: Written) -> Iterable[Section]:

@@ -306,7 +306,6 @@ PYTORCH = Framework(
     published=2020,
     packings=buckets,
     half=True,
-    bucket=("bucket_cap_mb", lambda nbytes: f"{nbytes / MIB:.3g}"),
     methods=(REPLICATED, "fsdp", "hsdp"),
     named=("zero2", "zero3"),
     knobs={

@@ -22,7 +22,7 @@ from typing import Any
 
 from simreduce.errors import InputError
 from simreduce.files.formats.syntax import read_json
-from simreduce.report.blocks import Chart, Code, Page, Paragraph, Picture, Rows
+from simreduce.report.blocks import Chart, Page
 from simreduce.report.drawing import to_svg
 from simreduce.report.pages.kinds import check_kinds
 from simreduce.version import __version__
@@ -30,7 +30,6 @@ from simreduce.version import __version__
 _STATIC = Path(__file__).parent / "static"
 _LICENCES = ("NOTICE", "LICENSE", "LICENSE-d3")
 _SCRIPTS = ("echarts.min.js", "charts.js", "page.js")
-_BLOCKS = {Paragraph: "paragraph", Code: "code", Rows: "rows", Picture: "picture", Chart: "chart"}
 
 
 def check_pages() -> None:
@@ -153,7 +152,7 @@ def templates(folder: Path) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    place.filters["kind_of"] = lambda block: _BLOCKS[type(block)]
+    place.filters["kind_of"] = lambda block: type(block).__name__.lower()
     place.filters["svg"] = to_svg
     place.filters["words"] = lambda text: _breakable(text, markupsafe.Markup)
     place.filters["tokens"] = lambda text: _tokens(text, markupsafe.Markup)

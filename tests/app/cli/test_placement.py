@@ -61,9 +61,9 @@ def test_the_answer_comes_first(run):
     lines = [line for line in run("tune", "job.toml").splitlines() if not line.startswith("#")]
     found = json.loads(run("tune", "job.toml", "--json"))
     part = f"{found['ratio'] * 100:.0f} %"
-    assert lines[0].startswith("order n")
+    assert lines[0].startswith("Order n")
     assert f" takes {part} of the time of the given order, " in lines[0]
-    assert lines[0].endswith(f"this job runs at {part} of the speed of the best order")
+    assert lines[0].endswith(f"this job runs at {part} of the speed of the best order.")
     assert found["ratio"] < 0.5
     assert found["complete"]
     orders = {row["order"]: row for row in found["orders"]}

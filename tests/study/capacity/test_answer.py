@@ -204,9 +204,9 @@ def test_the_report_says_what_was_asked(found):
 
     for part in (
         "(USD/h)",
-        "Time goes into exposed communication",
+        "What limits it?  exposed communication",
         "is the busiest.",
-        "The choice changes where",
+        "The nearest values at which another option is chosen",
     ):
         assert part in text
     assert "machines.box.toml.price" in text
@@ -270,10 +270,11 @@ def test_no_option_meets_the_target(question, rows):
 
 def test_rows_are_the_best_first_and_those_that_miss_the_target_last(found):
     missing = [each for each in found.offers if not each.meets]
-    table = capacity_text(found).partition("  * the choice")[0].splitlines()[-len(found.offers) :]
+    table = capacity_text(found).partition("\n\nWhat limits it")[0]
+    table = table.splitlines()[-len(found.offers) :]
 
     assert not found.offers[0].meets
-    assert table[0].startswith("  * ")
+    assert table[0].startswith("  choice ")
     assert all(line.endswith("samples_per_second") for line in table[-len(missing) :])
 
 

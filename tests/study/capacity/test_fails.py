@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.report.blocks import Attachments
-from simreduce.report.capacity import CAPACITY, capacity_text
-from simreduce.report.pages.kinds.capacity_page import capacity_page
+from simreduce.report.capacity import CAPACITY, capacity_page, capacity_text
 from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.scenario import load_scenario

@@ -122,8 +122,10 @@ def test_memory_of_cpu_devices():
     tried = savings(recording, Setup(topology, TENSORFLOW, calibration))
     saved = {(s.change.sort, s.change.resource): s.saved for s in tried}
     about = {
+        "question": "q",
         "repeat": 1,
         "equal_paths": "",
+        "disturbance": "",
         "nccl_settings": "",
         "workload": "w",
         "size_bytes": 400,
@@ -135,8 +137,8 @@ def test_memory_of_cpu_devices():
 
     assert saved["cpu", "memory"] == pytest.approx(4.0 - 4.0 / 1.1)
     assert saved["cpu", "cores"] == 0.0
-    assert "memory of CPU devices  bandwidth  +10%" in text
-    assert "cores of CPU devices   speed      +10%" in text
+    assert "10% more bandwidth of memory of CPU devices" in text
+    assert "10% faster cores of CPU devices" in text
     assert "machine 0 CPU memory  100.0%" in text
 
 

@@ -9,11 +9,10 @@ from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats.documents import Record
 from simreduce.report.bench import BENCH, bench_page
 from simreduce.report.blocks import Attachments, Page, Written
-from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS
+from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS, capacity_page
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE
 from simreduce.report.meshes import MESHES, TUNED_MESHES
-from simreduce.report.pages.kinds.capacity_page import capacity_jobs_page, capacity_page
 from simreduce.report.pages.kinds.mesh_steps import meshes_page, replicas_page
 from simreduce.report.pages.kinds.placed import jobs_page, placement_page
 from simreduce.report.pages.kinds.reductions import READ, explain_page, validate_page
@@ -43,7 +42,7 @@ _OTHERS: Mapping[tuple[str, str], tuple[Record, Callable[[Written, Attachments],
     ("step", "global_batch"): (MESHES, meshes_page),
     ("tune", "global_batch"): (TUNED_MESHES, meshes_page),
     ("tune", "distinct_orders"): (PLACEMENT, placement_page),
-    ("capacity", "jobs"): (CAPACITY_JOBS, capacity_jobs_page),
+    ("capacity", "jobs"): (CAPACITY_JOBS, capacity_page),
 }
 """Of a command's `--json` on `[replicas]`, a mesh, an order or jobs, by a key of its own."""
 

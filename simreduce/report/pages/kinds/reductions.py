@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from simreduce import units
-from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ANYTHING,
     BYTES,
@@ -21,21 +20,17 @@ from simreduce.files.formats.documents import (
     or_null,
     positive,
 )
-from simreduce.files.tables import Table
+from simreduce.files.tables import Column
 from simreduce.report.advised import caution, sure
 from simreduce.report.bench import sizes_section
-from simreduce.report.blocks import Attachments, Block, Chart, Fact, Page, Rows, Section, Written
-from simreduce.report.explain import (
-    change_words,
-    help_section,
-    limit_fact,
-    nic_fact,
-    path_section,
-    spent,
-)
+from simreduce.report.blocks import Attachments, Fact, Page, Section, Written
+from simreduce.report.explain import explain_report, work_words
+from simreduce.report.headings import error_cell
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
+    measured_block,
+    prediction_errors,
     repeat_section,
     timeline_section,
     us,
@@ -44,52 +39,22 @@ from simreduce.study.advice import runs_nccl
 
 
 def explain_page(document: Written, beside: Attachments) -> Page:
-    """The page of `simreduce explain --json`."""
+    """The page of `simreduce explain --json`: the report, its machine and its timeline."""
     found = replace(beside, explanation=document)
-    words, time = (spent(document) or [("nothing", 0.0)])[0]
-    whole = document["time_us"]
-    collective = document["collective"].replace("_", "-")
-    what = f"{collective} of {document['workload']} ({units.format_size(document['size_bytes'])})"
-    useful = [c for c in document["changes"] if c["saving_share"] > 5e-4]
     factor = beside.factor if runs_nccl(document["strategy"]) else None
-    share = time / whole if whole else 0.0
-    answer = (
-        f"{document['strategy']} takes {us(whole)}: {share:.0%} of the critical path is {words}."
+    page = explain_report(document, found)
+    words = f"What every device, link and lane does during one {work_words(document)}."
+    sections = (
+        *page.sections,
+        *machine_section(found),
+        *timeline_section(found, words),
+        *sizes_section(found),
+        *calibration_section(found, document),
+        *repeat_section(found, document),
     )
-    if useful:
-        helps = f"{change_words(useful[0])}", f"Saves {useful[0]['saving_share']:.1%} of the time."
-    else:
-        helps = "nothing by itself", "None of the simulated changes makes the plan faster."
-    floor = document["floor_us"] / whole if whole else 1.0
-    return Page(
-        title=f"{document['strategy']} on {document['topology']}: what limits it?",
-        about=f"{what[0].upper()}{what[1:]}, {units.plural(document['ranks'], 'rank')} of "
-        f"{document['topology']}.",
-        answer=answer,
-        sure=caution(factor, document["calibration"]),
-        facts=(
-            Fact(
-                "How long does it take?",
-                us(whole),
-                f"By its links, no algorithm takes less than {floor:.0%} of that here."
-                if floor < 0.995
-                else "No algorithm takes less here.",
-            ),
-            Fact("What limits it?", *limit_fact(found)),
-            Fact("What would help most?", *helps),
-            Fact("What would a second NIC buy?", *nic_fact(found)),
-            Fact("How sure is that?", *sure(factor)),
-        ),
-        sections=(
-            *path_section(found),
-            *help_section(found),
-            *machine_section(found),
-            *timeline_section(found, f"What every device, link and lane does during one {what}."),
-            *sizes_section(found),
-            *calibration_section(found, document),
-            *repeat_section(found, document),
-        ),
-    )
+    facts = (*page.facts, Fact("How sure is that?", *sure(factor)))
+    how = caution(factor, document["calibration"])
+    return replace(page, sure=how, facts=facts, sections=sections)
 
 
 DEVICES = (
@@ -100,24 +65,34 @@ DEVICES = (
     Key("runtime", TEXT, "The system that runs it."),
     Key("calibration", TEXT, "The constants that times were predicted with."),
 )
+_SHOWN_US = "{:.1f}".format
 TIMES = (
-    Key("time_us", positive(MICROSECONDS), "The median of the samples."),
-    Key("low_us", MICROSECONDS, "The lower end of the median's 95 % interval."),
-    Key("high_us", MICROSECONDS, "The upper end of that interval."),
-)
+    Key("time_us", positive(MICROSECONDS), "The median of the samples.",
+        column=Column("measured", "(us)", show=_SHOWN_US)),
+    Key("low_us", MICROSECONDS, "The lower end of the median's 95 % interval.",
+        column=Column("from", "(us)", show=_SHOWN_US)),
+    Key("high_us", MICROSECONDS, "The upper end of that interval.",
+        column=Column("to", "(us)", show=_SHOWN_US)),
+)  # fmt: skip
 CANDIDATE = (
-    Key("size_bytes", BYTES, "The tensor."),
-    Key("algorithm", TEXT, "The strategy, or the name of TensorFlow's own."),
+    Key("size_bytes", BYTES, "The tensor.", column=Column("size", show=units.format_size)),
+    Key("algorithm", TEXT, "The strategy, or the name of TensorFlow's own.",
+        column=Column("algorithm", left=True)),
     *TIMES,
-    Key("predicted_time_us", or_null(MICROSECONDS), "The prediction, or null."),
-    Key("wrong", COUNT, "Faults of the results."),
-)
+    Key("predicted_time_us", or_null(MICROSECONDS), "The prediction, or null.",
+        column=(
+            Column("predicted", "(us)", show=_SHOWN_US, missing=""),
+            Column("error", cell=error_cell),
+        )),
+    Key("wrong", COUNT, "Faults of the results.", column=Column("wrong")),
+)  # fmt: skip
+_ROW = Record("row", "A strategy at a size.", *CANDIDATE)
 READ = Document(
     "validate",
     "What its page reads of `simreduce validate --json`.",
     *DEVICES,
     Key("provenance", map_of(ANYTHING), "What it ran on."),
-    Key("rows", list_of(Record("row", "A strategy at a size.", *CANDIDATE)), "Every candidate."),
+    Key("rows", list_of(_ROW), "Every candidate."),
 )
 """The harness, which this package does not import, writes these keys and more."""
 
@@ -125,28 +100,26 @@ READ = Document(
 def validate_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce validate --json`."""
     rows = document["rows"]
-    known = [row for row in rows if row["predicted_time_us"] is not None and not row["wrong"]]
+    right = [row for row in rows if not row["wrong"]]
+    errors = prediction_errors(right)
+    named = ((row["algorithm"].split("+chunk=")[0], row) for row in right)
+    times = measured_block(named, _ROW.table(rows), "Median of measured times")
     devices = f"{units.plural(document['ranks'], 'device')} ({document['backend']})"
     provenance = [(key, str(value)) for key, value in document["provenance"].items()]
     return Page(
         title=f"Measured beside predicted on {document['topology']}",
         about=f"{units.plural(len(rows), 'candidate')} on {devices} that stand for "
         f"{document['topology']}.",
-        answer=_answer(rows, sorted(map(_error, known))),
+        answer=_answer(rows, errors),
         sure=_right(rows),
-        facts=tuple(_facts(document, rows, known)),
+        facts=tuple(_facts(document, rows, errors)),
         sections=(
-            Section("times", "Measured and predicted", (_times(rows, known),)),
+            Section("times", "Measured and predicted", (times,)),
             *machine_section(beside),
             *calibration_section(beside, document),
             *repeat_section(beside, document, provenance),
         ),
     )
-
-
-def _error(row: Written) -> float:
-    """How far off a prediction is, as a part of what was measured."""
-    return abs(float(row["predicted_time_us"]) / float(row["time_us"]) - 1.0)
 
 
 def _right(rows: list[Written]) -> str:
@@ -168,18 +141,15 @@ def _answer(rows: list[Written], errors: list[float]) -> str:
     )
 
 
-def _facts(document: Written, rows: list[Written], known: list[Written]) -> Iterable[Fact]:
+def _facts(document: Written, rows: list[Written], errors: list[float]) -> Iterable[Fact]:
     right = not any(row["wrong"] for row in rows)
     yield Fact("Are results right?", "yes" if right else "no", _right(rows))
-    worst = max(known, key=_error, default=None)
-    if worst is None:
-        yield Fact("How far off are predictions?", "not known", "Nothing was predicted.")
+    if errors:
+        half, worst = f"{errors[len(errors) // 2]:.0%}", f"{errors[-1]:.0%}"
+        more = f"Half of the predictions are at most that far off; the worst is off by {worst}."
+        yield Fact("How far off are predictions?", half, more)
     else:
-        errors = sorted(map(_error, known))
-        half = f"{errors[len(errors) // 2]:.0%}"
-        yield Fact("Typical error", half, "Half of the predictions are at most that far off.")
-        where = f"{worst['algorithm']} at {units.format_size(worst['size_bytes'])}."
-        yield Fact("Largest error", f"{errors[-1]:.0%}", where)
+        yield Fact("How far off are predictions?", "not known", "Nothing was predicted.")
     best = min(rows, key=lambda row: (-row["size_bytes"], row["time_us"]), default=None)
     if best is not None:
         size = units.format_size(best["size_bytes"])
@@ -187,38 +157,3 @@ def _facts(document: Written, rows: list[Written], known: list[Written]) -> Iter
         yield Fact("Fastest at the largest size", best["algorithm"], took)
     stand = f"They stand for {document['topology']}; route {document['route'] or 'not said'}."
     yield Fact("Devices", f"{document['ranks']} x {document['backend']}", stand)
-
-
-def _times(rows: list[Written], known: list[Written]) -> Block:
-    columns = tables.columns(
-        "size|algorithm|measured|from|to|predicted|error|wrong",
-        units="||(us)|(us)|(us)|(us)||", left="algorithm",
-    )  # fmt: skip
-    table = Table(columns, tuple(map(_cells, rows)))
-    groups: dict[str, list[tuple[float, float, str]]] = {}
-    for row in known:
-        name = row["algorithm"].split("+chunk=")[0]
-        point = (row["predicted_time_us"], row["time_us"], units.format_size(row["size_bytes"]))
-        groups.setdefault(name, []).append(point)
-    if not groups:
-        return Rows("Measured times", table)
-    data = {
-        "unit": "us",
-        "name_x": "predicted",
-        "name_y": "measured",
-        "groups": [{"name": name, "points": points} for name, points in groups.items()],
-    }
-    words = "Median of measured times over predicted ones. On the dashed line both are equal."
-    return Chart("points", words, data, table, 460)
-
-
-def _cells(row: Written) -> tuple[str, ...]:
-    predicted = row["predicted_time_us"]
-    return (
-        units.format_size(row["size_bytes"]),
-        row["algorithm"],
-        *(f"{row[key]:.1f}" for key in ("time_us", "low_us", "high_us")),
-        "" if predicted is None else f"{predicted:.1f}",
-        "" if predicted is None else f"{predicted / row['time_us'] - 1:+.0%}",
-        str(row["wrong"]),
-    )

@@ -35,15 +35,20 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
     done = [row for row in document["rows"] if row.get(figure) is not None]
     done.sort(key=lambda row: row[figure])
     states = ", ".join(f"{n:,} {state}" for state, n in document["states"].items())
+    wins = _wins(done, keys)
+    best = wins.largest[0] if wins else next(iter(done), None)
     return Page(
         title=f"{document['name']} over {_listed(keys)}",
         about=f"{document['name']} for many values of {_listed(keys)}: {states}.",
-        answer=_answer(done, keys, figure),
-        sure=_sure(document, done, keys),
-        facts=tuple(_facts(document, done, keys, figure)),
+        answer=_answer(done, keys, figure, wins),
+        sure=_sure(document, wins, best),
+        facts=(
+            *(_best_facts(document, best, keys, wins) if best else ()),
+            *_facts(document, done, keys),
+        ),
         sections=(
             *_curves(done, keys, figure),
-            _rows(document, keys, figure),
+            _rows(document, keys),
             *(replace(each, title=_machine(document)) for each in machine_section(beside)),
             *repeat_section(beside, document),
         ),
@@ -125,10 +130,10 @@ def _compared(wins: _Wins, keys: Sequence[str]) -> str:
     )
 
 
-def _answer(done: Sequence[Row], keys: Sequence[str], figure: str) -> str:
+def _answer(done: Sequence[Row], keys: Sequence[str], figure: str, wins: _Wins | None) -> str:
     if not done:
         return "No cell of this sweep has an answer."
-    if wins := _wins(done, keys):
+    if wins:
         return _compared(wins, keys)
     best, worst = done[0], done[-1]
     if figure in FACTORS:
@@ -155,11 +160,9 @@ def _if_right(document: Document) -> str:
     return ", if GPUs compute as fast as the question says" if document.get("kind") == STEP else ""
 
 
-def _sure(document: Document, done: Sequence[Row], keys: Sequence[str]) -> str:
-    if not done:
+def _sure(document: Document, wins: _Wins | None, best: Row | None) -> str:
+    if best is None:
         return ""
-    wins = _wins(done, keys)
-    best = wins.largest[0] if wins else done[0]
     slowdown = objective(document.get("kind", "")) in FACTORS
     what = "that time" if wins else "slowdowns" if slowdown else "the fastest"
     if None in (best.get("low"), best.get("high")) or not best["seconds"]:
@@ -171,31 +174,35 @@ def _sure(document: Document, done: Sequence[Row], keys: Sequence[str]) -> str:
     )
 
 
-def _facts(
-    document: Document, done: Sequence[Row], keys: Sequence[str], figure: str
+def _best_facts(
+    document: Document, best: Row, keys: Sequence[str], wins: _Wins | None
 ) -> Iterable[Fact]:
-    if done and figure in FACTORS:
-        yield Fact("Where do jobs lose least?", _cell(done[0], keys), f"{_loss(done[0], figure)}.")
-    elif done:
-        wins = _wins(done, keys)
-        best = wins.largest[0] if wins else done[0]
-        took = f"{units.format_duration(best['seconds'])}."
-        if wins:
-            name, count = wins.counts[0]
-            rest = _cell(best, [key for key in keys if key not in _CHOICES])
-            yield Fact("What is the fastest?", name, f"In {count} of {wins.cases} cases.")
-            yield Fact("What takes longest?", rest, f"Then the fastest takes {took}")
-        else:
-            yield Fact("Which cell is the fastest?", _cell(best, keys), took)
-        if None not in (best.get("low"), best.get("high")):
-            ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
-            yield Fact("How sure is that?", ends, f"With 80% probability{_if_right(document)}.")
-        if best.get("bound"):
-            share = best.get("bound_share")
-            more = f"For {share:.0%} of the time." if share is not None else ""
-            yield Fact("Which link is the busiest then?", best["bound"], more)
-    matters = _matters(done, keys, figure)
-    if matters:
+    """Which cell is the best, how sure that is, and which link it keeps busy."""
+    figure = objective(document.get("kind", ""))
+    if figure in FACTORS:
+        yield Fact("Where do jobs lose least?", _cell(best, keys), f"{_loss(best, figure)}.")
+        return
+    took = f"{units.format_duration(best['seconds'])}."
+    if wins:
+        name, count = wins.counts[0]
+        rest = _cell(best, [key for key in keys if key not in _CHOICES])
+        yield Fact("What is the fastest?", name, f"In {count} of {wins.cases} cases.")
+        yield Fact("What takes longest?", rest, f"Then the fastest takes {took}")
+    else:
+        yield Fact("Which cell is the fastest?", _cell(best, keys), took)
+    if None not in (best.get("low"), best.get("high")):
+        ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
+        yield Fact("How sure is that?", ends, f"With 80% probability{_if_right(document)}.")
+    if best.get("bound"):
+        share = best.get("bound_share")
+        more = f"For {share:.0%} of the time." if share is not None else ""
+        yield Fact("Which link is the busiest then?", best["bound"], more)
+
+
+def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iterable[Fact]:
+    """Which key matters most, and how many cells have an answer."""
+    figure = objective(document.get("kind", ""))
+    if matters := _matters(done, keys, figure):
         (key, factor), what = matters[0], _NAMES.get(figure, figure)
         others = "; ".join(f"{name}, {ratio:.3g} times" for name, ratio in matters[1:3])
         more = f"From one value to another, all else equal, up to {factor:.3g} times the {what}."
@@ -292,22 +299,14 @@ def _lines(done: Sequence[Row], keys: Sequence[str], across: str, figure: str) -
     )
 
 
-def _columns(keys: Sequence[str], *more: tuple[str, Column]) -> list[tuple[str, Column]]:
-    """A column for each key, then others."""
+def _table(rows: Iterable[Row], keys: Sequence[str]) -> Table:
+    """Cells with their figures, and the reason of those that have none."""
     shown = [(key, Column(key, left=True, show=partial(_shown, key=key))) for key in keys]
-    return [*shown, *more]
+    told = [(name, Column(name, left=True, missing="")) for name in ("state", "reason")]
+    return table_of([*shown, *ROW.columns("html"), *told], rows)
 
 
-def _table(rows: Sequence[Row], keys: Sequence[str]) -> Table:
-    return table_of(_columns(keys, *ROW.columns("html")), rows)
-
-
-def _rows(document: Document, keys: Sequence[str], figure: str) -> Section:
-    """Every cell, with the reason of those that have no answer."""
-    state, reason = (Column(name, left=True, missing="") for name in ("state", "reason"))
-    column = dict(ROW.columns("html"))[figure]
-    columns = _columns(keys, ("state", state), (figure, column), ("reason", reason))
-    table = table_of(columns, document["rows"])
-    count = len(table.rows)
-    words = f"All {units.plural(count, 'cell')}"
-    return Section("cells", "Every cell", (Rows(words, table, folded=count > 20),))
+def _rows(document: Document, keys: Sequence[str]) -> Section:
+    table = _table(document["rows"], keys)
+    words = f"All {units.plural(len(table.rows), 'cell')}"
+    return Section("cells", "Every cell", (Rows(words, table, folded=len(table.rows) > 20),))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby, takewhile
+from itertools import takewhile
 from math import inf
 
 from simreduce import dtypes
@@ -261,30 +261,6 @@ class Tuned(Ending):
         )
         known = all(place.known for place in (*below, *above))
         return (below[-1].nbytes, above[-1].nbytes) if known else None
-
-    @property
-    def shape(self) -> str:
-        """The shape of the curve near the best: flat, sharp or "".
-
-        Flat if twice the bytes in a bucket change little; sharp if a bucket is slower that is less
-        than twice as large or small as those near the best; "" if neither is known.
-        """
-        if (flat := self.flat) is None:
-            return ""
-        if flat[1] >= 2 * flat[0]:
-            return "flat"
-        limit = self.best.seconds * NEAR
-        outside = [place for place in self.curve if not flat[0] <= place.nbytes <= flat[1]]
-        close = [p for p in outside if flat[0] < 2 * p.nbytes and p.nbytes < 2 * flat[1]]
-        return "sharp" if any(place.seconds > limit for place in close) else ""
-
-    @property
-    def near(self) -> tuple[tuple[int, int], ...]:
-        """All ranges of buckets, in bytes, whose times are within `NEAR` of the best."""
-        limit = self.best.seconds * NEAR
-        runs = groupby(self.curve, lambda place: place.known and place.seconds <= limit)
-        found = [[place.nbytes for place in run] for good, run in runs if good]
-        return tuple((run[0], run[-1]) for run in found)
 
 
 def _kind(setting: Setting) -> tuple[object, ...]:
