@@ -1,19 +1,16 @@
 """Numpy arrays: names of their types, rows of unequal length (CSR), and numbers from a seed.
 
 In CSR, rows of unequal length lie end to end in one array. Row r is `items[start[r]:start[r + 1]]`,
-so `start` has one entry more than there are rows. Where rows are few, `grouped` makes them lists.
+so `start` has one entry more than there are rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -26,14 +23,6 @@ ULP = 2.220446049250313e-16
 
 BLOCK = 1 << 18
 """Entries of a long column that are computed at once: more would only take more memory."""
-
-
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """By key, the values that come with it; keys and values keep their order."""
-    found: dict[K, list[V]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
 
 
 def row_starts(count: AnyInts) -> Ints:

@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.computing.arrays import Ints, grouped
+from simreduce.computing.arrays import Ints
+from simreduce.computing.lists import grouped
 from simreduce.plan import Kind, PlanBuilder, Value, Values
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.family import check_chunks

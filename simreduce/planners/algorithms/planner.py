@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.computing.arrays import grouped
+from simreduce.computing.lists import grouped
 from simreduce.plan import PlanBuilder, SeparateBuilder, Value, Values, ValueTable
 from simreduce.plan.batches import Alike
 from simreduce.planners.layouts import OPEN, Decision, Layout

@@ -13,29 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
-
-from simreduce.computing.arrays import Ints
-
 Way = tuple[int, ...]
-
-
-def parents(n: int) -> Ints:
-    """The parent of each node of NCCL's binary tree, the root 0 its own.
-
-    Node v has its lowest bit set, and the next one up instead of it in its parent; that one is
-    not set if the parent would be n or more.
-    """
-    node = np.arange(n)
-    bit = node & -node
-    above = (node ^ bit) | (bit << 1)
-    return np.where(above < n, above, node ^ bit)
-
-
-def second_tree(n: int) -> Ints:
-    """The places of the second tree's nodes: odd nodes are where even ones are in the first."""
-    node = np.arange(n)
-    return (node + 1) % n if n % 2 else node[::-1]
 
 
 @dataclass(frozen=True)

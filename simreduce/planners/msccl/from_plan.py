@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simreduce.computing.arrays import grouped
+from simreduce.computing.lists import grouped
 from simreduce.errors import StrategyError
 from simreduce.plan import ZEROS, Kind, Plan
 from simreduce.planners.msccl.algorithm import (

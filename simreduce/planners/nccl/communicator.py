@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
-from simreduce.computing.arrays import grouped
+from simreduce.computing.lists import grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from simreduce.computing.arrays import grouped
+from simreduce.computing.lists import grouped
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import Settings
 from simreduce.planners.synthesis.network import breadth_first, way_to

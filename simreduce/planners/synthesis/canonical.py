@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simreduce.computing.arrays import Ints, grouped, splitmix
+from simreduce.computing.arrays import Ints, splitmix
+from simreduce.computing.lists import grouped
 from simreduce.planners.synthesis.network import Network
 
 Colours: TypeAlias = NDArray[np.uint64]

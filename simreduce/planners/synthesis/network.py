@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from simreduce.computing.arrays import grouped
+from simreduce.computing.lists import grouped
 
 V = TypeVar("V", bound=Hashable)
 

@@ -18,7 +18,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from simreduce.computing.arrays import Floats, grouped
+from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import grouped
 from simreduce.planners.synthesis.network import Edge, breadth_first
 from simreduce.planners.synthesis.optimum import maximise, maximise_first
 

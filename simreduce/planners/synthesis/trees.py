@@ -9,6 +9,8 @@ transfers along the network's paths. Where paths are not symmetric and ranks are
 packing is the best one found, and the narrowest cut is the bound.
 
 Every search works on the network in canonical order, so the trees depend on no names and no order.
+
+NCCL's double binary trees know no network: they go by the numbers of nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.computing.arrays import Ints, grouped
+from simreduce.computing.arrays import Ints
+from simreduce.computing.lists import grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.synthesis.canonical import canonical
 from simreduce.planners.synthesis.network import Edge, Network, breadth_first, way_to
@@ -469,6 +472,24 @@ def mirror(hops: Sequence[ChunkHop]) -> tuple[list[ChunkHop], list[Sum]]:
         for (tree, rank), below in children.items()
     ]
     return back, sums
+
+
+def parents(n: int) -> Ints:
+    """The parent of each node of NCCL's binary tree, the root 0 its own.
+
+    Node v has its lowest bit set, and the next one up instead of it in its parent; that one is
+    not set if the parent would be n or more.
+    """
+    node = np.arange(n)
+    bit = node & -node
+    above = (node ^ bit) | (bit << 1)
+    return np.where(above < n, above, node ^ bit)
+
+
+def second_tree(n: int) -> Ints:
+    """The places of the second tree's nodes: odd nodes are where even ones are in the first."""
+    node = np.arange(n)
+    return (node + 1) % n if n % 2 else node[::-1]
 
 
 def ring_text(network: Network, ring: Sequence[int]) -> str:

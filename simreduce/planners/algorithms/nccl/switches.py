@@ -15,7 +15,7 @@ from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, halve, l
 from simreduce.planners.algorithms.nccl.paths import ways
 from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Aggregation, Decision, Layout, aggregations
-from simreduce.planners.layouts.rings import parents, second_tree
+from simreduce.planners.synthesis.trees import parents, second_tree
 
 _LOOPS = (64, 1 << 16), (8, 1 << 15), (2, 1 << 14)
 _LOOPS_ACROSS = (4, 1 << 16), (1, 1 << 15)

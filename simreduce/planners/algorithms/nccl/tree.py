@@ -44,7 +44,7 @@ from simreduce.planners.algorithms.nccl.lanes import (
 )
 from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Decision, Layout
-from simreduce.planners.layouts.rings import parents, second_tree
+from simreduce.planners.synthesis.trees import parents, second_tree
 
 _PARTS, _OPS = 8, 12_000
 """Parts of a chunk that follow one another, and copies of one collective, about."""
