@@ -15,6 +15,7 @@ from simreduce.files import tables
 from simreduce.files.tables import Table, page_width
 from simreduce.report.blocks import Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
+from simreduce.topology.elements import group_by
 
 if TYPE_CHECKING:
     from simreduce.training import Bucket, Span, StepPrediction
@@ -90,9 +91,7 @@ def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
     backward), and what moves: - less than half of the time, = one at a time, or how many at once, +
     from 10.
     """
-    tracks: dict[str, list[Span]] = {}
-    for span in step.spans:
-        tracks.setdefault(span.device, []).append(span)
+    tracks = group_by(step.spans, lambda span: span.device)
     names = list(tracks)
     shown = names if len(names) <= _MOST else [*names[:2], names[-1]]
     rows: list[tuple[str, Callable[[int], str]]] = [
@@ -245,9 +244,7 @@ def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
 
 def _table(timeline: TimelineBlock) -> Table:
     """A row for every row of the timeline: how many bars, and how busy."""
-    found: dict[tuple[str, str], list[Bar]] = {}
-    for bar in timeline.bars:
-        found.setdefault((bar.group, bar.row), []).append(bar)
+    found = group_by(timeline.bars, lambda bar: (bar.group, bar.row))
     columns = tables.columns(
         "part|row|bars|first begins|last ends|busy", units="|||(us)|(us)|", left="part|row"
     )

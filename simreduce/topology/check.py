@@ -19,6 +19,7 @@ from simreduce.topology.elements import (
     STAGED,
     Link,
     expand_range,
+    group_by,
     joined,
     link_classes,
     natural,
@@ -322,9 +323,7 @@ def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str
             word = links_name(link.link_class)
         elif link.link_class == HOST_XGMI:
             uneven.add(link.source)
-    by_model: dict[str, list[str]] = {}
-    for name in machine.devices:
-        by_model.setdefault(machine.nodes[name].model, []).append(name)
+    by_model = group_by(machine.devices, lambda name: machine.nodes[name].model)
     for model, names in by_model.items():
         usual = statistics.mode(lanes[name] for name in names)
         for name in names:
@@ -376,26 +375,26 @@ def _check_unused(machine: Topology, place: Callable[[str], str]) -> Iterator[st
     """Links inside a machine that are on no route between its GPUs, NICs and CPUs: a suspicion for
     each class of them.
     """
-    boxes: dict[str, list[str]] = {}
-    for node in machine.nodes.values():
-        if node.machine and node.kind in ("gpu", "nic", "cpu"):
-            boxes.setdefault(node.machine, []).append(node.name)
+    ends = (node for node in machine.nodes.values() if node.kind in ("gpu", "nic", "cpu"))
+    boxes = group_by((node for node in ends if node.machine), lambda node: node.machine)
     used: set[int] = set()
-    for names in boxes.values():
-        if len(names) > _FEW_ENDS:
+    for nodes in boxes.values():
+        if len(nodes) > _FEW_ENDS:
             return
-        for a, b in itertools.permutations(names, 2):
+        for a, b in itertools.permutations(nodes, 2):
             with contextlib.suppress(TopologyError):
-                used.update(machine.router.route(a, b).links)
-    unused: dict[str, list[Link]] = {}
-    for link in machine.links[::2]:
-        inside = machine.nodes[link.source].machine == machine.nodes[link.target].machine != ""
-        if inside and not link.is_toll and not used & {link.id, link.id + 1}:
-            unused.setdefault(link.link_class, []).append(link)
-    for name, links in unused.items():
-        ends = machine.nodes[links[0].source], machine.nodes[links[0].target]
+                used.update(machine.router.route(a.name, b.name).links)
+    unused = [
+        link
+        for link in machine.links[::2]
+        if machine.nodes[link.source].machine == machine.nodes[link.target].machine != ""
+        and not link.is_toll
+        and not used & {link.id, link.id + 1}
+    ]
+    for name, links in group_by(unused, lambda link: link.link_class).items():
+        joins = machine.nodes[links[0].source], machine.nodes[links[0].target]
         why = ""
-        if is_nvlink(links[0]) and OFF in (node.peer for node in ends if node.kind == "gpu"):
+        if is_nvlink(links[0]) and OFF in (node.peer for node in joins if node.kind == "gpu"):
             why = f'; peer = "{OFF}" refuses NVLinks too, and peer = "NV" lets copies take them'
         others = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
         yield Suspicion(

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from types import MappingProxyType
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 T = TypeVar("T")
+K = TypeVar("K")
 NodeKind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
 KINDS: tuple[NodeKind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
 
@@ -307,6 +308,14 @@ def link_classes() -> Mapping[str, LinkClass]:
             for name, figures in tomllib.loads(text).items()
         }
     )
+
+
+def group_by(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The values with equal keys together, groups in the order of their firsts."""
+    found: dict[K, list[T]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return found
 
 
 def joined(names: Iterable[T], pairs: Iterable[Iterable[T]]) -> list[set[T]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.topology.elements import group_by
 from simreduce.topology.graph import Topology
 
 NONE = "none"
@@ -41,15 +42,13 @@ def members(topology: Topology, kind: str) -> list[str]:
 def distinct(topology: Topology, kinds: Iterable[str]) -> dict[str, list[str]]:
     """Of each class, the first of the parts that links tell apart, by colour refinement."""
     colours = _colours(topology)
-    inside: dict[str, list[int]] = {}
-    for node in topology.nodes.values():
-        inside.setdefault(f"n{node.machine}", []).append(colours[node.name])
+    inside = group_by(topology.nodes, lambda name: f"n{topology.nodes[name].machine}")
     found: dict[str, list[str]] = {}
     for kind in kinds:
         seen: dict[object, str] = {}
         for name in members(topology, kind):
-            own = inside[name] if kind == NODE else [colours[name]]
-            seen.setdefault(tuple(sorted(own)), name)
+            own = inside[name] if kind == NODE else [name]
+            seen.setdefault(tuple(sorted(colours[each] for each in own)), name)
         found[kind] = list(seen.values())
     return found
 

@@ -36,6 +36,7 @@ from simreduce.topology.elements import (
     Link,
     Node,
     NodeKind,
+    group_by,
     natural,
 )
 from simreduce.topology.formats import read_graph, wiring
@@ -511,10 +512,8 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
 
 def _machines(topology: Topology) -> list[list[str]]:
     """The nodes of every machine; where there is only one, its GPUs are taken for the machines."""
-    found: dict[str, list[str]] = {}
-    for node in topology.nodes.values():
-        if node.machine:
-            found.setdefault(node.machine, []).append(node.name)
+    inside = (name for name, node in topology.nodes.items() if node.machine)
+    found = group_by(inside, lambda name: topology.nodes[name].machine)
     return list(found.values()) if len(found) > 1 else [[name] for name in topology.devices]
 
 

@@ -21,7 +21,7 @@ from math import inf
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.fields import Name
-from simreduce.topology.elements import Link, Node, expand_hosts, natural
+from simreduce.topology.elements import Link, Node, expand_hosts, group_by, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.routing.switching import SPLIT
 from simreduce.units import first_few, plural
@@ -171,9 +171,7 @@ def _links(topology: Topology) -> Mapping[str, list[Link]]:
 def _joined(blocks: list[_Block], links: Mapping[str, list[Link]]) -> SwitchGroup:
     """The group of all blocks: those alike are joined, again and again."""
     while len(blocks) > 1:
-        alike: dict[object, list[_Block]] = {}
-        for block in blocks:
-            alike.setdefault((block.kind, _wires(block, links)), []).append(block)
+        alike = group_by(blocks, lambda block: (block.kind, _wires(block, links)))
         joined = [_join(some, blocks, links) for some in alike.values()]
         if len(joined) == len(blocks) and not any(
             one.nodes > other.nodes for one, other in zip(joined, blocks, strict=True)

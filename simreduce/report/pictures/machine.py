@@ -15,6 +15,7 @@ from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, m
 from simreduce.report.pictures.style import box_size, draw_scene
 from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points, stack_rows
 from simreduce.topology import Node, natural
+from simreduce.topology.elements import group_by
 
 MOST = 16
 """Most boxes of a kind; of more nodes, the first ones and the last have boxes."""
@@ -55,11 +56,9 @@ def _choose_scene(nodes: Sequence[Node], wires: Sequence[LinkPair], prefix: str)
 
 
 def _items(nodes: Sequence[Node], most: int, prefix: str) -> list[Item]:
-    of_kind: dict[str, list[Node]] = defaultdict(list)
-    for node in sorted(nodes, key=lambda node: natural(node.name)):
-        of_kind[node.kind].append(node)
+    by_name = sorted(nodes, key=lambda node: natural(node.name))
     items: list[Item] = []
-    for kind, alike in of_kind.items():
+    for kind, alike in group_by(by_name, lambda node: node.kind).items():
         shown = len(alike) if len(alike) <= most else most - 2
         items += [Item(node.name.removeprefix(prefix), kind, (node,)) for node in alike[:shown]]
         if shown < len(alike):

@@ -41,6 +41,7 @@ from simreduce.report.pictures.scene import (
 )
 from simreduce.report.pictures.wires import BoxPlace
 from simreduce.topology import Node, Topology
+from simreduce.topology.elements import group_by
 from simreduce.topology.matrix import figure_lines
 from simreduce.topology.routing.staging import GPU_LINKS
 
@@ -235,9 +236,7 @@ def _boxes(nodes: Sequence[Node]) -> list[Row]:
 
 def _lines(wires: Sequence[LinkPair], classes: Sequence[str]) -> list[Row]:
     """A row for every kind of link, family by family, the widest first."""
-    found: dict[tuple[object, ...], list[LinkPair]] = {}
-    for cable in wires:
-        found.setdefault(cable.figures, []).append(cable)
+    found = group_by(wires, lambda cable: cable.figures)
     rows: list[Row] = []
     for some in sorted(
         found.values(), key=lambda some: (colour(some[0].there.link_class), -some[0].bandwidth)

@@ -34,6 +34,7 @@ from simreduce.computing.arrays import ULP, Floats, Ints, invert
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
 from simreduce.topology import Topology
+from simreduce.topology.elements import group_by
 from simreduce.training import Bucket, StepPrediction
 from simreduce.training.executions import COLLECTIVE, COMPUTE
 from simreduce.training.executor import Ran
@@ -197,9 +198,7 @@ class _Sheet:
         # These are computed anew each time.
         self.overhead, self.work, self.latency = lowered.overhead, lowered.work, lowered.latency
         self.arrows = _arrows(recording)
-        self.used: dict[int, list[int]] = {}
-        for copy, user in self.arrows.items():
-            self.used.setdefault(user, []).append(copy)
+        self.used = group_by(self.arrows, self.arrows.__getitem__)
         self.processes: list[str] = []
         self.threads: list[_Thread] = []
         self.counters: list[_Counter] = []

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simreduce.errors import TopologyError
-from simreduce.topology.elements import OFF, Link, link_classes, natural
+from simreduce.topology.elements import OFF, group_by, link_classes, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.nccl_xml import MBIT_PER_S
 from simreduce.topology.importers.parts import HOSTS, MODELS, GpuModel, Host, host_like, model_in
@@ -67,10 +67,8 @@ class _XmlWriter:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._links: dict[str, list[Link]] = {}
-        for link in topology.links:
-            if not link.is_toll:
-                self._links.setdefault(link.source, []).append(link)
+        wires = (link for link in topology.links if not link.is_toll)
+        self._links = group_by(wires, lambda link: link.source)
         kinds = ("gpu", "nic", "pcie_switch")
         order = sorted(
             (n for n in topology.nodes.values() if n.kind in kinds),

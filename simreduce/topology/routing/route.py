@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
-from simreduce.topology.elements import Link, Node, natural
+from simreduce.topology.elements import Link, Node, group_by, natural
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -137,11 +137,8 @@ class PathSearch:
     @functools.cached_property
     def tolls(self) -> Mapping[Hop, Sequence[Link]]:
         """The tolls between two nodes, or at one."""
-        found: dict[Hop, list[Link]] = {}
-        for link in self.links:
-            if link.is_toll:
-                found.setdefault((link.source, link.target), []).append(link)
-        return found
+        tolls = (link for link in self.links if link.is_toll)
+        return group_by(tolls, lambda link: (link.source, link.target))
 
     def entries(self, target: str, keep: Callable[[Node], bool]) -> list[str]:
         """The nodes that have a wire to `target` and that `keep` accepts."""
@@ -169,9 +166,7 @@ class PathSearch:
     @functools.cached_property
     def machines(self) -> Mapping[str, Sequence[str]]:
         """The names of the nodes of every machine; "" has the names of all nodes."""
-        found: dict[str, list[str]] = {}
-        for name, node in self.nodes.items():
-            found.setdefault(node.machine, []).append(name)
+        found = group_by(self.nodes, lambda name: self.nodes[name].machine)
         return {**found, "": list(self.nodes)}
 
     def _fans_within(self, machine: str) -> Fans:

@@ -31,7 +31,7 @@ import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.elements import natural
+from simreduce.topology.elements import group_by, natural
 from simreduce.topology.routing.route import (
     Path,
     PathSearch,
@@ -84,9 +84,8 @@ class Rails:
         names = sorted(self._search.machines[machine], key=natural)
         nodes = [self._search.nodes[name] for name in names]
         nics = [node.name for node in nodes if node.kind == "nic"]
-        sharing: dict[tuple[str, ...], list[str]] = {}
-        for gpu in [node.name for node in nodes if node.kind == "gpu"] if nics else []:
-            sharing.setdefault(self._nearest(gpu, nics, machine), []).append(gpu)
+        gpus = [node.name for node in nodes if node.kind == "gpu"] if nics else []
+        sharing = group_by(gpus, lambda gpu: self._nearest(gpu, nics, machine))
         return {
             gpu: near[place % len(near)]
             for near, gpus in sharing.items()

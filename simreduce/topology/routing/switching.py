@@ -58,7 +58,7 @@ import numpy.typing as npt
 
 from simreduce.computing.arrays import Ints
 from simreduce.errors import InternalError
-from simreduce.topology.elements import Link, Node, joined, natural
+from simreduce.topology.elements import Link, Node, group_by, joined, natural
 from simreduce.topology.routing.route import (
     Fan,
     Fans,
@@ -235,11 +235,12 @@ def may_have_equal_paths(nodes: Mapping[str, Node], links: Sequence[Link]) -> bo
     if len(trunks) > len(inside) - len(parts):  # a forest has a cable less for each part
         return True
     part = {name: i for i, names in enumerate(parts) for name in names}
-    ends: dict[str, list[int]] = {}
-    for link in cables:
-        if link.source not in inside:
-            ends.setdefault(link.source, []).append(part[link.target])
-    shared = [pair for each in ends.values() for pair in {*itertools.combinations(sorted(each), 2)}]
+    of_hosts = (link for link in cables if link.source not in inside)
+    shared = [
+        pair
+        for each in group_by(of_hosts, lambda link: link.source).values()
+        for pair in {*itertools.combinations(sorted(part[link.target] for link in each), 2)}
+    ]
     return any(one == other for one, other in shared) or len(set(shared)) < len(shared)
 
 
@@ -259,12 +260,13 @@ class Spreader:
     @functools.cached_property
     def _equal(self) -> Mapping[Hop, Sequence[Link]]:
         """The links of every hop that are as good as the best."""
-        found: dict[Hop, list[Link]] = {}
-        for link in self._search.links:
-            hop = link.source, link.target
-            if not link.is_toll and _merit(link) == _merit(self._search.wires[hop]):
-                found.setdefault(hop, []).append(link)
-        return found
+        wires = self._search.wires
+        good = (
+            link
+            for link in self._search.links
+            if not link.is_toll and _merit(link) == _merit(wires[link.source, link.target])
+        )
+        return group_by(good, lambda link: (link.source, link.target))
 
     def spread(self, path: Path) -> tuple[Path, list[Share]]:
         """The path of a transfer for which the ordinary rules give `path`, and its links with the
