@@ -149,12 +149,18 @@ def advise(
         before = told if today and method(today) != method(each) else usual
         return words_of(name, told, before, method(each))
 
-    found = phrase(
-        name, option, today, fastest, reason, words, today_words(name, method(today or option))
-    )
     other = fastest if option is today else option
-    more = untried_words(name, scenario, [each.name for each in options])
-    return replace(found, error=error(other, today) if today else None, more=more)
+    return phrase(
+        name,
+        option,
+        today,
+        fastest,
+        reason,
+        words,
+        today_words(name, method(today or option)),
+        error=error(other, today) if today else None,
+        more=untried_words(name, scenario, [each.name for each in options]),
+    )
 
 
 def untried_words(name: str, scenario: Scenario, tried: Iterable[str]) -> str:
@@ -179,6 +185,8 @@ def phrase(
     reason: str,
     words: Callable[[Option], str],
     standing: str,
+    error: float | None = None,
+    more: str = "",
 ) -> Advised:
     """What is decided, in the `words` for each option, or else its name; `standing` for today's."""
 
@@ -189,7 +197,7 @@ def phrase(
     verb = "Keep" if option is today else "Set" if re.match(r"[-\w]+=", what) else "Use"
     return Advised(
         name, title, option, today, fastest, reason,
-        f"{verb} {what}", standing if today else "", say(fastest),
+        f"{verb} {what}", standing if today else "", say(fastest), error, more,
     )  # fmt: skip
 
 

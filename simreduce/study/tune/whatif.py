@@ -227,9 +227,7 @@ def _switching(other: Switching, setup: Setup) -> Setup:
 
 def _with_links(setup: Setup, name: str, change: Callable[[Link], Link]) -> Topology:
     """The machine with other links of a class. Transfers keep the routes they have."""
-    links = (
-        change(each) if each.link_class == name else each for each in setup.topology.links
-    )  # fmt: skip
+    links = (change(each) if each.link_class == name else each for each in setup.topology.links)
     return replace(setup.topology, links=tuple(links))
 
 

@@ -160,11 +160,11 @@ def advice_of(found: Tuned) -> Advised:
         return _words_of(found, each.row.setting)
 
     standing = frameworks.today_words(name, found.default.setting.method) if name else ""
-    advice = frameworks.phrase(
-        name, option, today, fastest, found.reason, words, standing or words(today) or today.name
-    )
     other = fastest if option is today else option
-    return replace(advice, error=found.error(today.row, other.row))
+    return frameworks.phrase(
+        name, option, today, fastest, found.reason, words, standing or words(today) or today.name,
+        error=found.error(today.row, other.row),
+    )  # fmt: skip
 
 
 def _words_of(found: Tuned, setting: Setting) -> str:
