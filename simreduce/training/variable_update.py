@@ -203,8 +203,7 @@ def _distributed(workload: Workload, layout: Layout, flags: Flags) -> Plan:
     hosts = layout.host_devices("parameter_server")
     pairs = zip(layout.tasks, hosts, strict=True)
     caches = [_caches(workload, flags, task, host) for task, host in pairs]
-    servers = flags.servers(layout)
-    step = "parameter_server", workload, layout, servers
+    step = "parameter_server", workload, layout, flags.servers(layout)
     return _on_servers(*step, lambda _i, worker, _server: hosts[worker], caches)
 
 
