@@ -4,7 +4,7 @@ limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -299,27 +299,25 @@ def _spent_lines(row: Mapping[str, Any]) -> list[str]:
 def _path_lines(document: Mapping[str, Any]) -> list[str]:
     """The critical path by kind, the longest first."""
     whole = document["candidates"][0]["time_us"]
-    rows = [
-        (kind, f"{us / 1e3:.1f}", f"{us / whole:.1%}") for kind, us in document["path_us"].items()
-    ]
-    columns = tables.columns("critical path|time|of the step", units="|(ms)|", left="critical path")
-    return Table(columns, tuple(rows)).lines()
+    return _shares("critical path", "time", document["path_us"].items(), whole, ".1f")
 
 
 def _change_lines(ranking: MeshRanking) -> list[str]:
     """What would help the best step."""
-    rows = [
-        (
-            f"{saving.change.resource} {saving.change.figure} {saving.change.amount}",
-            f"{saving.saved * 1e3:.2f}",
-            f"{saving.saved / ranking.best.seconds:.1%}",
-        )
-        for saving in changes_of_mesh(ranking)
-    ]
-    columns = tables.columns(
-        "what would help|saves|of the step", units="|(ms)|", left="what would help"
+    rows = (
+        (f"{s.change.resource} {s.change.figure} {s.change.amount}", s.saved * 1e6)
+        for s in changes_of_mesh(ranking)
     )
-    return Table(columns, tuple(rows)).lines()
+    return _shares("what would help", "saves", rows, ranking.best.seconds * 1e6, ".2f")
+
+
+def _shares(
+    name: str, heading: str, rows: Iterable[tuple[str, float]], whole: float, form: str
+) -> list[str]:
+    """A table of microseconds by name, in milliseconds and as parts of a step."""
+    columns = tables.columns(f"{name}|{heading}|of the step", units="|(ms)|", left=name)
+    cells = ((row, f"{us / 1e3:{form}}", f"{us / whole:.1%}") for row, us in rows)
+    return Table(columns, tuple(cells)).lines()
 
 
 def _grid_lines(step: MeshStep) -> list[str]:

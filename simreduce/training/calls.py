@@ -56,8 +56,7 @@ class GroupPlans:
         """The plan of a send, which is one way of an exchange of two ranks."""
         key = "send_receive", nbytes, (source, target), 0
         if key not in self.made:
-            exchange = self._compile(*key)
-            self.made[key] = _one_way(exchange, self.setup.layout.ranks[source])
+            self.made[key] = _one_way(self._compile(*key), self.setup.layout.ranks[source])
         return self.made[key]
 
     def of(self, node: ExecutionNode, group: tuple[int, ...]) -> Plan | None:
@@ -226,8 +225,7 @@ class OnFabric:
         self.fabric, self.env = fabric, fabric.env
         plans = [each.moves for each in (*method.reductions, *reads)]
         self.lowering = known or Lowering(fabric, method.whole, plans)
-        own = plans[: len(method.reductions)]
-        self.queued = self.lowering.queues_behind(ranks, own)
+        self.queued = self.lowering.queues_behind(ranks, plans[: len(method.reductions)])
         self.launch = step_cost(method.whole, fabric.unfolded(), fabric.runtime, fabric.calibration)
         self._channels: dict[int, tuple[Plan, int]] = {}
 
@@ -240,8 +238,7 @@ class OnFabric:
 
     def move(self, what: Reduction, held: Ints | None = None) -> simpy.Event:
         """Start a reduction without the inputs at the places that are `held`."""
-        lowered = self.lowering.of(what.moves)
-        return self.fabric.submit(what.moves, lowered=lowered, held=held)
+        return self.fabric.submit(what.moves, lowered=self.lowering.of(what.moves), held=held)
 
     def waited(self, what: Reduction, done: simpy.Event) -> float | None:
         """When the critical path of a reduction got a lane that something else had held."""

@@ -339,16 +339,15 @@ def update_effects(
     def each() -> Iterator[Effect]:
         for change, job in tried:
             after = repeat(job, question.updates, question.repetitions, processes)
-            yield _effect(change, spread, after, question.skip)
+            whole = spread.whole & after.whole
+            old, new = (
+                replace(each, updates=each.updates[whole]).steps(question.skip)
+                for each in (spread, after)
+            )
+            yield Effect(change, interval(new).mean, interval(old - new))
 
     found = until_stopped(watch(each(), len(tried)))
     return tuple(sorted(found, key=lambda each: -each.saved.mean))
-
-
-def _effect(change: Change, before: Repetitions, after: Repetitions, skip: int) -> Effect:
-    whole = before.whole & after.whole
-    old, new = (replace(each, updates=each.updates[whole]).steps(skip) for each in (before, after))
-    return Effect(change, interval(new).mean, interval(old - new))
 
 
 def _changes_of_replicas(job: ReplicasJob) -> Iterator[tuple[Change, ReplicasJob]]:

@@ -105,11 +105,6 @@ class ShardedMethod:
         """Every key of a step, once, in the order of the first."""
         return tuple(dict.fromkeys(key for each in self.instructions for key in self.keys(each)))
 
-    @property
-    def alone_in_line(self) -> bool:
-        """Whether no two collectives are ever in flight at once."""
-        return self.replicas == 1 and self.sharding.streams == 1
-
     def workload(self, key: PlanKey) -> Workload:
         """The tensor that a plan moves."""
         return Workload(key.collective, (Gradient("shards", key.elements, key.dtype),))

@@ -253,7 +253,8 @@ def running_sharded(setup: Setup, name: str) -> Setup:
 def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> SimulatedStep:
     """One step of `job` on the ranks of the method's layout."""
     setup.disturbance.check(setup.topology)
-    keep = not method.alone_in_line or bool(setup.disturbance.jitter)
+    alone = method.replicas == 1 and method.sharding.streams == 1  # none beside another
+    keep = not alone or bool(setup.disturbance.jitter)
     costs = measure_costs(method, setup, keep=keep)
     run = _Run(job, method, setup)
     if not setup.disturbance.jitter:
