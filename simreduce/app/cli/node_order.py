@@ -95,9 +95,10 @@ def tune_placement(
         faults.attempt("", find_framework, target, LAUNCHERS, f"--target {target}: starts no ranks")
     faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
-    asked: Placed = faults.require(scenario)
+    faults.raise_any()
+    assert scenario is not None  # noqa: S101 - else there is a fault
     with within(seconds):
-        return _order(asked, workers, target, out).give()
+        return _order(scenario, workers, target, out).give()
 
 
 def _order(asked: Placed, workers: int, target: str | None, out: str | None) -> Reply:

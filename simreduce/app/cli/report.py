@@ -243,7 +243,7 @@ def _from_scenario(
     if "job" in keys:
         return _from_jobs(faults, text)
     name = "step" if {"step", "replicas"} & set(keys) else "run"
-    question: Scenario | Replicas | Meshes
+    question: Any  # what its stages take
     stages: Callable[[Any, Attachments, int], Iterator[Stage]]
     if asks_for_meshes(text):
         question, stages = read_meshes(faults, text, given, ["algo"]), report_meshes

@@ -130,10 +130,10 @@ def tune(
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
     if placement or asks_for_placement(scenario):
+        least = None if worth is None else faults.attempt("--worth", read_worth, worth)
         unused = ("fp16", "objective", "measure", *_DRAWN)
         refuse(faults, unused, "says nothing about the order of nodes")
         given |= {"placement": placement, "free": free}
-        least = None if worth is None else faults.attempt("--worth", read_worth, worth)
         asked = read_question_of_order(faults, scenario, given)
         asked = replace(asked, worth=least) if asked and least is not None else asked
         return tune_placement(faults, asked, workers, target, out, budget, quick=quick)

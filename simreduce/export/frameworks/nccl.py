@@ -151,7 +151,9 @@ def _rules_of(choice: Choice) -> list[Rule]:
     at, found = (choice.facts.nodes, choice.facts.n), list[Rule]()
     for collective in COLLECTIVES:
         pick = _picks(choice, collective)
-        found += [Rule(collective, *span, *decided, *at) for *span, decided in _spans(pick)]
+        found += [
+            Rule(collective, least, most, *decided, *at) for least, most, decided in _spans(pick)
+        ]
         if choice.workload.nbytes > _MOST:
             found.append(Rule(collective, _MOST + 1, _LARGEST, *pick(_MOST + 1), *at))
     return found
