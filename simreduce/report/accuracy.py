@@ -425,10 +425,8 @@ def _two_series(name: str, points: Sequence[TablePoint]) -> Iterator[PlotSeries]
     yield PlotSeries(name, expected, mark="")
 
 
-def _error_key(
-    name: str, about: str, heading: str, get: str | Callable[[Any], Any] = "", spare: int = 0
-) -> Key:
-    return Key(name, RATIO, about, get, column=Column(heading, spare=spare, show=percent(1)))
+def _error_key(name: str, about: str, heading: str, get: str | Callable[[Any], Any] = "") -> Key:
+    return Key(name, RATIO, about, get, column=Column(heading, show=percent(1)))
 
 
 def _quantile(errors: Callable[[Any], npt.ArrayLike], place: int) -> Callable[[Any], float]:

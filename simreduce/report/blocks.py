@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from simreduce import units
 from simreduce.files.tables import Table, comments
 
 if TYPE_CHECKING:
@@ -173,16 +174,20 @@ def section_lines(section: Section, most: int) -> Iterator[str]:
             case Code(text, about):
                 yield from ("", f"# {about}", text)
             case Rows(caption, table):
-                yield from ("", caption, *_first_rows(table, most))
+                yield from ("", caption, *first_rows(table, most))
             case Chart(_, words):
-                yield from ("", words.partition(". ")[0], *_first_rows(block.table, most))
+                yield from ("", words.partition(". ")[0], *first_rows(block.table, most))
 
 
-def _first_rows(table: Table, most: int) -> list[str]:
-    """The lines of a table, or of its first rows and how many others there are."""
-    others = len(table.rows) - most
-    lines = replace(table, rows=table.rows[:most]).lines(indent=2)
-    return [*lines, f"  and {others} more: see --json"] if others > 0 else lines
+def first_rows(
+    table: Table, most: int | None, how: str = "--json has all", indent: int = 2
+) -> list[str]:
+    """The lines of a table, or of its first `most` rows and how to see the others."""
+    if most is None or len(table.rows) <= most:
+        return table.lines(indent=indent)
+    others = units.plural(len(table.rows) - most, "other")
+    lines = replace(table, rows=table.rows[:most]).lines(indent=indent)
+    return [*lines, f"{' ' * indent}... and {others} ({how})"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,23 +237,13 @@ _COMMAND = "simreduce tune --placement --json"
 
 @dataclass(frozen=True, slots=True)
 class ComparedOrders:
-    """The given orders of two results, each with its `file`, and the `best` that either found; as
-    results have them. `question` has what they have in common.
+    """Orders of nodes of two results of the same `question`: the best that either found, then the
+    given one of each, with its file and its speed beside the best.
     """
 
     question: Written
-    best: Mapping[str, Any]
-    given: Sequence[Mapping[str, Any]]
+    orders: Sequence[Mapping[str, Any]]
     complete: bool
-
-    @property
-    def orders(self) -> list[Mapping[str, Any]]:
-        """All three, with the speed of each beside the best."""
-        named = zip(("best", "first", "second"), (self.best, *self.given), strict=True)
-        return [
-            {**each, "order": name, "speed": self.best["time_us"] / each["time_us"]}
-            for name, each in named
-        ]
 
 
 def compare_orders(files: Sequence[str], results: Sequence[Written]) -> ComparedOrders:
@@ -273,7 +263,13 @@ def compare_orders(files: Sequence[str], results: Sequence[Written]) -> Compared
     best = min((each["best"] for each in found), key=lambda row: float(row["time_us"]))
     nodes = [{*each["given"]["nodes"], *each["best"]["nodes"]} for each in found]
     complete = all(result.get("complete") for result in results) and nodes[0] == nodes[1]
-    return ComparedOrders(one, best, [each["given"] for each in found], complete)
+    orders = [
+        {**row, "order": name, "speed": best["time_us"] / row["time_us"]}
+        for name, row in zip(
+            ("best", "first", "second"), (best, *(each["given"] for each in found)), strict=True
+        )
+    ]
+    return ComparedOrders(one, orders, complete)
 
 
 def _rows(file: str, result: Written) -> dict[str, dict[str, Any]]:

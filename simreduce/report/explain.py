@@ -32,7 +32,7 @@ from simreduce.files.formats.documents import (
     list_of,
     one_of,
 )
-from simreduce.files.tables import Column, Table, percent
+from simreduce.files.tables import Column, Table, percent, table_of
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.report.advised import opening, took_of
 from simreduce.report.blocks import (
@@ -580,11 +580,6 @@ _LEAST = 5e-4
 """Part of a step that is said."""
 
 
-def step_parts(look: Written) -> list[tuple[str, float, int]]:
-    """Parts of a step's critical path: words, microseconds and pieces, longest first."""
-    return [(_path_words(part), part["time_us"], part["pieces"]) for part in look["path"]]
-
-
 def _path_words(part: Written) -> str:
     if part["kind"] == "transfer":
         lane = str(part["lane"])
@@ -609,20 +604,34 @@ def limit_of_step(look: Written) -> tuple[str, str]:
     return first, f"{share:.1%} of the step's critical path{more}."
 
 
+_SPENT = (
+    ("kind", Column("spent on", left=True, cell=_path_words)),
+    ("pieces", Column("pieces")),
+    ("time_us", Column("time", "(us)")),
+    ("share", Column("of the step", show=percent(1))),
+)
+_MOVED = (
+    ("lane", Column("transfer", left=True)),
+    ("what", Column("of", left=True)),
+    ("size_bytes", Column("size", show=units.format_size)),
+    ("begin_us", Column("begins", "(us)")),
+    ("time_us", Column("on the path", "(us)")),
+)
+"""Columns of the parts of a step's critical path, and of the transfers on it."""
+
+
 def step_path_section(beside: Attachments) -> Iterable[Section]:
     """The critical path of a step, and the transfer that it waits for most."""
     look = beside.look
     if look is None:
         return
-    parts, whole = step_parts(look), look["time_us"]
-    columns = tables.columns("spent on|pieces|time|of the step", units="||(us)|", left="spent on")
-    rows = tuple((words, str(n), f"{t:.2f}", f"{t / whole:.1%}") for words, t, n in parts)
+    parts = [(_path_words(part), part["time_us"]) for part in look["path"]]
     chart = stack(
         f"The critical path of a step of {look['strategy']}: a chain of passes and transfers, each "
-        f"of which begins when the one before lets it. Its {us(sum(t for _, t, _ in parts))} are "
+        f"of which begins when the one before lets it. Its {us(sum(t for _, t in parts))} are "
         "spent on:",
-        [(words, t) for words, t, _ in parts],
-        Table(columns, rows),
+        parts,
+        table_of(_SPENT, look["path"]),
         130,
     )
     yield Section("path", "What limits it", (chart, *_transfers(look), *_alone(look)))
@@ -633,25 +642,12 @@ def _transfers(look: Written) -> Iterable[Block]:
     if not found:
         yield Paragraph("No transfer is on the critical path: all of them are hidden.")
         return
-    columns = tables.columns(
-        "transfer|of|size|begins|on the path", units="|||(us)|(us)", left="transfer|of"
-    )
-    rows = tuple(
-        (
-            each["lane"],
-            each["what"],
-            units.format_size(each["size_bytes"]),
-            f"{each['begin_us']:.2f}",
-            f"{each['time_us']:.2f}",
-        )
-        for each in found
-    )
     every = sum(p["pieces"] for p in look["path"] if p["kind"] in ("transfer", "read"))
     count = units.plural(every, "transfer")
     if every > len(found):
         count = f"the first {len(found)} of {count}"
     caption = f"What the step waits for, longest first: {count}"
-    yield folded_when_long(caption, Table(columns, rows), 10)
+    yield folded_when_long(caption, table_of(_MOVED, found), 10)
 
 
 def _tensors(name: str) -> str:

@@ -28,6 +28,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
+from simreduce.report.blocks import first_rows
 from simreduce.study.advice import sureness_of
 from simreduce.study.study import by_reason
 from simreduce.study.tune.whatif import library_warning
@@ -55,11 +56,7 @@ def one_runtime(runtimes: Iterable[str], several: str) -> str:
 
 def best_rows(table: Table, most: int | None, *, indent: int = 0) -> list[str]:
     """The lines of a ranking's table, or of its best `most` rows and how to see the others."""
-    if most is None or len(table.rows) <= most:
-        return table.lines(indent=indent)
-    others = units.plural(len(table.rows) - most, "other")
-    lines = replace(table, rows=table.rows[:most]).lines(indent=indent)
-    return [*lines, " " * indent + f"... and {others} (--all shows them, and so does a pipe)"]
+    return first_rows(table, most, "--all shows them, and so does a pipe", indent)
 
 
 def equal_paths_text(choice: str) -> str:

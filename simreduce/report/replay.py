@@ -22,6 +22,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column
+from simreduce.report.blocks import first_rows
 from simreduce.report.headings import CALIBRATION_KEY, NCCL_KEY
 from simreduce.report.topo import topology_keys
 from simreduce.training.executor import Movement
@@ -88,9 +89,7 @@ def replay_text(replayed: Replayed) -> str:
         change = found.seconds / before - 1
         lines.append(f"recorded: {units.format_duration(before)}; here {change:+.1%}")
     rows = [_ROW.row(row) for row in replayed.rows]
-    lines += ["", *_ROW.table(rows[:_MOST]).lines(indent=2)]
-    if len(rows) > _MOST:
-        lines.append(f"  and {units.plural(len(rows) - _MOST, 'other row')} with less: see --json")
+    lines += ["", *first_rows(_ROW.table(rows), _MOST)]
     return "\n".join(lines)
 
 

@@ -144,22 +144,20 @@ def _distribution(times: Distribution) -> str:
 
 
 def _header(scenario: Replicas) -> list[str]:
+    """The header, with the machine and the workload if the scenario has them."""
     facts: list[tuple[str, str]] = []
-    at = scenario.setup
-    if at:
+    if at := scenario.setup:
         machine, calibration = at.topology, at.calibration
         facts += [
             ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
             ("runtime", at.runtime.name),
             ("calibration", tables.label(calibration.name, calibration.title)),
+            ("disturbed", at.disturbed),
         ]
-    if scenario.workload:
-        w = scenario.workload
+    if w := scenario.workload:
         gradients = units.plural(len(w.gradients), "gradient")
         facts.append(("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}"))
-    facts.append(("disturbed", at.disturbed if at else ""))
-    head = tables.header(scenario.title, facts)
-    return [*head[:-1], *(["# faithful to upstream"] if scenario.faithful else []), head[-1]]
+    return tables.header(scenario.title, [*facts, ("", "faithful to upstream" * scenario.faithful)])
 
 
 def _of_those(spread: Repetitions) -> str:

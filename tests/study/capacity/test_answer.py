@@ -270,7 +270,7 @@ def test_no_option_meets_the_target(question, rows):
 
 def test_rows_are_the_best_first_and_those_that_miss_the_target_last(found):
     missing = [each for each in found.offers if not each.meets]
-    table = capacity_text(found).partition("\n\nWhat limits it")[0]
+    table = capacity_text(found).partition("\n\nWhat the choice spends")[0]
     table = table.splitlines()[-len(found.offers) :]
 
     assert not found.offers[0].meets
