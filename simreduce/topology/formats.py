@@ -326,8 +326,9 @@ def _memory(value: object) -> int:
 
 
 def _equal_cost(value: object) -> Switching:
-    several = isinstance(value, tuple | list) and 2 <= len(value) <= len(SWITCHING)
-    values = value if several else (value,)
+    values: tuple[object, ...] = (value,)
+    if isinstance(value, tuple | list) and 2 <= len(value) <= len(SWITCHING):
+        values = tuple(value)
     return Switching(*(kind.read(each) for kind, each in zip(SWITCHING, values, strict=False)))
 
 

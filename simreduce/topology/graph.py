@@ -566,10 +566,11 @@ def _difference(one: _Machine, other: _Machine) -> str:
     names = one.nodes[0].name, other.nodes[0].name
     if len(one.nodes) != len(other.nodes) or one.joins != other.joins:
         return f"{names[1]!r} stands in another kind of machine than {names[0]!r}"
-    for keys, pairs in (
+    compared: tuple[tuple[tuple[str, ...], Iterable[tuple[Node | Link, Node | Link]]], ...] = (
         (_NODE_FIGURES, zip(one.nodes, other.nodes, strict=True)),
         (_LINK_FIGURES, zip(one.links, other.links, strict=True)),
-    ):
+    )
+    for keys, pairs in compared:
         for (a, b), key in itertools.product(pairs, keys):
             mine, its = getattr(a, key), getattr(b, key)
             if mine != its:

@@ -144,8 +144,8 @@ def _merge(older: Mapping[str, Any], newer: Mapping[str, Any], depth: int = 3) -
     found = dict(older)
     for key, value in newer.items():
         kept = older.get(key)
-        both = isinstance(value, dict) and isinstance(kept, dict) and depth > 1
-        found[key] = _merge(kept, value, depth - 1) if both else value
+        deeper = isinstance(value, dict) and isinstance(kept, dict) and depth > 1
+        found[key] = _merge(kept or {}, value, depth - 1) if deeper else value
     if depth == 1 and "bandwidth" in newer and "achievable" not in newer:
         found.pop("achievable", None)
     return found

@@ -51,34 +51,35 @@ def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[
             case Rect():
                 paint = _paint(shape.fill, shape.stroke, shape.stroke_width)
                 place = {"x": shape.x, "y": shape.y, "width": shape.width, "height": shape.height}
-                yield _begin("rect", **place, rx=shape.radius or "", **paint) + "/>"
+                yield _begin("rect", **place, rx=shape.radius or None, **paint) + "/>"
             case Circle():
                 paint = _paint(shape.fill, shape.stroke, 1)
                 yield _begin("circle", cx=shape.x, cy=shape.y, r=shape.radius, **paint) + "/>"
             case Line():
                 paint = _paint("", shape.stroke, shape.width)
-                dashes = " ".join(map(_number, shape.dashes))
+                dashes = " ".join(map(_number, shape.dashes)) or None
                 yield _begin("path", d=_path(shape), **paint, stroke_dasharray=dashes) + "/>"
             case Polygon():
                 corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in shape.points)
-                opacity = f"{shape.opacity:g}" if shape.opacity < 1 else ""
+                opacity = f"{shape.opacity:g}" if shape.opacity < 1 else None
                 paint = _paint(shape.fill, shape.stroke, 1)
                 yield _begin("polygon", points=corners, **paint, fill_opacity=opacity) + "/>"
             case Text():
                 turn = f"rotate({_number(shape.turn)} {_number(shape.x)} {_number(shape.y)})"
                 begin = _begin(
                     "text", x=shape.x, y=shape.y, font_size=shape.size,
-                    text_anchor=shape.anchor.removeprefix("start"),
-                    font_weight="bold" if shape.bold else "", fill=shape.fill,
-                    transform=turn if shape.turn else "",
+                    text_anchor=shape.anchor.removeprefix("start") or None,
+                    font_weight="bold" if shape.bold else None, fill=shape.fill,
+                    transform=turn if shape.turn else None,
                 )  # fmt: skip
                 yield f"{begin}>{_text(shape.text)}</text>"
 
 
-def _begin(tag: str, **attributes: str | float) -> str:
-    """The beginning of an element, with the attributes that are not empty."""
-    texts = {k: v if isinstance(v, str) else _number(v) for k, v in attributes.items()}
-    return f"<{tag}" + "".join(f' {k.replace("_", "-")}="{v}"' for k, v in texts.items() if v)
+def _begin(tag: str, **attributes: str | float | None) -> str:
+    """The beginning of an element, with the attributes that are not None."""
+    given = {key.replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    texts = {key: v if isinstance(v, str) else _number(v) for key, v in given.items()}
+    return f"<{tag}" + "".join(f' {key}="{text}"' for key, text in texts.items())
 
 
 def _path(line: Line) -> str:
@@ -89,7 +90,7 @@ def _path(line: Line) -> str:
 
 
 def _paint(fill: str, stroke: str, width: float) -> dict[str, str | float]:
-    edge = {"stroke": stroke, "stroke_width": width} if stroke else {}
+    edge: dict[str, str | float] = {"stroke": stroke, "stroke_width": width} if stroke else {}
     return {"fill": fill or "none", **edge}
 
 

@@ -84,7 +84,7 @@ class PlotSeries:
 @dataclass(frozen=True, slots=True)
 class Facet:
     """Series on two axes; names on the y axis stand from the top down. The height, in pixels, is
-    that between the ends of the y axis.
+    that between the ends of the y axis. `empty` stands in place of points.
     """
 
     x: Axis
@@ -92,6 +92,7 @@ class Facet:
     series: Sequence[PlotSeries]
     title: str = ""
     height: float = 300.0
+    empty: str = "nothing to draw"
 
     @property
     def names(self) -> list[str]:
@@ -101,7 +102,7 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Facets below each other, under a title; notebooks show it.
+    """Facets side by side in `columns`, under a title; notebooks show it.
 
     Facets with equal names share a legend. The width is in pixels; lines of `notes` stand below.
     """
@@ -109,6 +110,7 @@ class Plot:
     title: str
     subtitle: str
     facets: Sequence[Facet]
+    columns: int = 1
     width: float = 760.0
     notes: Sequence[str] = ()
 
@@ -125,12 +127,15 @@ class Plot:
     def drawing(self) -> Drawing:
         """The shapes of the plot."""
         inner = self.width - 2 * _MARGIN
+        wide = (inner - _GAP * (self.columns - 1)) / self.columns
         shared = all(facet.names == self.facets[0].names for facet in self.facets)
+        drawn = [_draw_facet(facet, wide, legend=not shared) for facet in self.facets]
+        rows = [drawn[k : k + self.columns] for k in range(0, len(drawn), self.columns)]
         parts = [
             stack(
                 [*_lines(self.title, 15, inner, bold=True), *_lines(self.subtitle, 12, inner)], 5
             ),
-            *(_draw_facet(facet, inner, legend=not shared) for facet in self.facets),
+            *(_beside(row, wide + _GAP) for row in rows),
             *([_draw_legend(self.facets[0], inner)] if shared else []),
             stack([line for note in self.notes for line in _lines(note, _SMALL, inner)], 4),
         ]
@@ -160,6 +165,13 @@ def _lines(text: str, size: float, width: float, *, bold: bool = False) -> Itera
     for line in textwrap.wrap(" ".join(escape(text).split()), int(width / size / 0.56)):
         shape = Text(0, size, line, size, fill=INK if bold else FAINT, bold=bold)
         yield Drawing(width, size, (shape,))
+
+
+def _beside(drawings: Sequence[Drawing], step: float) -> Drawing:
+    """Drawings side by side."""
+    shapes = [shift(s, k * step, 0) for k, each in enumerate(drawings) for s in each.shapes]
+    height = max(each.height for each in drawings)
+    return Drawing(step * len(drawings), height, tuple(shapes))
 
 
 _Tick: TypeAlias = tuple[float, str]
@@ -208,7 +220,7 @@ def _draw_facet(facet: Facet, width: float, *, legend: bool) -> Drawing:
             below, turn = _ticks_below(across)
         shapes += _draw_axes(up, across, beside, below, turn)
     else:
-        shapes.append(Text(width / 2, sum(ends) / 2, "nothing to draw", 12, "middle", FAINT))
+        shapes.append(Text(width / 2, sum(ends) / 2, facet.empty, 12, "middle", FAINT))
     looks = _looks(facet)
     given_first = sorted(facet.series, key=lambda each: not each.colour)
     for draw in (_draw_intervals, _draw_series):

@@ -109,7 +109,8 @@ class Rails:
 class Router:
     """Finds routes and remembers them; one belongs to each topology.
 
-    `index` gives the place of every node among the nodes of the topology, which `routes` takes.
+    `route` is `_route`, whose results are kept. `index` gives the place of every node among the
+    nodes of the topology, which `routes` takes.
     """
 
     def __init__(
@@ -129,21 +130,15 @@ class Router:
         self._machines = rule if isinstance(rule, EqualMachines) else None
         network = rule.network if isinstance(rule, EqualMachines) else rule
         self._network = network or SearchedNetwork()
-        self._found: dict[tuple[str, str], Route] = {}
+        self.route = functools.cache(self._route)
 
     @property
     def graph(self) -> nx.MultiDiGraph[str]:
         """The graph that is searched; see `Topology.graph`."""
         return self._search.graph
 
-    def route(self, source: str, target: str) -> Route:
-        """The route of a transfer; raises `TopologyError` for an unknown node or without a path."""
-        found = self._found.get((source, target))
-        if found is None:
-            found = self._found[source, target] = self._route(source, target)
-        return found
-
     def _route(self, source: str, target: str) -> Route:
+        """The route of a transfer; raises `TopologyError` for an unknown node or without a path."""
         if self._spreader is None:
             links = self._ruled_links(source, target, staged=True)
             if links is not None:

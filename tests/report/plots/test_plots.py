@@ -176,7 +176,7 @@ def test_facets_with_equal_names_share_a_legend_and_others_have_their_own():
         facets = [
             Facet(Axis("x"), Axis("y"), [PlotSeries(name, [PlotPoint(1, 1)])]) for name in names
         ]
-        return texts(Plot("t", "", facets))
+        return texts(Plot("t", "", facets, columns=2))
 
     assert [1, 1, 1] == [plot("a", "a").count("a"), *map(plot("a", "b").count, "ab")]
 
