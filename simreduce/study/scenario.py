@@ -187,11 +187,7 @@ _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MachineQuestion:
-    """A question about a machine.
-
-    The advice is for a `framework`, or for all if that is "". A change has to save `worth` of the
-    time. With `placement`, `tune` orders the nodes, and may use others that are `free`.
-    """
+    """A question about a machine: of reductions (`Scenario`) or of a model's steps (`Meshes`)."""
 
     name: str
     title: str
@@ -209,7 +205,11 @@ class MachineQuestion:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scenario(MachineQuestion):
-    """Reductions of a workload on a machine. `strategies` is None for all that it accepts."""
+    """Reductions of a workload on a machine. `strategies` is None for all that it accepts.
+
+    The advice is for a `framework`, or for all if that is "". A change has to save `worth` of the
+    time. With `placement`, `tune` orders the nodes, and may use others that are `free`.
+    """
 
     workload: Workload
     strategies: tuple[Strategy, ...] | None

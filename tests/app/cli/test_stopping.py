@@ -126,7 +126,7 @@ def test_an_explanation_that_is_stopped_keeps_the_changes_it_tried(simreduce, st
     status, out, _ = simreduce(*command)
 
     assert (130, "stopped before all changes were simulated") == (status, out.splitlines()[-1])
-    assert "the same plan, simulated again with one change" in out
+    assert "The same plan, simulated again with one change" in out
 
 
 def test_a_recommendation_is_never_that_of_a_part(simreduce, scenario, stop_after):
