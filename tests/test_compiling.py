@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from simreduce.computing import code_files, watching
+from simreduce.computing import code_files, workers
 from simreduce.computing.code_files import digest_of
 from simreduce.computing.loops import Native
 from simreduce.errors import InternalError
@@ -198,7 +198,7 @@ def test_the_digest_depends_on_all_that_is_called(monkeypatch):
 @pytest.mark.usefixtures("folder")
 def test_who_compiles_long_says_so(monkeypatch):
     said: list[str] = []
-    monkeypatch.setattr(watching, "listeners", [said.append])
+    monkeypatch.setattr(workers, "listeners", [said.append])
     monkeypatch.setattr("simreduce.computing.loops._SECONDS", 0.1)
     check(Native(scaled_sum, "sums", bare=False))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simreduce.topology import load_topology
-from simreduce.training.profile import load_profile
+from simreduce.training.step import load_profile
 from simreduce.workload import Layer, Model, load_workload
 from tests.reference import COMMANDS, GENERATED
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.computing import code_files, watching
+from simreduce.computing import code_files, workers
 from simreduce.computing.compiler import build
 from simreduce.errors import InputError
 from simreduce.files.textfiles import check_place, write_file
@@ -105,7 +105,7 @@ def test_a_file_of_another_user_is_not_loaded(cache, code, load):
 def test_a_folder_where_others_may_replace_files_is_not_looked_into(cache, code, load, monkeypatch):
     """And who compiles again for that reason hears it."""
     said = []
-    monkeypatch.setattr(watching, "listeners", [said.append])
+    monkeypatch.setattr(workers, "listeners", [said.append])
     plant(code, code.read_bytes(), cache)
     beside = Path(code_files.__file__).parent / "__pycache__"
     beside.mkdir()
@@ -123,7 +123,7 @@ def test_a_umask_that_lets_the_group_write_does_not_stop_keeping(shared, monkeyp
     a folder and a file: new code is kept where only its user writes, and loaded from there.
     """
     said = []
-    monkeypatch.setattr(watching, "listeners", [said.append])
+    monkeypatch.setattr(workers, "listeners", [said.append])
     monkeypatch.delenv("SIMREDUCE_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
     code_files._processor()
@@ -199,7 +199,7 @@ def test_a_lock_that_another_user_holds_is_waited_for_aloud_and_not_for_ever(
 ):
     """A file that others may read may be locked by them, so they may not read it any more."""
     said = []
-    monkeypatch.setattr(watching, "listeners", [said.append])
+    monkeypatch.setattr(workers, "listeners", [said.append])
     monkeypatch.setattr(code_files, "_PATIENCE", (0.1, 0.3))
     monkeypatch.setenv("SIMREDUCE_CACHE_DIR", str(shared / "cache"))
     (shared / "cache").mkdir()

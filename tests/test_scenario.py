@@ -16,7 +16,7 @@ from simreduce.files.textfiles import data_dir
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl.environment import allows
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.topology import load_topology
 from tests.thorough import examples
 

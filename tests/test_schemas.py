@@ -23,16 +23,16 @@ from simreduce.app.cli.reply import Progress
 from simreduce.files.formats import documents
 from simreduce.files.formats.documents import UNITS, Lines, Output, Record
 from simreduce.files.published import published_steps, published_tables
-from simreduce.report import accuracy, chapters
-from simreduce.report.compare import COMPARED_ORDERS, compare_orders
-from simreduce.report.placement import PLACEMENT
+from simreduce.report import accuracy, accuracy as chapters
+from simreduce.report.jobs import PLACEMENT
 from simreduce.report.ranking import ranking_document
 from simreduce.report.schemas import outputs
+from simreduce.report.sweeps import COMPARED_ORDERS, compare_orders
 from simreduce.report.tuned import tuned_document
 from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
+from simreduce.study.accuracy.mesh import SERIES, ShardedPoint
 from simreduce.study.accuracy.points import AccuracyComparison, Point
-from simreduce.study.accuracy.sharded import SERIES, ShardedPoint
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.sweep import COLUMNS, NAMES, Figures
 from simreduce.study.tune.placement.search import place
 from simreduce.study.tune.prove import everything
@@ -305,7 +305,7 @@ def printed(tmp_path_factory) -> dict[str, tuple[str, Any]]:
         patch.chdir(folder)
         # So that quick commands leave strategies undecided, as long ones do.
         patch.setattr("simreduce.study.tune.simulate.LONG", 20)
-        patch.setattr("simreduce.study.study.BATCH", 2)
+        patch.setattr("simreduce.study.ranking.BATCH", 2)
         patch.setattr("simreduce.study.tune.rank.FIRST", 2)
         patch.setattr("simreduce.app.cli.verify.everything", lambda: everything()[:3])
         for line in LINES:

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from simreduce.computing.watching import answering, time_is_up, time_left, until_stopped, within
+from simreduce.computing.workers import answering, time_is_up, time_left, until_stopped, within
 
 SHORT, LONG = 0.05, 30.0
 

@@ -14,7 +14,7 @@ from simreduce.files.tables import Table, columns
 from simreduce.plan import Kind
 from simreduce.report.bench import BENCH, SizeTimes, bench_rows
 from simreduce.report.headings import runtimes_text
-from simreduce.report.pages.notebook import Picture, cell_html, load_pictures
+from simreduce.report.pages.html import Picture, cell_html, load_pictures
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, bar_plot
 from simreduce.report.ranking import ranking_document, ranking_rows
 from simreduce.report.steps import step_document, step_rows

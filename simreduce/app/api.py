@@ -38,7 +38,7 @@ from simreduce.files.published import ITERATIONS
 from simreduce.plan import Plan, Problem
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, check_collective, compile_collective
-from simreduce.study import scenario as scenarios, sweep as sweeps
+from simreduce.study import scenario as scenarios, scenario_files, sweep as sweeps
 from simreduce.study.scenario import CALL_COST, Scenario
 from simreduce.study.tune.rank import rank as rank_strategies
 from simreduce.study.tune.sizes import DIVIDED, ROOTED, BenchCalls, bench as bench_rows
@@ -77,7 +77,7 @@ def load_scenario(name: Text, batch: int | None = None, **overrides: object) -> 
     text = read_text(name, "the name of a scenario")
     if batch is not None:
         whole(batch, "batch", 1)
-    return scenarios.load_scenario(text, batch, **overrides)
+    return scenario_files.load_scenario(text, batch, **overrides)
 
 
 def layout(machine: Machine) -> Layout:

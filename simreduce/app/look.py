@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from simreduce.computing.watching import Work
+from simreduce.computing.workers import Work
 from simreduce.errors import InputError
 from simreduce.export.targets import Exported, export_choice
 from simreduce.planners.strategy import Strategy, parse_strategy

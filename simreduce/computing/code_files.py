@@ -30,7 +30,7 @@ from types import CodeType, FunctionType
 from typing import IO, Any
 
 from simreduce.computing.locks import open_lock, open_plain, scratch_folder
-from simreduce.computing.watching import announce
+from simreduce.computing.workers import announce
 
 _FOLDER = "SIMREDUCE_CACHE_DIR"
 _LINKERS = ("cc", "gcc", "clang", "ld")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.computing import code_files, watching
+from simreduce.computing import code_files, workers
 from simreduce.computing.code_files import code_size, digest_of
 from simreduce.errors import InternalError
 
@@ -97,7 +97,7 @@ class Native:
         def build(symbol: str) -> bytes:
             seconds = round(_SECONDS * code_size(self.function))
             if seconds > 1:
-                watching.announce(f"compiling {self.label} (once, about {seconds} s)")
+                workers.announce(f"compiling {self.label} (once, about {seconds} s)")
             from simreduce.computing.compiler import build  # noqa: PLC0415 - it takes a while to load
 
             return build(self.function, arguments, symbol, bare=self.bare)

@@ -20,9 +20,8 @@ from simreduce.engine.runtime import (
     Runtime,
     runtime_named,
 )
-from simreduce.engine.simulator import AtLeast, LeastSeconds, Rerun, Simulator, Summary
+from simreduce.engine.simulator import AtLeast, LeastSeconds, Rerun, Simulator, Summary, Symmetry
 from simreduce.engine.submission import Resident, Timeline
-from simreduce.engine.symmetry import Symmetry
 
 __all__ = [
     "CALM",

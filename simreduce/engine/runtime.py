@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Kind
-from simreduce.plan.channels import CHANNELS, FOLLOWING
+from simreduce.plan.ops import CHANNELS, FOLLOWING
 from simreduce.plan.plan import Executor
 from simreduce.topology import Node
 

@@ -3,8 +3,14 @@
 from simreduce.export.choice import Choice
 from simreduce.export.frameworks.tensorflow import as_typed
 from simreduce.export.frameworks.tf_cnn_benchmarks import mode_files
-from simreduce.export.settings import StrategySettings, settings
-from simreduce.export.targets import export, find_target, nearest, why_not
+from simreduce.export.targets import (
+    StrategySettings,
+    export,
+    find_target,
+    nearest,
+    settings,
+    why_not,
+)
 
 __all__ = [
     "Choice",

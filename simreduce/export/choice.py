@@ -1,6 +1,7 @@
 """A strategy to export, for a workload on a machine, with what a training step adds.
 
-Settings in a few words: what their files say that the files of the defaults do not.
+Also a setting in a few words, which are what its files say that those of the defaults do not, and
+the sizes of buckets that are worth trying.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from simreduce.files.formats import Faults
 from simreduce.files.formats.fields import Name
 from simreduce.planners.nccl import Facts, choose, facts
 from simreduce.planners.nccl.constants import COLLECTIVES, Rule
-from simreduce.planners.packing import Arrangement, Packer
+from simreduce.planners.packing import Arrangement, Packer, joined_sizes
+from simreduce.planners.packing.packers import MIB, ready_order
 from simreduce.planners.strategy import Strategy, resolve
 from simreduce.version import __version__
 from simreduce.workload import Workload
@@ -208,3 +210,27 @@ def _words(line: str) -> Iterator[str]:
             text, meaning = _ARGUMENT.sub("", text).replace("((", "(").replace("()", ""), ""
             text = text.replace("(", " with ").replace(")", "")
         yield re.sub(r" += +", "=", meaning or text)
+
+
+_RATIO = 2 ** (1 / 4)
+"""From one size of buckets to the next that is tried."""
+
+_SMALLEST = 1 << 18
+"""Bytes of the smallest buckets that are tried."""
+
+
+def bucket_sizes(workload: Workload, *, within: bool = False) -> list[int]:
+    """Bytes of buckets that are worth trying: four for each doubling, up to all in one.
+
+    Recorded buckets are joined, and none exceeds a size `within` which they should be.
+    """
+    gradients, whole = workload.gradients, workload.nbytes
+    if workload.finest:
+        recorded = [gradients[i].nbytes for i in ready_order(gradients)]
+        return joined_sizes(recorded, workload.finest, within=within)
+    found, size = [], float(min(_SMALLEST, whole))
+    while size < whole:
+        unit = 1 << max(int(size).bit_length() - 6, 0)  # two digits and a half
+        found.append(int(size) // unit * unit)
+        size *= _RATIO
+    return [*dict.fromkeys(found), -(-whole // MIB) * MIB]

@@ -1,4 +1,7 @@
-"""Settings of a system by its name: its files, and why it has no setting."""
+"""Settings of a system by its name: its files, and why it has no setting.
+
+The tf_cnn_benchmarks flags and the TensorFlow call that run a strategy, where there are any.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from simreduce.export.frameworks import (
     USUAL,
     find_framework,
 )
-from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.export.frameworks.tensorflow import call_of
+from simreduce.export.frameworks.tf_cnn_benchmarks import flags_of
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import Strategy, parse_strategy, resolve
 
 
 def find_target(name: str) -> Framework:
@@ -106,3 +112,21 @@ def _exported(name: str, choice: Choice, others: Sequence[Strategy]) -> Exported
         if not why_not(name, other):
             return Exported(name, target.title, target.files(other), instead=each.text)
     return Exported(name, target.title, {}, reasons, nearest(name, choice))
+
+
+@dataclass(frozen=True, slots=True)
+class StrategySettings:
+    """Text to type; None where that system cannot run the strategy."""
+
+    tf_cnn_benchmarks: str | None
+    tensorflow: str | None
+
+
+def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> StrategySettings:
+    """Return settings for one process per machine, as both systems are run.
+
+    They are for the plan that `faithful` gives, or for the plan without it.
+    """
+    strategy = resolve(strategy, layout)
+    flags = flags_of(strategy, layout, faithful=faithful)
+    return StrategySettings(flags, call_of(strategy, layout))

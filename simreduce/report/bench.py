@@ -36,7 +36,6 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.advised import caution, faster_than, sure, took_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Section, Written, bars
 from simreduce.report.explain import help_section, path_section
 from simreduce.report.headings import (
@@ -47,7 +46,11 @@ from simreduce.report.headings import (
     NCCL_KEY,
     NOMINAL_KEY,
     WARNING_KEY,
+    caution,
+    faster_than,
     one_runtime,
+    sure,
+    took_of,
 )
 from simreduce.report.sections import (
     calibration_section,
@@ -56,8 +59,7 @@ from simreduce.report.sections import (
     repeat_section,
     us,
 )
-from simreduce.study.study import TIED, Refused, Stuck
-from simreduce.study.ties import lasting_us, moved_lines
+from simreduce.study.ranking import TIED, Refused, Stuck, lasting_us, moved_lines
 from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, BenchCalls, BenchRow, algbw, busbw
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded

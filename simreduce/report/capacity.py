@@ -1,12 +1,13 @@
 """`simreduce capacity`: the choice, the options, what binds and when the choice changes, as a
 document, as a report for terminals and pages, and as a plot.
+
+`simreduce prices`: a price list, and those that are shipped, as documents and as text.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -19,6 +20,7 @@ from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
     FLAG,
+    ITSELF,
     PER_SECOND,
     RATIO,
     SECONDS,
@@ -34,30 +36,15 @@ from simreduce.files.formats.documents import (
     positive,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.advised import opening
 from simreduce.report.blocks import (
-    Attachments,
-    Block,
-    Chart,
-    Fact,
-    Page,
-    Paragraph,
-    Rows,
-    Section,
     Written,
-    folded_when_long,
-    page_text,
-    stack,
-    table_section,
 )
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
-from simreduce.report.sections import machine_section, repeat_section
 from simreduce.study.capacity.answer import (
     MOST,
     AtRate,
     CapacityAnswer,
     RankedOptions,
-    fit_of,
     parts,
 )
 from simreduce.study.capacity.choose import (
@@ -72,7 +59,7 @@ from simreduce.study.capacity.choose import (
     CopiesOffer,
     Offer,
 )
-from simreduce.study.capacity.price_list import HOUR, format_amount, format_period
+from simreduce.study.capacity.price_list import HOUR, PriceList, format_amount, format_period
 from simreduce.study.sweep.cells import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 
@@ -583,7 +570,7 @@ def options_table(document: Written) -> Table:
     }
     hidden = dict.fromkeys((name for name, is_so in unneeded.items() if is_so), None)
     figure = _DECIDING.get(target["minimise"], target["minimise"])
-    best_first = sorted(options, key=lambda row: (bool(row["misses"]), _or_inf(row.get(figure))))
+    best_first = sorted(options, key=lambda row: (bool(row["misses"]), or_inf(row.get(figure))))
     rows = [{**row, "standing": standing.get(row["option"], ""), **hidden} for row in best_first]
     return _in_currency((OFFER if "counted" in document else COPIES_OFFER).table(rows), document)
 
@@ -592,7 +579,7 @@ _DECIDING = {COST: "per_million", TIME: "time_s"}
 """The figure of an option for what a target minimises, where it has another name."""
 
 
-def _or_inf(value: float | None) -> float:
+def or_inf(value: float | None) -> float:
     return math.inf if value is None else value
 
 
@@ -768,236 +755,6 @@ def step_range(choice: Written) -> str:
     return f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
-def capacity_text(answer: CapacityAnswer) -> str:
-    """The report, with what its document lacks: failures, and the memory of a GPU."""
-    return page_text(capacity_report(CAPACITY.write(answer)), _asides(answer))
-
-
-def copies_text(answer: RankedOptions[CopiesOffer]) -> str:
-    """The report on copies of jobs."""
-    return page_text(copies_report(CAPACITY_JOBS.write(answer)))
-
-
-def _asides(answer: CapacityAnswer) -> Iterator[str]:
-    failures, chosen = answer.question.failures, answer.chosen
-    if failures:
-        yield (
-            f"A node fails every {format_period(failures.mtbf)}, a checkpoint stops the job for "
-            f"{format_period(failures.checkpoint)}, a restart takes "
-            f"{format_period(failures.restart)}."
-        )
-    if failures and chosen:
-        every = format_period(failures.best_interval(chosen.candidate.nodes))
-        fails = format_period(failures.between(chosen.candidate.nodes))
-        yield f"The choice: a failure every {fails}, a checkpoint every {every}."
-    if chosen and chosen.candidate.row.memory is not None:
-        found = chosen.candidate
-        option = next(each for each in answer.question.options if each.key == found.key)
-        if option.memory:
-            yield f"A GPU {fit_of(option, found.row).words}."
-
-
-def capacity_report(document: Written) -> Page:
-    """The report on options for a run or a rate, for a terminal and a page."""
-    choice, currency, counted = document["choice"], document["currency"], document["counted"]
-    asked = ", ".join([document["workload"], *run_words(document["target"])])
-    chart = (
-        f"Every option by its price per hour and the cost of a million {counted}",
-        (f"price in {currency} per hour", f"cost in {currency} per 1M {counted}"),
-        ("hourly", "per_million"),
-    )
-    if document["target"]["samples"]:
-        chart = (
-            "Every option by its cost and the time of the run",
-            ("time of the run in hours", f"cost in {currency}"),
-            ("time_s", "cost"),
-        )
-    return Page(
-        title=_title(document),
-        about=_about(document, asked),
-        answer=_answer(document),
-        sure=_sure(document),
-        facts=tuple(_facts(document, choice)) if choice else (),
-        sections=(
-            _options(document, *chart),
-            *_binds(document),
-            *table_section("efficiency", "Efficiency", "Up to where the target's efficiency holds",
-                           REACH.table(document.get("efficiency_holds", ()))),
-            *table_section("fails", "If a part fails",
-                           "What is left of the choice until a part that fails is repaired",
-                           FAILURE.table(document.get("failures", ()))),
-            *_flips(document),
-            *_waiting(document),
-        ),
-    )  # fmt: skip
-
-
-def copies_report(document: Written) -> Page:
-    """The report on copies of jobs, for a terminal and a page."""
-    choice, currency = document["choice"], document["currency"]
-    names = f"price in {currency} per hour", f"price of a copy in {currency} per hour"
-    about = "Every option by its price per hour and that of a copy"
-    return Page(
-        title=_title(document),
-        about=_about(document, f"Copies of {document['jobs']}"),
-        answer=f"{document['headline'].rstrip('.')}.",
-        sure=_paid_and_notes(document),
-        facts=tuple(_facts_of_copies(document, choice)) if choice else (),
-        sections=(_options(document, about, names, ("hourly", COPY)), *_waiting(document)),
-    )
-
-
-def capacity_page(document: Written, beside: Attachments) -> Page:
-    """The page of `simreduce capacity --json`: the report, with prices and how to repeat it."""
-    page = copies_report(document) if "jobs" in document else capacity_report(document)
-    more = (
-        _prices(document["prices"]),
-        *machine_section(beside),
-        *repeat_section(beside, document),
-    )
-    return replace(page, sections=(*page.sections, *more))
-
-
-def _title(document: Written) -> str:
-    title: str = document["title"]
-    return title if title.endswith("?") else f"{title}: which machines?"
-
-
-def _about(document: Written, asked: str) -> str:
-    options = units.plural(len(document["options"]), "option")
-    prices = tables.label(document["prices"]["title"] or "of the file", document["prices"]["date"])
-    return (
-        f"{asked}; {options} simulated and priced. Wanted: {target_words(document)}. Prices: "
-        f"{prices}, in {document['currency']}."
-    )
-
-
-def _answer(document: Written) -> str:
-    """What to rent or buy, and what nearly meets the target for less; if nothing meets it, what is
-    missed how often.
-    """
-    words = f"{choice_words(document).rstrip('.')}."
-    if document["choice"] is None:
-        missed = Counter(name for each in document["options"] for name in each["misses"])
-        count = len(document["options"])
-        words += "".join(f" {name}: missed by {n} of {count}." for name, n in missed.items())
-    return f"{words} Nearly: {document['near_miss']}." if document.get("near_miss") else words
-
-
-def _paid_and_notes(document: Written) -> str:
-    notes = "; ".join(document["notes"])
-    paid = f"{opening(document['paid_off'])}. " if document["paid_off"] else ""
-    return f"{paid}Note: {notes}." if notes else paid.strip()
-
-
-def _sure(document: Written) -> str:
-    how = f"How sure: {sure_words(document)[1]}. " if document["choice"] else ""
-    return f"{how}{_paid_and_notes(document)}".strip()
-
-
-def _facts(document: Written, choice: Written) -> Iterator[Fact]:
-    gpus = units.plural(choice["gpus"], "GPU")
-    more = f"{gpus}; in the words of the file, {choice['option']}."
-    yield Fact(f"What should I {choice['pay']}?", choice["configuration"], more)
-    hourly = f"{money(document, choice['hourly'])}/h"
-    yield Fact("What does it cost?", hourly, f"{opening(price_words(document, choice))}.")
-    short, words = sure_words(document)
-    yield Fact("How sure is that?", short, f"{opening(rates_words(document) or words)}.")
-    binds: list[Written] = document["binds"] or [{"name": "nothing", "share": 0.0}]
-    first = binds[0]
-    more = f"{first['share']:.1%} of the time"
-    if choice["bottleneck"]:
-        more += f"; of the communication, the link {choice['bottleneck']} is the busiest"
-    yield Fact("What limits it?", first["name"], f"{more}.")
-    yield Fact("When does the choice change?", *nearest_change(document))
-
-
-def _facts_of_copies(document: Written, choice: Written) -> Iterator[Fact]:
-    gpus = units.plural(choice["gpus"], "GPU")
-    yield Fact(f"What should I {choice['pay']}?", choice["configuration"], f"{gpus}.")
-    copies = units.plural(choice["copies"], "copy", "copies")
-    yield Fact("How many copies does it hold?", copies, f"{opening(choice['limit'])}.")
-    hourly, each = (f"{money(document, choice[key])}/h" for key in ("hourly", COPY))
-    yield Fact("What does it cost?", hourly, f"{each} a copy.")
-
-
-_CHOICE = "the choice"
-
-
-def _options(
-    document: Written, words: str, names: tuple[str, str], figures: tuple[str, str]
-) -> Section:
-    """Every option as a point and as a row, and those without a time. `words` say what the chart
-    shows, and `names` what its axes do.
-    """
-    chosen = document["choice"] and document["choice"]["option"]
-    scale = HOUR if figures[0] == "time_s" else 1.0
-    groups: dict[str, list[tuple[float, float, str]]] = {}
-    for each in document["options"]:
-        x, y = (each[figure] for figure in figures)
-        if x is not None and y is not None:
-            name = _CHOICE if each["option"] == chosen else each["machine"]
-            groups.setdefault(name, []).append((x / scale, y, each["option"]))
-    table = options_table(document)
-    blocks: list[Block] = [Rows("Every option", table)]
-    if groups:
-        data = {
-            "x": "plain",
-            "y": "plain",
-            "name_x": names[0],
-            "name_y": names[1],
-            "groups": [
-                {"name": name, "points": groups[name], "best": name == _CHOICE}
-                for name in sorted(groups, key=lambda name: name != _CHOICE)
-            ],
-        }
-        blocks = [Chart("points", f"{words}. Lower and further left is better.", data, table, 420)]
-    if document["refused"]:
-        blocks.append(folded_when_long("Left out", REFUSED.table(document["refused"]), 12))
-    return Section("options", "Options", tuple(blocks))
-
-
-def _binds(document: Written) -> Iterator[Section]:
-    parts = [part for part in document["binds"] if part["share"] > 0]
-    if parts:
-        shares = [(part["name"], part["share"]) for part in parts]
-        words = "What the choice spends its time on."
-        chart = stack(words, shares, PART.table(parts), unit="share")
-        yield Section("limits", "What limits it", (chart,))
-
-
-def _flips(document: Written) -> Iterator[Section]:
-    """The assumptions, those whose changes are nearest first."""
-    every, found = document["sensitivity"], changes(document)
-    if not every:
-        return
-    block: Block = Paragraph("No single price, rate or error that was tried changes the choice.")
-    if found:
-        nearest = {each["assumption"]: near for near, _, each in reversed(found)}
-        rows = [{**each, "nearest": nearest.get(each["assumption"])} for each in every]
-        rows.sort(key=lambda row: _or_inf(row["nearest"]))
-        words = "The nearest values at which another option is chosen, nearest first"
-        block = Rows(words, ASSUMPTION.table(rows))
-    stopped = [each["assumption"] for each in every if each.get("complete") is False]
-    words = f"Stopped before all was known of {', '.join(stopped)}."
-    more = [Paragraph(words)] * bool(stopped)
-    yield Section("changes", "When the choice changes", (block, *more))
-
-
-def _waiting(document: Written) -> tuple[Section, ...]:
-    return table_section(
-        "waiting", "Not simulated",
-        "Not simulated, as the command was stopped; with --db, it goes on from there",
-        tables.texts("option", ((name,) for name in document.get("waiting", ()))),
-    )  # fmt: skip
-
-
-def _prices(prices: Written) -> Section:
-    dated = f", {prices['date']}" if prices["date"] else ""
-    caption = f"{prices['title'] or 'Prices of the file'}{dated}"
-    return Section("prices", "Prices", (Rows(caption, ITEM.table(prices["items"])),))
-
-
 def _series_names(answer: RankedOptions[Any]) -> dict[Configuration, str]:
     """The names of options that differ in the number of nodes only, such as `p5, fat_tree`. What
     all options share is left out, and a batch that follows from the number of GPUs.
@@ -1014,3 +771,45 @@ def _series_names(answer: RankedOptions[Any]) -> dict[Configuration, str]:
         parts = key.without(shared if several else shared | {"network"})
         names[key] = ", ".join(filter(None, parts)) or key.machine
     return names
+
+
+_SHIPPED = Record(
+    "list", "A price list.",
+    Key("name", TEXT, "Its name.", "0", column=Column("list", left=True)),
+    Key("title", TEXT, "What it holds.", "1.title", column=Column("what", left=True)),
+    Key("date", TEXT, "When its prices were read, from the first to the last.", "1.date",
+        column=Column("of", left=True)),
+    Key("machines", list_of(TEXT), "Machines with a price.", lambda row: [*row[1].machines],
+        column=Column("machines", left=True)),
+)  # fmt: skip
+LISTS = Document(
+    "price-lists",
+    "`simreduce prices --json`: the price lists that come with simreduce.",
+    Key("lists", list_of(_SHIPPED), "Every list.", ITSELF),
+    command="prices",
+)
+"""Of names with price lists."""
+PRICES = Document(
+    "price-list",
+    "`simreduce prices NAME --json`: a price list, or several that were joined.",
+    Key("currency", TEXT, "The currency of all prices."),
+    Key("prices", PRICE_LIST, "The list.", ITSELF),
+    Key("notes", list_of(TEXT), "Which of two prices counts, where lists differ."),
+    command="prices",
+)
+"""Of a `PriceList`."""
+
+
+def lists_text(lists: Sequence[tuple[str, PriceList]]) -> str:
+    """A line for each list."""
+    table = _SHIPPED.table([_SHIPPED.write(each) for each in lists])
+    return "\n".join(table.lines())
+
+
+def prices_text(prices: PriceList) -> str:
+    """Every price, then where they were published."""
+    table = ITEM.table([ITEM.write(item) for item in prices.items.values()])
+    lines = [*tables.header(tables.label(prices.title, prices.date), ()), *table.lines()]
+    lines += ["", *(f"Source: {source}" for source in prices.sources)] if prices.sources else []
+    lines += ["", *(f"Note: {note}." for note in prices.notes)] if prices.notes else []
+    return "\n".join(lines)

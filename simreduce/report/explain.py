@@ -34,7 +34,6 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent, table_of
 from simreduce.planners.algorithms import COLLECTIVES
-from simreduce.report.advised import opening, took_of
 from simreduce.report.blocks import (
     Attachments,
     Block,
@@ -59,6 +58,8 @@ from simreduce.report.headings import (
     NCCL_KEY,
     NOMINAL_KEY,
     TOPOLOGY_KEYS,
+    opening,
+    took_of,
 )
 from simreduce.report.sections import us
 

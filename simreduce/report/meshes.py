@@ -38,17 +38,12 @@ from simreduce.report.headings import (
     percentile_lines,
     refused_lines,
 )
-from simreduce.study.tune.meshes import (
-    MeshRanking,
-    limit_of,
-    mfu,
-    programs_for,
-)
+from simreduce.study.tune.steps import MeshRanking, limit_of, mfu, programs_for
 from simreduce.study.tune.whatif_steps import changes_of_mesh, percentiles_of_step
 from simreduce.training.mesh.job import ORDER
 from simreduce.training.mesh.pipeline import grid
 from simreduce.training.mesh.simulate import WAITS, MeshStep
-from simreduce.training.path import seconds_by_kind
+from simreduce.training.step import seconds_by_kind
 
 _ALIKE = 0.01
 """Of two steps, the part of their time up to which the simpler one is named too."""

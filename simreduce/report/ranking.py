@@ -21,16 +21,6 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table
-from simreduce.report.advised import (
-    ADVICE_KEY,
-    advice_lines,
-    caution,
-    facts,
-    frameworks_table,
-    mark,
-    more_lines,
-    sentence,
-)
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
     Attachments,
@@ -46,6 +36,7 @@ from simreduce.report.blocks import (
 )
 from simreduce.report.explain import help_section, limit_fact, nic_fact, path_section
 from simreduce.report.headings import (
+    ADVICE_KEY,
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
@@ -54,11 +45,18 @@ from simreduce.report.headings import (
     MOVED_KEY,
     REFUSED,
     REFUSED_KEY,
+    advice_lines,
     best_rows,
+    caution,
+    facts,
+    frameworks_table,
     header,
+    mark,
+    more_lines,
     name_lines,
     nccl_sureness,
     page_title,
+    sentence,
     untried_lines,
 )
 from simreduce.report.sections import (
@@ -76,8 +74,7 @@ from simreduce.report.sections import (
 )
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.frameworks import call_words
-from simreduce.study.study import same_reasons
-from simreduce.study.ties import lasting, lasting_us, took
+from simreduce.study.ranking import lasting, lasting_us, same_reasons, took
 from simreduce.study.tune.rank import FIRST, Candidate, StrategyRanking
 from simreduce.study.tune.sizes import algbw, busbw
 

@@ -20,17 +20,15 @@ from simreduce.files.published import PUBLISHED
 from simreduce.planners.nccl import SETTINGS
 from simreduce.report import accuracy, capacity, sweeps, topo, verified
 from simreduce.report.bench import BENCH, NCCL_TESTS
-from simreduce.report.compare import COMPARE, COMPARED_ORDERS
+from simreduce.report.capacity import LISTS, PRICES as PRICE_LIST
 from simreduce.report.explain import EXPLAIN
-from simreduce.report.jobs import BESIDE
+from simreduce.report.jobs import BESIDE, PLACEMENT, REPLAY
 from simreduce.report.meshes import MESHES, TUNED_MESHES
-from simreduce.report.nccl_choice import NCCL
-from simreduce.report.placement import PLACEMENT
-from simreduce.report.prices import LISTS, PRICES as PRICE_LIST
 from simreduce.report.ranking import RUN
-from simreduce.report.replay import REPLAY
 from simreduce.report.replicas import REPLICAS
 from simreduce.report.steps import STEP
+from simreduce.report.sweeps import COMPARE, COMPARED_ORDERS
+from simreduce.report.topo import NCCL
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.capacity_question import CAPACITY
 from simreduce.study.capacity.price_list import PRICES

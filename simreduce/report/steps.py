@@ -34,18 +34,6 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.advised import (
-    ADVICE,
-    ADVICE_KEY,
-    advice_lines,
-    caution,
-    facts,
-    frameworks_table,
-    mark,
-    more_lines,
-    sentence,
-    sure,
-)
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
     Attachments,
@@ -72,6 +60,8 @@ from simreduce.report.explain import (
 )
 from simreduce.report.headings import (
     ACTIVATIONS_KEY,
+    ADVICE,
+    ADVICE_KEY,
     DISTURBED,
     FACTOR_KEYS,
     HEAD_KEYS,
@@ -79,12 +69,20 @@ from simreduce.report.headings import (
     LINK,
     PERCENTILES_ABOUT,
     REFUSED_KEY,
+    advice_lines,
     best_rows,
+    caution,
+    facts,
+    frameworks_table,
     header,
+    mark,
+    more_lines,
     name_lines,
     nccl_sureness,
     page_title,
     percentile_lines,
+    sentence,
+    sure,
     untried_lines,
 )
 from simreduce.report.sections import (
@@ -107,9 +105,7 @@ from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_s
 from simreduce.training import Bucket, Memory, PathPiece, StepPrediction, device_label
 from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
-from simreduce.training.path import seconds_by_kind
-from simreduce.training.profile import compute_caution
-from simreduce.training.step import CONSISTENCIES, NOT_COUNTED
+from simreduce.training.step import CONSISTENCIES, NOT_COUNTED, compute_caution, seconds_by_kind
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""

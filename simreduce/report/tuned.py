@@ -32,7 +32,6 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.advised import ADVICE, caution, facts, mark, sentence, sure
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
     Attachments,
@@ -51,6 +50,7 @@ from simreduce.report.blocks import (
 from simreduce.report.explain import help_section, path_section
 from simreduce.report.headings import (
     ACTIVATIONS_KEY,
+    ADVICE,
     BY_BUDGET,
     DISTURBED,
     FACTOR_KEYS,
@@ -58,8 +58,13 @@ from simreduce.report.headings import (
     HURRIED_KEY,
     MEASURED_KEY,
     MOVED_KEY,
+    caution,
+    facts,
     header,
+    mark,
     page_title,
+    sentence,
+    sure,
 )
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 from simreduce.report.sections import (
@@ -72,8 +77,8 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import runs_nccl
-from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.targets import OBJECTIVES
+from simreduce.study.tune.search.tune import advice_of
 from simreduce.study.tune.search.tuned import NEAR, Tuned
 from simreduce.training.sharded import DDP
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simreduce import units
 from simreduce.errors import InputError
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.ties import lasting
+from simreduce.study.ranking import lasting
 
 if TYPE_CHECKING:
     from simreduce.engine.calibrate.intervals import NcclCall

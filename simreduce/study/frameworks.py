@@ -27,8 +27,8 @@ from simreduce.study.advice import (
     strategy_of,
 )
 from simreduce.study.question import ask, choice_of
+from simreduce.study.ranking import lasting
 from simreduce.study.scenario import Scenario
-from simreduce.study.ties import lasting
 
 _NEW = 80
 """The compute capability of the first GPUs of PyTorch's time, 8.0."""

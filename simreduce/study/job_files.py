@@ -38,11 +38,8 @@ from simreduce.files.formats import (
 from simreduce.files.formats.fields import refusal
 from simreduce.planners.layouts import Layout, node_names
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import (
-    SCENARIO,
-    LoadMachine,
-    Meshes,
-    Scenario,
+from simreduce.study.scenario import SCENARIO, LoadMachine, Meshes, Scenario
+from simreduce.study.scenario_files import (
     build_meshes,
     build_scenario,
     has_mesh,
@@ -53,9 +50,8 @@ from simreduce.topology import load_topology
 from simreduce.topology.switch_groups import label
 from simreduce.training.calls import GroupPlans, channels_of
 from simreduce.training.executions import ExecutionNode
-from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import NCCL
-from simreduce.training.mesh.passes import MeshPasses
+from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.sharded.settings import DDP
 from simreduce.training.shared_fabric import Job, JobOutcome, RecordedJob, simulate_jobs

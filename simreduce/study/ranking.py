@@ -1,12 +1,42 @@
-"""What a study of alternatives comes to: its rows in order, and what became of the others."""
+"""Studies of alternatives: rows in order, and what became of the others.
+
+`answer_all` answers many questions on several processes, in any order, quick ones first, until
+Ctrl-C. Where times hang on ties in queues, which is found by moving starts, the longer one counts.
+A question comes out with figures, a lower bound, or a reason why there are none.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from simreduce import units
+from simreduce.computing.workers import Watch, beside, time_is_up, until_stopped, unwatched, working
+from simreduce.engine import AtLeast
+from simreduce.engine.kernel.machine_code import kernel
+from simreduce.engine.kernel.store import make_kernel
+from simreduce.errors import Deadlock, InputError, StrategyError, first_words
+from simreduce.planners.strategy import Strategy
+from simreduce.study.question import ask
+from simreduce.units import first_few
+
+if TYPE_CHECKING:
+    from simreduce.study.scenario import Scenario
 
 Row = TypeVar("Row")
 Asked = TypeVar("Asked")
@@ -69,3 +99,271 @@ def merge_equal(
     for row in rows:
         found.setdefault(same(row), []).append(row)
     return [merge(first, tuple(others)) for first, *others in found.values()]
+
+
+F = TypeVar("F")
+R = TypeVar("R")
+
+Moved = Mapping[object, float | None]
+"""Seconds of plans where starts are moved; None where that does not tell."""
+
+
+def lasting(row: Any) -> float:
+    """The time by which rows are compared: no tie in queues must decide.
+
+    Where a time hangs on ties it is the longer of both, in seconds.
+    """
+    return float(max(row.seconds, row.moved or 0.0))
+
+
+def lasting_us(row: Mapping[str, Any]) -> float:
+    """As `lasting`, of a row of a document, in microseconds."""
+    return float(max(row["time_us"], row.get("moved_us") or 0.0))
+
+
+def settle_ties(
+    ranking: F,
+    most: int,
+    *,
+    deciding: Callable[[F], Iterable[R]],
+    plan: Callable[[R], object],
+    find: Callable[[R], float | None],
+    note: Callable[[F, Moved], F],
+) -> F:
+    """The ranking with `moved` of the rows that decide.
+
+    Where that changes which rows decide, the next one is tried: `most` plans in all. `find` gives
+    the seconds of a row where starts are moved, and `note` writes those of plans into a ranking.
+    """
+    tried = dict[object, float | None]()
+    while len(tried) < most:
+        new = next((row for row in deciding(ranking) if plan(row) not in tried), None)
+        if new is None:
+            break
+        tried[plan(new)] = find(new)
+        ranking = note(ranking, tried)
+    return ranking
+
+
+def find_moved(scenario: Scenario, strategy: Strategy | None, seconds: float) -> float | None:
+    """The seconds of one of a scenario's reductions where starts are moved, if that tells."""
+    if strategy is None or strategy.reduced_by_nccl:
+        return None
+    case, times = ask(scenario, strategy).make_case(), scenario.repeat
+    moved = case.setup.find_moved(case.plan, seconds * times)
+    return None if moved is None else moved / times
+
+
+def moved_lines(moved: float | None) -> list[str]:
+    """Says what a time becomes, in seconds, where starts are moved, if that tells."""
+    ties = "if starts move by 0.1% (queues tie)"
+    return [] if moved is None else [f"or {units.format_duration(moved)} {ties}"]
+
+
+def took(seconds: float, moved: float | None = None) -> str:
+    """A time in words, and what it becomes where starts are moved, if that tells."""
+    return ", ".join([units.format_duration(seconds), *moved_lines(moved)])
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The machine does not accept a question."""
+
+    error: InputError
+
+    def reason(self, name: str) -> str:
+        """Why, in one line that begins with the `name` of what was asked."""
+        # Otherwise GPUs that the plan joins and nothing else, without a name.
+        named = isinstance(self.error, StrategyError)
+        return "; ".join(each if named else f"{name}: {each}" for each in self.error.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A fault cuts a plan off, so that it never finishes."""
+
+    error: Deadlock
+
+    def reason(self, name: str) -> str:
+        """Why, in one line that begins with the `name` of what was asked."""
+        return f"{name}: {first_words(self.error)}"
+
+
+class Postponed(NamedTuple):
+    """The answer takes long: `transfers` of its plan, or more. A study asks again, with a limit."""
+
+    transfers: int
+
+
+Outcome: TypeAlias = T | AtLeast | Refused | Stuck
+"""The figures of what was simulated to its end, or what there is instead."""
+
+
+def outcome_of(evaluate: Callable[..., T], *asked: Any) -> T | Refused | Stuck:
+    """What `evaluate` returns; InputError and Deadlock, which it may raise, are outcomes."""
+    try:
+        return evaluate(*asked)
+    except Deadlock as error:
+        return Stuck(error)
+    except InputError as error:
+        return Refused(error)
+
+
+Q = TypeVar("Q")
+
+TIED = 1.001
+"""Plans within this factor of a limit are simulated: they may be as fast."""
+
+BATCH = 12
+"""Plans that take long are simulated so many at a time, plans of few transfers first. The limits of
+a batch come from all outcomes before, and so do not depend on how many processes there are.
+"""
+
+_FEW = 8
+"""Questions that may be answered before the kernel is compiled."""
+
+Limit: TypeAlias = float | None
+"""Seconds up to which a plan is simulated. None: to its end, unless that takes long."""
+
+
+def study(
+    questions: Sequence[Q],
+    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed],
+    *,
+    workers: int = 1,
+    limits: Callable[[Mapping[int, Any]], Callable[[int], float]] | None = None,
+    order: Sequence[int] | None = None,
+    at_once: Collection[int] = (),
+) -> Generator[tuple[int, Outcome[T]], None, None]:
+    """Yield the place of each question and its outcome, in any order.
+
+    `order` has the places in the order in which to begin, and no place of `at_once` is postponed.
+    To close the generator ends the processes.
+
+    `evaluate` may raise InputError and Deadlock, which are outcomes. With `limits`, it may
+    postpone what takes long: when all others are done, those come in batches. `limits` gives, from
+    the outcomes by place until then, the seconds beyond which the question of a place is of no
+    interest.
+    """
+    first = inf if limits is None else None
+    places = range(len(questions)) if order is None else order
+    asked = [(place, inf if place in at_once else first) for place in places]
+    outcomes, left = dict[int, Outcome[T]](), dict[int, Postponed]()
+    workers = min(workers, len(questions))
+    # On a machine without machine code, the first question that needs the kernel would wait for it.
+    early = workers > 1 and len(questions) > _FEW and not kernel().is_kept
+    with (
+        beside(make_kernel) if early else nullcontext(),
+        working(partial(_answer, evaluate), workers) as work_on,
+    ):
+        while asked:
+            for number, outcome in work_on([(questions[place], limit) for place, limit in asked]):
+                place = asked[number][0]
+                if isinstance(outcome, Postponed):
+                    left[place] = outcome
+                else:
+                    outcomes[place] = outcome
+                    yield place, outcome
+            batch = sorted(left, key=lambda place: (left[place].transfers, place))[:BATCH]
+            limit_of = limits(outcomes) if limits else lambda _: inf
+            asked = [(place, limit_of(place)) for place in batch if left.pop(place)]
+
+
+def _answer(
+    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed], asked: tuple[Q, Limit]
+) -> Outcome[T] | Postponed:
+    return outcome_of(evaluate, *asked)
+
+
+class Answers(NamedTuple, Generic[T]):
+    """The outcomes of a study.
+
+    It has figures and lower bounds by place, the names of what was refused with the reasons, and
+    how many questions Ctrl-C left untried, or a budget of time (`hurried`).
+    """
+
+    found: Mapping[int, T | AtLeast]
+    refused: tuple[tuple[str, str], ...]
+    untried: int
+    hurried: bool = False
+
+
+def answer_all(
+    questions: Sequence[Q],
+    names: Sequence[str],
+    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed],
+    *,
+    by_name: bool,
+    workers: int = 1,
+    watch: Watch = unwatched,
+    limits: Callable[[Mapping[int, Any]], Callable[[int], float]] | None = None,
+    order: Sequence[int] | None = None,
+    waited: Collection[int] = (),
+    until: Callable[[Iterable[tuple[int, Any]]], Iterable[tuple[int, Any]]] = iter,
+) -> Answers[T]:
+    """The outcomes of a `study` of questions by their names; it may end early (`until`).
+
+    The machine may refuse questions, but to refuse all that were given `by_name` raises one
+    StrategyError. Questions that a fault cuts off for ever are refused too, unless it cuts off all
+    of them, which raises Deadlock. Ctrl-C is raised unless something is found. No place of `waited`
+    is postponed, and a budget of time waits for it.
+    """
+    coming = until(
+        study(questions, evaluate, workers=workers, limits=limits, order=order, at_once=waited)
+    )
+
+    def enough(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
+        return not all(isinstance(outcome, Refused | Stuck) for _, outcome in pairs)
+
+    def due(pairs: Sequence[tuple[int, Outcome[T]]]) -> bool:
+        return enough(pairs) and {*waited} <= {place for place, _ in pairs}
+
+    ended: list[bool] = []
+
+    def all_of_them() -> Iterator[tuple[int, Outcome[T]]]:
+        yield from watch(coming, len(names))
+        ended.append(True)  # with places left only where a budget of time left them out
+
+    outcomes = dict(until_stopped(all_of_them(), enough, due))
+    hurried = len(outcomes) < len(names) and (bool(ended) or time_is_up())
+    found = {
+        place: outcome
+        for place, outcome in sorted(outcomes.items())
+        if not isinstance(outcome, Refused | Stuck)
+    }
+    left = [(names[place], outcomes[place]) for place in sorted({*outcomes} - {*found})]
+    refused: list[tuple[str, Refused | Stuck]] = [
+        (name, each) for name, each in left if isinstance(each, Refused)
+    ]
+    stuck = [(name, each) for name, each in left if isinstance(each, Stuck)]
+    reasons = tuple((name, each.reason(name)) for name, each in (*refused, *stuck))
+    if refused and by_name and not (found or stuck):
+        raise StrategyError(by_reason(reasons))
+    if stuck and not found:
+        name, first = stuck[0]
+        raise Deadlock(f"{name}: {first.error}")
+    return Answers(found, reasons, len(names) - len(outcomes), hurried)
+
+
+def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> list[str]:
+    """A line for each reason, behind the names that it holds for; see `same_reasons`."""
+    return [f"{names}: {why}" if names else why for names, why in same_reasons(refused, brief)]
+
+
+def same_reasons(refused: Iterable[tuple[str, str]], brief: bool) -> list[tuple[str, str]]:
+    """Each reason behind the names that it holds for. When `brief`, the first ones, without
+    packings of an algorithm that it holds for, and how many more there are.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, reason in refused:
+        own = reason.startswith(f"{name}: ")
+        groups.setdefault(reason.removeprefix(f"{name}: "), []).extend([name] if own else [])
+    found = []
+    for reason, group in groups.items():
+        names = list(dict.fromkeys(group))
+        plain = [n for n in names if "+" not in n or n.partition("+")[0] not in group]
+        found.append((first_few(plain) if brief else ", ".join(names), reason))
+    return found

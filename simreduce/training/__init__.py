@@ -1,20 +1,16 @@
 """Training steps: compute, reductions and reads of variables on one fabric."""
 
-from simreduce.training.profile import (
-    PROFILE,
-    Profile,
-    profile_from_rate,
-    profile_from_seconds,
-)
 from simreduce.training.recorded import load_model, load_profile
 from simreduce.training.reductions import Method, Reduction, method_for_mode, method_for_strategy
 from simreduce.training.simulation import record_step, simulate_step
 from simreduce.training.step import (
     CONSISTENCIES,
+    PROFILE,
     Bucket,
     Memory,
     MovedBucket,
     PathPiece,
+    Profile,
     SimulatedStep,
     Span,
     StepJob,
@@ -22,6 +18,8 @@ from simreduce.training.step import (
     StepRecording,
     device_label,
     lane,
+    profile_from_rate,
+    profile_from_seconds,
 )
 from simreduce.training.step_table import STEP, StepQuestion, parse_step
 

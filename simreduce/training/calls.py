@@ -28,7 +28,7 @@ from simreduce.engine.setup import Setup, read_strategy
 from simreduce.engine.simulator import step_cost
 from simreduce.errors import InternalError
 from simreduce.plan import Kind, Plan, part_for, side_by_side
-from simreduce.plan.channels import ENGINE, count_blocks
+from simreduce.plan.ops import ENGINE, count_blocks
 from simreduce.training.executions import COLLECTIVE, ExecutionNode
 from simreduce.training.reductions import Method, Reduction
 from simreduce.workload import Gradient, Workload

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from simreduce import units
 from simreduce.topology import Topology
 from simreduce.training.sharded.memory import Shares, replicated_memory
-from simreduce.training.sharded.schedule import wrap
-from simreduce.training.sharded.settings import DDP, Sharding
+from simreduce.training.sharded.settings import DDP, Sharding, wrap
 from simreduce.training.step import UNCOUNTED, Activations, Memory
 from simreduce.workload import Model
 

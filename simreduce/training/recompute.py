@@ -25,8 +25,7 @@ Not counted: buffers of communication, workspaces, fragments of the allocator, c
 from __future__ import annotations
 
 from simreduce.errors import InputError
-from simreduce.training.sharded.schedule import Unit, wrap
-from simreduce.training.sharded.settings import BLOCKS
+from simreduce.training.sharded.settings import BLOCKS, Unit, wrap
 from simreduce.workload import Model
 
 NONE, SELECTIVE, FULL = POLICIES = ("none", "selective", "full")

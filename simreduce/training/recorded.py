@@ -30,14 +30,14 @@ import numpy as np
 import simpy
 
 from simreduce import dtypes, units, workload
-from simreduce.computing.watching import Watch, unwatched
+from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, quote
 from simreduce.files.formats import Faults
-from simreduce.planners.packing.buckets import MIB, DdpBuckets
+from simreduce.planners.packing.packers import MIB, DdpBuckets
 from simreduce.planners.strategy import parse_strategy
-from simreduce.training import profile as profiles
+from simreduce.training import step as profiles
 from simreduce.training.calls import GroupPlans
 from simreduce.training.executions import (
     ALONE,
@@ -54,7 +54,7 @@ from simreduce.training.executions import (
 )
 from simreduce.training.executions.chakra import GROUP
 from simreduce.training.executor import Movement, Ran, Run, length_of, run_nodes
-from simreduce.training.profile import Profile
+from simreduce.training.step import Profile
 from simreduce.workload import Gradient, Layer, Model
 
 _REPLAY_SHOWN = 5

@@ -24,21 +24,20 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import Floats
-from simreduce.computing.watching import Progress
+from simreduce.computing.workers import Progress
 from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.disturbance import CALM
 from simreduce.engine.setup import Setup
-from simreduce.engine.simulator import step_cost
-from simreduce.engine.symmetry import likeness
+from simreduce.engine.simulator import likeness, step_cost
 from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.training.calls import GroupPlans, Lowering, OnFabric
 from simreduce.training.executions import Execution, ExecutionNode
 from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.gpus import least_gpu
-from simreduce.training.groups import merged_reads, slowdowns
+from simreduce.training.passes import merged_reads, slowdowns
 from simreduce.training.reductions import Method
 from simreduce.training.simulation import Process, Steps
 from simreduce.training.step import StepJob

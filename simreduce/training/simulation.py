@@ -41,7 +41,9 @@ from simreduce.planners.strategy import Strategy
 from simreduce.training.calls import NOTHING, Alone, CallCost, OnFabric
 from simreduce.training.executions import COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Run
-from simreduce.training.groups import (
+from simreduce.training.passes import (
+    STREAM,
+    Passes,
     group_ranks,
     loses_of,
     merged_reads,
@@ -51,10 +53,16 @@ from simreduce.training.groups import (
     steady,
     summarize,
 )
-from simreduce.training.passes import STREAM, Passes
-from simreduce.training.path import LAUNCH, run_path
 from simreduce.training.reductions import ENDLESS, Fused, Method, Reduction
-from simreduce.training.step import Ledger, MovedBucket, StepJob, StepPrediction, StepRecording
+from simreduce.training.step import (
+    LAUNCH,
+    Ledger,
+    MovedBucket,
+    StepJob,
+    StepPrediction,
+    StepRecording,
+    run_path,
+)
 from simreduce.workload import Gradient, Workload
 
 Process = Generator[simpy.Event, Any, None]

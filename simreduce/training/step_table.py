@@ -31,7 +31,6 @@ from simreduce.topology import Topology
 from simreduce.training.executions import is_record
 from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu
 from simreduce.training.mesh.passes import kernels_profile
-from simreduce.training.profile import Profile, profile_from_rate, profile_from_seconds
 from simreduce.training.recompute import (
     ATTENTIONS,
     FUSED,
@@ -53,7 +52,10 @@ from simreduce.training.step import (
     STRONG,
     UNCOUNTED,
     Activations,
+    Profile,
     StepJob,
+    profile_from_rate,
+    profile_from_seconds,
 )
 from simreduce.training.variable_update import MODES, Flags
 from simreduce.workload import Model

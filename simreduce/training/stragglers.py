@@ -15,8 +15,7 @@ from math import comb, inf, nan, sqrt
 import numpy as np
 
 from simreduce.computing.arrays import Bools, Floats, Ints
-from simreduce.computing.watching import Watch, unwatched
-from simreduce.computing.workers import in_processes
+from simreduce.computing.workers import Watch, in_processes, unwatched
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas import Delays, ReplicasJob, ReplicasRun, simulate_replicas

@@ -29,7 +29,7 @@ from simreduce.engine.result import Floors
 from simreduce.engine.runtime import Software
 from simreduce.errors import InputError
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
-from simreduce.plan.channels import count_blocks
+from simreduce.plan.ops import count_blocks
 from simreduce.plan.plan import NO_STREAM
 from simreduce.testing.check import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, SimulationInput, scenes

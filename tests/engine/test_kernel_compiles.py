@@ -20,7 +20,7 @@ import simpy
 from hypothesis import HealthCheck, given, settings
 
 import simreduce as sr
-from simreduce.computing import watching
+from simreduce.computing import workers
 from simreduce.computing.loops import Native
 from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric
 from simreduce.engine.kernel import advance as kernel, flows, machine_code
@@ -282,10 +282,10 @@ def test_a_long_run_goes_slice_by_slice_and_says_how_far_it_is():
         raise KeyboardInterrupt
 
     with mock.patch.object(machine_code, "SLICE", 50):
-        with mock.patch.object(watching, "simulating", [shares.append]):
+        with mock.patch.object(workers, "simulating", [shares.append]):
             assert whole.to_json() == simulate(plan, topology).to_json()
         with (
-            mock.patch.object(watching, "simulating", [interrupt]),
+            mock.patch.object(workers, "simulating", [interrupt]),
             pytest.raises(KeyboardInterrupt),
         ):
             simulate(plan, topology)

@@ -12,8 +12,8 @@ from simreduce.engine.simulator import TELLING
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.ranking import ranking_table
 from simreduce.report.tuned import TUNE, tuned_text
-from simreduce.study.scenario import load_scenario
-from simreduce.study.ties import moved_lines
+from simreduce.study.ranking import moved_lines
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.sizes import bench

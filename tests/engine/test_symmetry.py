@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import IDEAL, TENSORFLOW
-from simreduce.engine.symmetry import likeness
+from simreduce.engine.simulator import likeness
 from simreduce.errors import InternalError
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.topology import load_topology

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from simreduce.plan.channels import (
+from simreduce.plan.ops import (
     CHANNELS,
     FOLLOWING,
     JOINED,

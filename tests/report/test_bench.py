@@ -25,7 +25,7 @@ from simreduce.report.bench import (
     preview_lines,
 )
 from simreduce.report.blocks import Attachments
-from simreduce.study.study import Stuck
+from simreduce.study.ranking import Stuck
 from simreduce.study.tune.sizes import BenchRow, algbw, busbw
 
 ROW = BenchRow(

@@ -28,7 +28,7 @@ from simreduce.report.schemas import outputs
 from simreduce.report.sweeps import csv_text
 from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.capacity_question import load_question
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.sweep import running
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.sizes import bench as over_sizes

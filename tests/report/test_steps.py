@@ -10,7 +10,7 @@ import pytest
 from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report.steps import _times_of_steps, step_document, step_rows, step_table
 from simreduce.report.timelines import step_plot, timeline
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import Bucket, Span, StepPrediction
 

@@ -19,7 +19,7 @@ from simreduce.study.advice import (
     recommend_setting,
     scaled,
 )
-from simreduce.study.ties import lasting
+from simreduce.study.ranking import lasting
 
 
 def no_doubt(option, today):  # noqa: ARG001 - there is none of any

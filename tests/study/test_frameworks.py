@@ -11,7 +11,8 @@ from simreduce.export.frameworks import FRAMEWORKS, TRAINED
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Option
-from simreduce.study.scenario import Scenario, load_scenario
+from simreduce.study.scenario import Scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.workload import load_workload

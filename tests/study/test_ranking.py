@@ -7,8 +7,7 @@ from types import SimpleNamespace as Row
 
 import pytest
 
-from simreduce.study.ranking import RankedRows, in_order, merge_equal
-from simreduce.study.ties import lasting, settle_ties
+from simreduce.study.ranking import RankedRows, in_order, lasting, merge_equal, settle_ties
 
 
 @pytest.mark.parametrize(

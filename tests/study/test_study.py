@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.study.study import by_reason
+from simreduce.study.ranking import by_reason
 
 ROUTE = "no route from 'gpu0' to 'gpu1'"
 

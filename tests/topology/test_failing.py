@@ -7,7 +7,7 @@ import pytest
 from simreduce.errors import InputError, TopologyError
 from simreduce.planners.layouts import layout
 from simreduce.topology import load_topology, route
-from simreduce.topology.failures import CLASSES, distinct, fail, members
+from simreduce.topology.loader import CLASSES, distinct, fail, members
 
 TREE = load_topology("dgx1vx3,fabric=fat_tree,radix=8,oversubscription=4")
 """Two nodes of four NICs under the first leaf, one under the second, two spines."""

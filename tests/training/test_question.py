@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.topology import load_topology
 from simreduce.training import StepQuestion
 from simreduce.workload import load_model

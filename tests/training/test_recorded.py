@@ -14,7 +14,7 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, ScenarioError
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
 from simreduce.training import Profile, StepJob, StepPrediction, method_for_strategy, simulate_step

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from simreduce.errors import ScenarioError
-from simreduce.study.scenario import StepScenario, load_scenario
+from simreduce.study.scenario import StepScenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import percentiles_of_step
 from simreduce.training.gpus import PERCENTILES, slowest_of

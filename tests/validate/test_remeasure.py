@@ -24,11 +24,11 @@ from simreduce_validate.running.backend import BACKENDS, PATIENCE
 from simreduce_validate.running.protocol import ROUTES
 
 from simreduce import units
-from simreduce.app.cli.measuring import device_options
 from simreduce.app.cli.run import run
+from simreduce.app.cli.setups import device_options
 from simreduce.errors import InputError
 from simreduce.export import StrategySettings
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
 from tests.app.cli.command import simreduce
 

@@ -25,7 +25,7 @@ from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate.fit import Fit
 from simreduce.engine.runtime import Processor
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 

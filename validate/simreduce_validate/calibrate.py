@@ -20,10 +20,10 @@ from typing import Any
 import click
 
 from simreduce.app.cli.group import command
-from simreduce.app.cli.measuring import device_options, warmup_option
 from simreduce.app.cli.nccl import calibrate_from_logs
 from simreduce.app.cli.options import details_option, gpus_options
 from simreduce.app.cli.reply import Reply, interruptible, report_options
+from simreduce.app.cli.setups import device_options, warmup_option
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibrate import own_calibrations, shipped, to_toml
 from simreduce.errors import InputError

@@ -17,7 +17,6 @@ import click
 
 from simreduce import units
 from simreduce.app.cli.group import command
-from simreduce.app.cli.measuring import device_options, warmup_option
 from simreduce.app.cli.options import (
     algo_option,
     calibration_option,
@@ -26,6 +25,7 @@ from simreduce.app.cli.options import (
     sizes_options,
 )
 from simreduce.app.cli.reply import Reply, picture_options, report_options
+from simreduce.app.cli.setups import device_options, warmup_option
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import check_place, exists
 from simreduce_validate.measuring import overwrite_fault

@@ -19,8 +19,9 @@ from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.strategy import Strategy
-from simreduce.study.scenario import Scenario, load_scenario
-from simreduce.study.tune.candidates import candidates
+from simreduce.study.scenario import Scenario
+from simreduce.study.scenario_files import load_scenario
+from simreduce.study.tune.rank import candidates
 from simreduce.study.tune.sizes import tensor
 from simreduce.workload import Workload
 from simreduce_validate.accuracy import Accuracy, assess

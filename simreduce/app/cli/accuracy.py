@@ -35,14 +35,24 @@ from simreduce.files.published import (
     published_tables,
     timed_compute,
 )
-from simreduce.report.accuracy import LEFT_OUT, NCCL, THREE_SIZES, UNSEEN, draw_points
-from simreduce.report.chapters import COMPUTE, CONGESTION, KERNELS, MESH, SHARDED, Chapter
+from simreduce.report.accuracy import (
+    COMPUTE,
+    CONGESTION,
+    KERNELS,
+    LEFT_OUT,
+    MESH,
+    NCCL,
+    SHARDED,
+    THREE_SIZES,
+    UNSEEN,
+    Chapter,
+    draw_points,
+)
 from simreduce.report.plots import Plot
-from simreduce.study.accuracy.assess import order_machines
 from simreduce.study.accuracy.congestion import SYSTEMS, System, congestible
 from simreduce.study.accuracy.kernels import predict_dispatches
-from simreduce.study.accuracy.points import AccuracyComparison
-from simreduce.study.accuracy.sharded import SERIES
+from simreduce.study.accuracy.mesh import SERIES
+from simreduce.study.accuracy.points import AccuracyComparison, order_machines
 from simreduce.topology import copies_of, load_topology
 from simreduce.topology.generators import is_shape
 

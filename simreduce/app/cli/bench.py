@@ -48,7 +48,7 @@ from simreduce.report.bench import (
     preview_lines,
 )
 from simreduce.report.headings import equal_paths_text, fitted_on_text, runtimes_text
-from simreduce.study.study import Refused, Stuck
+from simreduce.study.ranking import Refused, Stuck
 from simreduce.study.tune.sizes import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
 Named = list[tuple[Strategy, bool]]

@@ -1,4 +1,7 @@
-"""`simreduce capacity FILE`: the cheapest configuration that meets a target."""
+"""`simreduce capacity FILE`: the cheapest configuration that meets a target; `simreduce prices`.
+
+`prices [NAME]` shows what a price list says, with where and when each price was found.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from simreduce.app.cli.group import command
+from simreduce.app.cli.group import command, completes
 from simreduce.app.cli.options import workers_option
 from simreduce.app.cli.reply import (
     Progress,
@@ -18,20 +21,24 @@ from simreduce.app.cli.reply import (
     report_options,
     say,
 )
-from simreduce.computing.watching import pass_on
+from simreduce.computing.workers import pass_on
 from simreduce.files.formats import Faults
 from simreduce.files.formats.documents import Document
 from simreduce.report.capacity import (
     CAPACITY,
     CAPACITY_JOBS,
+    LISTS,
+    PRICES,
     capacity_plot,
-    capacity_text,
     copies_plot,
-    copies_text,
+    lists_text,
+    prices_text,
 )
+from simreduce.report.capacity_page import capacity_text, copies_text
 from simreduce.report.plots import Plot
 from simreduce.study.capacity.answer import RankedOptions, answer, answer_copies, plan_of
 from simreduce.study.capacity.capacity_question import load_question
+from simreduce.study.capacity.price_list import join, load_prices, shipped
 from simreduce.study.sweep import running
 
 R = TypeVar("R", bound=RankedOptions[Any])
@@ -112,3 +119,26 @@ def _reply(
         picture=partial(plot, found),
         failed=not found.chosen,
     )
+
+
+@command(
+    examples="""
+    simreduce prices
+    simreduce prices aws-on-demand
+    simreduce prices servers-2026 h100-cluster-2024
+    """
+)
+@click.argument("name", nargs=-1, shell_complete=completes(shipped))
+@report_options
+def prices(faults: Faults, name: tuple[str, ...]) -> Reply:
+    """Print the price list NAME, a shipped one or a file, with the source and the date of every
+    price. Several are printed as one, as a capacity file joins them. Without NAME, list those that
+    are shipped.
+    """
+    found = [faults.attempt("", load_prices, each) for each in name or shipped()]
+    lists = [each for each in found if each is not None]
+    if not name:
+        named = [*zip(shipped(), lists, strict=True)]
+        return Reply(partial(lists_text, named), partial(LISTS.write, named))
+    whole = faults.require(faults.attempt("", join, lists) if len(lists) == len(found) else None)
+    return Reply(partial(prices_text, whole), partial(PRICES.write, whole))

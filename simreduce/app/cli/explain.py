@@ -30,7 +30,7 @@ from simreduce.app.cli.setups import (
     setup_options,
 )
 from simreduce.app.cli.terminal import show
-from simreduce.computing.watching import pass_on
+from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import STDOUT
@@ -38,7 +38,8 @@ from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.trace import recording_text
 from simreduce.study.question import PlannedQuestion, Question, ask
-from simreduce.study.scenario import Scenario, is_scenario, shipped as scenarios
+from simreduce.study.scenario import Scenario
+from simreduce.study.scenario_files import is_scenario, shipped as scenarios
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.sizes import DIVIDED, tensor
 from simreduce.study.tune.whatif import few_rings, savings

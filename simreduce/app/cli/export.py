@@ -19,7 +19,7 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.reply import Progress
 from simreduce.app.cli.setups import Given, read_meshes
 from simreduce.app.cli.terminal import show
-from simreduce.computing.watching import pass_on
+from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import Choice, export as files_for, find_target, why_not
 from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TRAINED, TUNED
@@ -27,20 +27,19 @@ from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import check_place, write_file
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.report.advised import ADVICE, sentence
 from simreduce.report.drawing import to_svg
+from simreduce.report.headings import ADVICE, sentence
 from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.report.tuned import files_text
 from simreduce.study.question import ask, choice_of
-from simreduce.study.scenario import Scenario, asks_for_meshes, is_scenario, with_step
-from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.scenario_files import asks_for_meshes, is_scenario
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.advised import advice_of
-from simreduce.study.tune.search.by_size import times_of
 from simreduce.study.tune.search.export_choice import files_of, why_nothing
 from simreduce.study.tune.search.setting import Setting, least_fit
-from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.search.targets import times_of
+from simreduce.study.tune.search.tune import advice_of, tune
+from simreduce.study.tune.steps import files_of_mesh, rank_meshes, rank_steps, why_no_files
 from simreduce.training import StepQuestion
 from simreduce.training.memory import MemoryFit, nearest_fit
 from simreduce.training.sharded import DDP, Sharding

@@ -18,7 +18,7 @@ import click
 from simreduce.app.cli.group import LazyGroup
 from simreduce.app.cli.reply import STOPPED, interruptible, say
 from simreduce.app.cli.terminal import complain, complain_of_all, fitted, legible
-from simreduce.computing import watching
+from simreduce.computing import workers
 from simreduce.errors import Deadlock, DeviceError, InputError
 from simreduce.version import __version__
 
@@ -79,7 +79,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "Rank every strategy for a workload on a topology, recommend one.",
     ),
     "tune": (
-        "simreduce.app.cli.tune:tune",
+        "simreduce.app.cli.run:tune",
         "The best setting for PyTorch, Horovod, NCCL and others.",
     ),
     "bench": ("simreduce.app.cli.bench:bench", "A table over sizes, as nccl-tests prints it."),
@@ -92,35 +92,35 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "A training step, or synchronous replicas with stragglers.",
     ),
     "jobs": (
-        "simreduce.app.cli.jobs:jobs",
+        "simreduce.app.cli.step:jobs",
         "Several jobs and other traffic on one machine.",
     ),
     "capacity": (
         "simreduce.app.cli.capacity:capacity",
         "The cheapest machines and network that meet a target.",
     ),
-    "prices": ("simreduce.app.cli.prices:prices", "Price lists with their sources and dates."),
+    "prices": ("simreduce.app.cli.capacity:prices", "Price lists with their sources and dates."),
     "sweep": ("simreduce.app.cli.sweep:sweep", "A question over many values, into a database."),
     "table": (
-        "simreduce.app.cli.table:table",
+        "simreduce.app.cli.sweep:table",
         "The rows of a sweep: filter, group, pivot, export.",
     ),
-    "serve": ("simreduce.app.cli.serve:serve", "A local page where the question can be changed."),
+    "serve": ("simreduce.app.cli.report:serve", "A local page where the question can be changed."),
     "report": (
         "simreduce.app.cli.report:report",
         "One HTML file with the answer and all behind it.",
     ),
     "plot": (
-        "simreduce.app.cli.table:plot",
+        "simreduce.app.cli.sweep:plot",
         "Lines, a heat map or a Pareto frontier of a sweep.",
     ),
     "compare": (
-        "simreduce.app.cli.table:compare",
+        "simreduce.app.cli.sweep:compare",
         "Which answers changed between two sweeps.",
     ),
     "trace": ("simreduce.app.cli.explain:trace", "A timeline for Perfetto and chrome://tracing."),
     "replay": (
-        "simreduce.app.cli.replay:replay",
+        "simreduce.app.cli.step:replay",
         "A recorded run (Chakra, PyTorch, NCCL) on a machine.",
     ),
     "export": (
@@ -182,7 +182,7 @@ def main(command: click.Command = cli) -> None:
     stdout = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):  # which cannot write the name of any file as it is
         stdout.reconfigure(errors="backslashreplace")
-    watching.listeners[:] = [lambda text: say(f"simreduce: {text}")]
+    workers.listeners[:] = [lambda text: say(f"simreduce: {text}")]
     try:
         with interruptible(), fitted():
             status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])

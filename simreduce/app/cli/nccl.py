@@ -40,7 +40,7 @@ from simreduce.planners.nccl.choice import SENDS, Decide
 from simreduce.planners.nccl.constants import COLLECTIVES
 from simreduce.planners.nccl.environment import read_assignments
 from simreduce.report.accuracy import FITTED, fitted_lines
-from simreduce.report.nccl_choice import NCCL, ChosenCall, ChosenCalls, nccl_text
+from simreduce.report.topo import NCCL, ChosenCall, ChosenCalls, nccl_text
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.tune.sizes import tensor
 from simreduce.topology import Topology, load_topology

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from simreduce.app.cli.terminal import is_terminal, legible, show, wide_option
-from simreduce.computing import watching, watching as notices
+from simreduce.computing import workers, workers as notices
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import STDOUT, check_place, write_file
 
@@ -248,7 +248,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class Progress(watching.Work):
+class Progress(workers.Work):
     """Says on stderr how far some work is: on a terminal in a line that is drawn again and again
     and disappears at the end, elsewhere in a new line after 5 s and then every 10 s.
 
@@ -337,7 +337,7 @@ class Progress(watching.Work):
         done, total = self.counts
         if not done or done >= total or self._spares:
             return ""
-        left = min(seconds / done * (total - done), watching.time_left())
+        left = min(seconds / done * (total - done), workers.time_left())
         if left < _LEAST_LEFT:
             return ""
         return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
@@ -391,4 +391,4 @@ def show_until_stopped(
     with a `preview` of the results so far. Before these are `enough`, an interrupt is the caller's.
     """
     with Progress(text, preview) as progress:
-        return watching.until_stopped(progress.watch(coming, total), enough), progress.complete
+        return workers.until_stopped(progress.watch(coming, total), enough), progress.complete

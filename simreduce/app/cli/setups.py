@@ -1,9 +1,15 @@
-"""The options that say on which machine something is simulated, and how; what they mean."""
+"""The options that say on which machine something is simulated, and how; what they mean.
+
+Others say on which real devices plans are timed, by `calibrate`, `validate`, and by `run` and
+`tune` with `--measure K`. The code that runs devices loads when it is needed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import click
@@ -17,7 +23,8 @@ from simreduce.app.cli.options import (
     refuse,
     shape_of,
 )
-from simreduce.app.cli.reply import Decorator, options
+from simreduce.app.cli.reply import Decorator, Reply, options, output_paths, wants_json
+from simreduce.app.cli.terminal import show
 from simreduce.engine import CALM, NOMINAL, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.disturbance import parse_disturbance
@@ -35,6 +42,7 @@ from simreduce.topology import Topology, load_machine
 
 if TYPE_CHECKING:
     from simreduce.study.scenario import Meshes, Scenario
+    from simreduce.study.tune.rank import StrategyRanking
 
 S = TypeVar("S")
 
@@ -291,7 +299,7 @@ def read_scenario(
     batch: int | None = None,
 ) -> Scenario | None:
     """The scenario with what the options say instead; None if there is a fault."""
-    from simreduce.study.scenario import look_at_scenario  # noqa: PLC0415 - other commands do without
+    from simreduce.study.scenario_files import look_at_scenario  # noqa: PLC0415 - other commands do without
 
     scenario, machine, found = look_at_scenario(
         text,
@@ -328,7 +336,7 @@ def read_meshes(
     Parameters that meshes have no use for are faults if they are typed, and so are the `unused`
     ones of the command. InputError has every fault.
     """
-    from simreduce.study.scenario import load_meshes  # noqa: PLC0415 - other commands do without
+    from simreduce.study.scenario_files import load_meshes  # noqa: PLC0415 - other commands do without
 
     refuse(faults, (*_NOT_OF_MESHES, *unused), "a scenario with step.mesh does not use it")
     order = faults.attempt("", read_gpu_indices, given.get("gpu_indices"))
@@ -372,3 +380,150 @@ def check_root(faults: Faults, root: int | None, collective: str, ranks: int | N
         faults.add(f"-r {root}", f"{collective} has no root; {' and '.join(ROOTED)} have")
     elif ranks is not None:
         faults.check(0 <= root < ranks, f"-r {root}", f"the ranks are 0 to {ranks - 1}")
+
+
+device_options = options(
+    click.option(
+        "--backend",
+        default="inproc",
+        metavar="NAME",
+        help="Run on inproc, cluster, shaped or gpu; default inproc.",
+    ),
+    click.option(
+        "--route",
+        default="session",
+        metavar="NAME",
+        help="Execute through session or function; default session.",
+    ),
+    click.option(
+        "--hosts",
+        default=None,
+        metavar="HOST:PORT,...",
+        help="Let each process of a cluster listen here; default: all on this machine.",
+    ),
+    click.option(
+        "--launch",
+        default="",
+        metavar="COMMAND",
+        help="Start processes of a cluster with this before their command; {host}, {i}: worker i.",
+    ),
+    click.option(
+        "--rate",
+        default=None,
+        metavar="RATE",
+        help="Shape every port to this, each way, such as 200mbit.",
+    ),
+    click.option(
+        "--delay",
+        default=None,
+        metavar="TIME",
+        help="Delay what every shaped port sends, such as 5ms; default 0.",
+    ),
+    click.option(
+        "--slow-port",
+        multiple=True,
+        metavar="PORT=RATE",
+        help="Shape one port to a lower rate, such as 2=100mbit. Repeatable.",
+    ),
+    click.option(
+        "--split",
+        type=click.IntRange(1),
+        default=1,
+        help="Split each physical GPU into so many devices; default 1.",
+    ),
+    click.option("--pretend", is_flag=True, help="Take CPU devices for the GPUs of gpu."),
+    click.option(
+        "--timeout",
+        type=float,
+        default=120.0,
+        help="Give up a request after so many seconds; default 120.",
+    ),
+)
+_DEVICES = (
+    "backend", "route", "hosts", "launch", "rate", "delay", "slow_port", "split", "pretend",
+    "timeout",
+)  # fmt: skip
+"""The parameters of those options."""
+warmup_option = click.option(
+    "-w",
+    "--warmup_iters",
+    "--warmup-iters",
+    type=click.IntRange(0),
+    default=2,
+    help="Run this many steps before the first sample; default 2.",
+)
+measure_options = options(
+    click.option(
+        "--measure",
+        type=click.IntRange(1),
+        default=None,
+        metavar="K",
+        help="Then time the best K on real devices, which settles what is nearly equal.",
+    ),
+    click.option(
+        "-n",
+        "--iters",
+        type=click.IntRange(1),
+        default=None,
+        help="With --measure: time so many steps of each; default: what some seconds have room "
+        "for.",
+    ),
+    device_options,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementRequest:
+    """The measurement that `--measure` asks for. `module` measures on the `devices`."""
+
+    module: ModuleType
+    best: int
+    devices: Any
+    iters: int | None
+
+
+def read_measurement(
+    faults: Faults, question: Scenario | None, given: Given
+) -> MeasurementRequest | None:
+    """The measurement of `--measure` and the options of devices; None without `--measure`, where
+    those options are faults.
+    """
+    if given["measure"] is None:
+        refuse(faults, (*_DEVICES, "iters"), "only --measure needs devices")
+        return None
+    # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
+    real = import_module("simreduce_validate.remeasure")
+    devices = faults.attempt("", real.read, question, **{name: given[name] for name in _DEVICES})
+    disturbed = given["slow"] or given.get("fault") or given.get("jitter") not in (None, "0")
+    why = "devices are as they are; leave out --jitter, --slow and --fault"
+    faults.check(not disturbed, "--measure", why)
+    return MeasurementRequest(real, given["measure"], devices, given["iters"])
+
+
+def give_measured(
+    reply: Reply,
+    measurement: MeasurementRequest | None,
+    ranking: Callable[[], StrategyRanking],
+    *keys: str,
+) -> int:
+    """Give a reply with the measured times of the best of a ranking; `keys` are those that they add
+    to the document, all of them unless given. The reply is printed even if measuring fails.
+    """
+    if measurement is None or not reply.complete:
+        return reply.give()
+    document: dict[str, Any] = {}
+    if wants_json():
+        document = {**reply.document(), **({} if keys else {"measured": None})}
+    else:
+        reply.give()
+    try:
+        of, real = ranking(), measurement.module
+        found = real.remeasure(of, measurement.best, measurement.devices, measurement.iters)
+        added = real.document(found)
+        document |= {key: added[key] for key in keys or added}
+        if not wants_json():
+            show(real.table(found), *output_paths().values())
+    finally:
+        if wants_json():
+            replace(reply, document=lambda: document).give()
+    return int(reply.failed or any(row.faults for row in found.rows))

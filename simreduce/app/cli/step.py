@@ -1,18 +1,25 @@
-"""`simreduce step SCENARIO`: a training step, or the updates of synchronous replicas."""
+"""`simreduce step SCENARIO`: a training step, or the updates of synchronous replicas.
+
+Also `simreduce jobs FILE`, several jobs and other traffic on one machine, and `simreduce replay
+TRACE...`, a recorded run on another machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import click
 
 from simreduce.app.cli.export import check_folder, folder_option, write_folder
-from simreduce.app.cli.group import command, scenario_argument
+from simreduce.app.cli.group import command, scenario_argument, strategies
 from simreduce.app.cli.options import (
     algo_option,
     budget_options,
+    calibration_option,
     details_option,
     gpus_options,
     read_budget,
@@ -26,39 +33,47 @@ from simreduce.app.cli.reply import (
     output_option,
     output_path,
     report_options,
+    show_until_stopped,
     wants_json,
 )
 from simreduce.app.cli.setups import (
     Given,
     job_options,
+    nccl_option,
     read_disturbance,
     read_meshes,
     read_scenario,
+    read_setup,
     setup_options,
+    slow_option,
 )
 from simreduce.app.cli.terminal import rows_shown
-from simreduce.computing.watching import time_is_up, until_stopped, within
+from simreduce.computing.workers import time_is_up, until_stopped, within
 from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import read_json
+from simreduce.files.textfiles import read_text
+from simreduce.planners.strategy import parse_strategy
+from simreduce.report.jobs import BESIDE, REPLAY, Beside, Replayed, jobs_text, replay_text
 from simreduce.report.meshes import MESHES, meshes_text
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.steps import step_document, step_table
 from simreduce.report.trace import executed_events, replicas_events, step_events, trace_text
-from simreduce.study.scenario import (
-    NO_STEP,
-    NO_TIMES,
-    Replicas,
+from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
+from simreduce.study.scenario import CALL_COST, NO_STEP, NO_TIMES, Replicas, with_step
+from simreduce.study.scenario_files import (
     asks_for_meshes,
     load_replicas,
+    read_scenario_file,
     tables_of,
-    with_step,
 )
-from simreduce.study.tune.meshes import rank_meshes
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.study.tune.whatif_steps import Ranking, execution_of_step
-from simreduce.training.executions import is_record, write_chakra
+from simreduce.training.executions import is_record, read_executions, write_chakra
 from simreduce.training.executions.chakra import message_types
+from simreduce.training.recorded import replay_execution
+from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 _ONLY_STEP = (
@@ -258,3 +273,125 @@ def repeat_replicas(
                 yield spread, compare_backups(*asked, None, q.skip, processes, progress.watch), True
 
         return until_stopped(stages())[-1]
+
+
+@command(
+    examples="""
+    printf '%s\\n' 'topology = "dgx1vx4,fabric=switch"' > jobs.toml
+    printf '[[job]]\\nname = "%s"\\nnodes = 2\\nworkload = "bytes:64M"\\n' a b >> jobs.toml
+    simreduce jobs jobs.toml
+    """
+)
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--fit",
+    type=float,
+    default=None,
+    metavar="SLOWDOWN",
+    help="Say how many copies of the jobs fit if none may take more than so many times as long as"
+    " alone, such as 1.1.",
+)
+@report_options
+def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
+    """Simulate several jobs on one machine, and traffic that is no job's: how much longer each
+    takes than alone, and who takes whose link.
+
+    FILE has a [[job]] for each, with its nodes and what it repeats, a reduction or a training step,
+    and a [[traffic]] for what else moves: an incast, a permutation, reads of storage, checkpoints.
+
+    On Ctrl-C or SIGTERM, prints the repetitions so far, once every job has one, with --fit the
+    copies so far, and exits with status 130.
+    """
+    faults.check(fit is None or 1.0 <= fit < inf, "--fit", f"must be 1 or more, got {fit}")
+    build = build_jobs if fit is None else build_mix
+    read = faults.attempt("", read_scenario_file, file)
+    question = faults.require(faults.attempt("", build, *read) if read else None)
+    if fit is None:
+        with Progress("simulated {} of {} repetitions") as progress:
+            outcomes = simulate_jobs(question.jobs, question.streams, progress=progress)
+        found = Beside(question, outcomes)
+    else:
+        most = len(question.setup.layout.tasks) // max(sum(map(len, question.nodes)), 1)
+        coming = fit_jobs(*faults.require(read), fit, mix=question)
+        answers, _ = show_until_stopped(coming, most, "simulated {} of {} copies")
+        found = Beside(answers[-1].question, answers[-1].outcomes, answers[-1])
+    return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
+
+
+@command(
+    examples="""
+    echo '{"world_size": 8, "bucket_sizes": "4194304, 25165824"}' > ddp.json
+    simreduce replay ddp.json --topology dgx1v
+    """
+)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
+@click.option("--topology", required=True, metavar="MACHINE", help="Run it on this machine.")
+@click.option(
+    "--algo",
+    default="nccl",
+    shell_complete=strategies,
+    metavar="STRATEGY",
+    help="Reduce by this strategy; default nccl.",
+)
+@click.option(
+    "--groups",
+    default=None,
+    metavar="FILE",
+    help='Read the ranks of process groups from this JSON: {"0": [0, 1], "1": [2, 3]}.',
+)
+@gpus_options
+@calibration_option(None, "nominal")
+@nccl_option()
+@slow_option
+@output_option(
+    "--trace", about="Also write the timeline of the replay; .gz: compressed; -: stdout."
+)
+@report_options
+def replay(
+    faults: Faults,
+    traces: Sequence[str],
+    topology: str,
+    algo: str,
+    groups: str | None,
+    **given: Any,
+) -> Reply:
+    """Run again what was recorded elsewhere: its compute as long as it took, its collectives as
+    MACHINE would do them.
+
+    TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...), a timeline of the
+    PyTorch profiler, NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or DDP's logging
+    data as JSON. A rank that was not recorded keeps nobody waiting.
+    """
+    ranks = faults.attempt("", _read_groups, groups)
+    faults.attempt("--algo", parse_strategy, algo)
+    setup = read_setup(faults, topology, given)
+    execution = faults.require(faults.attempt("", read_executions, traces, ranks))
+    setup = faults.require(setup).but(call_cost=CALL_COST)
+    with Progress("replayed {} of {} nodes") as progress:
+        found = replay_execution(execution, setup, algo, progress.watch)
+    replayed = Replayed(found, setup, algo)
+    document = partial(REPLAY.write, replayed)
+    return Reply(
+        partial(replay_text, replayed),
+        document,
+        files={"trace": lambda: trace_text(document(), executed_events(found.ran))},
+    )
+
+
+def _read_groups(path: str | None) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of a process group."""
+    if path is None:
+        return {}
+    document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
+    faults = Faults(path)
+    if not isinstance(document, dict) or not document:
+        faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')
+        document = {}
+    for name, ranks in document.items():
+        numbers = isinstance(ranks, list) and all(
+            type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
+        )
+        once = numbers and ranks and len(set(ranks)) == len(ranks)
+        faults.check(once, name, "must be a list of ranks, each once, such as [0, 1]")
+    faults.raise_any()
+    return {name: tuple(ranks) for name, ranks in document.items()}

@@ -1,4 +1,7 @@
-"""`simreduce sweep`: a question again and again, with other keys."""
+"""`simreduce sweep`: a question again and again, with other keys.
+
+`simreduce table`, `plot` and `compare`: the rows of sweeps in databases.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,58 @@ import click
 
 from simreduce import units
 from simreduce.app.cli.group import command
-from simreduce.app.cli.options import is_typed, workers_option
-from simreduce.app.cli.reply import Progress, Reply, report_options, say
-from simreduce.computing.watching import until_stopped
+from simreduce.app.cli.options import is_typed, refuse, workers_option
+from simreduce.app.cli.reply import (
+    Progress,
+    Reply,
+    output_option,
+    output_paths,
+    picture_options,
+    report_options,
+    say,
+    write_pictures,
+)
+from simreduce.app.cli.terminal import SCREEN, rows_shown, show
+from simreduce.computing.workers import until_stopped
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files.formats import Faults
+from simreduce.files.textfiles import is_file, read_text
 from simreduce.plan.ops import free_memory
+from simreduce.report.jobs import PLACEMENT
+from simreduce.report.pages import read_document
+from simreduce.report.pages.kinds import kind_of
+from simreduce.report.sweep_plots import HEAT, KINDS as PLOTS, LINES, sweep_plot
 from simreduce.report.sweeps import (
+    COMPARE,
+    COMPARED_ORDERS,
+    ComparedSweeps,
+    check_columns,
+    compare_orders,
+    compared_orders_text,
+    compared_text,
     count_states,
+    csv_text,
     first_columns,
+    parquet_bytes,
+    pivot,
+    pivot_table,
+    query,
     rows_table,
     sweep_document,
     sweep_text,
+    table_lines,
 )
-from simreduce.study.sweep import KINDS, Cell, Specification, Store, Sweep, read_specification
+from simreduce.study.sweep import (
+    KINDS,
+    Cell,
+    Specification,
+    Store,
+    Sweep,
+    objective,
+    read_specification,
+)
 from simreduce.study.sweep.cells import DONE, FAILED, KILLED, STUCK
+from simreduce.study.sweep.compare import compare as compare_sweeps
 from simreduce.study.sweep.engines import Engine, EngineGone, Processes
 from simreduce.study.sweep.engines.cluster import CLUSTERS, DaskCluster
 from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
@@ -260,3 +300,267 @@ _BAD = (STUCK, KILLED, FAILED)
 _LEAST = 64 << 20
 _SHOWN = 40
 """Rows that are shown at once; `simreduce table` shows more."""
+
+
+_STATES = "SELECT state FROM sweep"
+
+_where_option = click.option(
+    "--where", default=None, metavar="SQL", help='Keep rows such as "nodes > 4 AND busbw > 1e10".'
+)
+
+
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M..64M*4 --over strategy=ring,nccl --db sizes.db
+    simreduce table sizes.db --pivot size,strategy,seconds
+    """
+)
+@click.argument("db")
+@click.option("--sweep", "number", type=int, default=None, help="Show this sweep; default: last.")
+@click.option("--list", "list_", is_flag=True, help="List the sweeps of the database.")
+@click.option("--columns", default=None, metavar="A,B,...", help="Show these columns, or all.")
+@_where_option
+@click.option("--sort", default=None, metavar="A,-B", help="Sort by A, then by B downwards.")
+@click.option("--group", default=None, metavar="A,B", help="Of rows with equal A and B, keep the "
+              "best.")  # fmt: skip
+@click.option("--by", default=None, metavar="[-]NAME", help="What is best: least NAME, or "
+              "greatest with -; default seconds, of jobs slowdown.")  # fmt: skip
+@click.option("--pivot", "across", default=None, metavar="DOWN,ACROSS,VALUE", help="A row for each "
+              "value of DOWN, a column for each of ACROSS.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(0), default=None, help="Show so many rows.")
+@output_option("--csv", about="Also write CSV; -: stdout.")
+@output_option("--parquet", about="Also write Parquet.")
+@report_options
+def table(
+    faults: Faults,
+    db: str,
+    number: int | None,
+    list_: bool,
+    columns: str | None,
+    where: str | None,
+    sort: str | None,
+    group: str | None,
+    by: str | None,
+    across: str | None,
+    limit: int | None,
+) -> Reply | None:
+    """Show the rows of a sweep in the database DB, while it runs or afterwards.
+
+    Tables have ms and GB/s; CSV, JSON and Parquet have SI units and every digit. --where takes any
+    condition of SQLite on the columns; --columns all shows their names.
+    """
+    typed = ("--pivot", across), ("--columns", columns), ("--group", group), ("--sort", sort)
+    axes, wanted, alike, order = (faults.attempt(o, _names, text) or [] for o, text in typed)
+    faults.check(across is None or len(axes) == 3, f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
+    store = faults.attempt("", Store, db)
+    with store or faults.require(store) as store:
+        if list_:
+            faults.raise_any()
+            for each in store.sweeps():
+                show(f"{each.id}  {each.name}: {', '.join(each.keys)}; {each.cells} cells")
+            return None
+        chosen = faults.attempt("", store.show, number)
+        sweep, known = chosen or faults.require(chosen)
+        every, by = [*known, *(["cells"] if group else [])], by or objective(sweep.kind)
+        text = faults.attempt(
+            "", query, known, where=where, group=alike, by=by, sort=order, limit=limit
+        )
+        named = [] if columns == "all" else wanted
+        faults.attempt("", check_columns, [*named, *axes], every)
+        if faults.problems:
+            faults.attempt("", _select, store, query(known, where=where, limit=0), where)
+        rows = _select(store, faults.require(text), where)
+        counts = count_states({"state": state} for (state,) in store.select(_STATES)[1])
+        names = wanted or first_columns(sweep, rows, group=group is not None)
+        names = every if columns == "all" else names
+        shown = rows
+        if across is not None:
+            names, shown = pivot(rows, *axes)
+        kept = [{name: row[name] for name in names} for row in shown]
+        shape = (
+            pivot_table(kept, names, *axes[1:])
+            if across
+            else rows_table(names, kept, all_names=columns is not None)
+        )
+        most = rows_shown(everything=limit is not None, most=SCREEN)
+        lines = table_lines(store, sweep, shape, counts, most)
+    every, whole = (names, kept) if columns or across else (every, rows)
+    return Reply(
+        lambda: lines,
+        lambda: sweep_document(sweep, db, counts, whole, complete="waiting" not in counts),
+        files={
+            "csv": lambda: [csv_text(every, whole)],
+            "parquet": lambda: [parquet_bytes(sweep, every, whole)],
+        },
+    )
+
+
+def _names(text: str | None) -> list[str]:
+    """`a,b` as a list. InputError for an empty name."""
+    if text is None:
+        return []
+    found = [name.strip() for name in text.split(",")]
+    if "" in found or "-" in found:
+        raise InputError(f"{text!r} has an empty name")
+    return found
+
+
+def _select(store: Store, text: str, where: str | None) -> list[dict[str, Any]]:
+    """The rows of a query. InputError if SQLite does not understand `--where`."""
+    faults = Faults()
+    found = faults.attempt(f"--where {where}" if where else "", store.select, text)
+    names, rows = faults.require(found)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _read_sweep(
+    path: str, number: int | None, where: str | None
+) -> tuple[Sweep, list[dict[str, Any]]]:
+    """The sweep of that number in a database, the last unless given, and its rows that fit a
+    condition of SQLite. InputError if there is none.
+    """
+    with Store(path) as store:
+        sweep, columns = store.show(number)
+        return sweep, _select(store, query(columns, where=where), where)
+
+
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M..64M*4 --over strategy=ring,nccl --db sizes.db
+    simreduce plot sizes.db --kind heat --svg times.svg
+    simreduce plot sizes.db --svg busbw.svg
+    """
+)
+@click.argument("db")
+@click.option("--sweep", "number", type=int, default=None, help="Draw this sweep; default: last.")
+@click.option(
+    "--kind", type=click.Choice(PLOTS), default=LINES, help=f"Draw this; default {LINES}."
+)
+@click.option(
+    "-x", default=None, metavar="COLUMN", help="Across; default: the numbers that vary most."
+)
+@click.option(
+    "-y",
+    default=None,
+    metavar="COLUMN",
+    help="Upwards; default: seconds, busbw of collectives, slowdown of jobs, for heat the next key"
+    " that varies.",
+)
+@click.option(
+    "--value", default=None, metavar="COLUMN", help="What a heat map shows; default as -y of lines."
+)
+@_where_option
+@picture_options("Write the plot")
+def plot(
+    faults: Faults,
+    db: str,
+    number: int | None,
+    kind: str,
+    x: str | None,
+    y: str | None,
+    value: str | None,
+    where: str | None,
+) -> None:
+    """Draw the cells of a sweep in the database DB: lines over a key, with the 80 % band of the
+    calibration; a heat map over two keys; or what no other cell beats in two columns (pareto).
+    """
+    missing = "is missing; say where to write the plot"
+    faults.check(output_paths(), "--svg FILE or --png FILE", missing)
+    fine = value is None or kind == HEAT
+    faults.check(fine, f"--value {value}", f"is for --kind {HEAT}; give -y")
+    sweep, rows = faults.require(faults.attempt("", _read_sweep, db, number, where))
+    write_pictures(partial(sweep_plot, sweep, rows, kind, x, y, value))
+
+
+_COMPARED = (
+    "compare takes the databases of two sweeps, or the --json of two simreduce tune --placement or"
+    " simreduce topo place, in files that end with .json"
+)
+
+
+@command(
+    examples="""
+    simreduce sweep dgx1v --over size=1M,64M --over strategy=ring,nccl --db before.db
+    simreduce sweep dgx1v --over size=1M,64M --over strategy=ring,nccl --db after.db
+    simreduce compare before.db after.db
+    """
+)
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--sweeps",
+    default=None,
+    metavar="I,J",
+    help="Compare sweep I of A with sweep J of B; default: the last of each.",
+)
+@click.option(
+    "--choose",
+    default=None,
+    metavar="KEY",
+    help="Say where the fastest value of KEY changed; default: strategy, method or machine.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0.0),
+    default=0.0,
+    metavar="PART",
+    help="Take times as equal that differ by no more than this part; default 0.",
+)
+@_where_option
+@report_options
+def compare(
+    faults: Faults,
+    a: str,
+    b: str,
+    sweeps: str | None,
+    choose: str | None,
+    tolerance: float,
+    where: str | None,
+) -> Reply:
+    """Compare two sweeps in the databases A and B, such as those of two versions or calibrations:
+    which times changed and by how much, and which winners did. Cells are matched by the keys that
+    vary. Exits with status 1 if an answer changed.
+
+    Of two results of `simreduce tune --placement --json` or `simreduce topo place --json`, in files
+    that end with .json, says at which part of the speed of the best order that they found the given
+    order of each runs.
+    """
+    documents = [path.endswith(".json") for path in (a, b)]
+    if any(documents):
+        if not all(documents) and is_file(a) and is_file(b):
+            raise InputError(f"{a}, {b}: {_COMPARED}")
+        return _compare_orders(faults, a, b)
+    first, second = faults.attempt("", _numbers, sweeps) or (None, None)
+    old = faults.attempt("", _read_sweep, a, first, where)
+    new = faults.attempt("", _read_sweep, b, second, where)
+    before, after = faults.require(old), faults.require(new)
+    result = compare_sweeps(before, after, choose, tolerance)
+    both = ComparedSweeps(result, (before[0], after[0]), (a, b))
+    return Reply(
+        partial(compared_text, both), partial(COMPARE.write, both), failed=bool(result.changed)
+    )
+
+
+def _compare_orders(faults: Faults, *paths: str) -> Reply:
+    refuse(faults, ("sweeps", "choose", "tolerance", "where"), "is for sweeps; leave it out")
+    results = [faults.attempt("", _read_order, path) for path in paths]
+    faults.raise_any()
+    found = compare_orders(paths, [each for each in results if each])
+    return Reply(partial(compared_orders_text, found), partial(COMPARED_ORDERS.write, found))
+
+
+def _read_order(path: str) -> Mapping[str, Any]:
+    """A saved result of a search of orders; InputError if it is none."""
+    found = read_document(read_text(Path(path), InputError), path)
+    if found.get("command") != PLACEMENT.command or kind_of(found, path)[1] is not PLACEMENT:
+        raise InputError(f"{path}: has no order of nodes; {_COMPARED}")
+    return found
+
+
+def _numbers(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise InputError(f"--sweeps {text}: two numbers with a comma between, such as 1,2")
+    return int(parts[0]), int(parts[1])

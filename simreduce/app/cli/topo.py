@@ -15,7 +15,6 @@ import click
 from simreduce import units
 from simreduce.app.cli import terminal
 from simreduce.app.cli.group import CommandGroup, command, topology_argument
-from simreduce.app.cli.node_order import place
 from simreduce.app.cli.options import (
     calibration_option,
     gpus_options,
@@ -39,6 +38,7 @@ from simreduce.app.cli.reply import (
     write_output,
     write_pictures,
 )
+from simreduce.app.cli.run import place
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
 from simreduce.errors import InputError, TopologyError, near_or_all

@@ -35,13 +35,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.textfiles import read_text
 from simreduce.planners.msccl import MscclAlgorithm, problems_of, read_algorithm
 from simreduce.planners.strategy import ALL, misplaced, parse_strategy
-from simreduce.report.verified import (
-    FILES,
-    VERIFY,
-    by_title,
-    list_problems,
-    list_unproved,
-)
+from simreduce.report.verified import FILES, VERIFY, by_title, list_problems, list_unproved
 from simreduce.study.tune.prove import (
     COUNTS,
     MOST_RANKS,

@@ -25,16 +25,15 @@ from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.packing import PACKERS
 from simreduce.planners.strategy import ALL, Strategy, parse_strategy, split_strategies
 from simreduce.study.job_files import JobsQuestion, build_jobs, elsewhere
-from simreduce.study.scenario import (
-    Meshes,
-    Scenario,
+from simreduce.study.scenario import Meshes, Scenario
+from simreduce.study.scenario_files import (
     beside,
     build_meshes,
     build_scenario,
     read_scenario_file,
     tables_of,
 )
-from simreduce.study.tune.candidates import candidates
+from simreduce.study.tune.rank import candidates
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.generators import GENERATORS
 from simreduce.topology.generators.inline import split_inline

@@ -25,8 +25,7 @@ from typing import Any, TextIO
 
 from simreduce.app.look import answer_of, bench_sizes, exports_of, look_closer
 from simreduce.app.serve.view import Files, View, read_view
-from simreduce.computing.watching import Work, within
-from simreduce.computing.workers import end_with_parent, limit_memory
+from simreduce.computing.workers import Work, end_with_parent, limit_memory, within
 from simreduce.errors import InputError, SimreduceError
 from simreduce.files.formats import toml_text
 from simreduce.report.blocks import Picture
@@ -40,9 +39,9 @@ from simreduce.report.timelines import timeline_of_events
 from simreduce.report.trace import pipeline_events
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
-from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
+from simreduce.study.tune.steps import rank_meshes
 from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH

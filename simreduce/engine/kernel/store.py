@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.computing import watching
+from simreduce.computing import workers
 from simreduce.computing.arrays import AnyInts, Bools, Floats, row_starts
 from simreduce.computing.loops import Known
 from simreduce.engine.kernel import machine_code as compiled
@@ -137,7 +137,7 @@ class KernelStore:
                 return bool(completed), float(self._time[0])
             # Here an interrupt ends the work.
             share = 1.0 - float(self.state.pending.sum()) / len(self.ops.call)
-            for listener in watching.simulating:
+            for listener in workers.simulating:
                 listener(share)
 
     def set_capacity(self, resource: int, capacity: float) -> None:

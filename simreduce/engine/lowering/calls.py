@@ -13,7 +13,7 @@ from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, blocks, ran
 from simreduce.engine.disturbance import Disturbance, scatter
 from simreduce.engine.runtime import Runtime
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.channels import count_blocks
+from simreduce.plan.ops import count_blocks
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.plan.residues import number_distinct
 from simreduce.topology import Node

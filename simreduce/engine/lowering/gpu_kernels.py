@@ -19,7 +19,7 @@ from simreduce.engine.lowering.calls import Calls, Signatures
 from simreduce.engine.lowering.resources import Resources, Site
 from simreduce.engine.runtime import LINK_KINDS, NVLS, KernelConstants, NcclConstants, Software
 from simreduce.plan import Executor, Kind
-from simreduce.plan.channels import (
+from simreduce.plan.ops import (
     BEGINS,
     ENGINE,
     FOLLOWING,

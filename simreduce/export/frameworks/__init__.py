@@ -5,27 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from simreduce.errors import InputError, near_or_all
-from simreduce.export.framework import Framework, no_files
+from simreduce.export.framework import Framework, MeshProgram, no_files
 from simreduce.export.frameworks import (
     anything,
     deepspeed,
-    flashinfer,
     horovod,
     jax,
     launchers,
     megatron,
+    megatron as nemo,
     msccl,
-    mscclpp,
+    msccl as mscclpp,
     nccl,
-    nemo,
     pytorch,
+    serving,
     tensorflow,
-    tensorrt_llm,
     tf_cnn_benchmarks,
     torchtitan,
-    vllm,
 )
-from simreduce.export.mesh_settings import MeshProgram
 
 FRAMEWORKS: Mapping[str, Framework] = {
     each.name: each
@@ -37,9 +34,9 @@ FRAMEWORKS: Mapping[str, Framework] = {
         jax.JAX,
         tensorflow.TENSORFLOW,
         tf_cnn_benchmarks.TF_CNN_BENCHMARKS,
-        vllm.VLLM,
-        tensorrt_llm.TENSORRT_LLM,
-        flashinfer.FLASHINFER,
+        serving.VLLM,
+        serving.TENSORRT_LLM,
+        serving.FLASHINFER,
         anything.ANY,
         msccl.MSCCL,
         mscclpp.MSCCLPP,

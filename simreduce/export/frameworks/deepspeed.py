@@ -17,9 +17,8 @@ from simreduce.export.choice import (
     not_by_nccl,
     not_reducing,
 )
-from simreduce.export.framework import Framework
+from simreduce.export.framework import Framework, MeshedJob, MeshProgram, unwritten
 from simreduce.export.frameworks.megatron import flags
-from simreduce.export.mesh_settings import MeshedJob, MeshProgram, unwritten
 from simreduce.export.writers import arguments
 from simreduce.planners.packing import BytesPerPack
 

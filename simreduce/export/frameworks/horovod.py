@@ -6,8 +6,14 @@ Names: docs/tensor-fusion.rst, docs/autotune.rst; 0.28. `HOROVOD_FUSION_THRESHOL
 
 from __future__ import annotations
 
-from simreduce.export.bucket_sizes import bucket_sizes
-from simreduce.export.choice import Choice, holding, like_nccl, not_by_nccl, not_gradients
+from simreduce.export.choice import (
+    Choice,
+    bucket_sizes,
+    holding,
+    like_nccl,
+    not_by_nccl,
+    not_gradients,
+)
 from simreduce.export.framework import Framework
 from simreduce.export.writers import Line, environment
 from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking

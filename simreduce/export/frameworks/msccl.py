@@ -1,4 +1,7 @@
-"""MSCCL's XML of a strategy: one file for each range of sizes, proved before it is written."""
+"""MSCCL's XML of a strategy: one file for each range of sizes, proved before it is written.
+
+MSCCL++ has the same as JSON.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from simreduce.planners.msccl import (
     MOST_BYTES,
     MscclAlgorithm,
     algorithm_of,
+    plan_text,
     problems_of,
     xml_text,
 )
@@ -138,3 +142,13 @@ MSCCL = Framework(
     nearest,
     trains=False,
 )
+
+
+def _files(choice: Choice) -> dict[str, str]:
+    layout = choice.setup.layout
+    machines = [next(i for i, task in enumerate(layout.tasks) if rank in task)
+                for rank in range(layout.n)]  # fmt: skip
+    return named(choice, "mscclpp", "json", lambda each: plan_text(each, machines))
+
+
+MSCCLPP = Framework("mscclpp", "MSCCL++", _files, refusals, nearest, trains=False)

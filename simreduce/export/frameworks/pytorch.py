@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simreduce import dtypes
-from simreduce.export.bucket_sizes import bucket_sizes
 from simreduce.export.choice import (
     REPLICATED,
     Choice,
     Shards,
+    bucket_sizes,
     holding,
     like_nccl,
     not_by_nccl,
@@ -40,7 +40,7 @@ from simreduce.planners.packing import (
     NoPacking,
     Packer,
 )
-from simreduce.planners.packing.buckets import MIB
+from simreduce.planners.packing.packers import MIB
 from simreduce.workload import Workload
 
 VIEW = "+ddp=25,1,view"

@@ -14,7 +14,7 @@ from simreduce.planners.packing import (
     ScopedAllocator,
     SmallTensors,
 )
-from simreduce.planners.packing.tensorflow import OVERSHOOT
+from simreduce.planners.packing.packers import OVERSHOOT
 from simreduce.planners.strategy import Strategy
 from simreduce.planners.strategy.text import UPSTREAM
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from simreduce.export.framework import Framework
-from simreduce.export.mesh_settings import MeshedJob, MeshProgram, unwritten
+from simreduce.export.framework import Framework, MeshedJob, MeshProgram, unwritten
 
 _SCHEDULES = {
     "gpipe": "GPipe",

@@ -18,7 +18,6 @@ mine.toml: step.updaet: unknown key (did you mean 'update'?)
 mine.toml: step.batch: must be a whole number from 1 to 512, got 0
 """
 
-from simreduce.files.formats.faults import Faults, inside, read_csv
 from simreduce.files.formats.fields import (
     ANYTHING,
     BANDWIDTH,
@@ -50,7 +49,7 @@ from simreduce.files.formats.fields import (
     text_of,
     whole,
 )
-from simreduce.files.formats.syntax import toml_text
+from simreduce.files.formats.syntax import Faults, inside, read_csv, toml_text
 
 __all__ = [
     "ANYTHING",

@@ -16,7 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from simreduce import units
 from simreduce.errors import InputError, near_or_all, quote
-from simreduce.files.formats.faults import Faults, inside
+from simreduce.files.formats.syntax import Faults, inside
 
 T = TypeVar("T")
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

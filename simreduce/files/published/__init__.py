@@ -31,7 +31,7 @@ from simreduce.files.formats import (
     text_of,
     whole,
 )
-from simreduce.files.formats.faults import read_csv
+from simreduce.files.formats.syntax import read_csv
 from simreduce.files.textfiles import parse_toml, read_text
 
 LAUNCHERS = ("gpu", "process")

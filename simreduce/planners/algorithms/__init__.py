@@ -4,7 +4,7 @@
 A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the
 devices at hand or the shard count do not allow is a `StrategyError` that says what would be. A
 planner sees a `Layout`: devices, tasks, which pairs are linked. It knows no bandwidth and no time.
-A family gives collectives over groups of devices (see `family`); every one of them is an algorithm
+A family gives collectives over groups of devices (see `planner`); every one of them is an algorithm
 too, and any two make a two-level algorithm `inner/outer`.
 """
 
@@ -25,25 +25,35 @@ from simreduce.planners.algorithms.copies import (
     copy_to_gpus,
     hierarchical_copy,
     hierarchical_copy_gcp_v100,
+    pscpu,
+    pscpu_pscpu,
+    psgpu,
     reduce_to_one,
 )
-from simreduce.planners.algorithms.families import FAMILIES, planner as planner_of
-from simreduce.planners.algorithms.family import NAMES
-from simreduce.planners.algorithms.hierarchy import blueconnect, fits, two_level
-from simreduce.planners.algorithms.in_switch import in_switch
+from simreduce.planners.algorithms.families import (
+    FAMILIES,
+    blueconnect,
+    fits,
+    planner as planner_of,
+    two_level,
+)
+from simreduce.planners.algorithms.kernels import in_switch
 from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.planners.algorithms.nccl.hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, SYMMETRIC
-from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors
-from simreduce.planners.algorithms.plugins import (
+from simreduce.planners.algorithms.planner import (
+    NAMES,
     Choices,
+    Options,
+    Planner,
+    Results,
+    Tensors,
     guard,
     guard_choices,
     load_plugins,
     warn_of_unloaded,
     why_unloaded,
 )
-from simreduce.planners.algorithms.shuffle import pscpu, pscpu_pscpu, psgpu
 from simreduce.planners.algorithms.tensorflow_rings import collective, xring
 from simreduce.planners.layouts import Layout
 from simreduce.planners.synthesis.network import MOST_RANKS

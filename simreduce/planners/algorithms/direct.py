@@ -12,7 +12,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.planners.algorithms.family import Knobs, everyones, parts, pull, size
+from simreduce.planners.algorithms.planner import Knobs, everyones, parts, pull, size
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:

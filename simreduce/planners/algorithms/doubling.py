@@ -9,7 +9,7 @@ import numpy as np
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
-from simreduce.planners.algorithms.family import After, Knobs, common_parts, pull, size
+from simreduce.planners.algorithms.planner import After, Knobs, common_parts, pull, size
 
 Core = Callable[[PlanBuilder, Values, Knobs], Values]
 """An all-reduce over a power of two."""

@@ -1,14 +1,31 @@
-"""The families of textbooks and libraries, and how they become planners."""
+"""The families of textbooks and libraries, and how they become planners.
+
+Any two make an algorithm by levels; BlueConnect is one, too. `inner/outer` runs one family inside
+every task and another across the tasks.
+
+Where the inner family scatters and gathers and all tasks have p ranks, every rank crosses with its
+own part: reduce-scatter inside, all-reduce of S/p by p groups at once, all-gather inside. With a
+ring inside: 2(p-1)(ai + S/(p Bi)) + T(S/p), where T is the outer family's time. Else one rank of
+every task crosses: reduce to it, all-reduce of S, broadcast (the leaders of NCCL 2.4 and Horovod's
+hierarchical all-reduce). A family that has no reduce all-reduces, or uses `direct`; one that has no
+broadcast uses `direct`.
+
+With a chunk size the tensor is cut in k chunks and the three phases work on different ones at a
+time, on channels of their own: where inside and outside share no link the time goes to that of the
+slowest phase. Any number of tasks from 2 of any size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate, groupby
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Values
 from simreduce.planners.algorithms import (
     direct,
@@ -17,8 +34,20 @@ from simreduce.planners.algorithms import (
     torus,
     trees,
 )
-from simreduce.planners.algorithms.family import NAMES, Collective, Family, knobs
-from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_together
+from simreduce.planners.algorithms.planner import (
+    NAMES,
+    Collective,
+    Family,
+    Knobs,
+    Options,
+    Planner,
+    Results,
+    Tensors,
+    by_row,
+    chunk_count,
+    knobs,
+    plan_together,
+)
 from simreduce.planners.layouts import Layout
 
 
@@ -91,3 +120,98 @@ def planner(name: str, collective: Collective) -> Planner:
         return plan_together(b, tensors, many, options.chunk)
 
     return plan
+
+
+def fits(inner: Family, outer: Family) -> bool:
+    """Whether the two make an all-reduce: the inner one sums, and the outer one all-reduces."""
+    sums = inner.all_reduce or inner.reduce or (inner.reduce_scatter and inner.all_gather)
+    return bool(sums and outer.all_reduce)
+
+
+def two_level(inner: Family, outer: Family) -> Planner:
+    """The planner of `inner/outer`, of two families that fit."""
+    across = outer.all_reduce
+    if across is None:
+        raise StrategyError(
+            f"{inner.name}/{outer.name}: {outer.name} has no all-reduce to cross with"
+        )
+
+    def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        if layout.task_count == 1:
+            raise StrategyError(
+                f"all GPUs are in one task, so there is nothing to cross; try {inner.name} alone"
+            )
+        by_size = groupby(sorted(layout.ring_tasks, key=len), key=len)
+        tasks = [np.array(list(alike), dtype=np.int64) for _, alike in by_size]
+        place = np.argsort(np.concatenate([alike.reshape(-1) for alike in tasks]))
+
+        def many(b: PlanBuilder, tensors: Values) -> Values:
+            chunk = knobs(options, tensors.dtype).chunk
+            count = chunk_count(int(tensors.elements[0, 0]), chunk, layout.n)
+            chunks = tensors.cut(count)
+            made = [
+                one_chunk(b, [chunks[:, alike, i] for alike in tasks], layout.machines)
+                for i in range(count)
+            ]
+            return b.joins(Values.stack(made, axis=-1)[:, place])
+
+        return plan_together(b, tensors, many, options.chunk)
+
+    def one_chunk(b: PlanBuilder, tasks: list[Values], machines: int) -> Values:
+        """From shape (tensors, tasks, ranks) for each size of a task to (tensors, all ranks) in
+        that order; only those across know of `machines`.
+        """
+        inwards, back = _inside(inner, alike=len(tasks) == 1)
+        summed = [by_row(inwards, b, values, Knobs(0)) for values in tasks]
+        lines = Values.concatenate(summed, axis=1).swapaxes(1, 2)
+        crossed = by_row(across, b, lines, Knobs(inner.channels, machines=machines)).swapaxes(1, 2)
+        set_to = Knobs(inner.channels + outer.channels)
+        results = []
+        ends = accumulate(values.shape[1] for values in tasks)
+        for values, end in zip(tasks, ends, strict=True):
+            mine = crossed[:, end - values.shape[1] : end]
+            # What the first of a task has is the first's; the others' entries say where they are.
+            made = by_row(back, b, mine.on(values.device), set_to)
+            results.append(made.reshape(len(values), -1))
+        return Values.concatenate(results, axis=1)
+
+    return plan
+
+
+def _inside(family: Family, *, alike: bool) -> tuple[Collective, Collective]:
+    """How sums come to the ranks that cross, all of a task or its first, and how results come back
+    from there.
+    """
+    if alike and family.reduce_scatter and family.all_gather:
+        return family.reduce_scatter, family.all_gather
+    whole = family.all_reduce
+
+    def first(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+        return whole(b, values, knobs)[:, :1] if whole else direct.reduce(b, values, knobs)
+
+    return family.reduce or first, family.broadcast or direct.broadcast
+
+
+def blueconnect(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """An all-reduce on the grid of tasks and the ranks in them.
+
+    Cho et al. 2019: reduce-scatter level by level, from inside the tasks outwards, and all-gather
+    back. The levels p1, p2, ... are the ranks of a task, then the prime factors of the number of
+    tasks, the least first, so that neighbouring tasks come before distant ones: 6 tasks of 8 are 8,
+    2, 3. At level i a rank has 1/(p1 ... p(i-1)) of the tensor left and sends 2(pi-1)/pi of that,
+    in steps of one message: sum 2(pi-1)(ai + S/(p1 ... pi Bi)), whatever is faster inside than
+    outside. One task has one level: the ring. Tasks of unequal size make no grid and are refused.
+    """
+    inside, *others = sorted({len(task) for task in layout.tasks})
+    if others:
+        raise StrategyError(
+            f"blueconnect needs as many GPUs in every task, and here they have {inside} to "
+            f"{others[-1]}; "
+            "a two-level algorithm (inner/outer) takes any"
+        )
+    axes = (*torus.prime_factors(len(layout.tasks))[::-1], inside)
+
+    def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+        return torus.all_reduce_by_axis(b, values, axes, knobs.channel)
+
+    return planner("all_reduce", all_reduce)(b, layout, tensors, options)

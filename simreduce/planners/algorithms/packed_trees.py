@@ -17,9 +17,15 @@ from simreduce.computing.arrays import Ints
 from simreduce.computing.lists import grouped
 from simreduce.plan import Kind, PlanBuilder, Value, Values
 from simreduce.plan.plan import NO_STREAM
-from simreduce.planners.algorithms.family import check_chunks
 from simreduce.planners.algorithms.multi_ring import divide, over_rings
-from simreduce.planners.algorithms.planner import Options, Planner, Results, Tensors, plan_each
+from simreduce.planners.algorithms.planner import (
+    Options,
+    Planner,
+    Results,
+    Tensors,
+    check_chunks,
+    plan_each,
+)
 from simreduce.planners.layouts import Layout
 from simreduce.planners.synthesis import rings, trees
 from simreduce.planners.synthesis.relays import all_to_all_paths

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
-from simreduce.planners.algorithms.family import (
+from simreduce.planners.algorithms.planner import (
     Connect,
     Knobs,
     Pull,

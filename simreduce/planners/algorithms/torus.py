@@ -29,7 +29,7 @@ import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
 from simreduce.planners.algorithms import ring
-from simreduce.planners.algorithms.family import Collective, Family, Knobs
+from simreduce.planners.algorithms.planner import Collective, Family, Knobs
 
 ByAxis: TypeAlias = Callable[[PlanBuilder, Values, Sequence[int], int], Values]
 """A collective on a grid with these axes, which takes two channels for each from one on."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.planners.algorithms.family import Collective, Knobs, chunk_count
+from simreduce.planners.algorithms.planner import Collective, Knobs, chunk_count
 from simreduce.planners.synthesis.trees import parents, second_tree
 
 

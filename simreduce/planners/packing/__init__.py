@@ -18,10 +18,12 @@ from simreduce.planners.packing.arrangement import (
     place,
     unpack,
 )
-from simreduce.planners.packing.buckets import MIB, DdpBuckets, Fusion
-from simreduce.planners.packing.tensorflow import (
+from simreduce.planners.packing.packers import (
+    MIB,
     BytesPerPack,
     ConcatAndSplit,
+    DdpBuckets,
+    Fusion,
     GradientRepacking,
     ScopedAllocator,
     SmallTensors,

@@ -16,7 +16,7 @@ from simreduce import dtypes, units
 from simreduce.computing.arrays import Bools, Ints
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Value, ValueTable
-from simreduce.plan.intervals import OpInterval
+from simreduce.plan.builder import OpInterval
 from simreduce.workload import Gradient
 
 

@@ -43,7 +43,7 @@ from simreduce.planners.packing import (
     place,
 )
 from simreduce.planners.packing.arrangement import pack_all, unpack_all
-from simreduce.planners.packing.tensorflow import ConcatAndSplit
+from simreduce.planners.packing.packers import ConcatAndSplit
 from simreduce.planners.strategy.text import (
     AUTOMATIC,
     INTENDED,

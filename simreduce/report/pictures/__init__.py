@@ -1,7 +1,13 @@
 """Pictures of machines, rings and trees: pure functions to a `Drawing`."""
 
-from simreduce.report.pictures.picture import heat_picture, machine_picture
-from simreduce.report.pictures.ranks import RANKS_WORDS, Panel, patterns_picture, ranks_picture
+from simreduce.report.pictures.picture import (
+    RANKS_WORDS,
+    Panel,
+    heat_picture,
+    machine_picture,
+    patterns_picture,
+    ranks_picture,
+)
 
 __all__ = [
     "RANKS_WORDS",

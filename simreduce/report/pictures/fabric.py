@@ -11,19 +11,31 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from simreduce.report.drawing.shapes import Drawing, Point, Rect
-from simreduce.report.pictures.blocks import (
+from simreduce.report.drawing import Drawing, Point, Rect
+from simreduce.report.pictures.scene import (
     Block,
     BoxTree,
+    Bundle,
     Detail,
+    Item,
+    LinkPair,
+    Scene,
     box_tree,
     components,
     host_item,
+    kinds_text,
+    make_scene,
     wire_graph,
 )
-from simreduce.report.pictures.scene import Bundle, Item, LinkPair, Scene, kinds_text, make_scene
-from simreduce.report.pictures.style import HEIGHT, box_size, draw_scene
-from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points, stack_rows
+from simreduce.report.pictures.style import (
+    HEIGHT,
+    BoxPlace,
+    arc_room,
+    box_size,
+    draw_scene,
+    line_points,
+    stack_rows,
+)
 from simreduce.topology import Node, Topology, natural
 from simreduce.topology.routing.rules import EqualMachines, TorusRule
 

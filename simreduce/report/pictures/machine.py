@@ -10,10 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.report.drawing.shapes import Drawing
+from simreduce.report.drawing import Drawing
 from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
-from simreduce.report.pictures.style import box_size, draw_scene
-from simreduce.report.pictures.wires import BoxPlace, arc_room, line_points, stack_rows
+from simreduce.report.pictures.style import (
+    BoxPlace,
+    arc_room,
+    box_size,
+    draw_scene,
+    line_points,
+    stack_rows,
+)
 from simreduce.topology import Node, natural
 from simreduce.topology.elements import group_by
 

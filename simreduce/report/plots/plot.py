@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from simreduce.errors import escape
-from simreduce.report.drawing.shapes import (
+from simreduce.report.drawing import (
     FAINT,
     INK,
     WHITE,
@@ -27,8 +27,9 @@ from simreduce.report.drawing.shapes import (
     shift,
     stack,
     text_width,
+    to_png,
+    to_svg,
 )
-from simreduce.report.drawing.svg import to_png, to_svg
 from simreduce.report.plots.axes import Axis, Scale
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d00", "#56b4e9", INK)

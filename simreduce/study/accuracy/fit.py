@@ -32,9 +32,9 @@ from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.channels import JOINED, SWITCHED, count_blocks
+from simreduce.plan.ops import JOINED, SWITCHED, count_blocks
 from simreduce.planners.nccl import Settings
-from simreduce.study.accuracy.predict import part_of, strategy_for, workload_of
+from simreduce.study.accuracy.points import part_of, strategy_for, workload_of
 from simreduce.study.tune.sizes import BenchCalls, sends_of
 from simreduce.topology import Topology
 from simreduce.topology.routing.staging import is_nvlink

@@ -39,9 +39,9 @@ from simreduce.study.accuracy.points import Point, PointGroup
 from simreduce.study.tune.sizes import tensor
 from simreduce.topology import load_topology
 from simreduce.training.gpus import GPUS, LOSS, NORM, PLAIN, RESIDUAL, SOFTMAX, Gpu, Kernels, gpu_of
-from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import EP, Mesh, MeshJob
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, Parts, reached
+from simreduce.training.mesh.passes import Costs
 from simreduce.workload.decoder import Decoder
 
 _DTYPE = dtypes.NAMES.index("bfloat16")

@@ -48,11 +48,11 @@ from simreduce.study.capacity.flips import (
 )
 from simreduce.study.capacity.options import CapacityOption, classes_of, pieces, plain, product
 from simreduce.study.capacity.price_list import ENERGY, period_of
-from simreduce.study.scenario import beside
+from simreduce.study.scenario_files import beside
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
 from simreduce.study.sweep.cells import DONE, MESH
 from simreduce.topology import load_topology
-from simreduce.topology.failures import distinct, members
+from simreduce.topology.loader import distinct, members
 from simreduce.training.memory import MemoryFit
 from simreduce.training.mesh.simulate import WAITS
 from simreduce.training.step import NOT_COUNTED, Activations

@@ -82,9 +82,9 @@ from simreduce.study.capacity.price_list import (
     parse_prices,
 )
 from simreduce.study.job_files import NOT_FREE, build_mix
-from simreduce.study.scenario import beside, read_scenario_file
+from simreduce.study.scenario_files import beside, read_scenario_file
 from simreduce.study.sweep.cells import MESH
-from simreduce.topology.failures import CLASSES
+from simreduce.topology.loader import CLASSES
 from simreduce.training import load_model
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas.job import ComputeTime

@@ -30,7 +30,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.capacity.choose import Configuration
 from simreduce.study.capacity.price_list import Pieces
 from simreduce.study.job_files import elsewhere
-from simreduce.study.scenario import beside
+from simreduce.study.scenario_files import beside
 from simreduce.study.sweep.cells import MESH
 from simreduce.study.sweep.machines import is_single
 from simreduce.topology import Topology, load_topology, shipped

@@ -38,8 +38,8 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, percent
 from simreduce.files.textfiles import is_file, read_bytes
-from simreduce.planners.algorithms.plugins import GROUP
-from simreduce.study.scenario import beside
+from simreduce.planners.algorithms.planner import GROUP
+from simreduce.study.scenario_files import beside
 from simreduce.topology.generators import split_inline
 from simreduce.topology.loader import find, is_cluster
 from simreduce.topology.machine_files import is_path, read_document

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from simreduce.computing.watching import pass_on
+from simreduce.computing.workers import pass_on
 from simreduce.dtypes import SIZES
 from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance import parse_disturbance
@@ -28,16 +28,15 @@ from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.job_files import build_jobs, fit_jobs
-from simreduce.study.scenario import (
-    Scenario,
+from simreduce.study.ranking import Refused, Stuck, outcome_of
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.scenario_files import (
     beside,
     build_meshes,
     build_replicas,
     build_scenario,
     has_mesh,
-    with_step,
 )
-from simreduce.study.study import Refused, Stuck, outcome_of
 from simreduce.study.sweep.cells import (
     BENCH,
     COLUMNS,
@@ -56,7 +55,6 @@ from simreduce.study.sweep.cells import (
     code,
 )
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
-from simreduce.study.tune.meshes import bubble, limit_of, mfu, rank_meshes
 from simreduce.study.tune.rank import Candidate, rank
 from simreduce.study.tune.sizes import (
     DIVIDED,
@@ -67,10 +65,10 @@ from simreduce.study.tune.sizes import (
     busbw,
     simulate_row,
 )
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.steps import bubble, limit_of, mfu, rank_meshes, rank_steps
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
-from simreduce.topology.failures import NONE, fail
+from simreduce.topology.loader import NONE, fail
 from simreduce.training.shared_fabric import fairness, simulate_jobs
 from simreduce.training.step import ESTIMATED
 from simreduce.training.stragglers import repeat

@@ -37,7 +37,7 @@ from simreduce.planners.algorithms import NAMES
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.strategy import ALL, parse_strategy
 from simreduce.study.job_files import JOBS as JOBS_FILE
-from simreduce.study.scenario import beside, has_mesh, is_scenario, read_scenario_file
+from simreduce.study.scenario_files import beside, has_mesh, is_scenario, read_scenario_file
 from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.study.sweep.machines import (
     FORMATS,
@@ -49,8 +49,8 @@ from simreduce.study.sweep.machines import (
 )
 from simreduce.topology import load_machine, load_topology
 from simreduce.topology.elements import networks
-from simreduce.topology.failures import CLASSES, NONE
 from simreduce.topology.generators.machines import FABRICS
+from simreduce.topology.loader import CLASSES, NONE
 from simreduce.training import STEP as STEP_TABLE, load_model
 from simreduce.training.mesh.job import read_mesh
 from simreduce.training.mesh.mesh_table import AUTO, MESH as MESH_TABLE, PIPELINE as PIPELINE_TABLE

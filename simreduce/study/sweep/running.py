@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 
-from simreduce.computing.watching import Watch, until_stopped, unwatched
+from simreduce.computing.workers import Watch, until_stopped, unwatched
 from simreduce.errors import InputError
 from simreduce.study.sweep.cells import Cell, Figures
 from simreduce.study.sweep.engines import Engine, Here, Processes

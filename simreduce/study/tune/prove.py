@@ -22,7 +22,7 @@ from simreduce.planners.algorithms import (
 )
 from simreduce.planners.layouts import Layout, Reducer, layout
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.study.tune.candidates import COMMON
+from simreduce.study.tune.rank import COMMON
 from simreduce.study.tune.sizes import ROOTED
 from simreduce.topology import load_topology
 from simreduce.training.variable_update import MODES, Flags, variable_update

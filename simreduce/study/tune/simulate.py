@@ -30,7 +30,7 @@ from simreduce.plan import Kind, Plan, repeat
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import Question
-from simreduce.study.study import Limit, Postponed
+from simreduce.study.ranking import Limit, Postponed
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.topology import Folded, Topology, fold
 from simreduce.workload import Workload

@@ -30,7 +30,7 @@ from simreduce.planners.nccl.constants import CURRENT, Version
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.planners.strategy.text import AUTOMATIC
 from simreduce.study.question import Question
-from simreduce.study.study import TIED, Limit, Postponed, Refused, Stuck, by_reason, study
+from simreduce.study.ranking import TIED, Limit, Postponed, Refused, Stuck, by_reason, study
 from simreduce.study.tune.simulate import (
     HUGE,
     PredictedPlan,

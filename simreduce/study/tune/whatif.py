@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from simreduce import units
-from simreduce.computing.watching import Watch, until_stopped, unwatched
+from simreduce.computing.workers import Watch, until_stopped, unwatched
 from simreduce.engine import NCCL, LinkConstants, Recording
 from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.lowering.resources import CPU, Resources

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.computing.watching import Watch, until_stopped, unwatched
+from simreduce.computing.workers import Watch, until_stopped, unwatched
 from simreduce.engine import Recording, Use
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.lowering.resources import Resources
@@ -24,8 +24,13 @@ from simreduce.engine.simulator import link_use
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.composed import ComposedStep
-from simreduce.study.tune.meshes import MeshRanking, mesh_seconds, write_mesh
-from simreduce.study.tune.steps import MethodRanking, StepCandidate
+from simreduce.study.tune.steps import (
+    MeshRanking,
+    MethodRanking,
+    StepCandidate,
+    mesh_seconds,
+    write_mesh,
+)
 from simreduce.study.tune.whatif import (
     COMPUTE as FASTER,
     MORE,

@@ -53,13 +53,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
-from simreduce.topology.generators.dragonfly import (
-    DRAGONFLY_KEYS,
-    PLUS_KEYS,
-    dragonfly_plus,
-    read_dragonfly,
-)
-from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
     WHOLE_LIMIT,
@@ -69,7 +62,18 @@ from simreduce.topology.generators.inline import (
     textbook,
 )
 from simreduce.topology.generators.machines import build_cluster
-from simreduce.topology.generators.networks import full, read_switch, ring, torus
+from simreduce.topology.generators.networks import (
+    DRAGONFLY_KEYS,
+    PLUS_KEYS,
+    TREE_KEYS,
+    dragonfly_plus,
+    full,
+    read_dragonfly,
+    read_switch,
+    read_tree,
+    ring,
+    torus,
+)
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
 from simreduce.units import format_bandwidth, format_duration

@@ -30,8 +30,6 @@ from dataclasses import dataclass, replace
 from simreduce.errors import TopologyError
 from simreduce.files.formats import choice
 from simreduce.topology.elements import Cable, Node, joined, link_classes, networks
-from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
-from simreduce.topology.generators.fat_tree import TREE_KEYS, FatTree, read_tree, up_links
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
     Inline,
@@ -41,7 +39,17 @@ from simreduce.topology.generators.inline import (
     check_cables,
     too_many,
 )
-from simreduce.topology.generators.networks import TORUS_KEYS, read_switch, read_torus
+from simreduce.topology.generators.networks import (
+    DRAGONFLY_KEYS,
+    TORUS_KEYS,
+    TREE_KEYS,
+    FatTree,
+    read_dragonfly,
+    read_switch,
+    read_torus,
+    read_tree,
+    up_links,
+)
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.routing.rules import EqualMachines
 from simreduce.topology.routing.staging import is_nvlink

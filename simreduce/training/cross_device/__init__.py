@@ -1,15 +1,13 @@
 """The calls of tf.distribute's CrossDeviceOps as plans: reduce, batch_reduce and broadcast."""
 
-from simreduce.training.cross_device.all_reduce import (
+from simreduce.training.cross_device.one_device import PerDevice, PerDeviceSlices
+from simreduce.training.cross_device.ops import (
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
     CrossDeviceOps,
     MultiWorkerAllReduce,
     ReductionToOneDevice,
     Version,
-)
-from simreduce.training.cross_device.one_device import PerDevice, PerDeviceSlices
-from simreduce.training.cross_device.ops import (
     batch_reduce,
     broadcast,
     broadcast_variables,

@@ -1,24 +1,201 @@
-"""Seconds of passes: a stage's kernels one after another, with what it waits for in between."""
+"""Seconds of passes: a stage's kernels one after another, with what it waits for in between.
+
+What a collective of a mesh takes: NCCL's plans of all its groups that share machines, at once.
+
+All groups of an axis do the same at the same time. Those that have ranks on the machines of one
+group may share its links, so they are simulated beside it; that group's end counts for all.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import NamedTuple
 
+from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, WorkloadError
+from simreduce.plan import Plan, side_by_side
+from simreduce.planners.strategy import parse_strategy
+from simreduce.training.calls import NOTHING, CallCost, GroupPlans, channels_of, leading
 from simreduce.training.gpus import Gpu, Times
-from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import update_seconds
-from simreduce.training.mesh.job import EP, Mesh, MeshJob
-from simreduce.training.mesh.parts import BlockPart, MeshCall, Parts
+from simreduce.training.mesh.job import CP, DP, EP, ETP, NCCL, PP, TP, Mesh, MeshJob
+from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, BlockPart, MeshCall, Parts, reached
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
-from simreduce.training.profile import KERNELS_OF, Profile
 from simreduce.training.recompute import FUSED, NONE
+from simreduce.training.step import KERNELS_OF, Profile
 from simreduce.workload import Model, load_decoder
+
+REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
+"""Groups that sum gradients: of what is no expert, of experts, and of the embedding at both ends
+of a pipeline."""
+_MOST_OPS = 1 << 19
+"""Above this, one group stands for those beside it."""
+
+
+Group = tuple[int, ...]
+
+
+@dataclass
+class Costs:
+    """The costs of a mesh's calls on a machine, each simulated once."""
+
+    setup: Setup
+    mesh: Mesh
+    _known: dict[tuple[object, ...], CallCost] = field(default_factory=dict, repr=False)
+    _simulated: dict[object, CallCost] = field(default_factory=dict, repr=False)
+    _by: dict[str, GroupPlans] = field(default_factory=dict, repr=False)
+
+    def of_mesh(self, mesh: Mesh) -> Costs:
+        """The costs of another mesh on the machine; what both have is simulated once."""
+        return replace(self, mesh=mesh, _known={})
+
+    @property
+    def calls(self) -> frozenset[NcclCall]:
+        """The calls of NCCL in all plans that were made."""
+        return frozenset(call for plans in self._by.values() for call in plans.calls)
+
+    def _plans(self, by: str = NCCL) -> GroupPlans:
+        """The plans of a strategy."""
+        if by not in self._by:
+            self._by[by] = GroupPlans(self.setup.running(parse_strategy(by)), by)
+        return self._by[by]
+
+    @cached_property
+    def _machine(self) -> list[int]:
+        """The machine of each rank."""
+        tasks = enumerate(self._plans().setup.layout.tasks)
+        found = {rank: i for i, task in tasks for rank in task}
+        return [found[rank] for rank in range(self.mesh.ranks)]
+
+    def of(self, call: MeshCall, stage: int) -> CallCost:
+        """One call of the ranks of a stage."""
+        nbytes = max(leading(call.nbytes), 1)
+        key = call.axis, call.collective, nbytes, stage, call.spread, call.by
+        if key not in self._known:
+            self._known[key] = self._of(*key)
+        found = self._known[key]
+        return CallCost(found.seconds * call.nbytes / nbytes, found.channels)
+
+    def group(self, axis: str, stage: int) -> Group:
+        """The group of an axis that has the first rank of a stage."""
+        return self.group_of(axis, self.mesh.groups(PP)[0][stage])
+
+    def group_of(self, axis: str, rank: int) -> Group:
+        """The group of an axis that has a rank."""
+        return next(group for group in self._groups(axis) if rank in group)
+
+    def send(self, nbytes: int, stage: int, to: int) -> CallCost:
+        """A send between the ranks of two stages, all replicas at once."""
+        key = "send", nbytes, stage, to
+        if key not in self._known:
+            pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
+            near = tuple(self._beside(pairs[0], pairs))
+            self._known[key] = self._once(
+                ("send", nbytes, near),
+                lambda: [self._plans().transfer(nbytes, *pair) for pair in near],
+            )
+        return self._known[key]
+
+    def _groups(self, axis: str) -> tuple[Group, ...]:
+        if axis == REPLICAS:
+            return self.mesh.groups(DP, CP)
+        if axis in (EP, ETP, EXPERT_REPLICAS):
+            return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
+        return self.mesh.groups(axis)
+
+    def _of(
+        self, axis: str, collective: str, nbytes: int, stage: int, spread: tuple[int, ...], by: str
+    ) -> CallCost:
+        if axis == ENDS:
+            pairs = [tuple(row[place] for place in spread) for row in self.mesh.groups(PP)]
+            return self._call(collective, nbytes, tuple(self._beside(pairs[0], pairs)))
+        if len(self.group(axis, stage)) < 2:
+            return NOTHING
+        place = self._alike(axis, stage)
+        mine = [g for g in self._groups(axis) if self.mesh.stage_of(g[0]) == place]
+        if collective == DISPATCH:
+            return self._dispatch(nbytes, self.group(axis, place), mine, spread)
+        near = tuple(self._beside(self.group(axis, place), mine))
+        return self._call(collective, nbytes, near, by)
+
+    def _dispatch(
+        self, nbytes: int, group: Group, groups: Sequence[Group], spread: tuple[int, ...]
+    ) -> CallCost:
+        """Until each token of a group is at the ranks of its experts; `nbytes` are those of a copy
+        for each.
+
+        A copy goes to each machine, over the network between ranks of equal place, and there to
+        each rank. Chunks overlap, so the slower of both counts.
+        """
+        rails, nodes = list[Group](), list[Group]()
+        for each in self._beside(group, groups):
+            machines: dict[int, list[int]] = {}
+            for rank in each:
+                machines.setdefault(self._machine[rank], []).append(rank)
+            if len({len(ranks) for ranks in machines.values()}) > 1:
+                return self._call(ALL_TO_ALL, nbytes, tuple(self._beside(group, groups)))
+            rails += zip(*machines.values(), strict=True)
+            nodes += map(tuple, machines.values())
+        experts, active, *limits = spread
+        once = nbytes / active
+
+        def copies(places: int, over: list[Group]) -> CallCost:
+            ways = len(over[0])
+            each = once * reached(experts, active, places, *limits) / ways
+            whole = max(leading(int(each)), 1)
+            found = self._call(ALL_TO_ALL, whole * ways, tuple(over)) if ways > 1 else NOTHING
+            return CallCost(found.seconds * each / whole, found.channels)
+
+        return max(copies(len(rails[0]), rails), copies(len(group), nodes))
+
+    def _call(
+        self, collective: str, nbytes: int, near: tuple[Group, ...], by: str = NCCL
+    ) -> CallCost:
+        """Seconds of a collective of groups that share links."""
+        known = self._plans(by)
+
+        def plans() -> list[Plan]:
+            one = known.plan(collective, nbytes, near[0])
+            few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
+            return [known.plan(collective, nbytes, each) for each in few]
+
+        return self._once((collective, nbytes, near, by), plans)
+
+    def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> CallCost:
+        """The first of plans that run at once, for any mesh that has the same."""
+        if facts not in self._simulated:
+            self._simulated[facts] = self._together(plans())
+        return self._simulated[facts]
+
+    def _alike(self, axis: str, stage: int) -> int:
+        """The first stage whose groups of an axis lie on equal machines in the same way."""
+        shape = self._shape(axis, stage)
+        return next(s for s in range(stage + 1) if s == stage or self._shape(axis, s) == shape)
+
+    def _shape(self, axis: str, stage: int) -> object:
+        """How the ranks of a group lie: their places in their machines, and which are together."""
+        group, tasks = self.group(axis, stage), self._plans().setup.layout.tasks
+        size = len(tasks[0])
+        if any(len(task) != size for task in tasks):
+            return stage
+        machines = {m: i for i, m in enumerate(dict.fromkeys(self._machine[r] for r in group))}
+        return tuple((machines[self._machine[rank]], rank % size) for rank in group)
+
+    def _beside(self, group: Group, groups: Sequence[Group]) -> list[Group]:
+        """The group, then those with ranks on its machines."""
+        mine = {self._machine[rank] for rank in group}
+        others = [g for g in groups if g != group and mine & {self._machine[r] for r in g}]
+        return [group, *others]
+
+    def _together(self, plans: list[Plan]) -> CallCost:
+        names = dict.fromkeys(name for plan in plans for name in plan.devices)
+        whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
+        return CallCost(self._plans().setup.find_seconds(whole), channels_of(plans[0]))
+
 
 COMPUTE, HOST = "compute", "host"
 

@@ -14,11 +14,10 @@ from simreduce.engine.setup import Setup
 from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Ran, run_nodes
-from simreduce.training.mesh.costs import ENDS, Costs
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import EP, NCCL, TP, MeshJob
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
-from simreduce.training.mesh.passes import MeshPasses
+from simreduce.training.mesh.passes import ENDS, Costs, MeshPasses
 from simreduce.training.mesh.pipeline import (
     BACKWARD,
     FORWARD,
@@ -29,8 +28,7 @@ from simreduce.training.mesh.pipeline import (
     load_schedule,
 )
 from simreduce.training.mesh.write import LANE, Spent, write_step
-from simreduce.training.path import run_path
-from simreduce.training.step import Memory, PathPiece
+from simreduce.training.step import Memory, PathPiece, run_path
 
 INTERFERENCE = "interference"
 WAITS: Mapping[str, str] = {

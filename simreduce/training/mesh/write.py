@@ -31,7 +31,6 @@ from simreduce.training.executions import (
     ExecutionNode,
     NodeList,
 )
-from simreduce.training.mesh.costs import ENDS, EXPERT_REPLICAS, REPLICAS, Costs
 from simreduce.training.mesh.held import (
     Parameters,
     added,
@@ -60,7 +59,16 @@ from simreduce.training.mesh.parts import (
     WIDTH,
     MeshCall,
 )
-from simreduce.training.mesh.passes import COMPUTE as KERNELS, HOST, MeshPasses, Pass
+from simreduce.training.mesh.passes import (
+    COMPUTE as KERNELS,
+    ENDS,
+    EXPERT_REPLICAS,
+    HOST,
+    REPLICAS,
+    Costs,
+    MeshPasses,
+    Pass,
+)
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Action, Schedule, load_schedule
 
 LANE = "compute"

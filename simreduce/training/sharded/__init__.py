@@ -1,18 +1,22 @@
 """Sharded data parallelism: ZeRO's stages, PyTorch's FSDP, and FSDP with replicas."""
 
 from simreduce.training.sharded.collectives import PlanKey, ShardedMethod, sharded_method
-from simreduce.training.sharded.schedule import (
+from simreduce.training.sharded.settings import (
+    DDP,
+    METHODS,
+    SHARDING,
     Do,
     Instruction,
     Segment,
+    Sharding,
     Unit,
     largest_unit,
     most_gathered,
+    read_sharding,
     schedule,
     segments,
     wrap,
 )
-from simreduce.training.sharded.settings import DDP, METHODS, SHARDING, Sharding, read_sharding
 from simreduce.training.sharded.simulation import (
     record_sharded_step,
     running_sharded,

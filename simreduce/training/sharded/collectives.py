@@ -23,8 +23,16 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy, proved_on_few
 from simreduce.topology import fold
 from simreduce.training.calls import Busy, CallCost, busiest_use, channels_of
-from simreduce.training.sharded.schedule import Do, Instruction, Unit, schedule, wrap
-from simreduce.training.sharded.settings import HSDP, METHODS, Sharding
+from simreduce.training.sharded.settings import (
+    HSDP,
+    METHODS,
+    Do,
+    Instruction,
+    Sharding,
+    Unit,
+    schedule,
+    wrap,
+)
 from simreduce.training.step import StepJob
 from simreduce.workload import Gradient, Workload
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.training.sharded.collectives import ShardedMethod
-from simreduce.training.sharded.schedule import Unit, most_gathered
 from simreduce.training.sharded.settings import (
     FSDP,
     HSDP,
@@ -32,6 +31,8 @@ from simreduce.training.sharded.settings import (
     ZERO1,
     ZERO2,
     Sharding,
+    Unit,
+    most_gathered,
     state_bytes,
 )
 from simreduce.training.step import Memory

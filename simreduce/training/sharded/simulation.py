@@ -54,7 +54,7 @@ from simreduce.training.executions import (
     NodeList,
 )
 from simreduce.training.executor import Ran, length_of, run_nodes
-from simreduce.training.groups import (
+from simreduce.training.passes import (
     DeviceGroup,
     group_ranks,
     loses_of,
@@ -64,7 +64,6 @@ from simreduce.training.groups import (
     spans_of,
     summarize,
 )
-from simreduce.training.path import run_path
 from simreduce.training.sharded.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -76,7 +75,7 @@ from simreduce.training.sharded.collectives import (
     measure_costs,
 )
 from simreduce.training.sharded.memory import measure_memory, shares_of
-from simreduce.training.sharded.schedule import Do, Instruction
+from simreduce.training.sharded.settings import Do, Instruction
 from simreduce.training.step import (
     Bucket,
     Ledger,
@@ -85,6 +84,7 @@ from simreduce.training.step import (
     StepJob,
     StepPrediction,
     StepRecording,
+    run_path,
 )
 
 

@@ -778,7 +778,7 @@ def test_a_closed_stdout_is_no_traceback(command):
 def test_all_simulates_what_cannot_win(simreduce, small, monkeypatch):
     """Without it, rows below say what such strategies take at least, in tables and documents."""
     monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 20)
-    monkeypatch.setattr("simreduce.study.study.BATCH", 2)
+    monkeypatch.setattr("simreduce.study.ranking.BATCH", 2)
     monkeypatch.setattr("simreduce.study.tune.rank.FIRST", 2)
     scenario = ("run", small, "--workers", "1")
     bench = ("bench", "full:8", "--algo", "all", "-b", "1M", "--workers", "1")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from simreduce.study.scenario import is_scenario
+from simreduce.study.scenario_files import is_scenario
 
 SCENARIO = (
     'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", '

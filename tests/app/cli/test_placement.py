@@ -288,7 +288,7 @@ placement = true
 
 
 def test_all_of_a_mesh_is_checked_before_it_is_simulated(faults, folder, monkeypatch):
-    monkeypatch.setattr("simreduce.app.cli.node_order.rank_meshes", pytest.fail)
+    monkeypatch.setattr("simreduce.app.cli.run.rank_meshes", pytest.fail)
     (folder / "job.toml").write_text(MESH, "utf-8")
     found = faults("tune", "job.toml", "--target", "slurn", "--out", "a/b", "--budget", "soon")
     assert [each.partition(": ")[0] for each in found] == [

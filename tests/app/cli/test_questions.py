@@ -14,11 +14,11 @@ from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.report.pages import Attachments, make_page, page_html
 from simreduce.report.ranking import ranking_table
 from simreduce.report.steps import step_table
-from simreduce.study.scenario import load_scenario, with_step
-from simreduce.study.ties import lasting
+from simreduce.study.ranking import lasting
+from simreduce.study.scenario import with_step
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.advised import advice_of
-from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.study.tune.steps import rank_steps
 from tests.app.cli.command import REPOSITORY
 from tests.thorough import some

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from simreduce.app.look import step_exports
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
 
 SCENARIO = """

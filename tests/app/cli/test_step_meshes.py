@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine.setup import Setup
-from simreduce.study.scenario import load_meshes
-from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.scenario_files import load_meshes
+from simreduce.study.tune.steps import rank_meshes
 from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import COLLECTIVE, Execution, read_executions
 from simreduce.training.recorded import replay_execution

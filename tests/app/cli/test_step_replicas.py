@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.study.scenario import load_replicas
+from simreduce.study.scenario_files import load_replicas
 
 SMALL = """
 title = "four workers"

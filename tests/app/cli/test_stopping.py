@@ -15,7 +15,7 @@ from importlib import import_module
 import pytest
 
 from simreduce.app.cli import options, reply
-from simreduce.computing.watching import within
+from simreduce.computing.workers import within
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
 from tests.thorough import slow

@@ -255,7 +255,7 @@ def test_a_long_table_of_a_sweep_ends_with_how_to_see_all(simreduce, monkeypatch
     """On a terminal without --limit; a pipe gets all."""
     db = str(tmp_path / "a.db")
     simreduce("sweep", "full:2", "--over", "size=1K..4K*2", "--db", db, "--workers", "1")
-    monkeypatch.setattr("simreduce.app.cli.table.SCREEN", 2)
+    monkeypatch.setattr("simreduce.app.cli.sweep.SCREEN", 2)
     piped = simreduce("table", db).out
     monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
     shown = simreduce("table", db).out

@@ -19,10 +19,10 @@ from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.ranking import ranking_document
 from simreduce.study.job_files import load_jobs
-from simreduce.study.scenario import load_meshes, load_scenario
-from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.scenario_files import load_meshes, load_scenario
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.steps import rank_meshes
 from simreduce.topology import load_topology
 from simreduce.training.shared_fabric import simulate_jobs
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from simreduce.app.cli.serve import serve
+from simreduce.app.cli.report import serve
 from tests.app.serve.servers import Served, is_alive, wait_until
 from tests.thorough import slow
 

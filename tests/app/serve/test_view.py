@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.app.serve import View, read_view
 from simreduce.errors import InputError
-from simreduce.study.scenario import load_meshes, load_scenario, read_scenario_file
+from simreduce.study.scenario_files import load_meshes, load_scenario, read_scenario_file
 from tests.thorough import examples
 
 SIZES = st.sampled_from(["1KiB", "64MiB", "1GB"])

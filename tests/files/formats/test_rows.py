@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files.formats.faults import Faults, read_csv
+from simreduce.files.formats.syntax import Faults, read_csv
 
 
 def test_a_file_without_columns_adds_one_fault_to_those_that_the_caller_has_found():

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
-from simreduce.planners.algorithms.family import Collective, Knobs
+from simreduce.planners.algorithms.planner import Collective, Knobs
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.strategy import compile_collective
 from simreduce.topology import Cable, Node, Topology, build, load_topology

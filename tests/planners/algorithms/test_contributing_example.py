@@ -16,7 +16,7 @@ from simreduce.planners.algorithms import (
     Catalogue,
     planner as planner_types,
 )
-from simreduce.planners.algorithms.family import Family, Knobs
+from simreduce.planners.algorithms.planner import Family, Knobs
 from simreduce.planners.layouts import Layout
 from tests.planners.algorithms.boxes import compiled, seconds, tasks_of
 from tests.planners.algorithms.transfers import plan_for

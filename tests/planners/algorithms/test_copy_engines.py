@@ -11,14 +11,14 @@ from simreduce.engine.calibrate import nccl_constants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind
-from simreduce.plan.channels import ENGINE
+from simreduce.plan.ops import ENGINE
 from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import choose_engine
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.sizes import tensor
-from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import MeshCall
+from simreduce.training.mesh.passes import Costs
 
 NAME = "symmetric:engine"
 BOTH = ["all_gather", "all_to_all"]

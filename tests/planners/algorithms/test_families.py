@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.plan import Contract, Kind, PlanBuilder, verify
 from simreduce.planners.algorithms import FAMILIES
-from simreduce.planners.algorithms.family import Knobs
+from simreduce.planners.algorithms.planner import Knobs
 from tests.planners.algorithms.boxes import (
     RANKS,
     added,

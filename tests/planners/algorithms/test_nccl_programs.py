@@ -13,7 +13,7 @@ from simreduce.engine.runtime import Software
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
-from simreduce.plan.channels import count_halvings
+from simreduce.plan.ops import count_halvings
 from simreduce.planners.algorithms.nccl import switches, tree
 from simreduce.planners.algorithms.nccl.paths import rings
 from simreduce.planners.layouts import Decision, layout

@@ -13,7 +13,7 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
-from simreduce.plan.channels import FOLLOWING
+from simreduce.plan.ops import FOLLOWING
 from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.sizes import tensor

@@ -7,7 +7,7 @@ import pytest
 
 from simreduce.errors import StrategyError
 from simreduce.plan import Contract, PlanBuilder, Promise, verify
-from simreduce.planners.algorithms.family import Knobs
+from simreduce.planners.algorithms.planner import Knobs
 from simreduce.planners.algorithms.trees import (
     BINARY_TREE,
     BINOMIAL_TREE,

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, Plan, verify
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
-from simreduce.planners.algorithms.hierarchy import fits, two_level
+from simreduce.planners.algorithms.families import fits, two_level
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.strategy import parse_strategy
 from tests.covering import covering

@@ -13,7 +13,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export import Choice, export, why_not
 from simreduce.plan import verify
-from simreduce.planners.algorithms.nccl.lanes import step_bytes
+from simreduce.planners.algorithms.nccl.paths import step_bytes
 from simreduce.planners.layouts import Decision, layout
 from simreduce.planners.layouts.rings import (
     FRONTIER,

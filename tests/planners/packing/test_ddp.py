@@ -14,7 +14,7 @@ from simreduce.plan import Executor, Kind, verify, wrong_elements
 from simreduce.plan.plan import IN_PLACE
 from simreduce.planners.layouts import layout
 from simreduce.planners.packing import DdpBuckets
-from simreduce.planners.packing.buckets import ready_order
+from simreduce.planners.packing.packers import ready_order
 from simreduce.planners.strategy import compile_plan, parse_strategy, split_strategies
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload, load_workload

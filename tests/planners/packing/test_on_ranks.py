@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 from hypothesis import given, strategies as st
 
-from simreduce.plan import Contract, Kind, PlanBuilder, ValueTable, intervals
+from simreduce.plan import Contract, Kind, PlanBuilder, ValueTable, builder
 from simreduce.planners.packing.arrangement import on_each
 
 RANKS = 5
@@ -53,7 +53,7 @@ def test_it_makes_what_each_rank_by_itself_makes(odd, at_once, stranger):
         )
         return b.finish(Contract.of("nothing", [])).digest, list(map(list, made))
 
-    with mock.patch.object(intervals, "BLOCK", at_once):
+    with mock.patch.object(builder, "BLOCK", at_once):
         digest, made = plan(once=True)
     assert (digest, made) == plan(once=False)
 

@@ -11,14 +11,13 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report import replicas
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import explanation_document
-from simreduce.report.jobs import BESIDE, Beside
-from simreduce.report.placement import PLACEMENT
+from simreduce.report.jobs import BESIDE, PLACEMENT, Beside
 from simreduce.report.ranking import ranking_document
 from simreduce.report.steps import replicas_look_document, step_document, step_look_document
 from simreduce.report.trace import recording_events
 from simreduce.report.tuned import tuned_document
 from simreduce.study.job_files import load_jobs
-from simreduce.study.scenario import load_replicas, load_scenario
+from simreduce.study.scenario_files import load_replicas, load_scenario
 from simreduce.study.tune.placement.search import place
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.export_choice import files_of

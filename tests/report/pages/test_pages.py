@@ -37,7 +37,7 @@ from simreduce.report.pages.kinds.reductions import READ
 from simreduce.report.schemas import outputs
 from simreduce.report.sections import copy_section
 from simreduce.report.steps import step_document
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
 from simreduce.workload import load_workload
 from tests.report.pages import documents

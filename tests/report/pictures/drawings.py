@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simreduce.report.drawing.shapes import Mark, Shape
+from simreduce.report.drawing import Mark, Shape
 
 
 def flat(shapes: Iterable[Shape]) -> Iterable[Shape]:

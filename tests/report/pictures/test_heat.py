@@ -6,8 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from simreduce.report.drawing.shapes import Line, Mark, text_width
-from simreduce.report.drawing.svg import to_svg
+from simreduce.report.drawing import Line, Mark, text_width, to_svg
 from simreduce.report.pictures import heat_picture, machine_picture
 from simreduce.report.pictures.picture import LEVELS, UNUSED, draw_scale, heat
 from simreduce.topology import load_topology

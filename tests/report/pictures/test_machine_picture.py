@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.drawing.shapes import Drawing, Mark, Rect, Text, polyline, text_width
-from simreduce.report.drawing.svg import to_svg
+from simreduce.report.drawing import Drawing, Mark, Rect, Text, polyline, text_width, to_svg
 from simreduce.report.pictures import machine_picture
 from simreduce.report.pictures.scene import link_pairs
 from simreduce.report.pictures.style import draw_line

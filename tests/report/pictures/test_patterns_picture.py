@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from simreduce.report.drawing.shapes import Circle, Line, Mark, Text, along, polyline, text_width
+from simreduce.report.drawing import Circle, Line, Mark, Text, along, polyline, text_width
 from simreduce.report.pictures import Panel, machine_picture, patterns_picture, ranks_picture
 from simreduce.topology import load_topology
 from tests.report.pictures.drawings import flat

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from simreduce.errors import InputError
-from simreduce.report.drawing.shapes import Circle, Drawing, Line, Polygon, Rect, Text
-from simreduce.report.drawing.svg import to_png
+from simreduce.report.drawing import Circle, Drawing, Line, Polygon, Rect, Text, to_png
 from simreduce.report.pictures import machine_picture
 from simreduce.topology import load_topology
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, strategies as st
 
-from simreduce.report.trace.chrome import rows
+from simreduce.report.trace import rows
 
 intervals = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda p: (float(p[0]), float(sum(p)))),

@@ -12,22 +12,26 @@ from simreduce.engine.calibrate.intervals import ELSEWHERE, spread
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.report.accuracy import NCCL
-from simreduce.study.accuracy.assess import (
+from simreduce.study.accuracy.hold_out import predict_without_generations
+from simreduce.study.accuracy.points import (
+    AccuracyComparison,
+    PointGroup,
+    TablePoint,
     cells,
     count_machines,
     cover,
     find_typical_miss,
+    group_by,
     impossible,
     inside,
     machines,
     order_machines,
+    predict,
     regrets,
+    site_of,
     too_fast,
     unseen,
 )
-from simreduce.study.accuracy.hold_out import predict_without_generations
-from simreduce.study.accuracy.points import AccuracyComparison, PointGroup, group_by
-from simreduce.study.accuracy.predict import TablePoint, predict, site_of
 from simreduce.topology import copies_of, machine_of
 
 TABLE = PublishedTable(

@@ -10,7 +10,7 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.files.published import LAYERS, MOVES, PRODUCT, timed_compute
-from simreduce.report.chapters import COMPUTE
+from simreduce.report.accuracy import COMPUTE
 from simreduce.study.accuracy.kernels import find_constant, predict_compute
 from simreduce.study.accuracy.points import AccuracyComparison, group_by
 

@@ -11,7 +11,7 @@ import pytest
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.files.published import KERNEL_SETS, published_kernels
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.chapters import KERNELS
+from simreduce.report.accuracy import KERNELS
 from simreduce.study.accuracy.kernels import BEFORE, fit_kernels, predict_kernels
 from simreduce.study.accuracy.points import AccuracyComparison
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simreduce.files.published import SOURCES, published_steps
-from simreduce.report.chapters import MESH
+from simreduce.report.accuracy import MESH
 from simreduce.study.accuracy.kernels import predict_dispatches
 from simreduce.study.accuracy.mesh import (
     CONSTANTS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.report.chapters import SHARDED
+from simreduce.report.accuracy import SHARDED
+from simreduce.study.accuracy.mesh import SERIES, predict_sharded
 from simreduce.study.accuracy.points import AccuracyComparison
-from simreduce.study.accuracy.sharded import SERIES, predict_sharded
 
 
 @pytest.mark.parametrize("series", SERIES, ids=lambda series: series.name)

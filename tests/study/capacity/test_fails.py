@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simreduce.report.blocks import Attachments
-from simreduce.report.capacity import CAPACITY, capacity_page, capacity_text
+from simreduce.report.capacity import CAPACITY
+from simreduce.report.capacity_page import capacity_page, capacity_text
 from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.capacity_question import load_question
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.sweep import running
 from simreduce.study.tune.steps import rank_steps
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.report.capacity import CAPACITY, capacity_text
+from simreduce.report.capacity import CAPACITY
+from simreduce.report.capacity_page import capacity_text
 from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.flips import Rate, bound_compute, bound_links
-from simreduce.study.scenario import build_meshes
+from simreduce.study.scenario_files import build_meshes
 from simreduce.study.sweep import evaluate
-from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.tune.steps import rank_meshes
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"
 FILE = f"""

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.report.compare import COMPARE, ComparedSweeps, compared_text
+from simreduce.report.sweeps import COMPARE, ComparedSweeps, compared_text
 from simreduce.study.sweep import BENCH, JOBS, Sweep
 from simreduce.study.sweep.compare import compare
 

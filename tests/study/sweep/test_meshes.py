@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.study.scenario import load_meshes
+from simreduce.study.scenario_files import load_meshes
 from simreduce.study.sweep import evaluate, read_question, read_specification
-from simreduce.study.tune.meshes import limit_of, mfu, rank_meshes
+from simreduce.study.tune.steps import limit_of, mfu, rank_meshes
 
 SCENARIO = """
 topology = "dgx-a100"

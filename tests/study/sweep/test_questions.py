@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.study.scenario import load_replicas
+from simreduce.study.scenario_files import load_replicas
 from simreduce.study.sweep import (
     Cell,
     cells,

@@ -7,7 +7,7 @@ import pytest
 from simreduce.app import api
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.sweep import evaluate, read_question
 from simreduce.study.sweep.engines import Here
 from simreduce.study.tune.rank import rank

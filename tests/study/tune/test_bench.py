@@ -14,8 +14,8 @@ from simreduce.errors import InputError
 from simreduce.files.published import published_tables
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
-from simreduce.study.accuracy.predict import calls_of, predict, setup_for, strategy_for
-from simreduce.study.study import Refused
+from simreduce.study.accuracy.points import calls_of, predict, setup_for, strategy_for
+from simreduce.study.ranking import Refused
 from simreduce.study.tune.sizes import BY_DEFAULT, MOST_SIZES, BenchCalls, bench, bench_all, sizes
 from simreduce.topology import load_machine, load_topology
 from simreduce.workload import MOST_BYTES, Gradient, Workload
@@ -206,7 +206,7 @@ def _bounded_and_whole(monkeypatch, machine, size):
     """Rows by strategy: cut where they cannot win, on two processes too, and all simulated."""
     monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 60)
     monkeypatch.setattr("simreduce.study.tune.simulate._QUICK", 1)
-    monkeypatch.setattr("simreduce.study.study.BATCH", 2)
+    monkeypatch.setattr("simreduce.study.ranking.BATCH", 2)
     setup = Setup(machine, BY_STRATEGY)
     texts = ("nccl", "ring", "chain", "double_tree", "direct", "psgpu", "halving_doubling")
     strategies = [parse_strategy(text) for text in texts]
@@ -237,7 +237,7 @@ def test_a_row_is_the_same_or_a_bound_above_the_fastest(monkeypatch, machine, si
 def test_a_lower_bound_leaves_no_strategy_out_that_has_a_time(monkeypatch):
     """However long that takes."""
     monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 1)
-    monkeypatch.setattr("simreduce.study.study.BATCH", 1)
+    monkeypatch.setattr("simreduce.study.ranking.BATCH", 1)
     setup = Setup("dgx-h100", BY_STRATEGY)
     strategies = [parse_strategy(name) for name in ("copy_to_cpu", "nccl")]
     rows = [row for _, row in bench_all(setup, strategies, [1024])]

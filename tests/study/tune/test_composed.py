@@ -8,7 +8,8 @@ from simreduce.engine import NCCL
 from simreduce.errors import StrategyError
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.steps import step_document, step_table
-from simreduce.study.scenario import load_scenario, with_step
+from simreduce.study.scenario import with_step
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.composed import ERROR, ComposedStep, is_composed
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step

@@ -16,21 +16,20 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.compare import ComparedSweeps, compared_text
 from simreduce.report.ranking import ranking_document, ranking_table
+from simreduce.report.sweeps import ComparedSweeps, compared_text
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.question import Question
-from simreduce.study.scenario import load_scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, Sweep, make_cell
 from simreduce.study.sweep.compare import compare
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.advised import advice_of
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.step_calls import decisions, more_channels
-from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.study.tune.sizes import bench, tensor
 from simreduce.study.tune.whatif import FewRings, few_rings, library_warning

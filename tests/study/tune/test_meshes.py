@@ -9,15 +9,12 @@ import pytest
 
 from simreduce.errors import ScenarioError
 from simreduce.export.frameworks import MESH_PROGRAMS
-from simreduce.study.scenario import build_meshes
-from simreduce.study.tune.meshes import (
-    rank_meshes,
-    write_mesh,
-)
+from simreduce.study.scenario_files import build_meshes
+from simreduce.study.tune.steps import rank_meshes, write_mesh
 from simreduce.study.tune.whatif_steps import execution_of_step, percentiles_of_step
-from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh
+from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
 from simreduce.training.recorded import replay_execution
@@ -73,7 +70,7 @@ def test_the_search_finds_the_best_of_all(ranked, everything):
 @pytest.mark.slow
 def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch):
     """Of each mesh and schedule near the best, as if every job were simulated."""
-    monkeypatch.setattr("simreduce.study.tune.meshes._NEAR", 1.5)
+    monkeypatch.setattr("simreduce.study.tune.steps._NEAR", 1.5)
     found = rank_meshes(ranked[0])
     best: dict[object, float] = {}
     usual = {job: step.seconds for job, _, step in everything}

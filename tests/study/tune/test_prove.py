@@ -6,7 +6,6 @@ import pytest
 
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
-from simreduce.study.tune.candidates import COMMON
 from simreduce.study.tune.prove import (
     ACROSS,
     BY_NCCL,
@@ -23,6 +22,7 @@ from simreduce.study.tune.prove import (
     prove,
     prove_all,
 )
+from simreduce.study.tune.rank import COMMON
 from simreduce.training.variable_update import MODES
 from tests.faulty import FORGETFUL
 

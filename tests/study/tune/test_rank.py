@@ -15,8 +15,14 @@ from simreduce.planners.algorithms.kernels import SYMMETRIC_KERNELS
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan, parse_strategy
 from simreduce.study.scenario import Scenario
-from simreduce.study.tune.candidates import candidates
-from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate, rank, ranking_limits
+from simreduce.study.tune.rank import (
+    Candidate,
+    StrategyRanking,
+    candidates,
+    evaluate,
+    rank,
+    ranking_limits,
+)
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload, load_workload
 from tests.simulating import simulate

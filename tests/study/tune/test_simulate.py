@@ -11,7 +11,7 @@ from simreduce.errors import InputError
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
 from simreduce.study.scenario import BY_STRATEGY
-from simreduce.study.tune.candidates import candidates
+from simreduce.study.tune.rank import candidates
 from simreduce.study.tune.simulate import lower_bound, simulate_up_to
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples

@@ -12,7 +12,8 @@ from simreduce.engine import Disturbance, Fault
 from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify
 from simreduce.report.steps import step_document, step_table
-from simreduce.study.scenario import Scenario, load_scenario, with_step
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import MethodRanking, rank_steps
 from tests.thorough import slow
 

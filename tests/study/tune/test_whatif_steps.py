@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.study.scenario import load_replicas, load_scenario
+from simreduce.study.scenario_files import load_replicas, load_scenario
 from simreduce.study.tune import whatif_steps
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import (

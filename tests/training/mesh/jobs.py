@@ -6,9 +6,8 @@ from typing import Any
 
 from simreduce.training.calls import NOTHING, CallCost
 from simreduce.training.gpus import Gpu
-from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import Mesh, MeshJob, split_evenly
-from simreduce.training.mesh.passes import MeshPasses, Pass
+from simreduce.training.mesh.passes import Costs, MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, Action
 from simreduce.workload.decoder import read_shape
 

@@ -9,20 +9,19 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.study.scenario import load_meshes, load_scenario, with_step
-from simreduce.study.tune.meshes import rank_meshes
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.scenario import with_step
+from simreduce.study.scenario_files import load_meshes, load_scenario
+from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.training import Profile, StepJob
 from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE
-from simreduce.training.groups import loses_of
-from simreduce.training.mesh.costs import REPLICAS, Costs
 from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
-from simreduce.training.mesh.passes import MeshPasses, kernels_profile
+from simreduce.training.mesh.passes import REPLICAS, Costs, MeshPasses, kernels_profile
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, Action
 from simreduce.training.mesh.simulate import simulate_mesh
+from simreduce.training.passes import loses_of
 from simreduce.training.reductions import Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Layer, Model

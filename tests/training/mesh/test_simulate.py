@@ -10,9 +10,8 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COMPUTE
-from simreduce.training.mesh.costs import Costs
 from simreduce.training.mesh.job import Mesh
-from simreduce.training.mesh.passes import MeshPasses
+from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import Action
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
 from tests.training.mesh.jobs import EXPERTS, GPU, job

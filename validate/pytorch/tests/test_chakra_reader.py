@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simreduce.study.scenario import load_meshes
-from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.scenario_files import load_meshes
+from simreduce.study.tune.steps import rank_meshes
 from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import (
     COLLECTIVE,

@@ -22,12 +22,15 @@ from simreduce.planners.algorithms.nccl import (
     tree,
     tree as pat,
 )
-from simreduce.planners.algorithms.nccl.lanes import fill, launch, machine_of, nbytes
 from simreduce.planners.algorithms.nccl.paths import (
     BY_ENGINE,
     SYMMETRIC,
     check_alike,
     decided,
+    fill,
+    launch,
+    machine_of,
+    nbytes,
     rings,
     ways,
 )

@@ -19,9 +19,9 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.channels import LAST, PEER, SWITCHED, UNALIGNED, merged_channel
-from simreduce.planners.algorithms.family import Knobs, parts
-from simreduce.planners.algorithms.nccl.lanes import nbytes
+from simreduce.plan.ops import LAST, PEER, SWITCHED, UNALIGNED, merged_channel
+from simreduce.planners.algorithms.nccl.paths import nbytes
+from simreduce.planners.algorithms.planner import Knobs, parts
 from simreduce.planners.layouts import Decision
 
 _AT_ONCE = 8

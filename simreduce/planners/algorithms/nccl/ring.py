@@ -16,9 +16,8 @@ import numpy as np
 
 from simreduce.computing.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.channels import LAST, count_blocks, halve_threads
-from simreduce.planners.algorithms.family import Connect, Knobs, everyones, parts
-from simreduce.planners.algorithms.nccl.lanes import (
+from simreduce.plan.ops import LAST, count_blocks, halve_threads
+from simreduce.planners.algorithms.nccl.paths import (
     FEW_WARPS,
     Lane,
     connect,
@@ -32,6 +31,7 @@ from simreduce.planners.algorithms.nccl.lanes import (
     send,
     step_bytes,
 )
+from simreduce.planners.algorithms.planner import Connect, Knobs, everyones, parts
 from simreduce.planners.algorithms.ring import all_gather_pieces, reduce_scatter_pieces
 from simreduce.planners.layouts import Decision
 

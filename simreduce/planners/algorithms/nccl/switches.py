@@ -10,9 +10,8 @@ import numpy as np
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Values
-from simreduce.plan.channels import merged_channel
-from simreduce.planners.algorithms.nccl.lanes import Lane, chunk_count, halve, lanes, nbytes
-from simreduce.planners.algorithms.nccl.paths import ways
+from simreduce.plan.ops import merged_channel
+from simreduce.planners.algorithms.nccl.paths import Lane, chunk_count, halve, lanes, nbytes, ways
 from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Aggregation, Decision, Layout, aggregations
 from simreduce.planners.synthesis.trees import parents, second_tree

@@ -26,9 +26,8 @@ import numpy as np
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.channels import FOLLOWING, JOINED
-from simreduce.planners.algorithms.family import Knobs, parts
-from simreduce.planners.algorithms.nccl.lanes import (
+from simreduce.plan.ops import FOLLOWING, JOINED
+from simreduce.planners.algorithms.nccl.paths import (
     FEW_WARPS,
     Lane,
     chunk_count,
@@ -42,6 +41,7 @@ from simreduce.planners.algorithms.nccl.lanes import (
     pieces,
     step_bytes,
 )
+from simreduce.planners.algorithms.planner import Knobs, parts
 from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Decision, Layout
 from simreduce.planners.synthesis.trees import parents, second_tree

@@ -9,15 +9,20 @@ from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats.documents import Record
 from simreduce.report.bench import BENCH, bench_page
 from simreduce.report.blocks import Attachments, Page, Written
-from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS, capacity_page
+from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS
+from simreduce.report.capacity_page import capacity_page
 from simreduce.report.explain import EXPLAIN
-from simreduce.report.jobs import BESIDE
+from simreduce.report.jobs import BESIDE, PLACEMENT
 from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.pages.kinds.mesh_steps import meshes_page, replicas_page
-from simreduce.report.pages.kinds.placed import jobs_page, placement_page
-from simreduce.report.pages.kinds.reductions import READ, explain_page, validate_page
+from simreduce.report.pages.kinds.reductions import (
+    READ,
+    explain_page,
+    jobs_page,
+    placement_page,
+    validate_page,
+)
 from simreduce.report.pages.kinds.sweep import sweep_page
-from simreduce.report.placement import PLACEMENT
 from simreduce.report.ranking import RUN, run_page
 from simreduce.report.replicas import REPLICAS
 from simreduce.report.steps import STEP, step_page

@@ -11,7 +11,6 @@ from typing import Any
 from simreduce import units
 from simreduce.files import tables
 from simreduce.files.tables import Table
-from simreduce.report.advised import faster
 from simreduce.report.blocks import (
     Attachments,
     Chart,
@@ -26,7 +25,7 @@ from simreduce.report.blocks import (
     stack,
 )
 from simreduce.report.explain import change_words, help_section, nic_fact
-from simreduce.report.headings import page_title
+from simreduce.report.headings import faster, page_title
 from simreduce.report.meshes import answer, candidates_table, held_table, name_of
 from simreduce.report.replicas import backups_table
 from simreduce.report.sections import (

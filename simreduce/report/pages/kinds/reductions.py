@@ -1,8 +1,11 @@
-"""Pages of an explanation, and of a validation: measured times beside predicted ones."""
+"""Pages of an explanation, and of a validation: measured times beside predicted ones.
+
+The pages of an order of nodes, and of jobs beside each other: who sits below which switches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from simreduce import units
@@ -21,11 +24,12 @@ from simreduce.files.formats.documents import (
     positive,
 )
 from simreduce.files.tables import Column
-from simreduce.report.advised import caution, sure
 from simreduce.report.bench import sizes_section
-from simreduce.report.blocks import Attachments, Fact, Page, Section, Written
+from simreduce.report.blocks import Attachments, Fact, Page, Picture, Section, Written
 from simreduce.report.explain import explain_report, work_words
-from simreduce.report.headings import error_cell
+from simreduce.report.headings import caution, error_cell, sure
+from simreduce.report.jobs import jobs_report, placement_report
+from simreduce.report.pictures import RANKS_WORDS, ranks_picture
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -36,6 +40,45 @@ from simreduce.report.sections import (
     us,
 )
 from simreduce.study.advice import runs_nccl
+
+
+def placement_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce tune --placement --json` and `topo place --json`."""
+    best, *_, given = document["orders"]
+    orders = {each["order"]: each["nodes"] for each in (given, best)}
+    return _with_places(placement_report(document), document, beside, document["switches"], orders)
+
+
+def jobs_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce jobs --json`."""
+    switches = [[f"n{node}" for node in group] for group in document["switches"]]
+    orders = {each["job"]: [f"n{node}" for node in each["nodes"]] for each in document["jobs"]}
+    return _with_places(jobs_report(document), document, beside, switches, orders)
+
+
+def _with_places(
+    page: Page,
+    document: Written,
+    beside: Attachments,
+    switches: Sequence[Sequence[str]],
+    orders: Mapping[str, Sequence[str]],
+) -> Page:
+    sections = (
+        *page.sections,
+        *_places(switches, orders),
+        *machine_section(beside),
+        *calibration_section(beside, document),
+        *repeat_section(beside, document),
+    )
+    return replace(page, sections=sections)
+
+
+def _places(
+    switches: Sequence[Sequence[str]], orders: Mapping[str, Sequence[str]]
+) -> Iterable[Section]:
+    """A picture of nodes by the switches that they share, with a ring in each order."""
+    if drawing := ranks_picture(switches, orders):
+        yield Section("places", "Where ranks are", (Picture(drawing, RANKS_WORDS, "ranks"),))
 
 
 def explain_page(document: Written, beside: Attachments) -> Page:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from simreduce import units
 from simreduce.errors import InputError
 from simreduce.files.tables import Column, Table, table_of
-from simreduce.report.advised import faster_than
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
+from simreduce.report.headings import faster_than
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.report.sweeps import ROW
 from simreduce.study.sweep import STEP, objective

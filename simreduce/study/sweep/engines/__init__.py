@@ -6,9 +6,9 @@ from simreduce.study.sweep.engines.engine import (
     Engine,
     EngineGone,
     Here,
+    Processes,
     evaluate_timed,
 )
-from simreduce.study.sweep.engines.processes import Processes
 
 __all__ = [
     "MOST_DEATHS",

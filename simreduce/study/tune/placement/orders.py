@@ -27,7 +27,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.study.scenario import Meshes
 from simreduce.topology.switch_groups import SwitchGroup
 from simreduce.training.calls import CallCost
-from simreduce.training.mesh.costs import Costs, Group
+from simreduce.training.mesh.passes import Costs, Group
 from simreduce.training.mesh.simulate import simulate_mesh
 
 Leaves = tuple[int, ...]

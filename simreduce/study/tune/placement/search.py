@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints
-from simreduce.computing.watching import Progress
+from simreduce.computing.workers import Progress
 from simreduce.errors import InputError, StrategyError
 from simreduce.export.frameworks import USUAL
 from simreduce.planners.layouts import layout, node_names

@@ -33,7 +33,7 @@ from simreduce.planners.nccl.constants import Rule
 from simreduce.study.advice import sureness_of
 from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
-from simreduce.study.tune.candidates import sharing_candidates
+from simreduce.study.tune.rank import sharing_candidates
 from simreduce.study.tune.search.packings import text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
@@ -52,8 +52,8 @@ from simreduce.study.tune.search.step_calls import decisions, make_rules, needed
 from simreduce.study.tune.search.targets import points_of
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.calls import CallCost
-from simreduce.training.groups import loses_of, slowest
 from simreduce.training.memory import MemoryFit
+from simreduce.training.passes import loses_of, slowest
 from simreduce.training.sharded import (
     running_sharded,
     segments,

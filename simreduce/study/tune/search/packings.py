@@ -6,7 +6,7 @@ gradients and for the group before it; a group is packed and unpacked in its tur
 
 The time of one call of NCCL alone, and bounds of it.
 
-Where the channels of a call are alike, one way round the GPUs represents all (`engine.symmetry`).
+Where the channels of a call are alike, one way round the GPUs represents all (`engine.simulator`).
 Their shares of a tensor differ by an element at most.
 """
 
@@ -34,7 +34,7 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Folded, fold
 from simreduce.training.calls import CallCost, busiest_use, leading
-from simreduce.training.groups import loses_of, slowest
+from simreduce.training.passes import loses_of, slowest
 from simreduce.training.reductions import FIXED, Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.training.step import STRONG, StepJob

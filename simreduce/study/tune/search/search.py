@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, Generic
 
-from simreduce.computing.watching import Progress
+from simreduce.computing.workers import Progress
 from simreduce.engine import NCCL
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.study.ranking import in_order

@@ -16,8 +16,7 @@ from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing.watching import Progress, answering, time_is_up
-from simreduce.computing.workers import rounds
+from simreduce.computing.workers import Progress, answering, rounds, time_is_up
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError

@@ -1,30 +1,200 @@
-"""`tune`: the searches that a target calls for, and their answer."""
+"""`tune`: the searches that a target calls for, and their answer.
+
+What to set is the default, or the simplest setting that is worth it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
-from simreduce.computing.watching import Progress, time_left, within
+from simreduce import units
+from simreduce.computing.workers import Progress, time_left, within
 from simreduce.errors import InputError, StrategyError, did_you_mean, quote
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
+from simreduce.export.frameworks.pytorch import VIEW
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study import frameworks
+from simreduce.study.advice import Advised, Option, decide
+from simreduce.study.ranking import Moved, find_moved, in_order, settle_ties
 from simreduce.study.scenario import Scenario, with_step
-from simreduce.study.ties import Moved, find_moved, settle_ties
 from simreduce.study.tune.rank import FIRST
-from simreduce.study.tune.search.advised import with_advice
-from simreduce.study.tune.search.by_horovod import HorovodSearch
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
-from simreduce.study.tune.search.by_plans import ModeSearch, PlanSearch
-from simreduce.study.tune.search.by_size import size_ranges
+from simreduce.study.tune.search.by_plans import HorovodSearch, ModeSearch, PlanSearch
+from simreduce.study.tune.search.export_choice import files_of, nccl_files
 from simreduce.study.tune.search.search import EFFORT, Aim, Search
-from simreduce.study.tune.search.setting import keeping
-from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME
+from simreduce.study.tune.search.setting import (
+    Setting,
+    evaluate,
+    keeping,
+    simulating,
+)
+from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges, without_knobs
 from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
 from simreduce.training.sharded import DDP
+
+
+def with_advice(found: Tuned, workers: int = 1) -> Tuned:
+    """Return the answer with the setting to use, and why that is not the fastest, if it is not.
+
+    Where a change is worth it, simpler settings than the fastest are simulated too.
+    """
+    chosen, reason = _decide(found)
+    if chosen.row != found.default and not found.stopped:
+        found = _with_simpler(found, chosen.row, workers)
+        chosen, reason = _decide(found)
+    return replace(found, chosen=chosen.row, reason=reason)
+
+
+def _decide(found: Tuned) -> tuple[Option, str]:
+    """The option to run, and why that is not the fastest, if it is not."""
+    options = {row.setting: _option(row, found) for row in (*found.rows, found.default)}
+    today = options[found.default.setting]
+    best = options[found.best.setting]  # of settings as fast, the one with fewest words
+    ordered = [best, *(each for each in options.values() if each is not best)]
+    doubt = partial(_doubt, found)
+    chosen, _, reason = decide(ordered, today, found.scenario.worth, doubt)
+    if chosen is today:
+        # More channels alone change nothing that the fastest may be doubted for.
+        more = [
+            each
+            for each in ordered
+            if replace(each.row.setting, channels=0) == found.default.setting
+        ]
+        chosen, *_ = decide(more, today, found.scenario.worth, doubt)
+    return chosen, reason
+
+
+def _option(row: SettingRow, found: Tuned) -> Option:
+    strategy = row.setting.parsed
+    return Option(
+        row.setting.label, row.seconds, row.moved, misfit=row.misfit,
+        simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break),
+        undispatched=strategy is not None and found.scenario.setup.undispatched(strategy),
+        row=row,
+        unsimulated=frameworks.copies_of(found.scenario, row.setting.method),
+    )  # fmt: skip
+
+
+def _words(setting: Setting, default: Setting) -> int:
+    """How many settings differ from the default's; a plugin of NCCL counts as two."""
+    return sum(
+        (
+            2 * bool(setting.rules), bool(setting.channels), bool(setting.order),
+            len(setting.knobs),
+            frameworks.count_changes(setting.parsed, default.parsed),
+            setting.cycle not in (None, default.cycle),
+            (setting.mode, setting.method) != (default.mode, default.method),
+        )
+    )  # fmt: skip
+
+
+def _with_simpler(found: Tuned, row: SettingRow, workers: int) -> Tuned:
+    """The answer with the times of simpler settings than a row's that nobody simulated."""
+    known, setting = {each.setting for each in found.rows}, row.setting
+    # With NCCL's own choice, in NCCL's own order, without views, with one cap, with DDP's own caps.
+    plain = _plain(setting)
+    texts = [setting.strategy.partition(",")[0], *[f"nccl{VIEW}"] * ("view" in setting.strategy)]
+    tried = [plain, *(replace(each, strategy=t) for t in texts for each in (plain, setting))]
+    simpler = [each for each in dict.fromkeys(tried) if each not in {*known, setting}]
+    with simulating(found.asked(setting), workers) as do:
+        times = do(evaluate, simpler)
+    rows = [
+        replace(row, setting=other, seconds=each.seconds, moved=None)
+        for other, each in zip(simpler, times, strict=True)
+        if each.seconds < inf
+    ]
+    return replace(found, rows=tuple(in_order((*found.rows, *rows))))
+
+
+def _plain(setting: Setting) -> Setting:
+    """The setting without what replaces NCCL's own choice."""
+    return replace(setting, rules=(), channels=0, order=())
+
+
+def _doubt(found: Tuned, option: Option, today: Option) -> str:
+    """Why the gain of a setting over the default may be none.
+
+    Without what replaces NCCL's own choice, if that gains little by itself.
+    """
+    row, worth = option.row, found.scenario.worth
+    plain = _plain(row.setting)
+    for each in found.rows:
+        if each.setting == plain != row.setting and row.seconds > each.seconds * (1 - worth):
+            return _doubt(found, _option(each, found), today)
+    if cycle := found.by_tick(today.row, row):
+        return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
+    larger = ""
+    if found.objective == TIME:
+        larger = frameworks.starts_late(found.hanging_on(row), found.hanging_on(today.row))
+    near = frameworks.not_told_apart(option, today, found.error(today.row, row))
+    return larger or near or _doubt_of_calls(found, option, today)
+
+
+def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
+    """Why a setting may not be worth it if calls cost half or twice as much as stated.
+
+    Where the costs of all calls are less than what is gained, nothing needs to be simulated.
+    """
+    row, default = option.row, today.row
+    bound = frameworks.doubt_of_calls(found.scenario, lambda each: _calls(found, each.row))
+    if row.setting.mode or default.setting.mode or not bound(option, today):
+        return ""
+    cost, worth = found.scenario.setup.call_cost, found.scenario.worth
+    for scale in frameworks.SCALES:
+        took, now = (
+            evaluate(found.asked(s).but(call_cost=cost * scale), s).seconds
+            for s in (row.setting, default.setting)
+        )
+        if now - took < worth * now:
+            what = units.format_duration(cost * scale)
+            least = f"less than {units.format_share(worth)}" if worth else "nothing"
+            return f"but {least} if a call costs {what}"
+    return ""
+
+
+def _calls(found: Tuned, row: SettingRow) -> int:
+    """Calls of NCCL in a step or all-reduce, about."""
+    setting = row.setting
+    if setting.sharding is not None:
+        return len(found.hanging_on(row) or ())
+    return len(frameworks.calls_of(found.asked(setting), setting.parsed) or ())
+
+
+def advice_of(found: Tuned) -> Advised:
+    """The advice in the words of the target."""
+    rows: Sequence[SettingRow] = (found.advised, found.default, found.best)
+    options = {row.setting: _option(row, found) for row in rows}
+    option, today, fastest = (options[row.setting] for row in rows)
+    name = found.target if found.target != "any" else ""
+
+    def words(each: Option) -> str:
+        return _words_of(found, each.row.setting)
+
+    standing = frameworks.today_words(name, found.default.setting.method) if name else ""
+    other = fastest if option is today else option
+    return frameworks.phrase(
+        name, option, today, fastest, found.reason, words, standing or words(today) or today.name,
+        error=found.error(today.row, other.row),
+    )  # fmt: skip
+
+
+def _words_of(found: Tuned, setting: Setting) -> str:
+    """A setting in the words of its target; "" if it has none for it."""
+    if setting.mode:
+        return setting.label
+    before = Setting("nccl", method=setting.method)
+    if setting.method == found.default.setting.method:
+        before = found.default.setting
+    elif setting.sharding is not None:
+        before = replace(before, sharding=without_knobs(setting.sharding))
+    known = {**nccl_files(found), **files_of(found, before)}
+    return frameworks.words_of(found.target, files_of(found, setting), known, setting.method)
+
 
 Make = Callable[[Aim[Any], Tuned | None], Search[Any]]
 """Makes a search for an aim, with the answer of the searches before it."""

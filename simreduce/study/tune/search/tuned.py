@@ -17,13 +17,11 @@ from simreduce.engine import NCCL
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.planners.packing import Fusion
 from simreduce.study.advice import Sureness, difference_error, recommend_setting
-from simreduce.study.ranking import Ending, in_order
+from simreduce.study.ranking import Ending, in_order, lasting
 from simreduce.study.scenario import WORTH, Scenario
-from simreduce.study.ties import lasting
-from simreduce.study.tune.search.by_size import SizeRange
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap, read_packing
 from simreduce.study.tune.search.setting import Setting, reducing_scenario
-from simreduce.study.tune.search.targets import STEP
+from simreduce.study.tune.search.targets import STEP, SizeRange
 from simreduce.training.memory import MemoryFit
 from simreduce.training.sharded import running_sharded, wrap
 from simreduce.training.sharded.settings import ZERO1, ZERO2
@@ -110,7 +108,7 @@ class Tuned(Ending):
 
     @property
     def advised(self) -> SettingRow:
-        """The setting to use (`search.advised`): `reason` says why it is not the best."""
+        """The setting to use (`search.tune`): `reason` says why it is not the best."""
         return self.chosen or self.best
 
     @property

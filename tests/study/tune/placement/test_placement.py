@@ -17,8 +17,9 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.placement import verdict
-from simreduce.study.scenario import Scenario, build_meshes, build_scenario
+from simreduce.report.jobs import verdict
+from simreduce.study.scenario import Scenario
+from simreduce.study.scenario_files import build_meshes, build_scenario
 from simreduce.study.tune.placement import search
 from simreduce.study.tune.placement.orders import Cuts, Orders, bytes_between, mesh_seconds
 from simreduce.study.tune.placement.search import Placement, on_nodes, place

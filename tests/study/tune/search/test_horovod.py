@@ -9,7 +9,7 @@ import pytest
 
 from simreduce.engine import NCCL
 from simreduce.report.tuned import tuned_text
-from simreduce.study.tune.search.by_horovod import CYCLES, HorovodSearch
+from simreduce.study.tune.search.by_plans import CYCLES, HorovodSearch
 from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.search import Aim
 from simreduce.study.tune.search.setting import evaluate, simulating

@@ -14,7 +14,8 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import Rule, read_tuner
-from simreduce.study.scenario import Scenario, load_scenario
+from simreduce.study.scenario import Scenario
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search import step_calls
 from simreduce.study.tune.search.by_nccl import NcclSearch

@@ -1,4 +1,6 @@
-"""A recording as Chrome's trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing
+"""What happened when, for trace viewers: pure functions of recordings, of steps and of runs.
+
+A recording as Chrome's trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing
 open.
 
 Processes are the machines, the links and the lanes. A device has a thread for the copies that it
@@ -429,3 +431,14 @@ def executed_events(found: Sequence[Ran]) -> Iterator[Thread]:
         )
     for (rank, lane), slices in sorted(lanes.items()):
         yield from split(f"rank {rank}", lane, slices)
+
+
+__all__ = [
+    "executed_events",
+    "pipeline_events",
+    "recording_events",
+    "recording_text",
+    "replicas_events",
+    "step_events",
+    "trace_text",
+]
