@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -15,3 +15,8 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    """The values with equal keys together, groups in the order of their firsts."""
+    return grouped((key(value), value) for value in values)

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from simreduce import dtypes, units
+from simreduce.computing.lists import group_by
 from simreduce.engine import TENSORFLOW, AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, first_words
@@ -105,10 +106,8 @@ class SizeTimes(NamedTuple):
         """By ascending size, the rows that are the fastest of their size where another strategy was
         before. One that is as fast as another does not replace it, and what lacks costs counts not.
         """
-        by_size: dict[int, list[BenchRow]] = {}
-        for row in self.done:
-            if not (row.wrong or row.undispatched):
-                by_size.setdefault(row.nbytes, []).append(row)
+        right = (row for row in self.done if not (row.wrong or row.undispatched))
+        by_size = group_by(right, lambda row: row.nbytes)
         found: list[BenchRow] = []
         for _, rows in sorted(by_size.items()):
             best = min(rows, key=attrgetter("seconds"))
@@ -444,9 +443,7 @@ def _best_average(times: SizeTimes) -> str:
     """nccl-tests' last figure: of several algorithms the highest average, because one over all
     would describe none of them. What rests on lower bounds of times may be less than it says.
     """
-    by_name: dict[str, list[BenchRow]] = {}
-    for row in times.done:
-        by_name.setdefault(row.strategy or row.algorithm, []).append(row)
+    by_name = group_by(times.done, lambda row: row.strategy or row.algorithm)
     found = {name: average_busbw(mine, times) / 1e9 for name, mine in by_name.items()}
     known = [name for name, mine in by_name.items() if not any(row.undispatched for row in mine)]
     best = max(known or found, key=found.__getitem__, default="")
@@ -719,9 +716,7 @@ def _fastest(rows: Sequence[Written]) -> Written:
 
 def _by_size(rows: list[Written]) -> tuple[str, str]:
     """Which algorithms are the fastest, and where."""
-    by_size: dict[int, list[Written]] = {}
-    for row in rows:
-        by_size.setdefault(row["size_bytes"], []).append(row)
+    by_size: dict[int, list[Written]] = group_by(rows, lambda row: row["size_bytes"])
     best = {size: plain_name(_fastest(found)) for size, found in sorted(by_size.items())}
     turns = [(name, next(sizes)) for name, sizes in groupby(best, key=best.__getitem__)]
     if len(turns) == 1:

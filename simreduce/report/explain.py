@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simreduce import units
+from simreduce.computing.lists import grouped
 from simreduce.engine import CAUSES, PathOp, PathPart, Recording, Result
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
@@ -107,9 +108,7 @@ def _group(
     parts: Iterable[PathPart], key: Callable[[PathPart], tuple[str, ...]]
 ) -> list[tuple[tuple[str, ...], float]]:
     """Keys and their seconds, most first."""
-    found: dict[tuple[str, ...], list[float]] = {}
-    for part in parts:
-        found.setdefault(key(part), []).append(part.seconds)
+    found = grouped((key(part), part.seconds) for part in parts)
     rows = [(names, math.fsum(seconds)) for names, seconds in found.items()]
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 

@@ -15,6 +15,7 @@ from math import fsum
 from typing import Any, NamedTuple
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.engine.background import Stream
 from simreduce.engine.setup import Setup
 from simreduce.files import tables
@@ -54,7 +55,6 @@ from simreduce.study.job_files import CopiesFit, JobsQuestion
 from simreduce.study.tune.placement.search import Placement
 from simreduce.topology.elements import natural
 from simreduce.topology.switch_groups import SwitchGroup, label, switch_groups
-from simreduce.training.executor import Movement
 from simreduce.training.recorded import Replay
 from simreduce.training.shared_fabric import JobOutcome, fairness
 
@@ -515,9 +515,7 @@ class Replayed(NamedTuple):
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Equal collectives, those with most time in all first, with means of their calls."""
-        kinds: dict[tuple[str, int, int], list[Movement]] = {}
-        for one in self.found.moved:
-            kinds.setdefault((one.collective, one.nbytes, len(one.group)), []).append(one)
+        kinds = group_by(self.found.moved, lambda one: (one.collective, one.nbytes, len(one.group)))
         rows = []
         for (collective, nbytes, ranks), calls in kinds.items():
             known = [call.recorded for call in calls if call.recorded is not None]

@@ -11,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.files import tables
 from simreduce.files.tables import Table, page_width
 from simreduce.report.blocks import Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
-from simreduce.topology.elements import group_by
 
 if TYPE_CHECKING:
     from simreduce.training import Bucket, Span, StepPrediction

@@ -33,10 +33,10 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from simreduce.computing.arrays import ULP, Floats, Ints, invert
+from simreduce.computing.lists import group_by
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
 from simreduce.topology import Topology
-from simreduce.topology.elements import group_by
 from simreduce.training import Bucket, StepPrediction
 from simreduce.training.executions import COLLECTIVE, COMPUTE
 from simreduce.training.executor import Ran

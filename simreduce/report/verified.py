@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.files.formats.documents import (
     ABSENT,
     COUNT,
@@ -40,10 +41,7 @@ def where(proof: Proof) -> str:
 
 def by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
     """The proofs of every strategy of every collective."""
-    found: dict[str, list[Proof]] = {}
-    for proof in proofs:
-        found.setdefault(title(proof), []).append(proof)
-    return list(found.items())
+    return list(group_by(proofs, title).items())
 
 
 def list_unproved(proofs: Iterable[Proof]) -> dict[str, str]:

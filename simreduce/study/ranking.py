@@ -26,6 +26,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.computing.workers import Watch, beside, time_is_up, until_stopped, unwatched, working
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.machine_code import kernel
@@ -95,10 +96,7 @@ def merge_equal(
     merge: Callable[[Row, tuple[Row, ...]], Row],
 ) -> list[Row]:
     """One row for all that are the `same`: the first, to which `merge` adds the others."""
-    found: dict[Hashable, list[Row]] = {}
-    for row in rows:
-        found.setdefault(same(row), []).append(row)
-    return [merge(first, tuple(others)) for first, *others in found.values()]
+    return [merge(first, tuple(others)) for first, *others in group_by(rows, same).values()]
 
 
 F = TypeVar("F")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from simreduce.computing.lists import group_by
 from simreduce.errors import TopologyError
 from simreduce.files.textfiles import exists, read_text
 from simreduce.topology.elements import (
@@ -19,7 +20,6 @@ from simreduce.topology.elements import (
     STAGED,
     Link,
     expand_range,
-    group_by,
     joined,
     link_classes,
     natural,

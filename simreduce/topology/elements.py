@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from types import MappingProxyType
@@ -308,14 +308,6 @@ def link_classes() -> Mapping[str, LinkClass]:
             for name, figures in tomllib.loads(text).items()
         }
     )
-
-
-def group_by(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """The values with equal keys together, groups in the order of their firsts."""
-    found: dict[K, list[T]] = {}
-    for value in values:
-        found.setdefault(key(value), []).append(value)
-    return found
 
 
 def joined(names: Iterable[T], pairs: Iterable[Iterable[T]]) -> list[set[T]]:

@@ -27,6 +27,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from simreduce.computing.lists import group_by
 from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
@@ -36,7 +37,6 @@ from simreduce.topology.elements import (
     Link,
     Node,
     NodeKind,
-    group_by,
     natural,
 )
 from simreduce.topology.formats import read_graph, wiring

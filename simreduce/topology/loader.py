@@ -18,11 +18,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from simreduce.computing.lists import group_by
 from simreduce.errors import InputError, TopologyError, cut, did_you_mean, quote
 from simreduce.files.formats import FLAG, Faults, Format
 from simreduce.files.formats.fields import refusal
 from simreduce.files.textfiles import data_dir, flatten
-from simreduce.topology.elements import group_by
 from simreduce.topology.formats import CLUSTER
 from simreduce.topology.generators import GENERATORS, Inline, build_cluster, generate, split_inline
 from simreduce.topology.generators.inline import DEVICES_LIMIT, FOLDED_LIMIT, WHOLE_LIMIT, too_many

@@ -26,6 +26,7 @@ import simpy
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
+from simreduce.computing.lists import group_by, grouped
 from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
@@ -64,9 +65,7 @@ def group_ranks(
     ranks: Sequence[str], factors: Sequence[float], *, apart: bool
 ) -> list[DeviceGroup]:
     """One group for each slowdown; one for each rank if ranks queue or wait apart."""
-    equal: dict[tuple[float, int], list[int]] = {}
-    for rank, factor in enumerate(factors):
-        equal.setdefault((factor, rank if apart else -1), []).append(rank)
+    equal = grouped(((factor, rank if apart else -1), rank) for rank, factor in enumerate(factors))
     return [
         DeviceGroup(
             frozenset(members),
@@ -250,9 +249,7 @@ class Negotiation:
         known: Buffers, start: Start,
     ) -> None:  # fmt: skip
         self._run, self._rule, self._layer_of = run, rule, layer_of
-        self._of_layer: dict[int, list[int]] = {}
-        for gradient in reversed(range(len(layer_of))):
-            self._of_layer.setdefault(layer_of[gradient], []).append(gradient)
+        self._of_layer = group_by(reversed(range(len(layer_of))), layer_of.__getitem__)
         self._updated, self._known, self._start = updated, known, start
         self._arrived: list[int] = []
         self._since: dict[int, float] = {}

@@ -30,6 +30,7 @@ import numpy as np
 import simpy
 
 from simreduce import dtypes, units, workload
+from simreduce.computing.lists import group_by
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
@@ -393,10 +394,7 @@ def _steps(
 
 def _rows(sums: Sequence[int], marks: Sequence[int | None]) -> dict[int | None, list[int]]:
     """All-reduces by their marks."""
-    rows: dict[int | None, list[int]] = {}
-    for i in sums:
-        rows.setdefault(marks[i], []).append(i)
-    return rows
+    return group_by(sums, marks.__getitem__)
 
 
 def _waits(nodes: Sequence[ExecutionNode], order: Sequence[int], sums: frozenset[int]) -> list[int]:

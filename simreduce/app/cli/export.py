@@ -19,6 +19,7 @@ from simreduce.app.cli.group import command
 from simreduce.app.cli.reply import Progress
 from simreduce.app.cli.setups import Given, read_meshes
 from simreduce.app.cli.terminal import show
+from simreduce.computing.lists import grouped
 from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export import Choice, export as files_for, find_target, why_not
@@ -207,9 +208,7 @@ def _with_picture(target: str, choice: Choice) -> Mapping[str, str]:
     files = files_for(target, choice)
     if target not in LAUNCHERS:
         return files
-    groups: dict[int, list[str]] = {}
-    for host, group in zip(choice.hosts, choice.groups, strict=False):  # one node has no group
-        groups.setdefault(group, []).append(host)
+    groups = grouped(zip(choice.groups, choice.hosts, strict=False))  # one node has no group
     switches = [groups[group] for group in sorted(groups)]
     return {**files, **draw_orders(choice.setup.machine.name, switches, {"order": choice.hosts})}
 

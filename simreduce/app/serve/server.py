@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from simreduce import topology, workload
 from simreduce.app.serve.view import Files, View, of_jobs
 from simreduce.app.serve.workers import Busy, Late, WorkerLost, Workers
+from simreduce.computing.lists import grouped
 from simreduce.engine import calibrate
 from simreduce.errors import InputError
 from simreduce.planners.packing import PACKERS
@@ -95,9 +96,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> int:
         """The status of a request that is not let through, 0 for one that is."""
-        headers: dict[bytes, list[str]] = {}
-        for key, value in scope["headers"]:
-            headers.setdefault(key.lower(), []).append(value.decode("latin-1"))
+        headers = grouped((key.lower(), value.decode("latin-1")) for key, value in scope["headers"])
         if headers.get(b"host", []) not in [[host] for host in self.hosts]:
             return 421
         origins = {f"http://{host}" for host in self.hosts}

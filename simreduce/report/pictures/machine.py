@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from simreduce.computing.lists import group_by
 from simreduce.report.drawing import Drawing
 from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
 from simreduce.report.pictures.style import (
@@ -21,7 +22,6 @@ from simreduce.report.pictures.style import (
     stack_rows,
 )
 from simreduce.topology import Node, natural
-from simreduce.topology.elements import group_by
 
 MOST = 16
 """Most boxes of a kind; of more nodes, the first ones and the last have boxes."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.report.drawing import (
     FAINT,
     WHITE,
@@ -44,7 +45,6 @@ from simreduce.report.pictures.scene import (
     figures_text,
 )
 from simreduce.topology import Node, Topology
-from simreduce.topology.elements import group_by
 from simreduce.topology.matrix import figure_lines
 from simreduce.topology.routing.staging import GPU_LINKS
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import grouped
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration, Result
 from simreduce.engine.calibrate.intervals import OTHER_NET, SIZES, band_of
@@ -116,10 +117,7 @@ class PointGroup(Generic[P]):
 
 def group_by(points: Iterable[P], key: Callable[[P], K]) -> dict[K, PointGroup[P]]:
     """The points that have a prediction, by their key."""
-    found: defaultdict[K, list[P]] = defaultdict(list)
-    for point in points:
-        if isfinite(point.predicted):
-            found[key(point)].append(point)
+    found = grouped((key(point), point) for point in points if isfinite(point.predicted))
     return {each: PointGroup(mine) for each, mine in found.items()}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
+from simreduce.computing.lists import group_by
 from simreduce.study.capacity.price_list import HOUR, PriceList
 from simreduce.study.sweep.cells import Figures
 
@@ -324,9 +325,7 @@ def within_target(
     Members of a series `differ` in parts of their keys. One node has no network and belongs to the
     series of every network.
     """
-    series: dict[Configuration, list[CapacityCandidate]] = {}
-    for each in candidates:
-        series.setdefault(each.key.without(differ), []).append(each)
+    series = group_by(candidates, lambda each: each.key.without(differ))
     joined = {key.without(["network"]) for key in series if key.network}
     found = []
     for key, members in series.items():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
+from simreduce.computing.lists import grouped
 from simreduce.computing.workers import working
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.plan import Plan, verify
@@ -192,9 +193,7 @@ def prove_all(
 
     `workers` processes make them, which end when the generator is closed.
     """
-    alike: dict[tuple[str, int, int, str], list[int]] = {}
-    for place, case in enumerate(cases):
-        alike.setdefault(case.search, []).append(place)
+    alike = grouped((case.search, place) for place, case in enumerate(cases))
     # The largest first, so that no process is left alone with one of them at the end.
     batches = sorted(alike.values(), key=lambda places: -cases[places[0]].ranks)
     if workers == 1:

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simreduce.computing.lists import group_by
 from simreduce.errors import TopologyError
-from simreduce.topology.elements import OFF, group_by, link_classes, natural
+from simreduce.topology.elements import OFF, link_classes, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.nccl_xml import MBIT_PER_S
 from simreduce.topology.importers.parts import HOSTS, MODELS, GpuModel, Host, host_like, model_in

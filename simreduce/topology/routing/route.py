@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
-from simreduce.topology.elements import Link, Node, group_by, natural
+from simreduce.computing.lists import group_by
+from simreduce.topology.elements import Link, Node, natural
 
 if TYPE_CHECKING:
     import networkx as nx

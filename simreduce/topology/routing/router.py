@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
+from simreduce.computing.lists import group_by
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.elements import group_by, natural
+from simreduce.topology.elements import natural
 from simreduce.topology.routing.route import (
     Path,
     PathSearch,

@@ -57,8 +57,9 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.computing.arrays import Ints
+from simreduce.computing.lists import group_by
 from simreduce.errors import InternalError
-from simreduce.topology.elements import Link, Node, group_by, joined, natural
+from simreduce.topology.elements import Link, Node, joined, natural
 from simreduce.topology.routing.route import (
     Fan,
     Fans,

@@ -20,6 +20,7 @@ from itertools import accumulate, count
 from typing import Literal, TypeAlias
 
 from simreduce import dtypes
+from simreduce.computing.lists import grouped
 from simreduce.errors import StrategyError
 from simreduce.plan import Contract, Executor, Homes, Plan, PlanBuilder, Promise, Value
 from simreduce.plan.plan import NO_STREAM
@@ -118,9 +119,7 @@ def sub_layout(layout: Layout, devices: Sequence[int]) -> Layout:
     """The layout whose ranks are `devices`, in this order; they may include hosts."""
     if tuple(devices) == tuple(range(layout.n)):
         return layout
-    tasks: dict[int, list[int]] = {}
-    for rank, device in enumerate(devices):
-        tasks.setdefault(task_of(layout, device), []).append(rank)
+    tasks = grouped((task_of(layout, device), rank) for rank, device in enumerate(devices))
 
     def lanes(a: int, b: int) -> int:
         return layout.links[a][b] if max(a, b) < layout.n else 0

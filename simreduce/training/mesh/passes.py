@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
+from simreduce.computing.lists import group_by
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, WorkloadError
@@ -133,9 +134,7 @@ class Costs:
         """
         rails, nodes = list[Group](), list[Group]()
         for each in self._beside(group, groups):
-            machines: dict[int, list[int]] = {}
-            for rank in each:
-                machines.setdefault(self._machine[rank], []).append(rank)
+            machines = group_by(each, self._machine.__getitem__)
             if len({len(ranks) for ranks in machines.values()}) > 1:
                 return self._call(ALL_TO_ALL, nbytes, tuple(self._beside(group, groups)))
             rails += zip(*machines.values(), strict=True)

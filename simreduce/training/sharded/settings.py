@@ -23,6 +23,7 @@ from enum import Enum
 from itertools import accumulate, groupby
 
 from simreduce import dtypes, units
+from simreduce.computing.lists import grouped
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import (
     FLAG,
@@ -256,9 +257,7 @@ def wrap(model: Model, rule: str | int) -> tuple[Unit, ...]:
     unit when it has that many. A layer without parameters belongs to the one before it. InputError
     if the model has no blocks.
     """
-    members: dict[str, list[int]] = {}
-    for i, key in enumerate(_keys(model, rule)):
-        members.setdefault(key, []).append(i)
+    members = grouped((key, i) for i, key in enumerate(_keys(model, rule)))
     first = [*accumulate((len(layer.gradients) for layer in model.layers), initial=0)]
     units = [
         Unit(

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.errors import InputError
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
@@ -102,10 +103,7 @@ def _wins(done: Sequence[Row], keys: Sequence[str]) -> _Wins | None:
 
 def _by(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
     """The rows by the values of these keys."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(str(row.get(key)) for key in keys), []).append(row)
-    return [*groups.values()]
+    return [*group_by(rows, lambda row: tuple(str(row.get(key)) for key in keys)).values()]
 
 
 def _chosen(row: Row, choices: Sequence[str]) -> str:
