@@ -196,7 +196,7 @@ def _next(name: str) -> str:
 def grouped(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
     """The order with what shares switches in brackets, one after another."""
     leaf = {name: i for i, each in enumerate(groups) for name in each}
-    runs = (list(run) for _, run in groupby(names, leaf.__getitem__))
+    runs = (list(run) for _, run in groupby(names, leaf.get))
     return " ".join(f"({host_list(run)})" for run in runs)
 
 

@@ -44,7 +44,7 @@ from simreduce.study.advice import runs_nccl
 
 def placement_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce tune --placement --json` and `topo place --json`."""
-    best, *_, given = document["orders"]
+    best, given = document["orders"][0], document["orders"][-1]
     orders = {each["order"]: each["nodes"] for each in (given, best)}
     return _with_places(placement_report(document), document, beside, document["switches"], orders)
 

@@ -255,7 +255,9 @@ def _curves(done: Sequence[Row], keys: Sequence[str], figure: str) -> Iterable[S
             if len(shown) == len(done)
             else f"{best.capitalize()} {len(shown)} of {len(done):,} cells."
         )
-        chart = Chart("bars", words, data, _table(done, keys), 26 * len(shown) + 46)
+        chart = Chart(
+            "bars", words, data, _table(done, keys, ROW.columns("html")), 26 * len(shown) + 46
+        )
     yield Section("curves", f"{_NAMES.get(figure, figure).capitalize()}s", (chart,))
 
 
@@ -293,18 +295,27 @@ def _lines(done: Sequence[Row], keys: Sequence[str], across: str, figure: str) -
     count = len(lines)
     more = f" The {_MOST_LINES} of {count} that begin lowest." if count > _MOST_LINES else ""
     return Chart(
-        "curves", f"{name.capitalize()} over {across}.{more}", data, _table(done, keys), 400
+        "curves",
+        f"{name.capitalize()} over {across}.{more}",
+        data,
+        _table(done, keys, ROW.columns("html")),
+        400,
     )
 
 
-def _table(rows: Iterable[Row], keys: Sequence[str]) -> Table:
-    """Cells with their figures, and the reason of those that have none."""
+def _table(
+    rows: Sequence[Row], keys: Sequence[str], columns: Iterable[tuple[str, Column]]
+) -> Table:
+    """A column for each key, then others."""
     shown = [(key, Column(key, left=True, show=partial(_shown, key=key))) for key in keys]
-    told = [(name, Column(name, left=True, missing="")) for name in ("state", "reason")]
-    return table_of([*shown, *ROW.columns("html"), *told], rows)
+    return table_of([*shown, *columns], rows)
 
 
 def _rows(document: Document, keys: Sequence[str]) -> Section:
-    table = _table(document["rows"], keys)
+    """Every cell, with the reason of those that have no answer."""
+    figure = objective(document.get("kind", ""))
+    state, reason = ((name, Column(name, left=True, missing="")) for name in ("state", "reason"))
+    column = dict(ROW.columns("html"))[figure]
+    table = _table(document["rows"], keys, (state, (figure, column), reason))
     words = f"All {units.plural(len(table.rows), 'cell')}"
     return Section("cells", "Every cell", (Rows(words, table, folded=len(table.rows) > 20),))
