@@ -600,7 +600,8 @@ def sizes_section(
         if len(sizes) == 1
         else ("Over sizes", _over_sizes(found, today))
     )
-    names = names_block(row["algorithm"] for row in found["rows"])
+    # Where curves stand beside a ranking, the names are explained there.
+    names = names_block(row["algorithm"] for row in found["rows"]) if document else ()
     yield Section("sizes", title, (chart, *names))
 
 
