@@ -89,7 +89,10 @@ def placement_report(document: Written) -> Page:
     orders = document["orders"]
     best, given = orders[0], orders[-1]
     groups = document["switches"]
-    rows = [{**row, "shown": cut(grouped(groups, row["nodes"]))} for row in orders]
+    # A document of others may have nodes that are in no group.
+    lone = {node for row in orders for node in row["nodes"]}.difference(*groups)
+    places = [*groups, *([node] for node in lone)]
+    rows = [{**row, "shown": cut(grouped(places, row["nodes"]))} for row in orders]
     timed = [each for each in orders if each["time_us"] is not None]
     marks = [1 if each is best else 2 if each is given else 0 for each in timed]
     words = "The time in each order. Blue: the best; orange: the given one."
@@ -196,7 +199,7 @@ def _next(name: str) -> str:
 def grouped(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
     """The order with what shares switches in brackets, one after another."""
     leaf = {name: i for i, each in enumerate(groups) for name in each}
-    runs = (list(run) for _, run in groupby(names, leaf.get))
+    runs = (list(run) for _, run in groupby(names, leaf.__getitem__))
     return " ".join(f"({host_list(run)})" for run in runs)
 
 
