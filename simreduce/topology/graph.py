@@ -216,6 +216,15 @@ class Topology:
         """The same machine with other arguments of `assemble`."""
         return assemble(**{**self._arguments, **changes})
 
+    def with_figures(
+        self, nodes: Mapping[str, Node] | None = None, links: Iterable[Link] | None = None
+    ) -> Topology:
+        """The same machine with other figures of nodes or links. Transfers keep their routes."""
+        table = self.nodes if nodes is None else MappingProxyType(nodes)
+        cables = self.links if links is None else tuple(links)
+        digest = _digest(table, cables, self.router)
+        return replace(self, nodes=table, links=cables, digest=digest)
+
     @property
     def _arguments(self) -> dict[str, Any]:
         """Those of `assemble`, in their order."""

@@ -128,3 +128,18 @@ def test_natural_order():
         "n10.gpu0",
         "7",
     ]
+
+
+def test_a_machine_with_other_figures_is_another_machine():
+    """Whoever keeps what was worked out for one machine does not take it for the other."""
+    machine = load_topology("dgx1v")
+    wider = [dataclasses.replace(each, lanes=each.lanes + 1) for each in machine.links]
+    quicker = {
+        name: dataclasses.replace(node, memory_bandwidth=2.0 * node.memory_bandwidth)
+        for name, node in machine.nodes.items()
+    }
+
+    assert machine == machine.with_figures()
+    assert machine != machine.with_figures(links=wider)
+    assert machine != machine.with_figures(nodes=quicker)
+    assert machine.with_figures(links=wider).router is machine.router

@@ -531,13 +531,9 @@ def why_no_files(ranking: MeshRanking) -> str:
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
-def mesh_seconds(known: Setup, job: MeshJob, setup: Setup) -> float:
-    """Seconds of a step on a setup. Calls on the `known` one itself are simulated once.
-
-    A setup whose links have other figures may be equal to it, as both have one name and digest.
-    """
-    costs = _costs(known, job.mesh) if setup is known else None
-    return simulate_mesh(job, setup, costs).seconds
+def mesh_seconds(job: MeshJob, setup: Setup) -> float:
+    """Seconds of a step on a setup."""
+    return simulate_mesh(job, setup, _costs(setup, job.mesh)).seconds
 
 
 def write_mesh(job: MeshJob, setup: Setup, most: int = MOST_NODES) -> Execution:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from math import lcm
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -228,7 +227,7 @@ def _switching(other: Switching, setup: Setup) -> Setup:
 def _with_links(setup: Setup, name: str, change: Callable[[Link], Link]) -> Topology:
     """The machine with other links of a class. Transfers keep the routes they have."""
     links = (change(each) if each.link_class == name else each for each in setup.topology.links)
-    return replace(setup.topology, links=tuple(links))
+    return setup.topology.with_figures(links=links)
 
 
 def _links(name: str, setup: Setup, bandwidth: float = 1.0, latency: float = 1.0) -> Setup:
@@ -268,7 +267,7 @@ def _memory(kind: str, setup: Setup) -> Setup:
         return replace(each, memory_bandwidth=each.memory_bandwidth * factor)
 
     nodes = {name: node(each) for name, each in setup.topology.nodes.items()}
-    return _on(replace(setup.topology, nodes=MappingProxyType(nodes)), setup)
+    return _on(setup.topology.with_figures(nodes=nodes), setup)
 
 
 def _calibrated(setup: Setup, **changes: Any) -> Setup:

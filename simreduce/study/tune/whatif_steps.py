@@ -164,8 +164,7 @@ def case_of(ranking: Ranking) -> StepCase:
         return _case(ranking.scenario, ranking.recommended.step)
     job, setup = ranking.best.job, ranking.scenario.setup
     faster = replace(job, gpu=faster_gpu(job.gpu, MORE))
-    seconds = partial(mesh_seconds, setup)
-    return StepCase(job, faster, setup, seconds, partial(write_mesh, job, setup))
+    return StepCase(job, faster, setup, mesh_seconds, partial(write_mesh, job, setup))
 
 
 def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:

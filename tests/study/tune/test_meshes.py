@@ -11,7 +11,12 @@ from simreduce.errors import ScenarioError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.scenario_files import build_meshes
 from simreduce.study.tune.steps import rank_meshes, write_mesh
-from simreduce.study.tune.whatif_steps import execution_of_step, percentiles_of_step
+from simreduce.study.tune.whatif import network_changes
+from simreduce.study.tune.whatif_steps import (
+    changes_of_mesh,
+    execution_of_step,
+    percentiles_of_step,
+)
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh
 from simreduce.training.mesh.passes import Costs
@@ -260,3 +265,14 @@ def test_bounds_cut_nearly_all_of_them():
 
     assert len(found.candidates) < 0.05 * len(asked.question.jobs)
     assert found.fits(found.best)
+
+
+def test_what_would_help_is_what_the_changed_machine_gives():
+    """A wider network is simulated as such, though costs of the given one are kept."""
+    found = rank_meshes(scenario("tp=8,pp=2", topology="dgx-h100x2"))
+    taken = {each.change.figure: each.seconds for each in changes_of_mesh(found)}
+    [wider] = network_changes(found.scenario.setup.topology)
+    again = simulate_mesh(found.best.job, wider.apply(found.scenario.setup))
+
+    assert again.seconds < found.best.seconds
+    assert again.seconds == taken["lanes"]
