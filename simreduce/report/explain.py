@@ -117,15 +117,15 @@ _SHOWN = 12
 """Rows of a table that the text shows."""
 
 
-def explanation_text(found: Explained) -> str:
-    """The report, with the busiest links."""
+def explanation_text(found: Explained, title: str = "") -> str:
+    """The report, with the busiest links; `title` is that of the calibration."""
     document = EXPLAIN.write(found)
     page = explain_report(document, Attachments(explanation=document))
     head = tables.setup_lines(
         page.title,
         (document["topology"], document["topology_digest"]),
         document["runtime"],
-        document["calibration"],
+        tables.label(document["calibration"], title),
         document["equal_paths"] and f"equal paths: {document['equal_paths']}",
         document.get("nominal", ""),
         document["nccl_settings"] and f"nccl: {document['nccl_settings']}",

@@ -90,13 +90,13 @@ def explain(faults: Faults, question: str, **given: Any) -> Reply:
         recording = case.setup.record(case.plan)
     with Progress("simulated {} of {} changes") as progress:
         found = savings(recording, case.setup, progress.watch)
-    complete = progress.complete
+    complete, title = progress.complete, case.setup.calibration.title
     moved = case.setup.find_moved(case.plan, recording.result.seconds)
     limit = few_rings(case.question) if complete else None
     explained = Explained(recording, found, case.about, complete, moved, limit)
     stopped = "" if complete else "\n\nstopped before all changes were simulated"
     return Reply(
-        lambda: explanation_text(explained) + stopped,
+        lambda: explanation_text(explained, title) + stopped,
         lambda: EXPLAIN.write(explained),
         complete=complete,
     )
