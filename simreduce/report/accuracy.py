@@ -79,7 +79,7 @@ from simreduce.study.accuracy.points import (
     count_machines,
     cover,
     find_typical_miss,
-    group_by,
+    group_predicted,
     impossible,
     inside,
     interval,
@@ -254,13 +254,13 @@ COMPUTE = Chapter(
 
 def _by_constant(points: Iterable[Any]) -> Iterator[tuple[PointGroup[Any], object]]:
     """What was timed of each GPU, by group, and the constants that these determine."""
-    groups = group_by(points, lambda point: (point.of.gpu, point.of.group)).values()
+    groups = group_predicted(points, lambda point: (point.of.gpu, point.of.group)).values()
     return ((group, find_constant(group)) for group in groups)
 
 
 def _slowed(group: PointGroup[Any]) -> PointGroup[Any] | None:
     """The calls that an incast slows, if there are any."""
-    return group_by(group.points, lambda point: point.published >= _SLOWED).get(True)
+    return group_predicted(group.points, lambda point: point.published >= _SLOWED).get(True)
 
 
 _SLOWED = 1.1
@@ -382,7 +382,7 @@ def _kernel_lines(found: AccuracyComparison[Any]) -> Iterator[str]:
     """Errors of what is held out and what is not, and what the sets are."""
     yield "#"
     kernels = [point for point in found.points if point.of.strategy != "nccl"]
-    groups = group_by(kernels, lambda point: point.of.held)
+    groups = group_predicted(kernels, lambda point: point.of.held)
     for held, group in sorted(groups.items()):
         words, count = "held out" if held else "fitted", group.count
         yield f"# kernels, {words}: {group.median:.1%} in the median of {count} calls"
@@ -398,7 +398,7 @@ KERNELS = Chapter(
         "accuracy-kernels",
         "`simreduce accuracy kernels --json`: published times of kernels beside predictions.",
         Key("groups", list_of(_KERNEL_GROUP), "Errors by set, machine and implementation.",
-            lambda found: group_by(found.points, _implementation).values()),
+            lambda found: group_predicted(found.points, _implementation).values()),
         Key("points", list_of(_KERNEL_POINT), "Every published call."),
         complete_key("calls"),
         command="accuracy kernels",
@@ -1055,7 +1055,7 @@ def _is_far(group: PointGroup[Calibrated]) -> bool:
 
 def _by_machines(points: Iterable[Calibrated]) -> list[PointGroup[Calibrated]]:
     """By the kind of network, the number of machines and the size, over all collectives."""
-    groups = group_by(
+    groups = group_predicted(
         points, lambda p: (p.link == OTHER_NET, p.link in ("net", OTHER_NET), p.nbytes > _LARGE)
     )
     return [groups[key] for key in sorted(groups)]
@@ -1063,7 +1063,7 @@ def _by_machines(points: Iterable[Calibrated]) -> list[PointGroup[Calibrated]]:
 
 def _worst_lines(found: AccuracyComparison[Calibrated]) -> list[str]:
     """What is compared, and the tables that are farthest off once they are calibrated."""
-    tables = group_by(found.points, lambda point: point.of.name)
+    tables = group_predicted(found.points, lambda point: point.of.name)
     far = {name: group.p90 for name, group in tables.items() if group.p90 > LIMIT_90}
     lines = [f"90th percentile then more than {LIMIT_90:.0%}, of {len(tables)} tables:"] * bool(far)
     for name in sorted(far, key=lambda name: -far[name])[:_MOST_TABLES]:

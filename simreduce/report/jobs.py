@@ -92,7 +92,7 @@ def placement_report(document: Written) -> Page:
     # A document of others may have nodes that are in no group.
     lone = {node for row in orders for node in row["nodes"]}.difference(*groups)
     places = [*groups, *([node] for node in lone)]
-    rows = [{**row, "shown": cut(grouped(places, row["nodes"]))} for row in orders]
+    rows = [{**row, "shown": cut(bracketed(places, row["nodes"]))} for row in orders]
     timed = [each for each in orders if each["time_us"] is not None]
     marks = [1 if each is best else 2 if each is given else 0 for each in timed]
     words = "The time in each order. Blue: the best; orange: the given one."
@@ -196,7 +196,7 @@ def _next(name: str) -> str:
     return f"{head}{int(number) + 1:0{len(number)}}" if number and natural(name) else ""
 
 
-def grouped(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
+def bracketed(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
     """The order with what shares switches in brackets, one after another."""
     leaf = {name: i for i, each in enumerate(groups) for name in each}
     runs = (list(run) for _, run in groupby(names, leaf.__getitem__))

@@ -37,7 +37,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
 from simreduce.report.blocks import Fact, Page, Written, page_text, table_section
-from simreduce.report.jobs import QUESTION, best_order, cut, grouped, percent
+from simreduce.report.jobs import QUESTION, best_order, bracketed, cut, percent
 from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.study.sweep.cells import FACTORS, column_of, format_figure
 from simreduce.study.sweep.compare import CellChange, Comparison, Winner
@@ -585,7 +585,7 @@ def _rows(file: str, result: Written) -> dict[str, dict[str, Any]]:
         return {
             name: {
                 **{key: rows[name][key] for key in ("time_us", "switch_changes", "nodes")},
-                "shown": cut(grouped(result["switches"], rows[name]["nodes"])),
+                "shown": cut(bracketed(result["switches"], rows[name]["nodes"])),
                 "file": file,
             }
             for name in ("best", "given")

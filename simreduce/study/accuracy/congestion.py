@@ -18,7 +18,7 @@ from simreduce.engine.background import Stream, TrafficFlows
 from simreduce.errors import InputError
 from simreduce.files.published import ALL_TO_ALL, INCAST_BYTES, CongestedCall
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
-from simreduce.study.accuracy.points import Point, PointGroup, group_by
+from simreduce.study.accuracy.points import Point, PointGroup, group_predicted
 from simreduce.topology import Topology, load_topology
 
 
@@ -96,7 +96,7 @@ class CongestionPoint(Point[CongestedCall]):
 
 def group_congestion(points: Iterable[CongestionPoint]) -> dict[str, PointGroup[CongestionPoint]]:
     """The calls of each system from `LEAST` bytes on, in order."""
-    return group_by((p for p in points if p.of.nbytes >= LEAST), lambda p: p.of.system)
+    return group_predicted((p for p in points if p.of.nbytes >= LEAST), lambda p: p.of.system)
 
 
 def congestible(

@@ -32,7 +32,7 @@ from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import MODELS, SOURCES, PublishedStep, published_steps, shipped_rows
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.accuracy.points import Point, PointGroup, group_by, in_order
+from simreduce.study.accuracy.points import Point, PointGroup, group_predicted, in_order
 from simreduce.training import StepJob, StepPrediction, profile_from_seconds
 from simreduce.training.gpus import GPUS, Gpu
 from simreduce.training.mesh.job import (
@@ -166,12 +166,12 @@ class StepGroup(NamedTuple):
 
 def group_steps(points: Iterable[StepPoint]) -> Iterator[StepGroup]:
     """By set, all models first, then model by model."""
-    sets = group_by(points, lambda p: p.of.set)
+    sets = group_predicted(points, lambda p: p.of.set)
     for name in filter(sets.get, SOURCES):
-        models = group_by(sets[name].points, lambda p: p.of.model)
+        models = group_predicted(sets[name].points, lambda p: p.of.model)
         every = {"all": sets[name]} if len(models) > 1 else {}
         for model, mine in (every | models).items():
-            found = group_by(
+            found = group_predicted(
                 mine.points,
                 lambda p: (p.of.model, p.of.gpus, p.of.global_batch, p.of.precision),
             )

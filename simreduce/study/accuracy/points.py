@@ -115,7 +115,7 @@ class PointGroup(Generic[P]):
         return self.chosen.published / min(point.published for point in self.points) - 1.0
 
 
-def group_by(points: Iterable[P], key: Callable[[P], K]) -> dict[K, PointGroup[P]]:
+def group_predicted(points: Iterable[P], key: Callable[[P], K]) -> dict[K, PointGroup[P]]:
     """The points that have a prediction, by their key."""
     found = grouped((key(point), point) for point in points if isfinite(point.predicted))
     return {each: PointGroup(mine) for each, mine in found.items()}
@@ -412,7 +412,7 @@ class AccuracyCell(TableGroup):
 
 def cells(points: Iterable[TablePoint]) -> list[AccuracyCell]:
     """The errors by collective, number of machines and band; bracketed networks last."""
-    groups = group_by(
+    groups = group_predicted(
         points, lambda p: (p.bracketed, list(SLACK).index(p.of.collective), p.nodes > 1)
     )
     return [
@@ -456,7 +456,7 @@ def cover(points: Iterable[TablePoint]) -> Coverage | None:
 
 def machines(points: Iterable[TablePoint]) -> list[TableGroup]:
     """The points of each machine, worst median first."""
-    groups = group_by(points, lambda p: p.machine).values()
+    groups = group_predicted(points, lambda p: p.machine).values()
     return sorted(groups, key=lambda group: -group.median)
 
 
@@ -468,7 +468,7 @@ def unseen(points: Iterable[TablePoint]) -> list[tuple[tuple[str, str, int], Tab
     """The points by collective, which is "all_reduce" or "others", by machines and by the first
     size of the band: all-reduces first.
     """
-    groups = group_by(
+    groups = group_predicted(
         points,
         lambda p: (
             p.of.collective if p.of.collective == "all_reduce" else "others",
@@ -494,7 +494,7 @@ class MachineOrder(NamedTuple):
 def order_machines(points: Iterable[TablePoint], least: int = MIB) -> MachineOrder:
     """The order of machines with as many GPUs by times of more than `least` bytes."""
     large = (point for point in points if point.nbytes > least)
-    groups = group_by(large, lambda p: (p.of.collective, p.nbytes, p.ranks)).values()
+    groups = group_predicted(large, lambda p: (p.of.collective, p.nbytes, p.ranks)).values()
     found = [(group, in_order(_apart(group))) for group in groups]
     right = [each for _, mine in found for each in mine]
     return MachineOrder(len(right), sum(right), [group.regret for group, mine in found if mine])
@@ -524,7 +524,7 @@ def regrets(points: Iterable[TablePoint]) -> list[TablePoint]:
 
     The regret is its measured time over the time of the measured fastest, less 1.
     """
-    groups = group_by(
+    groups = group_predicted(
         points, lambda p: (p.of.source, p.of.topology, p.of.gpus, p.of.collective, p.nbytes)
     )
     return [

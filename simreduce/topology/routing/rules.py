@@ -7,6 +7,7 @@ first end, and 2c + 1 back.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -35,7 +36,7 @@ class Bundled(NamedTuple):
     share: Floats
 
 
-class RoutingRule:
+class RoutingRule(ABC):
     """How routes go through a network.
 
     `hosts` are places of nodes in their topology; `first` numbers the cable of port 0.
@@ -52,11 +53,11 @@ class RoutingRule:
         raise InternalError(f"{self} has no routes from {source} to {target}")
 
     @property
+    @abstractmethod
     def several(self) -> bool:
         """Whether the network has equal paths, of which the rule takes one."""
-        raise NotImplementedError
 
-    def bundled(self, links: int) -> Bundled | None:
+    def bundled(self, links: int) -> Bundled | None:  # noqa: B027 - most rules have none
         """Its links in bundles, over which transfers are split; None if equal paths are no bundles.
 
         `links` is how many the topology has.

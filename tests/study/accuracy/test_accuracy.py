@@ -21,7 +21,7 @@ from simreduce.study.accuracy.points import (
     count_machines,
     cover,
     find_typical_miss,
-    group_by,
+    group_predicted,
     impossible,
     inside,
     machines,
@@ -46,7 +46,7 @@ def point(nbytes: int, seconds: float, predicted: float, **changes: object) -> T
 
 def test_errors_of_a_group():
     points = [point(1, 1.0, 1.1), point(2, 1.0, 0.7), point(3, 1.0, 1.2), point(4, 1.0, nan)]
-    (group,) = group_by(points, lambda p: p.machine).values()
+    (group,) = group_predicted(points, lambda p: p.machine).values()
 
     assert group.count == 3
     assert group.median == pytest.approx(0.2)
@@ -54,7 +54,7 @@ def test_errors_of_a_group():
     assert group.p90 == pytest.approx(0.28)
     assert group.worst == pytest.approx(0.3)
     assert inside(group) is None
-    assert not group_by([point(4, 1.0, nan)], lambda p: p.machine)
+    assert not group_predicted([point(4, 1.0, nan)], lambda p: p.machine)
 
 
 def test_the_interval_covers_some_points():

@@ -12,7 +12,7 @@ from simreduce.errors import InputError
 from simreduce.files.published import LAYERS, MOVES, PRODUCT, timed_compute
 from simreduce.report.accuracy import COMPUTE
 from simreduce.study.accuracy.kernels import find_constant, predict_compute
-from simreduce.study.accuracy.points import AccuracyComparison, group_by
+from simreduce.study.accuracy.points import AccuracyComparison, group_predicted
 
 HEADER = "gpu,kind,shape,bits,time_us,low_us,high_us\n"
 
@@ -24,7 +24,7 @@ def points():
 
 @pytest.mark.parametrize("gpu", ["H100", "H200"])
 def test_layers_and_products_are_near_times_that_nothing_was_fitted_to(points, gpu):
-    groups = group_by((p for p in points if p.of.gpu == gpu), lambda p: p.of.group)
+    groups = group_predicted((p for p in points if p.of.gpu == gpu), lambda p: p.of.group)
     assert len(groups[LAYERS].points) == 9
     assert groups[LAYERS].median < 0.06
     assert groups[LAYERS].worst < 0.2
@@ -40,7 +40,7 @@ def test_no_prediction_is_faster_than_the_data_sheet_allows(points):
 
 
 def test_the_constant_that_fits_removes_the_bias(points):
-    groups = group_by(points, lambda p: (p.of.gpu, p.of.group))
+    groups = group_predicted(points, lambda p: (p.of.gpu, p.of.group))
     for gpu in ("H100", "H200"):
         found = find_constant(groups[gpu, PRODUCT.format(16)])
         scale = found.now / found.fits

@@ -28,7 +28,7 @@ from simreduce.study.accuracy.mesh import (
     scale_weakly,
     write_fits,
 )
-from simreduce.study.accuracy.points import AccuracyComparison, Point, group_by
+from simreduce.study.accuracy.points import AccuracyComparison, Point, group_predicted
 from simreduce.training.gpus import GPUS
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import write_schedule
@@ -217,7 +217,7 @@ def points():
 @pytest.mark.thorough
 def test_models_left_out(points):
     """The errors of vTrain itself are 8.4 % on one machine and 14.7 % on several."""
-    by_set = group_by(points, lambda p: p.of.set)
+    by_set = group_predicted(points, lambda p: p.of.set)
 
     bounds = {
         "vtrain-single": 0.06, "vtrain-multi": 0.08, "table-5": 0.04, "dgx-cloud": 0.03,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -81,7 +82,7 @@ class Aim(Generic[S_co]):
         return estimate_overlap(self.reducing.but(runtime=NCCL))
 
 
-class Search(Generic[S]):
+class Search(ABC, Generic[S]):
     """A search of some settings for an aim, in the way of one system.
 
     It simulates `scenario` after the answer of other searches, `before`; `outcome` has what it
@@ -105,9 +106,9 @@ class Search(Generic[S]):
             [tried] = do(evaluate, [self.default])
             self.outcome.seconds[self.default] = tried.seconds
 
+    @abstractmethod
     def run(self, do: Working[S]) -> None:
         """Search, until an interrupt at most."""
-        raise NotImplementedError
 
     def curve(self, best: Setting, do: Working[S]) -> tuple[BucketTime, ...]:  # noqa: ARG002 - few have one
         """Times of other sizes of buckets than the best setting's; empty if there are none."""
