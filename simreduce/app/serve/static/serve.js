@@ -220,7 +220,7 @@
         say(any === null ? "Not possible" : "Not complete");
       },
       progress: ([done, total, text]) => slow() && far(`${done} of ${total} ${text}`, done, total),
-      preview: (lines) => any === null && slow() && showPreview(lines),
+      preview: (lines) => any === null && lines.length > 0 && slow() && showPreview(lines),
     };
     try {
       for await (const message of messages(mine.signal)) {
