@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from simreduce import dtypes
 from simreduce.engine import CALM, IDEAL, Disturbance, Fault
@@ -274,6 +274,10 @@ SETTINGS = st.builds(
     streams=st.integers(1, 2),
 )
 PAIR = nodes(1, 2)
+AT_ONCE = work(
+    Model("test", (Layer("h", (Gradient("g", 1000),)), Layer("out", ()))), [0.0, 0.0], [0.0, 0.0]
+)
+"""A job whose passes take no time."""
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -290,6 +294,7 @@ def test_gathered_parameters_stay_within_the_limit(job, sharding):
 
 @settings(max_examples=examples(40), deadline=None)
 @given(JOBS, SETTINGS, st.sampled_from(METHODS), st.sampled_from([None, 1]))
+@example(AT_ONCE, Sharding(limit_all_gathers=0, reshard_after_forward=False), "zero3", None)
 def test_a_step_holds_no_less_than_what_is_said_without_it(job, sharding, method, dtype):
     """And exactly that for what it keeps."""
     sharding = replace(sharding, param_dtype=dtype, group=2 if method == "hsdp" else 0)
