@@ -72,8 +72,9 @@ def cluster(
         if key in tables:
             words = "[overrides] has keys of the machine, such as links.qpi.bandwidth"
             faults.add(key, f"is of machine files; {words}")
-    if "routing" in tables:
-        faults.add("routing", "is of machine files; here its keys stand beside fabric")
+    faults.check(
+        "routing" not in tables, "routing", "is of machine files; here its keys stand beside fabric"
+    )
     settings = {
         key: _setting(faults, key, tables[key])
         for key in tables
@@ -81,16 +82,21 @@ def cluster(
     }
     within = flatten(own["overrides"] or {})
     for key, value in within.items():
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            faults.add(f"overrides.{key}", refusal("text or a whole number", value))
+        faults.check(
+            not isinstance(value, bool) and isinstance(value, str | int),
+            f"overrides.{key}",
+            refusal("text or a whole number", value),
+        )
     within |= {key: value for key, value in overrides.items() if key not in mine}
     nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
-    if nodes and not nodes.isdecimal():
-        faults.add("nodes", f"must be a whole number of machines, got {cut(nodes)}")
+    faults.check(
+        not nodes or nodes.isdecimal(),
+        "nodes",
+        f"must be a whole number of machines, got {cut(nodes)}",
+    )
     nodes = nodes if nodes.isdecimal() else "1"
     if not own["machine"]:
-        if "machine" not in own.faulty:
-            faults.add("machine", "must name the machine")
+        faults.check("machine" in own.faulty, "machine", "must name the machine")
         faults.raise_any(TopologyError)
     inline = Inline(
         document.shown, _beside(path, own["machine"]), nodes, settings, tuple(faults.problems)

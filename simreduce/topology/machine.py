@@ -58,8 +58,11 @@ def read_machine(
     cables = _cables(faults, values["links"] or {}, nodes)
     cables += _routes(faults, values["routes"] or {}, nodes)
     # A group whose kind is misspelt may be that of the GPUs.
-    if not any(node.kind == "gpu" or node.kind not in KINDS for node in nodes.values()):
-        faults.add("nodes", "0 devices; at least one group must have kind = 'gpu'")
+    faults.check(
+        any(node.kind == "gpu" or node.kind not in KINDS for node in nodes.values()),
+        "nodes",
+        "0 devices; at least one group must have kind = 'gpu'",
+    )
     if not faults.problems:
         check_joined(nodes.values(), cables, faults, "links")
     known = [
@@ -83,8 +86,7 @@ def _nodes(faults: Faults, groups: Mapping[str, FieldValues]) -> dict[str, Node]
                     faults.add(place, f"there are two nodes named {own!r}")
                 elif own is not None:
                     nodes[own] = Node(own, *alike)
-    if len(nodes) >= _MOST:
-        faults.add("nodes", f"more than {_MOST} nodes")
+    faults.check(len(nodes) < _MOST, "nodes", f"more than {_MOST} nodes")
     return nodes
 
 
@@ -166,8 +168,7 @@ def _pairs(
         return []
     found = faults.attempt(place, pair_names, *sides) or []
     if before + len(found) > _MOST:
-        if before < _MOST or not faults.problems:
-            faults.add(place, f"more than {_MOST} links")
+        faults.check(before >= _MOST and faults.problems, place, f"more than {_MOST} links")
         return []
     return found
 
@@ -188,12 +189,18 @@ def read_link_class(
     own = "bandwidth" in values.given
     nominal = values["bandwidth"] if own or not known else known.bandwidth
     achievable = values["achievable"] or (nominal if own or not known else known.achievable)
-    if nominal and achievable > nominal:
-        faults.add(f"{path}.achievable", "must be at most the nominal bandwidth")
+    faults.check(
+        not nominal or achievable <= nominal,
+        f"{path}.achievable",
+        "must be at most the nominal bandwidth",
+    )
     latency, holds_lane = values["latency"], values["holds_lane"]
     both = values["both_ways"] or (known.both_ways if known and not own else math.inf)
-    if "both_ways" in values.given and not link_class.startswith(STAGED):
-        faults.add(f"{path}.both_ways", f"is for classes that begin with {STAGED!r}")
+    faults.check(
+        "both_ways" not in values.given or link_class.startswith(STAGED),
+        f"{path}.both_ways",
+        f"is for classes that begin with {STAGED!r}",
+    )
     if known:
         latency = known.latency if latency is None else latency
         holds_lane = known.holds_lane if holds_lane is None else holds_lane

@@ -149,8 +149,7 @@ def read_names(
     found = [known[n] for n in names if n in known]
     for name in dict.fromkeys(n for n in found if found.count(n) > 1):
         faults.add(path, f"{label(name)} is named twice")
-    if not names:
-        faults.add(path, "names no node")
+    faults.check(names, path, "names no node")
     return tuple(dict.fromkeys(found))
 
 

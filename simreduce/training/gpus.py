@@ -205,8 +205,7 @@ def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> 
     needed = ("flops", "memory_bandwidth", "units")
     if own is None:
         for key in needed:
-            if key not in given:
-                faults.add(key, "the machine's GPU is not known, so it must be stated")
+            faults.check(key in given, key, "the machine's GPU is not known, so it must be stated")
     faults.raise_any()
     base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
     return replace(base, **{"title": Path(text).name, **given})

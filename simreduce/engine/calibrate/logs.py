@@ -79,10 +79,12 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
             for i, row in enumerate(rows)
         )
         found.append(MeasuredMatrix(kind, peers, "(P2P Reads)" in line, scaled))
-    if not found and not faults.problems:
-        faults.add("", "no matrix of p2pBandwidthLatencyTest in it")
-    if len({len(matrix.rows) for matrix in found}) > 1:
-        faults.add("", "the matrices are not of the same number of GPUs")
+    faults.check(found or faults.problems, "", "no matrix of p2pBandwidthLatencyTest in it")
+    faults.check(
+        len({len(matrix.rows) for matrix in found}) <= 1,
+        "",
+        "the matrices are not of the same number of GPUs",
+    )
     faults.raise_any(CalibrationError)
     return tuple(found)
 
@@ -162,8 +164,7 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
         if len(found) > _MOST_ROWS:
             faults.add("", f"more than {_MOST_ROWS} lines")
             break
-    if not found and not faults.problems:
-        faults.add("", "no line of nccl-tests in it")
+    faults.check(found or faults.problems, "", "no line of nccl-tests in it")
     faults.raise_any(CalibrationError)
     return tuple(found)
 

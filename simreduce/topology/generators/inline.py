@@ -186,16 +186,22 @@ class InlineSettings:
         """What switches do: `equal_cost=`, and the others of `KEYS`."""
         rule = self.read("equal_cost", choice(CHOICES, "rule"), default.choice)
         for key in ("seed", "queue_pairs"):
-            if key in self.values and not ("equal_cost" in self.values and rule == HASHED):
-                self.faults.add(key, "needs equal_cost=hashed")
+            self.faults.check(
+                key not in self.values or ("equal_cost" in self.values and rule == HASHED),
+                key,
+                "needs equal_cost=hashed",
+            )
         congestion = self.read("congestion", choice(CONGESTIONS, "congestion"), default.congestion)
         words = "a number from 0 to 1"
         congested = self._plain(
             "congested", default.congested, _RATIO, float, lambda part: part <= 1.0, words
         )
         isolated = self.values.get("congestion", default.congestion) == ISOLATED
-        if "congested" in self.values and isolated:
-            self.faults.add("congested", "needs congestion=tree or congestion=lossy")
+        self.faults.check(
+            "congested" not in self.values or not isolated,
+            "congested",
+            "needs congestion=tree or congestion=lossy",
+        )
         fresh = "equal_cost" in self.values
         return Switching(
             rule,
@@ -285,14 +291,11 @@ def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -
 
 def check_cables(settings: InlineSettings, network: Blueprint) -> None:
     """Note a fault for a network with too many cables to hold."""
-    if network.cables > CABLES_LIMIT:
-        settings.faults.add(
-            "",
-            (
-                f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that "
-                "can be held"
-            ),
-        )
+    settings.faults.check(
+        network.cables <= CABLES_LIMIT,
+        "",
+        f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that can be held",
+    )
 
 
 def ends(count: int) -> list[Node]:

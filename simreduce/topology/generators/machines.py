@@ -146,10 +146,14 @@ def build_cluster(
     machine = _with_nics(settings, machine)
     nic = _nic_class(settings, inline.name, machine, nic)
     nics = sum(node.kind == "nic" for node in machine.nodes.values())
-    if len({node.machine for node in machine.nodes.values()} - {""}) > 1:
-        settings.faults.add("", f"{inline.name!r} is made of several machines already")
-    if count * len(machine.devices) > most:
-        settings.faults.add("", too_many(count * len(machine.devices), "devices"))
+    settings.faults.check(
+        len({node.machine for node in machine.nodes.values()} - {""}) <= 1,
+        "",
+        f"{inline.name!r} is made of several machines already",
+    )
+    settings.faults.check(
+        count * len(machine.devices) <= most, "", too_many(count * len(machine.devices), "devices")
+    )
     boards = _boards(machine) if fabric.railed else 1
     network = fabric.read(settings, count * boards, max(nics, 1) // boards)
     check_cables(settings, network)
@@ -178,8 +182,7 @@ def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str)
     if not nic and len(own) > 1:
         words = f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for"
         settings.faults.add("nic", words)
-    if not own:
-        settings.faults.add("", f"{name!r} has no nic to link to the fabric")
+    settings.faults.check(own, "", f"{name!r} has no nic to link to the fabric")
     return nic or own[0] if own else DEFAULT_NIC
 
 

@@ -311,8 +311,7 @@ def read_tree(settings: InlineSettings, machines: int, nics: int) -> FatTree:
     hosts = machines * nics
     if settings.whole("levels", 2, 2, 3) == 3:
         return _three_levels(settings, hosts)
-    if "pods" in settings.values:
-        settings.faults.add("pods", "is for levels=3")
+    settings.faults.check("pods" not in settings.values, "pods", "is for levels=3")
     radix = settings.whole("radix", min(RADIX, hosts), 2, DEVICES_LIMIT)
     up = up_links(settings, radix)
     return FatTree(hosts, radix, up if hosts > radix else 0, settings.flag("reduce"))
@@ -347,13 +346,13 @@ def _three_levels(settings: InlineSettings, hosts: int) -> FatTree:
     up = _up_links(fits, ratio)
     leaves = -(-hosts // (fits - up))
     pod = -(-leaves // pods) if pods else fits // 2
-    if pod > fits // 2 or pods > min(fits, leaves):
-        settings.faults.add(
-            "pods",
-            f"{leaves} leaves of switches with {fits} ports take {-(-leaves // (fits // 2))} "
-            f"to {min(fits, leaves)} "
-            f"pods, not {pods}",
-        )
+    settings.faults.check(
+        pod <= fits // 2 and pods <= min(fits, leaves),
+        "pods",
+        f"{leaves} leaves of switches with {fits} ports take {-(-leaves // (fits // 2))} "
+        f"to {min(fits, leaves)} "
+        f"pods, not {pods}",
+    )
     if leaves <= pod:
         return FatTree(hosts, fits - up, up if leaves > 1 else 0, reduces)
     return FatTree(hosts, fits - up, up, reduces, pod=pod, cores=fits // 2, dealt=pods)
@@ -499,9 +498,9 @@ def torus(settings: InlineSettings) -> Shape:
 def read_torus(settings: InlineSettings, machines: int, nics: int) -> TorusNetwork:
     """A router for every machine, with all its NICs."""
     sizes = settings.sizes("dims")
-    if math.prod(sizes) != machines and "dims" in settings.values:
-        settings.faults.add(
-            "dims",
-            f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines",
-        )
+    settings.faults.check(
+        math.prod(sizes) == machines or "dims" not in settings.values,
+        "dims",
+        f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines",
+    )
     return TorusNetwork(sizes, max(nics, 1))

@@ -62,8 +62,11 @@ def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     if not isinstance(rows, list):
         faults.add("Instances", "must be a list" if "Instances" in found else "missing")
         return {}
-    if found.get("NextToken"):
-        faults.add("NextToken", "this is one page of several; have them all in one file")
+    faults.check(
+        not found.get("NextToken"),
+        "NextToken",
+        "this is one page of several; have them all in one file",
+    )
     hosts: dict[Name, tuple[str, ...]] = {}
     layers = 0
     for place, given in enumerate(rows):
@@ -79,10 +82,12 @@ def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
             faults.add(f"{where}.NetworkNodes", f"must list the network nodes above {name}")
             continue
         layers = layers or len(nodes)
-        if len(nodes) != layers:
-            faults.add(f"{where}.NetworkNodes", f"has {len(nodes)} layers, others have {layers}")
-        if name in hosts:
-            faults.add(where, f"{name} is there twice")
+        faults.check(
+            len(nodes) == layers,
+            f"{where}.NetworkNodes",
+            f"has {len(nodes)} layers, others have {layers}",
+        )
+        faults.check(name not in hosts, where, f"{name} is there twice")
         if host := faults.attempt(f"{where}.InstanceId", Name, name):
             hosts[host] = tuple(nodes)
     return hosts
@@ -122,10 +127,8 @@ def read_gcp(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
         topology = faults.respell(at, topology, _LEVELS, ("host",))
         levels = [topology.get(key) for key in _LEVELS]
         for key, value in zip(_LEVELS, levels, strict=True):
-            if not isinstance(value, str) or not value:
-                faults.add(f"{at}.{key}", f"missing for {name}")
-        if name in hosts:
-            faults.add(where, f"{name} is there twice")
+            faults.check(isinstance(value, str) and value, f"{at}.{key}", f"missing for {name}")
+        faults.check(name not in hosts, where, f"{name} is there twice")
         if host := faults.attempt(f"{where}.name", Name, name):
             hosts[host] = tuple(str(value) for value in levels)
     return hosts
@@ -186,8 +189,7 @@ def _devices(text: str, faults: Faults) -> dict[str, _Device]:
         line = raw.strip()
         if head := _HEAD.match(line):
             kind, guid, about = head[1], head[2], head[3] or ""
-            if guid in devices:
-                faults.add(f"line {number}", f"{guid} is there twice")
+            faults.check(guid not in devices, f"line {number}", f"{guid} is there twice")
             current = devices[guid] = _Device(kind, about, number, [])
         elif line.startswith("["):
             port = _PORT.match(line)
@@ -246,8 +248,7 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
             faults.add(where, f"there are two switches named {name}")
             continue
         used = next((key for key in _BELOW if pairs.get(key, "") not in _NOTHING), "")
-        if not used:
-            faults.add(where, f"{name} has neither Nodes nor Switches")
+        faults.check(used, where, f"{name} has neither Nodes nor Switches")
         members = (faults.attempt(where, expand_hosts, pairs[used]) if used else None) or []
         if used == "Switches":
             below[name] = members
@@ -320,7 +321,6 @@ def read_hosts(text: str, name: str) -> Mapping[Name, Switches]:
     if read is None:
         raise TopologyError(f"{name}: none of {READ}")
     found = read(text, faults)
-    if not found and not faults.problems:
-        faults.add("", "names no host")
+    faults.check(found or faults.problems, "", "names no host")
     faults.raise_any(TopologyError)
     return found

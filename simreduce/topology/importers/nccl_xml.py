@@ -402,8 +402,7 @@ def read_nccl_graphs(text: str, name: str) -> tuple[NcclGraph, ...]:
         )
     faults = Faults(name)
     found = [_graph(element, faults) for element in root.all("graph")]
-    if not found:
-        faults.add(f"line {root.line}", "no <graph>")
+    faults.check(found, f"line {root.line}", "no <graph>")
     faults.raise_any(TopologyError)
     return tuple(found)
 
@@ -412,16 +411,21 @@ def _graph(element: Element, faults: Faults) -> NcclGraph:
     place = f"line {element.line}"
     channels = tuple(_channel(child, faults) for child in element.all("channel"))
     pattern = PATTERNS.get(element.get("pattern"), "")
-    if not pattern:
-        faults.add(
-            place, f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
-        )
+    faults.check(
+        pattern, place, f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
+    )
     stated = element.get("nchannels")
     # The file lists a copied channel once and counts it twice.
-    if stated and _number(stated) not in (len(channels), 2 * len(channels)):
-        faults.add(place, f"nchannels is {quote(stated)}, but there are {len(channels)}")
-    if pattern == "ring" and len({frozenset(channel.gpus) for channel in channels}) > 1:
-        faults.add(place, "the rings are not of the same GPUs")
+    faults.check(
+        not stated or _number(stated) in (len(channels), 2 * len(channels)),
+        place,
+        f"nchannels is {quote(stated)}, but there are {len(channels)}",
+    )
+    faults.check(
+        pattern != "ring" or len({frozenset(channel.gpus) for channel in channels}) <= 1,
+        place,
+        "the rings are not of the same GPUs",
+    )
     return NcclGraph(
         id=int(_number(element.get("id", "0")) or 0),
         pattern=pattern,
@@ -448,10 +452,8 @@ def _channel(element: Element, faults: Faults) -> NcclChannel:
                 f"line {child.line}",
                 f"<{child.tag}> with dev {quote(dev)} is neither a GPU nor a net",
             )
-    if len(set(gpus)) != len(gpus):
-        faults.add(place, "a GPU stands twice in one channel")
-    if not gpus:
-        faults.add(place, "a channel without GPUs")
+    faults.check(len(set(gpus)) == len(gpus), place, "a GPU stands twice in one channel")
+    faults.check(gpus, place, "a channel without GPUs")
     return NcclChannel(tuple(gpus), nets.get(False), nets.get(True))
 
 
@@ -461,8 +463,9 @@ def _number(text: str) -> float | None:
 
 def _nccl_graph_speed(element: Element, key: str, faults: Faults) -> float:
     value = _number(element.get(key, "0"))
-    if value is None:
-        faults.add(
-            f"line {element.line}", f"{key} {quote(element.get(key))} is not a number of GB/s"
-        )
+    faults.check(
+        value is not None,
+        f"line {element.line}",
+        f"{key} {quote(element.get(key))} is not a number of GB/s",
+    )
     return (value or 0.0) * 1e9

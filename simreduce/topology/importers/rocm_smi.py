@@ -91,8 +91,11 @@ def read_rocm_smi(
         faults.raise_any(TopologyError)
     as_json = text.lstrip("\ufeff \t\r\n").startswith("[")
     tables = (_read_json if as_json else _read_text)(text, faults)
-    if not tables.names and not faults.problems:
-        faults.add("", "no table of link types: print all of `rocm-smi --showtopo`")
+    faults.check(
+        tables.names or faults.problems,
+        "",
+        "no table of link types: print all of `rocm-smi --showtopo`",
+    )
     faults.raise_any(TopologyError)
     table = _as_table(tables, faults)
     faults.raise_any(TopologyError)
@@ -110,8 +113,7 @@ def _read_text(text: str, faults: Faults) -> _Tables:
         place = f"line {number}"
         if match := _TITLE.search(line):
             title, names = (match[1] or match[2]).upper(), ()
-            if title in tables.cells:
-                faults.add(place, f"a second table of {title}")
+            faults.check(title not in tables.cells, place, f"a second table of {title}")
         elif numa := _NUMA.search(line):
             tables.numa[int(numa[1])] = numa[2]
         elif title in _WORDS and (fields := line.split()):

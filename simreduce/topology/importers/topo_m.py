@@ -90,11 +90,11 @@ def read_topo_m(
     `TopologyError` with every fault.
     """
     faults = Faults(name)
-    if len(text) > MOST_CHARACTERS:
-        faults.add(
-            "",
-            f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long",
-        )
+    faults.check(
+        len(text) <= MOST_CHARACTERS,
+        "",
+        f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long",
+    )
     faults.raise_any(TopologyError)
     table = _read(text, faults)
     faults.raise_any(TopologyError)
@@ -230,18 +230,14 @@ def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 def _check(table: TopologyMatrix, faults: Faults) -> None:
     """Faults of cells that contradict each other."""
     names = table.names
-    if not table.gpus:
-        faults.add("", "no GPU in the table")
+    faults.check(table.gpus, "", "no GPU in the table")
     for i, name in enumerate(names):
         faults.attempt("", Name, name)
-        if table.cells[i][i] != "X":
-            faults.add(name, f"{table.cells[i][i]} to itself; it must be X")
+        faults.check(table.cells[i][i] == "X", name, f"{table.cells[i][i]} to itself; it must be X")
         for j in range(i):
             one, other = table.cells[i][j], table.cells[j][i]
-            if one == "X" or (
-                one != other and {one, other} - {"PHB", "NODE"} and {one, other} - {"SYS", "SOC"}
-            ):
-                faults.add(name, f"{one} to {names[j]}, but {other} back")
+            same = one == other or {one, other} in ({"PHB", "NODE"}, {"SYS", "SOC"})
+            faults.check(one != "X" and same, name, f"{one} to {names[j]}, but {other} back")
 
 
 def _groups(members: Sequence[int], near: Callable[[int, int], bool]) -> list[list[int]]:
@@ -345,11 +341,11 @@ def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faul
         parts.notes.append("every pair has as many NVLinks as a GPU: NVSwitches, one node")
         return
     for i in gpus:
-        if total[i] > most:
-            faults.add(
-                table.names[i],
-                f"{total[i]} {links_name(model.nvlink)}, but a {model.name} has {most}",
-            )
+        faults.check(
+            total[i] <= most,
+            table.names[i],
+            f"{total[i]} {links_name(model.nvlink)}, but a {model.name} has {most}",
+        )
         for j in gpus:
             if i < j and links[i, j]:
                 parts.link(

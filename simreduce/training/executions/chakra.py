@@ -191,8 +191,7 @@ def _nodes(raw: list[Any], facts: _Facts) -> tuple[tuple[ExecutionNode, ...], tu
     faults = facts.faults
     places = {one.id: place for place, one in enumerate(raw)}
     for place, one in enumerate(raw):
-        if places[one.id] != place:
-            faults.add(f"node {one.id}", "another node has this id, too")
+        faults.check(places[one.id] == place, f"node {one.id}", "another node has this id, too")
     unknown, notes, nodes = 0, dict[str, bool](), list[ExecutionNode]()
     for one in raw:
         before = [*one.data_deps, *one.ctrl_deps]

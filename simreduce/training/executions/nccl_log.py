@@ -87,8 +87,11 @@ def read(path: str, text: str) -> Execution:
     for name, gpu in called.items():
         said = gpu.calls[0]["global"]  # RCCL says it
         rank = int(said) if said else gpu.world[0] if gpu.ranks else len(nodes)
-        if rank in nodes:
-            faults.add("", f"{name}: another GPU of the log is rank {rank}, too; one job at a time")
+        faults.check(
+            rank not in nodes,
+            "",
+            f"{name}: another GPU of the log is rank {rank}, too; one job at a time",
+        )
         nodes[rank] = _nodes(gpu, world, members, faults, name)
     faults.raise_any(ExecutionError)
     note = (

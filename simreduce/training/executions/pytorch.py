@@ -57,8 +57,11 @@ def read_ddp(path: str, data: Mapping[str, Any]) -> Execution:
     text = data.get(key)
     parts = [part.strip() for part in text.split(",")] if isinstance(text, str) else []
     sizes = [int(part) for part in parts if part.isdecimal() and len(part) < 16]
-    if not sizes or len(sizes) != len(parts) or min(sizes) == 0:
-        faults.add(key, f"must be bytes such as '1048576, 26214400', got {quote(text)}")
+    faults.check(
+        sizes and len(sizes) == len(parts) and min(sizes) != 0,
+        key,
+        f"must be bytes such as '1048576, 26214400', got {quote(text)}",
+    )
     world, rank = data.get("world_size"), data.get("rank", 0)
     if type(world) is not int or not 2 <= world <= 1 << 20:
         faults.add("world_size", f"must be a whole number from 2, got {quote(world)}")
@@ -185,8 +188,11 @@ def read_profile(path: str, document: Mapping[str, Any]) -> Execution:
         faults.add("distributedInfo", "rank and world_size must be whole numbers")
         rank = world = 0
     kernels = _kernels(document["traceEvents"], faults)
-    if not any(kernel.by_nccl for kernel in kernels):
-        faults.add("", "no kernel of NCCL is in this timeline (profile with activity CUDA)")
+    faults.check(
+        any(kernel.by_nccl for kernel in kernels),
+        "",
+        "no kernel of NCCL is in this timeline (profile with activity CUDA)",
+    )
     job_of = _Job(rank, world, _groups(job.get("pg_config"), world, faults))
     nodes = _nodes(kernels, job_of, _marks(document["traceEvents"], faults), faults)
     faults.raise_any(ExecutionError)
@@ -401,6 +407,9 @@ def _group(args: Mapping[str, Any], job: _Job, faults: Faults, place: str) -> tu
         faults.add(place, f"rank {job.rank} must be once among its process group's ranks {found}")
     elif fault := _wrong_ranks(found, job.world):
         faults.add(place, fault)
-    if found and type(size) is int and size != len(found):
-        faults.add(place, f"its group has {size} ranks, and lists {len(found)}")
+    faults.check(
+        not found or type(size) is not int or size == len(found),
+        place,
+        f"its group has {size} ranks, and lists {len(found)}",
+    )
     return found

@@ -52,8 +52,7 @@ def read_executions(
     nodes = {}
     for path, one in zip(paths, found, strict=True):
         for rank, row in one.nodes.items():
-            if rank in nodes:
-                faults.add(path, f"rank {rank} is in another of these files, too")
+            faults.check(rank not in nodes, path, f"rank {rank} is in another of these files, too")
             nodes[rank] = row
     faults.raise_any(ExecutionError)
     world = max(*(one.world for one in found), *(rank + 1 for rank in nodes))

@@ -288,8 +288,7 @@ def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
          "needs a capacity_factor"),
     )  # fmt: skip
     for key, broken, why in rules:
-        if broken:
-            faults.add(f"step.{key}", why)
+        faults.check(not broken, f"step.{key}", why)
 
 
 def _pipelines(
@@ -387,8 +386,11 @@ def _job(
         rest = {**rest, "placed": tuple(found.home[stage] for stage in range(stages))}
     if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
         rest = {**rest, "overlap": rest["overlap"] - {P2P}}
-    if rest["optimizer"] == FSDP and mesh.pp > 1:
-        faults.add("optimizer", "fsdp with pp is not simulated; distributed is")
+    faults.check(
+        rest["optimizer"] != FSDP or mesh.pp <= 1,
+        "optimizer",
+        "fsdp with pp is not simulated; distributed is",
+    )
     if faults.problems:
         return Refusal(name, tuple(each.removeprefix(": ") for each in faults.problems))
     return MeshJob(shape, mesh, gpu, micro, micros, tokens, schedule, virtual, split, **rest)

@@ -300,8 +300,7 @@ def _check(schedule: Schedule, faults: Faults) -> None:
             faults.add("", f"stage {stage} is in {lines}; it takes one")
         for micro in range(schedule.micros):
             f, b, i, w = (seen[stage, kind, micro] for kind in KINDS)
-            if f != 1:
-                faults.add("", f"{stage}F{micro} occurs {f} times; it takes one")
+            faults.check(f == 1, "", f"{stage}F{micro} occurs {f} times; it takes one")
             if (b, i, w) not in ((1, 0, 0), (0, 1, 1)):
                 words = f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
                 faults.add("", f"{words}; it takes B once, or I and W once each")
