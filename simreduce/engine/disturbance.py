@@ -87,8 +87,10 @@ class Disturbance:
 
     def __post_init__(self) -> None:
         if not isinstance(self.slow, Mapping):
-            words = "slow: expected factors by device, such as {'gpu3': 1.5}"
-            raise TypeError(f"{words}, got {_show_typed(self.slow)}")
+            raise TypeError(
+                "slow: expected factors by device, such as {'gpu3': 1.5}"
+                f", got {_show_typed(self.slow)}"
+            )
         for name, factor in self.slow.items():
             _expect_number(f"slow {name}", factor)
         _expect_number("jitter", self.jitter)

@@ -111,8 +111,9 @@ class Setup(Simulator):
         if part is not None:
             chosen = expect(part, Layout, "a Layout")
             if foreign := sorted({*chosen.ranks} - {*found.devices, *found.hosts}):
-                words = f"is no device of {found.name}; use a part of its layout"
-                raise TopologyError(f"part: {foreign[0]!r} {words}")
+                raise TopologyError(
+                    f"part: {foreign[0]!r} is no device of {found.name}; use a part of its layout"
+                )
         values = {
             "machine": found,
             "runtime": read_runtime(runtime),
@@ -215,9 +216,9 @@ class Setup(Simulator):
         fitted = self.fitted.nccl.kernels != default if own else capability == self.capability
         if fitted:
             return ""
-        words = f"kernels have {'Hopper' if own else name}'s constants"
         return (
-            f"times of {', '.join(kernels)} are nominal: {words}, as none were fitted for such GPUs"
+            f"times of {', '.join(kernels)} are nominal: kernels have "
+            f"{'Hopper' if own else name}'s constants, as none were fitted for such GPUs"
         )
 
     @property
@@ -228,8 +229,10 @@ class Setup(Simulator):
         if own or not name:
             return ""
         library = facts.library.upper()
-        words = f"{library}'s times on {name} are nominal: they have the constants of"
-        return f"{words} {self.generation}, as no clean table of {name} is public"
+        return (
+            f"{library}'s times on {name} are nominal: they have the constants of"
+            f" {self.generation}, as no clean table of {name} is public"
+        )
 
     def calls_of(self, strategy: Strategy, workload: Workload) -> list[NcclCall]:
         """Calls of NCCL that a strategy makes for a workload, about; none if others move bytes."""

@@ -42,8 +42,10 @@ def read_ready(ready: float | Floats) -> Floats:
     try:
         return np.asarray(ready, dtype=np.float64)
     except (TypeError, ValueError):
-        words = "ready: expected seconds, a number or an array of them"
-        raise TypeError(f"{words}, got {type(ready).__name__} {quote(ready)}") from None
+        raise TypeError(
+            "ready: expected seconds, a number or an array of them"
+            f", got {type(ready).__name__} {quote(ready)}"
+        ) from None
 
 
 def check_ready(plan: Plan, ready: float | Floats) -> Floats:

@@ -554,5 +554,6 @@ def check_joined(
     parts = [sorted(part & {*gpus}, key=natural) for part in joined(gpus, ends)]
     for part in sorted(filter(None, parts), key=lambda part: natural(part[0]))[1:]:
         others = f" (and {len(part) - 1} more)" if len(part) > 1 else ""
-        words = "cannot reach each other: no links join them"
-        faults.add(path, f"{part[0]!r}{others} and {gpus[0]!r} {words}")
+        faults.add(
+            path, f"{part[0]!r}{others} and {gpus[0]!r} cannot reach each other: no links join them"
+        )

@@ -158,8 +158,11 @@ class Topology:
             )
             for link in self.links
         ]
-        source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return self.vary(source=source, nodes=nodes, links=links)
+        return self.vary(
+            source=f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}",
+            nodes=nodes,
+            links=links,
+        )
 
     def scale_links(self, factors: Mapping[str, float], where: str = "link_factors") -> Topology:
         """The same machine with the bandwidth of some links times a factor.
@@ -310,9 +313,9 @@ def _scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
             total[each] *= factor
     far = [k for k in topology.links if total[k.id] and not _LEAST <= total[k.id] <= 1.0 / _LEAST]
     if far:
-        words = f"{far[0].name} would have {total[far[0].id]:g} times its bandwidth"
         problems.append(
-            f"{topology.name}: {words}; 0 cuts it, else from {_LEAST:g} to {1 / _LEAST:g}"
+            f"{topology.name}: {far[0].name} would have {total[far[0].id]:g} times its bandwidth"
+            f"; 0 cuts it, else from {_LEAST:g} to {1 / _LEAST:g}"
         )
     cut = {(k.source, k.target) for k in topology.links if not total[k.id]}
     left = {(k.source, k.target) for k in topology.links if total[k.id]}

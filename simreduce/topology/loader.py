@@ -70,8 +70,11 @@ def cluster(
     own = _OWN.read(head, faults)
     for key in ("links", "routes"):
         if key in tables:
-            words = "[overrides] has keys of the machine, such as links.qpi.bandwidth"
-            faults.add(key, f"is of machine files; {words}")
+            faults.add(
+                key,
+                "is of machine files; [overrides] has keys of the machine, such as "
+                "links.qpi.bandwidth",
+            )
     faults.check(
         "routing" not in tables, "routing", "is of machine files; here its keys stand beside fabric"
     )
@@ -395,8 +398,10 @@ def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
     if not place:
         return names[0]
     if not (place.isascii() and place.isdigit() and int(place[:9]) < len(names)):
-        last = f"{kind} 0 ({names[0]}) to {kind} {len(names) - 1} ({names[-1]})"
-        raise InputError(f"{topology.name}: no part {quote(text)} that fails; it has {last}")
+        raise InputError(
+            f"{topology.name}: no part {quote(text)} that fails; it has {kind} 0 ({names[0]}) to "
+            f"{kind} {len(names) - 1} ({names[-1]})"
+        )
     return names[int(place)]
 
 

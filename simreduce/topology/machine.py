@@ -116,8 +116,11 @@ def _cables(
                 if one == other and not _may_stage(nodes[one], wire):
                     faults.add(place, f"{one!r} is linked to itself")
                 elif key in places:
-                    words = f"{one!r} and {other!r} are already joined by {places[key]}"
-                    faults.add(place, f"{words}; give lanes there")
+                    faults.add(
+                        place,
+                        f"{one!r} and {other!r} are already joined by {places[key]}"
+                        "; give lanes there",
+                    )
                 else:
                     places[key] = place
                     a, b = nodes[one], nodes[other]
@@ -184,8 +187,10 @@ def read_link_class(
     if known is None and lacking:
         classes = link_classes()
         near = did_you_mean(link_class, classes) or f"; known are {', '.join(classes)}"
-        needs = f"so it must give {' and '.join(lacking)}{near}"
-        faults.add(path, f"{quote(link_class)} is no known class, {needs}")
+        faults.add(
+            path,
+            f"{quote(link_class)} is no known class, so it must give {' and '.join(lacking)}{near}",
+        )
     own = "bandwidth" in values.given
     nominal = values["bandwidth"] if own or not known else known.bandwidth
     achievable = values["achievable"] or (nominal if own or not known else known.achievable)

@@ -287,8 +287,10 @@ def with_hosts(topology: Topology, hosts: Mapping[Name, Sequence[str]], source: 
     names: dict[str, str] = {}
     problems: list[str] = []
     if len(hosts) > len(network.machines):
-        words = f"{source} has {plural(len(hosts), 'host')}, and {topology.name} has"
-        raise TopologyError(f"{words} {plural(len(network.machines), 'node')}")
+        raise TopologyError(
+            f"{source} has {plural(len(hosts), 'host')}, and {topology.name} has"
+            f" {plural(len(network.machines), 'node')}"
+        )
     for least in range(max(deepest - depth, 0), deepest):
         names, problems = {}, []
         _fit(_tree({host: path[least:] for host, path in hosts.items()}), network, names, problems)

@@ -165,8 +165,10 @@ class _Together:
         self.jobs, self.streams, setup = jobs, streams, jobs[0].setup
         names = {each.setup.runtime.name for each in jobs}
         if len(names) > 1:
-            words = f"run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
-            raise InputError(f"jobs {words}; a runtime for all is set by `runtime`")
+            raise InputError(
+                f"jobs run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
+                "; a runtime for all is set by `runtime`"
+            )
         found = [e.setup.constants_of(e.plan) if e.plan else e.setup.constants for e in jobs]
         constants = next((each for each in found if each != setup.calibration), setup.calibration)
         disturbance = setup.disturbance

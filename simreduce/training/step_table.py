@@ -302,8 +302,11 @@ def parse_step(
     methods: tuple[str, ...] = tuple(values["method"] or (DDP,))
     sharding = read_sharding(values["sharding"]) if "method" in values.given else None
     if sharding and methods != (DDP,) and model is not None and model.finest:
-        words = "shards what layers hold, which a recorded job does not say; replay runs it"
-        faults.add("step.method", f"{', '.join(m for m in methods if m != DDP)} {words}")
+        faults.add(
+            "step.method",
+            f"{', '.join(m for m in methods if m != DDP)} shards what layers hold, which a "
+            "recorded job does not say; replay runs it",
+        )
     elif sharding and methods != (DDP,) and model is not None:
         faults.attempt("step.sharding.units", wrap, model, sharding.units)
     if len(faults.problems) > before or profile is None or model is None:

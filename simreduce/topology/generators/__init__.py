@@ -137,8 +137,13 @@ def generate(
     settings.unknown((*_COMMON, *generator.keys))
     switching = settings.switching(generator.switching)
     shape = generator.shape(settings)
-    title = (
+    return build(
+        inline.text,
         f"{shape.title}, {format_bandwidth(settings.bandwidth())}, "
-        f"{format_duration(settings.latency())}"
+        f"{format_duration(settings.latency())}",
+        inline.text,
+        shape.nodes,
+        shape.cables,
+        shape.rule,
+        switching,
     )
-    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.rule, switching)

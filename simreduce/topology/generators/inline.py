@@ -285,8 +285,12 @@ def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -
     wired = network.wire(
         nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2)
     )
-    title = f"{plural(count, 'device')} on {network.title}"
-    return Shape(title, [*nodes, *wired.switches], wired.cables, wired.rule)
+    return Shape(
+        f"{plural(count, 'device')} on {network.title}",
+        [*nodes, *wired.switches],
+        wired.cables,
+        wired.rule,
+    )
 
 
 def check_cables(settings: InlineSettings, network: Blueprint) -> None:

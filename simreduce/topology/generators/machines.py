@@ -163,8 +163,7 @@ def build_cluster(
     wired = network.wire(nodes, places, len(cables), _join(nic, trunk))
     parts = tuple(i % (nics // boards) if fabric.apart else 0 for i in range(nics))
     rule = EqualMachines(count, len(machine.nodes), len(machine.links) // 2, wired.rule, parts)
-    ports = f"{nics} {nic} {noun(nics, 'port')} each"
-    title = f"{count} x {machine.title}, {ports}, on {network.title}"
+    title = f"{count} x {machine.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
     return build(inline.text, title, inline.text, *everything, rule, switching)
 
@@ -180,8 +179,10 @@ def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str)
     ports = [n.network or DEFAULT_NIC for n in machine.nodes.values() if n.kind == "nic"]
     own = list(dict.fromkeys(ports))
     if not nic and len(own) > 1:
-        words = f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for"
-        settings.faults.add("nic", words)
+        settings.faults.add(
+            "nic",
+            f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for",
+        )
     settings.faults.check(own, "", f"{name!r} has no nic to link to the fabric")
     return nic or own[0] if own else DEFAULT_NIC
 

@@ -208,8 +208,11 @@ def dragonfly_plus(settings: InlineSettings) -> Shape:
         ends_of += [(each, other) for other in spine[group * spines : (group + 1) * spines]]
     for a, b in itertools.combinations(range(groups), 2):
         ends_of += [(spine[a * spines + i], spine[b * spines + i]) for i in range(spines)]
-    words = f"{plural(groups, 'group')} of {plural(leaves, 'leaf', 'leaves')} with {p} host ports"
-    title = f"{plural(count, 'device')} on a dragonfly+, {words} and {plural(spines, 'spine')}"
+    title = (
+        f"{plural(count, 'device')} on a dragonfly+, {plural(groups, 'group')} of "
+        f"{plural(leaves, 'leaf', 'leaves')} with {p} host ports"
+        f" and {plural(spines, 'spine')}"
+    )
     cables = [cable(*pair, bandwidth, latency) for pair in ends_of]
     return Shape(title, [*nodes, *leaf, *spine], cables)
 

@@ -167,8 +167,9 @@ def read_ib_net_discover(text: str, faults: Faults) -> Mapping[Name, tuple[str, 
             continue
         for end in each.ends:
             if end not in switches:
-                why = f"{host} is linked to {end}, which is no switch here"
-                faults.add(f"line {each.line}", why)
+                faults.add(
+                    f"line {each.line}", f"{host} is linked to {end}, which is no switch here"
+                )
         if not each.ends:
             continue  # a port that is down
         if name := faults.attempt(f"line {each.line}", Name, host):

@@ -127,8 +127,13 @@ def read_nccl_topology(
             f"{reading.classless} devices have no class and are taken to be GPUs; name those "
             "that are NICs by bus id"
         )
-    title = f"{units.plural(len(reading.gpus), 'GPU')}, from an NCCL topology file"
-    return build(name, title, name, parts.nodes.values(), parts.cables), parts.notes
+    return build(
+        name,
+        f"{units.plural(len(reading.gpus), 'GPU')}, from an NCCL topology file",
+        name,
+        parts.nodes.values(),
+        parts.cables,
+    ), parts.notes
 
 
 def _pci(reading: _Reading, element: Element, above: str) -> None:
@@ -254,8 +259,9 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
     rate = mbit_per_s * MBIT_PER_S
     nearest = min(networks(), key=lambda name: abs(math.log(rate / link_classes()[name].bandwidth)))
     if abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE:
-        words = f"the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
-        reading.parts.note(f"no class of network has {words}")
+        reading.parts.note(
+            f"no class of network has the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
+        )
     return nearest
 
 

@@ -171,8 +171,11 @@ def _check_cell(title: str, cell: str, faults: Faults, place: str) -> None:
         if not low <= least <= high:
             faults.add(place, f"{quote(cell)}: no link has {least:,} MB/s")
         elif not least <= most <= _MOST_LINKS * least:
-            words = f"the greatest rate is 1 to {_MOST_LINKS} times the least, that of one link"
-            faults.add(place, f"{quote(cell)}: {words}")
+            faults.add(
+                place,
+                f"{quote(cell)}: the greatest rate is 1 to {_MOST_LINKS} times the least,"
+                " that of one link",
+            )
 
 
 def _read_json(text: str, faults: Faults) -> _Tables:

@@ -124,8 +124,13 @@ def machine_of(
     _tree(table, parts, model, socket)
     _nvlinks(table, parts, model, faults)
     faults.raise_any(TopologyError)
-    title = f"{units.plural(len(table.gpus), 'GPU')}, from `{program}`"
-    machine = build(name, title, name, parts.nodes.values(), parts.cables)
+    machine = build(
+        name,
+        f"{units.plural(len(table.gpus), 'GPU')}, from `{program}`",
+        name,
+        parts.nodes.values(),
+        parts.cables,
+    )
     return machine, [*parts.notes, *_contradictions(table, machine)]
 
 
@@ -327,8 +332,10 @@ def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faul
         return
     for i in gpus:
         if model.bridged and peers[i] > 1:
-            words = f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs"
-            faults.add(table.names[i], words)
+            faults.add(
+                table.names[i],
+                f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs",
+            )
     most = model.nvlinks or 6 * len(gpus)
     if (
         alike

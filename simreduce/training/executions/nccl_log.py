@@ -22,6 +22,9 @@ from simreduce.training.executions.execution import (
     ExecutionNode,
 )
 
+NO_TIMES = (
+    "NCCL's log has no times: collectives of a stream or a communicator run one after another"
+)
 _COLLECTIVES = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
@@ -94,10 +97,7 @@ def read(path: str, text: str) -> Execution:
         )
         nodes[rank] = _nodes(gpu, world, members, faults, name)
     faults.raise_any(ExecutionError)
-    note = (
-        "NCCL's log has no times: collectives of a stream or a communicator run one after another"
-    )
-    return Execution(path, dict(sorted(nodes.items())), world, (note,))
+    return Execution(path, dict(sorted(nodes.items())), world, (NO_TIMES,))
 
 
 def _members(gpus: Mapping[str, _Gpu]) -> dict[str, dict[int, int]]:
@@ -157,8 +157,11 @@ def _nodes(
             _, _, number = gpu.ranks.get(call["comm"], (0, 0, ""))
             known = members.get(number, {})
             if sorted(known) != list(range(n)):
-                words = f"{n} ranks whose lines '- Init COMPLETE' do not say which these are"
-                faults.add("", f"{name}: {call['name']} on comm {call['comm']}, of {words}")
+                faults.add(
+                    "",
+                    f"{name}: {call['name']} on comm {call['comm']}, of {n} ranks whose lines"
+                    " '- Init COMPLETE' do not say which these are",
+                )
                 continue
             group = tuple(known[i] for i in range(n))
         if call["name"] in _TRANSFERS:

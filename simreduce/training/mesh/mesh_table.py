@@ -403,8 +403,11 @@ def _check_kernel(
     if kernel == NCCL or mesh.tp == 1:
         return
     if parallel:
-        words = "sequence parallel ranks gather and scatter, which NCCL does; set"
-        faults.add("tensor_all_reduce", f"{words} sequence_parallel = false")
+        faults.add(
+            "tensor_all_reduce",
+            "sequence parallel ranks gather and scatter, which NCCL does; set"
+            " sequence_parallel = false",
+        )
     plan = "all_reduce", parse_strategy(kernel), _TENSOR, layout.only(sorted(mesh.groups(TP)[0]))
     faults.attempt("tensor_all_reduce", compile_collective, *plan)
 

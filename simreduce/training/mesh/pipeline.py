@@ -247,8 +247,10 @@ def load_schedule(text: str, p: int, v: int, m: int) -> Schedule:
     check_schedule(text)
     found = parse_schedule(text, read_text(Path(text), InputError))
     if len(found.rows) != p or found.stages != p * v or found.micros != m:
-        has = f"{len(found.rows)} ranks, {found.stages} stages and {found.micros} micro batches"
-        raise InputError(f"{text}: has {has}; the mesh has {p}, {p * v} and {m}")
+        raise InputError(
+            f"{text}: has {len(found.rows)} ranks, {found.stages} stages and {found.micros} micro "
+            f"batches; the mesh has {p}, {p * v} and {m}"
+        )
     try:
         grid(found)
     except Deadlock as stuck:
@@ -302,8 +304,11 @@ def _check(schedule: Schedule, faults: Faults) -> None:
             f, b, i, w = (seen[stage, kind, micro] for kind in KINDS)
             faults.check(f == 1, "", f"{stage}F{micro} occurs {f} times; it takes one")
             if (b, i, w) not in ((1, 0, 0), (0, 1, 1)):
-                words = f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
-                faults.add("", f"{words}; it takes B once, or I and W once each")
+                faults.add(
+                    "",
+                    f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
+                    "; it takes B once, or I and W once each",
+                )
             if len(faults.problems) > 5:
                 return
 

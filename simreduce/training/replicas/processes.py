@@ -381,8 +381,10 @@ class _Training:
         if _CHIEF in dead:
             parts.append("the chief, worker 0, is dead")
         elif short:
-            has = f"variable {short[0]} has {self.added[short[0]]}"
-            parts.append(f"{has} of the {required} gradients it needs")
+            parts.append(
+                f"variable {short[0]} has {self.added[short[0]]}"
+                f" of the {required} gradients it needs"
+            )
         if requests := self.tokens.count_requests():
             parts.append(f"{requests} workers wait for a token")
         if dead:

@@ -245,8 +245,10 @@ class _Reader:
             return None
         aggregate, backups = values["aggregate"], values["backups"]
         if backups is not None and backups >= workers:
-            words = f"must be fewer than the {units.plural(workers, 'worker')}, got {backups}"
-            self.fault("backups", words)
+            self.fault(
+                "backups",
+                f"must be fewer than the {units.plural(workers, 'worker')}, got {backups}",
+            )
             return None
         needed = workers - (backups or 0)
         if aggregate is not None and backups is not None and aggregate != needed:
@@ -273,8 +275,11 @@ class _Reader:
         """Variables on servers in turn, as `replica_device_setter` places them."""
         contention = self.values["contention"]
         if len(workers) * len(sizes) > MOST_STEPS:
-            ends = f"{len(workers):,} workers with {len(sizes):,} variables"
-            self.fault("workers", f"{ends} are more than {MOST_STEPS:,} transfers")
+            self.fault(
+                "workers",
+                f"{len(workers):,} workers with {len(sizes):,} variables"
+                f" are more than {MOST_STEPS:,} transfers",
+            )
             workers = ()
         if not self.on_machine:
             if contention:
@@ -318,11 +323,17 @@ class _Reader:
         updates, repetitions = self.values["updates"], self.values["repetitions"]
         steps = updates * settings.tokens_per_step + workers * settings.initial_tokens
         if steps > MOST_STEPS:
-            most = f"a repetition has up to {MOST_STEPS:,}"
-            self.fault("updates", f"{updates:,} are {steps:,} steps of workers, and {most}")
+            self.fault(
+                "updates",
+                f"{updates:,} are {steps:,} steps of workers, and a repetition has up to "
+                f"{MOST_STEPS:,}",
+            )
         if updates * repetitions > MOST_STEPS:
-            made = f"{repetitions:,} times {updates:,} updates are {repetitions * updates:,}"
-            self.fault("repetitions", f"{made}, and there are up to {MOST_STEPS:,}")
+            self.fault(
+                "repetitions",
+                f"{repetitions:,} times {updates:,} updates are {repetitions * updates:,}"
+                f", and there are up to {MOST_STEPS:,}",
+            )
 
 
 def _hosts(topology: Topology) -> list[str]:

@@ -187,8 +187,10 @@ def _group(method: str, name: str, layout: Layout, sharding: Sharding) -> int:
     if not sharding.group and len(sizes) > 1:
         raise StrategyError(f"{name}: machines differ in their GPUs; give step.sharding.group")
     if group < 2 or layout.n % group:
-        words = f"shard groups of {group} do not share {layout.n} GPUs evenly"
-        raise StrategyError(f"{name}: {words}; give step.sharding.group, 2 GPUs or more")
+        raise StrategyError(
+            f"{name}: shard groups of {group} do not share {layout.n} GPUs evenly"
+            "; give step.sharding.group, 2 GPUs or more"
+        )
     return group
 
 

@@ -105,8 +105,9 @@ def _units(value: object) -> str | int:
         return value
     if not isinstance(value, str) or not any(c.isdigit() for c in value):
         near = did_you_mean(value, UNIT_RULES) if isinstance(value, str) else ""
-        known = f"{', '.join(UNIT_RULES)} or a size such as '64 MB'"
-        raise ValueError(f"must be {known}, got {quote(value)}{near}")
+        raise ValueError(
+            f"must be {', '.join(UNIT_RULES)} or a size such as '64 MB', got {quote(value)}{near}"
+        )
     size = units.size(value)
     if size < 1:
         raise ValueError("a unit has at least 1 byte")
@@ -297,8 +298,10 @@ def _keys(model: Model, rule: str | int) -> list[str]:
         return _by_bytes(model.layers, rule)
     found = [_NUMBERED.match(layer.name) for layer in model.layers]
     if rule == BLOCKS and not any(found):
-        words = "no name of a layer has a number between dots, as h.0.mlp has"
-        raise InputError(f'units = "{BLOCKS}": {words}; use "{LAYERS}" or a size')
+        raise InputError(
+            f'units = "{BLOCKS}": no name of a layer has a number between dots, as h.0.mlp has;'
+            f' use "{LAYERS}" or a size'
+        )
     if rule == BLOCKS or (not rule and any(found)):
         return [match.group() if match else "" for match in found]
     return _by_bytes(model.layers, 1)
