@@ -170,8 +170,7 @@ class Setup(Simulator):
             engine_launch=kernels.engine_launch + cost,
             engine_multicast_launch=kernels.engine_multicast_launch + cost,
         )
-        launch = nccl.launch + cost
-        nccl = replace(nccl, launch=launch, zero_copy=zero_copy, kernels=kernels)
+        nccl = replace(nccl, launch=nccl.launch + cost, zero_copy=zero_copy, kernels=kernels)
         return replace(self.fitted, nccl=nccl)
 
     @cached_property
@@ -204,8 +203,7 @@ class Setup(Simulator):
         settings = replace(self.nccl, registered=registered)
         texts = [settings.text, *strategies, *dict.fromkeys(map(_text_of, known))]
         found = [name for name in KERNELS if any(name in text for text in texts)]
-        said = [nominal_text(texts), self._borrowed_by(found)]
-        return "; ".join(filter(None, said))
+        return "; ".join(filter(None, [nominal_text(texts), self._borrowed_by(found)]))
 
     def _borrowed_by(self, kernels: Sequence[str]) -> str:
         """Says whose constants kernels have that were fitted on other GPUs; "" of others."""
@@ -365,8 +363,7 @@ class Setup(Simulator):
             file, misfit = MACHINE, nccl.misfit
         elif not (nccl.measured or nccl == self._generation):
             return None
-        link = self.link_class
-        low, high = spread(collective, link, nbytes, without, file, misfit, library)
+        low, high = spread(collective, self.link_class, nbytes, without, file, misfit, library)
         return low * seconds, high * seconds
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few setups, each with many sizes
@@ -426,8 +423,7 @@ class Setup(Simulator):
         """Which of equal paths transfers take, and what held flows do to others, in words; "" where
         there is one path and they do nothing.
         """
-        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
-        return machine.router.choice
+        return self._alone.router.choice
 
     def but(
         self,

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simreduce.errors import TopologyError, did_you_mean, quote
+from simreduce.errors import TopologyError, did_you_mean, near_or_all, quote
 from simreduce.files.formats import Faults, FieldValues
 from simreduce.files.formats.fields import Name
 from simreduce.topology.elements import (
@@ -185,8 +185,7 @@ def read_link_class(
     known = link_classes().get(link_class)
     lacking = [figure for figure in ("bandwidth", "latency") if figure not in values.given]
     if known is None and lacking:
-        classes = link_classes()
-        near = did_you_mean(link_class, classes) or f"; known are {', '.join(classes)}"
+        near = near_or_all(link_class, link_classes())
         faults.add(
             path,
             f"{quote(link_class)} is no known class, so it must give {' and '.join(lacking)}{near}",

@@ -87,9 +87,9 @@ def _parse(path: Path, shown: str) -> dict[str, Any]:
     if any(key in tables for key in _OF_SCENARIOS) and not any(
         key in tables for key in ("nodes", "extends", "machine")
     ):
-        command = "step" if "replicas" in tables else "run"
         raise TopologyError(
-            f"{shown}: is a scenario, not a machine file; try `simreduce {command} {shown}`"
+            f"{shown}: is a scenario, not a machine file; try `simreduce "
+            f"{'step' if 'replicas' in tables else 'run'} {shown}`"
         )
     return tables
 

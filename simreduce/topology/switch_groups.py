@@ -52,11 +52,6 @@ class SwitchGroup:
         """The lowest groups in it, in order."""
         return tuple(leaf for part in self.parts for leaf in part.leaves) or (self,)
 
-    @property
-    def inside(self) -> tuple[SwitchGroup, ...]:
-        """All groups in it, itself included, larger ones first."""
-        return (self, *(each for part in self.parts for each in part.inside))
-
     def among(self, names: Iterable[str]) -> list[list[str]]:
         """Those of the machines that share switches, by the lowest groups, in order."""
         some = {*names}

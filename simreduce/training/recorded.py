@@ -148,8 +148,7 @@ def _exposed(mine: Sequence[Ran]) -> tuple[float, float]:
     Exposed means that something is under way and it computes nothing.
     """
     computes = length_of([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
-    everything = length_of([(e.begin, e.end) for e in mine])
-    return everything - computes, computes
+    return length_of([(e.begin, e.end) for e in mine]) - computes, computes
 
 
 _REDUCED = ("float", "bfloat")

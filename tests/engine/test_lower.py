@@ -182,7 +182,7 @@ def test_routes_are_checked_for_every_pair():
     plan = plan_of(machine, lambda b: b.copy(b.input(0, 0, 8), 3))
 
     with pytest.raises(TopologyError, match=r"no route from 'gpu0' to 'gpu3'"):
-        sr.engine.check_routes(plan, machine)
+        lower(plan, machine, IDEAL, NOMINAL, Resources.of(machine, NOMINAL))
     assert route(machine, "gpu0", "gpu4").links
 
 

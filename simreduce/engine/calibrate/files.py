@@ -36,7 +36,7 @@ from simreduce.engine.runtime import (
     KernelConstants,
     NcclConstants,
 )
-from simreduce.errors import CalibrationError, did_you_mean, quote
+from simreduce.errors import CalibrationError, did_you_mean, near_or_all, quote
 from simreduce.files.formats import (
     ANYTHING,
     BANDWIDTH,
@@ -351,7 +351,7 @@ def load_calibration(text: str) -> Calibration:
         return _parse(text, str(mine), read_text(mine, CalibrationError))
     if path.suffix != ".toml" and not exists(text):
         known = [*shipped(), *sorted(p.stem for p in own.glob("*.toml"))]
-        near = did_you_mean(text, known) or f"; known: {', '.join(known)}"
+        near = near_or_all(text, known, "; known: ")
         raise CalibrationError(f"no calibration {quote(text)}{near}; a file ends in .toml")
     return _parse(path.stem, text, read_text(path, CalibrationError))
 

@@ -163,8 +163,7 @@ class Spread:
         self, collective: str, link: str, nbytes: int, misfit: float | None = None
     ) -> tuple[float, float]:
         """The ends of the 80 % interval, as factors of the prediction, which is always inside."""
-        nearness = _BAND ** abs(self._bands - band_of(nbytes))
-        weights = self._weights * nearness
+        weights = self._weights * _BAND ** abs(self._bands - band_of(nbytes))
         weights *= _each(self._collectives, {c: _near(collective, c) for c in _FAMILY})
         weights *= _each(self._links, {k: _near_link(link, k) for k in {*self._links}})
         tail = (1 - SURE) / 2 * (1 - 1 / _count(self._machines, weights))

@@ -40,7 +40,7 @@ from simreduce.engine.lowering.resources import (
     find_site,
     measure_working_set,
 )
-from simreduce.engine.runtime import IDEAL, Calibration, NcclConstants, Runtime
+from simreduce.engine.runtime import Calibration, NcclConstants, Runtime
 from simreduce.errors import PlanError
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
@@ -410,18 +410,6 @@ def _ordered_streams(plan: Plan, runtime: Runtime, site: Site) -> AnyInts:
         return plan.ordered_streams
     steps = steps_of_kernels(plan, site.nodes[: len(plan.devices)])
     return np.where(steps, NO_STREAM, plan.ordered_streams)
-
-
-def check_routes(plan: Plan, topology: Topology | Folded) -> None:
-    """Raises TopologyError if a transfer of the plan has no route through the topology."""
-    site = find_site(plan, topology)
-    _, signatures = group_ops(plan, IDEAL, site.nodes[: len(plan.devices)])
-    copies = signatures.kind == Kind.COPY
-    site.topology.router.routes(
-        site.place[signatures.source[copies]],
-        site.place[signatures.target[copies]],
-        bundled=True,
-    )
 
 
 def _core_work(

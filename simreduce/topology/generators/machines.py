@@ -142,7 +142,8 @@ def build_cluster(
         machine = load(inline.name, others)
     except TopologyError as error:
         raise TopologyError([*settings.faults.problems, *error.problems]) from None
-    switching = settings.switching(_own_choice(machine) or fabric.switching)
+    own = machine.router.switching
+    switching = settings.switching(fabric.switching if own == DEFAULT else own)
     machine = _with_nics(settings, machine)
     nic = _nic_class(settings, inline.name, machine, nic)
     nics = sum(node.kind == "nic" for node in machine.nodes.values())
@@ -166,12 +167,6 @@ def build_cluster(
     title = f"{count} x {machine.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
     return build(inline.text, title, inline.text, *everything, rule, switching)
-
-
-def _own_choice(machine: Topology) -> Switching | None:
-    """What the machine's own file says of equal paths, if it is not the default."""
-    own = machine.router.switching
-    return None if own == DEFAULT else own
 
 
 def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str) -> str:

@@ -232,8 +232,7 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The switches above each host."""
     nodes: dict[str, list[Name]] = {}
     below: dict[str, list[str]] = {}
-    joined = re.sub(r"\\\n", " ", text)
-    for number, line in enumerate(joined.splitlines(), 1):
+    for number, line in enumerate(re.sub(r"\\\n", " ", text).splitlines(), 1):
         found = _PAIR.findall(line.partition("#")[0])
         pairs = {_KNOWN.get(key.lower(), key): value for key, value in found}
         if not pairs or pairs.keys() <= {"BlockSizes"}:

@@ -9,12 +9,13 @@ expert (etp), experts' ranks (ep) and replicas of those (edp).
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
@@ -117,8 +118,7 @@ def read_mesh(text: str, order: str = ORDER) -> Mesh:
     for part in text.split(","):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in known:
-            near = did_you_mean(key, known) or f"; known are {', '.join(known)}"
-            faults.add("", f"unknown axis {key!r}{near}")
+            faults.add("", f"unknown axis {key!r}{near_or_all(key, known)}")
         elif key in ways:
             faults.add("", f"{key} is given twice")
         elif not value.isdecimal() or not 1 <= int(value[:9]) <= MOST_WAYS:
@@ -138,10 +138,9 @@ def read_order(text: str) -> str:
 
 def nearest_divisors(count: int, wanted: int) -> str:
     """The divisors of `count` next to `wanted`, as words."""
-    all_of_them = [d for d in range(1, count + 1) if count % d == 0]
-    below = [d for d in all_of_them if d < wanted][-1:]
-    above = [d for d in all_of_them if d > wanted][:1]
-    return " or ".join(map(str, [*below, *above]))
+    others = [d for d in range(1, count + 1) if count % d == 0 and d != wanted]
+    place = bisect(others, wanted)
+    return " or ".join(map(str, others[max(place - 1, 0) : place + 1]))
 
 
 def check_divides(faults: Faults, place: str, ways: int, what: str, count: int) -> None:

@@ -24,7 +24,7 @@ from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
-from simreduce.errors import Deadlock, InputError, did_you_mean
+from simreduce.errors import Deadlock, InputError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import exists, read_text
 
@@ -186,8 +186,7 @@ def _splits(rank: int, i: int, cell: str) -> bool:
 
 
 def _zbv(rank: int, p: int, _: int, m: int) -> list[Action]:
-    found = _in_a_v(rank, p, max(m, 2 * p - 1), _ZBV)
-    return [each for each in found if each.micro < m]
+    return [each for each in _in_a_v(rank, p, max(m, 2 * p - 1), _ZBV) if each.micro < m]
 
 
 def _dualpipe(rank: int, p: int, _: int, m: int) -> list[Action]:
@@ -233,7 +232,7 @@ def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
 def check_schedule(text: str, path: str = "") -> None:
     """InputError if it is no name, nor a file, which is at `path` unless that is ""."""
     if text not in NAMES and not exists(path or text):
-        near = did_you_mean(text, NAMES) or f"; known are {', '.join(NAMES)}"
+        near = near_or_all(text, NAMES)
         raise InputError(f"no schedule {text!r}{near}; or a file with a line for each rank")
 
 

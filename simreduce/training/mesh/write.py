@@ -252,8 +252,7 @@ class _Writer:
         self, rank: _Rank, action: Action, after: list[int], gathers: list[list[int]]
     ) -> None:
         """The first forward pass of a stage, part by part, each when its parameters are there."""
-        layers = self.passes.layers(action.stage, FORWARD)
-        for i, found in enumerate(layers):
+        for i, found in enumerate(self.passes.layers(action.stage, FORWARD)):
             waits = [*(after if not i else ()), *gathers[i]]
             self._compute(rank, f"{action}.{i}", found, waits, FORWARD)
 
@@ -378,13 +377,11 @@ class _Writer:
         return {stage: rows for stage, rows in found.items() if any(rows)}
 
     def _tag(self, stage: int, kind: str, micro: int) -> int:
-        backward = kind != FORWARD
-        return (backward * self.schedule.stages + stage) * self.schedule.micros + micro
+        return ((kind != FORWARD) * self.schedule.stages + stage) * self.schedule.micros + micro
 
     def _lane(self, stage: int, kind: str, what: str) -> str:
         """The lane of what a stage gives to others one way, in the order of micro batches."""
-        way = "forward" if kind == FORWARD else "backward"
-        return f"{what} of stage {stage} {way}"
+        return f"{what} of stage {stage} {'forward' if kind == FORWARD else 'backward'}"
 
     def _receive(self, rank: _Rank, part: Action, place: int) -> int | None:
         """What a pass needs from another rank."""
