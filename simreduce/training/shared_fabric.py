@@ -139,8 +139,7 @@ def simulate_jobs(
     together = _Together(jobs, streams)
     own = together.alone(alone)
     spans = (job.start + job.count * one for job, one in zip(jobs, own, strict=True))
-    pairs = list(zip(streams, together.flows, strict=True))
-    if problems := excess_messages(pairs, max(spans)):
+    if problems := excess_messages([*zip(streams, together.flows, strict=True)], max(spans)):
         raise InputError(problems)
     together.run(progress)
     return tuple(map(together.outcome, range(len(jobs)), own))
@@ -246,8 +245,7 @@ class _Together:
     def run(self, progress: Progress | None = None) -> None:
         """Run until the last job has ended, or as `simulate_jobs` says."""
         env = self.fabric.env
-        ends = [env.process(self._job(i, job)) for i, job in enumerate(self.jobs)]
-        over = env.all_of(ends)
+        over = env.all_of([env.process(self._job(i, job)) for i, job in enumerate(self.jobs)])
         for stream, flows in zip(self.streams, self.flows, strict=True):
             stream.send_on(flows, over)
         if progress is None:

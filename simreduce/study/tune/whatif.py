@@ -221,7 +221,7 @@ def _on(machine: Topology, setup: Setup) -> Setup:
 
 
 def _switching(other: Switching, setup: Setup) -> Setup:
-    return _on(setup.topology.with_switching(other), setup)
+    return _on(setup.topology.vary(switching=other), setup)
 
 
 def _with_links(setup: Setup, name: str, change: Callable[[Link], Link]) -> Topology:

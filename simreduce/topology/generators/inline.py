@@ -211,10 +211,6 @@ class InlineSettings:
             congested,
         )
 
-    def unknown(self, known: Sequence[str]) -> None:
-        """A fault for every key that the shape does not have."""
-        self.faults.unknown("", self.values, known)
-
 
 CABLES_LIMIT = 1 << 20
 """Upper limit of the cables of a network, because all of them are held in memory."""

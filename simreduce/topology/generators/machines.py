@@ -129,7 +129,8 @@ def build_cluster(
     mine = {key: value for key, value in overrides.items() if key in known}
     settings = InlineSettings(inline, dict(inline.settings) | mine, limit)
     shape = str(settings.values.get("fabric", "switch"))
-    settings.unknown((*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known)
+    keys = (*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known
+    settings.faults.unknown("", settings.values, keys)
     fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
     nic = ""
     if "nic" in settings.values:

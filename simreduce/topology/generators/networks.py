@@ -69,7 +69,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -393,31 +393,32 @@ def _misfit(ports: int, ratio: Fraction, hosts: int) -> str:
     )
 
 
-_LIMIT = 512
+FULL_LIMIT = 512
 """There are n x n links."""
+Pair = tuple[int, int]
 
 
-def full(settings: InlineSettings) -> Shape:
-    """Every two GPUs are linked, and each to the host."""
+def linked(
+    settings: InlineSettings, limit: int, words: str, pairs: Callable[[int], Iterable[Pair]]
+) -> Shape:
+    """GPUs that are linked by `pairs` of their numbers, and each to the host."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    count = settings.size(_LIMIT)
+    count = settings.size(limit)
     settings.check()
     *gpus, cpu = nodes = ends(count)
-    cables = [cable(a, b, bandwidth, latency) for i, a in enumerate(gpus) for b in gpus[i + 1 :]]
-    cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
-    return Shape(f"{plural(count, 'device')}, every pair linked", nodes, cables)
+    joins = [*((gpus[a], gpus[b]) for a, b in pairs(count)), *((gpu, cpu) for gpu in gpus)]
+    cables = [cable(*join, bandwidth, latency) for join in joins]
+    return Shape(f"{plural(count, 'device')}{words}", nodes, cables)
 
 
-def ring(settings: InlineSettings) -> Shape:
-    """Each GPU is linked to its two neighbours, and to the host."""
-    bandwidth, latency = settings.bandwidth(), settings.latency()
-    count = settings.size(DEVICES_LIMIT)
-    settings.check()
-    *gpus, cpu = nodes = ends(count)
-    steps = {1: 0, 2: 1}.get(count, count)
-    cables = [cable(gpus[i], gpus[(i + 1) % count], bandwidth, latency) for i in range(steps)]
-    cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
-    return Shape(f"{plural(count, 'device')} in a ring", nodes, cables)
+def every_pair(count: int) -> Iterable[Pair]:
+    """All pairs of so many."""
+    return itertools.combinations(range(count), 2)
+
+
+def neighbours(count: int) -> Iterable[Pair]:
+    """Each with the next on a circle; two have one link."""
+    return ((i, (i + 1) % count) for i in range(count if count > 2 else count - 1))
 
 
 def read_switch(settings: InlineSettings, machines: int, nics: int) -> FatTree:

@@ -34,7 +34,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from simreduce.errors import InputError, TopologyError, did_you_mean, nearest, quote
+from simreduce.errors import TopologyError, did_you_mean, nearest, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.fields import Name
 from simreduce.files.formats.syntax import read_json
@@ -52,10 +52,8 @@ def is_aws(text: str) -> bool:
 
 def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The network nodes above each instance."""
-    try:
-        found = read_json(text, "no JSON")
-    except InputError as error:
-        faults.add("", error)
+    found = faults.attempt("", read_json, text, "no JSON")
+    if found is None:
         return {}
     found = faults.respell("", found, ("Instances",), ("NextToken",))
     rows = found.get("Instances")
@@ -105,10 +103,8 @@ def is_gcp(text: str) -> bool:
 
 def read_gcp(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The cluster, block and sub-block of each instance."""
-    try:
-        rows = read_json(text, "no JSON")
-    except InputError as error:
-        faults.add("", error)
+    rows = faults.attempt("", read_json, text, "no JSON")
+    if rows is None:
         return {}
     hosts: dict[Name, tuple[str, ...]] = {}
     for place, given in enumerate(rows if isinstance(rows, list) else [rows]):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import InputError, TopologyError, did_you_mean, quote
+from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.syntax import read_json
 from simreduce.topology.elements import LinkClass
@@ -180,10 +180,8 @@ def _check_cell(title: str, cell: str, faults: Faults, place: str) -> None:
 
 def _read_json(text: str, faults: Faults) -> _Tables:
     tables = _Tables()
-    try:
-        found = read_json(text.lstrip("\ufeff"), "is not JSON")
-    except InputError as error:
-        faults.add("", error)
+    found = faults.attempt("", read_json, text.lstrip("\ufeff"), "is not JSON")
+    if found is None:
         return tables
     gpus = [
         each for each in found if isinstance(each, dict) and isinstance(each.get("links"), list)

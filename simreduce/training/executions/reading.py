@@ -62,8 +62,7 @@ def read_executions(
 
 def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
     content = _content(path)
-    start = content[:4096].lstrip()
-    if start.startswith((b"{", b"[")):
+    if content[:4096].lstrip().startswith((b"{", b"[")):
         return _read_json(path, content)
     if b"NCCL INFO" in content:
         return nccl_log.read(path, content.decode("utf-8", "replace"))

@@ -278,8 +278,7 @@ def parse_schedule(name: str, content: str) -> Schedule:
     if not parts:
         raise InputError(f"{name}: has no action")
     stages = 1 + max(part.stage for part in parts)
-    micros = 1 + max(part.micro for part in parts)
-    schedule = Schedule(name, tuple(rows), stages, micros)
+    schedule = Schedule(name, tuple(rows), stages, 1 + max(part.micro for part in parts))
     _check(schedule, faults)
     faults.raise_any()
     return schedule
