@@ -80,7 +80,10 @@ class TrafficFlows:
         known = [self._of(*pair) for pair in pairs]
         busy = sum((each for _, _, each in known), np.zeros_like(self.needed)) * nbytes
         seconds = (
-            max(float(lowered.latency.sum() + each.max() * nbytes), float(busy[each > 0].max()))
+            max(
+                float(lowered.by_op.latency.sum() + each.max() * nbytes),
+                float(busy[each > 0].max()),
+            )
             for _, lowered, each in known
         )
         return sum(1.0 / max(each, _SHORTEST) for each in seconds)

@@ -248,23 +248,26 @@ def test_jitter_scatters_overhead_work_and_latency_and_nothing_else(scene, jitte
         for by in (0.0, jitter)
     )
 
-    for name in ("holds", "cap", "lane_start", "lanes", "use_start", "uses", "waits"):
-        assert getattr(plain, name).tolist() == getattr(scattered, name).tolist()
-    works = plain.work > 0.0
-    cores = plain.use_start[1:][works] - 1
-    others = np.delete(np.arange(len(plain.uses)), cores)
+    costs, other = plain.by_op, scattered.by_op
+    assert plain.waits.tolist() == scattered.waits.tolist()
+    for name in ("holds", "cap", "lane_start", "lanes", "use_start", "uses"):
+        assert getattr(costs, name).tolist() == getattr(other, name).tolist()
+    works = costs.work > 0.0
+    cores = costs.use_start[1:][works] - 1
+    others = np.delete(np.arange(len(costs.uses)), cores)
     assert plain.amount[~works].tolist() == scattered.amount[~works].tolist()
-    assert plain.weight[cores].tolist() == scattered.weight[cores].tolist()
-    gained = (scattered.work - plain.work)[works] * plain.cap[works]
+    assert costs.weight[cores].tolist() == other.weight[cores].tolist()
+    gained = (other.work - costs.work)[works] * costs.cap[works]
     assert (plain.amount[works] + gained).tolist() == pytest.approx(
         scattered.amount[works].tolist(), rel=1e-9
     )
     taken, changed = (
-        low.weight * np.repeat(low.amount, np.diff(low.use_start)) for low in (plain, scattered)
+        low.by_op.weight * np.repeat(low.amount, np.diff(low.by_op.use_start))
+        for low in (plain, scattered)
     )
     assert taken[others].tolist() == pytest.approx(changed[others].tolist(), rel=1e-9)
     for name in ("overhead", "work", "latency"):
-        before, after = getattr(plain, name), getattr(scattered, name)
+        before, after = getattr(costs, name), getattr(other, name)
         assert np.all(np.abs(after - before) <= before * jitter * (1 + 1e-12))
 
 
@@ -282,7 +285,7 @@ def test_jitter_is_even_over_its_range_and_other_for_another_seed():
             resources,
             disturbance=Disturbance(jitter=0.1, seed=seed),
         )
-        return low.latency[1::2]
+        return low.by_op.latency[1::2]
 
     one, two = factors(1), factors(2)
 
@@ -307,7 +310,7 @@ def test_the_same_seed_and_op_always_give_the_same_jitter():
         disturbance=Disturbance(jitter=1.0, seed=7),
     )
 
-    assert low.latency[[1, 3]].tolist() == [1.208469610736629, 1.8037523763743688]
+    assert low.by_op.latency[[1, 3]].tolist() == [1.208469610736629, 1.8037523763743688]
 
 
 def test_jitter_of_a_plan_does_not_depend_on_others():
@@ -318,7 +321,7 @@ def test_jitter_of_a_plan_does_not_depend_on_others():
     alone = fabric.lower(plan)
     fabric.submit(plan)
 
-    assert alone.latency.tolist() == fabric.lower(plan).latency.tolist()
+    assert alone.by_op.latency.tolist() == fabric.lower(plan).by_op.latency.tolist()
 
 
 _SCRIPT = """

@@ -145,10 +145,11 @@ def find_used(resources: Resources, plans: Iterable[tuple[Plan, Lowered]]) -> Us
     """The resources that these plans use, each with its lowering."""
     used, paid, lanes = set[int](), dict[str, None](), dict[str, None]()
     for plan, lowered in plans:
-        used.update(np.unique(lowered.uses).tolist())
-        kinds = np.unique(plan.kind[lowered.overhead + lowered.work > 0]).tolist()
+        each = lowered.by_op
+        used.update(np.unique(each.uses).tolist())
+        kinds = np.unique(plan.kind[each.overhead + each.work > 0]).tolist()
         paid |= dict.fromkeys(Kind(k).name.lower() for k in kinds)
-        held = np.unique(lowered.lanes).tolist()
+        held = np.unique(each.lanes).tolist()
         lanes |= dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
     return UsedResources(resources, frozenset(used), tuple(paid), tuple(lanes))
 
