@@ -69,12 +69,11 @@ def cluster(
     head = {key: tables[key] for key in _OWN_KEYS if key in tables and key != "nodes"}
     own = _OWN.read(head, faults)
     for key in ("links", "routes"):
-        if key in tables:
-            faults.add(
-                key,
-                "is of machine files; [overrides] has keys of the machine, such as "
-                "links.qpi.bandwidth",
-            )
+        faults.check(
+            key not in tables,
+            key,
+            "is of machine files; [overrides] has keys of the machine, such as links.qpi.bandwidth",
+        )
     faults.check(
         "routing" not in tables, "routing", "is of machine files; here its keys stand beside fabric"
     )
@@ -212,11 +211,11 @@ def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
 
 def shipped() -> list[tuple[str, str]]:
     """Name and title of every shipped machine, by name."""
-    found = []
-    for path in sorted(data_dir("topologies").glob("*.toml"), key=lambda path: path.stem):
-        title = tomllib.loads(path.read_text(encoding="utf-8")).get("title", "")
-        found.append((path.stem, str(title)))
-    return found
+    files = {path.stem: path for path in data_dir("topologies").glob("*.toml")}
+    tables = {
+        name: tomllib.loads(files[name].read_text(encoding="utf-8")) for name in sorted(files)
+    }
+    return [(name, str(table.get("title", ""))) for name, table in tables.items()]
 
 
 def _machine(text: str, overrides: Overrides, typed: str = "") -> Topology:

@@ -51,12 +51,11 @@ class MergedFile:
     origin: Mapping[str, str]
 
 
-def read_document(path: Path, shown: str) -> MergedFile:
-    """The file at `path` over what it extends; raises TopologyError if one cannot be read."""
-    return _read(path, shown, ())
+def read_document(path: Path, shown: str, below: tuple[tuple[str, str], ...] = ()) -> MergedFile:
+    """The file at `path` over what it extends; raises TopologyError if one cannot be read.
 
-
-def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> MergedFile:
+    `below` are the real paths of files that extend it, each with its name in faults.
+    """
     here = os.path.realpath(path)
     if here in [seen for seen, _ in below]:
         chain = " -> ".join([name for _, name in below] + [shown])
@@ -72,7 +71,7 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> MergedF
     except ValueError as error:
         raise TopologyError(f"{shown}: extends: {error}") from None
     parent_path, parent_shown = _parent(path, shown, parent)
-    return merge_documents(_read(parent_path, parent_shown, (*below, (here, shown))), child)
+    return merge_documents(read_document(parent_path, parent_shown, (*below, (here, shown))), child)
 
 
 _OF_SCENARIOS = ("topology", "workload", "replicas")

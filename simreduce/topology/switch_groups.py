@@ -185,13 +185,9 @@ def _all_different(group: SwitchGroup) -> SwitchGroup:
 
 
 def _machines(topology: Topology) -> Mapping[str, list[Node]]:
-    found: dict[str, list[Node]] = {}
-    for name in topology.devices:
-        found.setdefault(topology.nodes[name].machine, [])
-    for node in topology.nodes.values():
-        if node.machine in found:
-            found[node.machine].append(node)
-    return found
+    inside = group_by(topology.nodes.values(), lambda node: node.machine)
+    homes = dict.fromkeys(topology.nodes[name].machine for name in topology.devices)
+    return {machine: inside[machine] for machine in homes}
 
 
 def _machine(name: str, nodes: Sequence[Node], links: Mapping[str, list[Link]]) -> _Block:

@@ -30,7 +30,7 @@ import numpy as np
 import simpy
 
 from simreduce import dtypes, units, workload
-from simreduce.computing.lists import group_by
+from simreduce.computing.lists import group_by, grouped
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
@@ -324,15 +324,9 @@ def _gradients(execution: Execution, nodes: Sequence[ExecutionNode]) -> tuple[li
 
     ExecutionError if nothing is left.
     """
-    sums: list[int] = []
-    left: dict[str, list[int]] = {}
-    for i, node in enumerate(nodes):
-        if node.kind == COMPUTE:
-            continue
-        if why := _why_none(node):
-            left.setdefault(why, []).append(node.nbytes)
-        else:
-            sums.append(i)
+    why_none = {i: _why_none(node) for i, node in enumerate(nodes) if node.kind != COMPUTE}
+    sums = [i for i, why in why_none.items() if not why]
+    left = grouped((why, nodes[i].nbytes) for i, why in why_none.items() if why)
     notes = [
         f"left out: {why} ({units.plural(len(some), 'call')}, {units.format_size(sum(some))})"
         for why, some in left.items()

@@ -458,8 +458,7 @@ def to_toml(calibration: Calibration) -> str:
     """The text of the file, which reads as the same value; its name is the file's own."""
     controls: dict[str, dict[str, str]] = {}
     for (kind, size), seconds in calibration.controls.items():
-        times = controls.setdefault(kind, {})
-        times[units.exact_size(size)] = units.exact_duration(seconds)
+        controls.setdefault(kind, {})[units.exact_size(size)] = units.exact_duration(seconds)
     errors = {key: _EXACT[unit_of(key)](value) for key, value in calibration.errors.items()}
     tables: dict[str, Any] = {
         "step": calibration.step and units.exact_duration(calibration.step),

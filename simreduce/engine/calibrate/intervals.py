@@ -24,6 +24,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -203,10 +204,7 @@ def _near_link(a: str, b: str) -> float:
 
 def _one_for_each_machine(found: Sequence[Errors]) -> Floats:
     """Weights of errors that sum to 1 over each cell of each machine."""
-    tables: dict[tuple[object, ...], int] = {}
-    for row in found:
-        cell = row.machine, row.collective, row.link, row.size
-        tables[cell] = tables.get(cell, 0) + 1
+    tables = Counter((row.machine, row.collective, row.link, row.size) for row in found)
     return np.array([
         1 / len(row.errors) / tables[row.machine, row.collective, row.link, row.size]
         for row in found

@@ -291,9 +291,8 @@ def _tree(
             leaves = _groups(chain, lambda i, j: table.near(i, j) == 1)
             above = parts.add_switch(cpu, model.pcie) if len(leaves) > 1 else cpu
             for leaf in leaves:
-                below = above
-                if len(leaf) > 1 or len(leaves) > 1:
-                    below = parts.add_switch(above, model.pcie)
+                shared = len(leaf) > 1 or len(leaves) > 1
+                below = parts.add_switch(above, model.pcie) if shared else above
                 for i in leaf:
                     parts.link(names[i], below, model.pcie)
     parts.link_cpus(*socket)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 
+import numpy as np
+
 from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.training.gpus import INTERFERENCE, Gpu
@@ -74,13 +76,12 @@ class Mesh:
         """Its ways, and the order unless that is the usual one."""
         return self.text if self.order == ORDER else f"{self.text} order={self.order}"
 
-    def groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
-        """The ranks that differ in these axes only, group by group in the order of their first."""
-        return _groups(self._sizes(expert=False), axes)
+    def groups(self, *axes: str, expert: bool = False) -> tuple[tuple[int, ...], ...]:
+        """The ranks that differ in these axes only, group by group in the order of their first.
 
-    def expert_groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
-        """As `groups`, where `dp` are replicas of an expert and `tp` share one."""
-        return _groups(self._sizes(expert=True), axes)
+        With `expert`, `dp` are replicas of an expert and `tp` share one.
+        """
+        return _groups(self._sizes(expert=expert), axes)
 
     def stage_of(self, rank: int) -> int:
         """The place of a rank in its pipeline, from 0."""
@@ -100,15 +101,12 @@ class Mesh:
 def _groups(
     sizes: tuple[tuple[str, int], ...], axes: tuple[str, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    found: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(prod(size for _, size in sizes)):
-        left, place = rank, []
-        for axis, size in sizes:
-            if axis not in axes:
-                place.append(left % size)
-            left //= size
-        found.setdefault(tuple(place), []).append(rank)
-    return tuple(sorted(map(tuple, found.values())))
+    outer_first = sizes[::-1]
+    grid = np.arange(prod(size for _, size in sizes)).reshape([size for _, size in outer_first])
+    apart = [i for i, (axis, _) in enumerate(outer_first) if axis not in axes]
+    within = [i for i, (axis, _) in enumerate(outer_first) if axis in axes]
+    rows = grid.transpose(apart + within).reshape(-1, prod(grid.shape[i] for i in within))
+    return tuple(sorted(map(tuple, rows.tolist())))
 
 
 def read_mesh(text: str, order: str = ORDER) -> Mesh:

@@ -438,6 +438,6 @@ def _check_shape(
         if ways % (mesh.expert_tensor * mesh.ep):
             words = f"ep x etp is {mesh.expert_tensor * mesh.ep}"
             faults.add("ep", f"{words}, which does not divide tp x cp x dp, {ways}")
-        elif not mesh.order.endswith(PP) and mesh.groups(PP) != mesh.expert_groups(PP):
+        elif not mesh.order.endswith(PP) and mesh.groups(PP) != mesh.groups(PP, expert=True):
             words = "would have a stage's experts on other ranks than its attention"
             faults.add("order", f"{mesh.order} {words}; an order that ends in pp does not")

@@ -430,8 +430,8 @@ class Parts:
         """All parts of a stage, in the order of the forward pass."""
         found = [self.embedding] if stage == 0 else []
         for block in self.job.blocks(stage):
-            experts = self.job.shape.has_experts(block)
-            found += [self.attention, self.experts if experts else self.feed_forward]
+            has_experts = self.job.shape.has_experts(block)
+            found += [self.attention, self.experts if has_experts else self.feed_forward]
         return [*found, self.output] if stage == len(self.job.split) - 1 else found
 
     def arrivals(self, stage: int, *, backward: bool) -> tuple[MeshCall, ...]:

@@ -105,7 +105,7 @@ class Costs:
         if axis == REPLICAS:
             return self.mesh.groups(DP, CP)
         if axis in (EP, ETP, EXPERT_REPLICAS):
-            return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
+            return self.mesh.groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis), expert=True)
         return self.mesh.groups(axis)
 
     def _of(

@@ -82,12 +82,14 @@ def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Actio
     """The order of the forward and of the backward passes of a rank, by rounds of micro batches."""
     rounds = max(m // p, 1) if v > 1 else 1
     each = m // rounds
-    forward, backward = list[Action](), list[Action]()
-    for number in range(rounds):
-        for chunk in range(v):
-            for micro in range(number * each, (number + 1) * each):
-                forward.append(Action(chunk * p + rank, FORWARD, micro))
-                backward.append(Action((v - 1 - chunk) * p + rank, BACKWARD, micro))
+    order = [
+        (chunk, number * each + i)
+        for number in range(rounds)
+        for chunk in range(v)
+        for i in range(each)
+    ]
+    forward = [Action(chunk * p + rank, FORWARD, micro) for chunk, micro in order]
+    backward = [Action((v - 1 - chunk) * p + rank, BACKWARD, micro) for chunk, micro in order]
     return forward, backward
 
 
