@@ -206,18 +206,22 @@ def parse_disturbance(
     slower: dict[str, float] = {}
     for text in slow:
         name, factor = faults.attempt(f"{dashes}slow {text}", _slow, text) or ("", 1.0)
-        if name in slower:
-            words = f"another {dashes}slow slows {name} down; give one factor"
-            faults.add(f"{dashes}slow {text}", words)
+        faults.check(
+            name not in slower,
+            f"{dashes}slow {text}",
+            f"another {dashes}slow slows {name} down; give one factor",
+        )
         slower |= {name: factor} if name else {}
     found = [faults.attempt(f"{dashes}fault {text}", _fault, text) for text in fault]
     part = 0.0 if jitter is None else _number(jitter)
     if part is None or not 0.0 <= part <= 1.0:
         faults.add(f"{dashes}jitter {jitter}", "needs a part between 0 and 1")
         part = 0.0
-    if seed is not None and jitter is None:
-        words = f"only {dashes}jitter draws from it; give {dashes}jitter PART too"
-        faults.add(f"{dashes}seed {seed}", words)
+    faults.check(
+        seed is None or jitter is not None,
+        f"{dashes}seed {seed}",
+        f"only {dashes}jitter draws from it; give {dashes}jitter PART too",
+    )
     early = 0.0 if tolerance is None else _part(tolerance)
     if early is None or not 0.0 <= early <= MOST_TOLERANCE:
         words = f"needs a part between 0 and {MOST_TOLERANCE:.0%}, as 0.1%"

@@ -553,7 +553,8 @@ def check_joined(
     ends = ((k.source, k.target) for k in cables if k.link_class != ROUTE)
     parts = [sorted(part & {*gpus}, key=natural) for part in joined(gpus, ends)]
     for part in sorted(filter(None, parts), key=lambda part: natural(part[0]))[1:]:
-        others = f" (and {len(part) - 1} more)" if len(part) > 1 else ""
         faults.add(
-            path, f"{part[0]!r}{others} and {gpus[0]!r} cannot reach each other: no links join them"
+            path,
+            f"{part[0]!r}{units.and_more(part)} and {gpus[0]!r} cannot reach each other: "
+            "no links join them",
         )

@@ -301,9 +301,8 @@ def _check(execution: Execution) -> None:
     for what, count in others.items():
         faults.add("", f"has {units.plural(count, 'call')} of {what}, which no gradients need")
     groups = sorted({node.lane for node in nodes if node.lane.split(" ")[0] == GROUP})
-    if len(groups) > 1:
-        names = ", ".join(quote(lane.removeprefix(GROUP).strip()) for lane in groups)
-        faults.add("", f"has process groups {names}, and does not say their ranks")
+    names = ", ".join(quote(lane.removeprefix(GROUP).strip()) for lane in groups)
+    faults.check(len(groups) <= 1, "", f"has process groups {names}, and does not say their ranks")
     if not any(node.kind == COMPUTE for node in nodes):
         faults.add("", "has no compute, so where its steps begin and end is not known")
     elif not others and not any(node.collective == "all_reduce" for node in nodes):

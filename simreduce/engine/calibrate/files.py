@@ -363,8 +363,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     values = CALIBRATION.read(document, faults)
     links = values["links"] or {}
     for link in links:
-        if fault := _misnamed(link):
-            faults.add(f"links.{link}", fault)
+        faults.check(not (fault := _misnamed(link)), f"links.{link}", fault)
     errors = _errors(flatten(values["errors"] or {}), _error_kinds(document), faults)
     nccl = NOMINAL.nccl if values["nccl"] is None else read_nccl(values["nccl"])
     controls = _controls(values["controls"] or {}, faults)

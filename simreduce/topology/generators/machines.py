@@ -174,11 +174,11 @@ def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str)
     """The link class of the network: `nic`, else the class of all NICs of the machine."""
     ports = [n.network or DEFAULT_NIC for n in machine.nodes.values() if n.kind == "nic"]
     own = list(dict.fromkeys(ports))
-    if not nic and len(own) > 1:
-        settings.faults.add(
-            "nic",
-            f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for",
-        )
+    settings.faults.check(
+        nic or len(own) <= 1,
+        "nic",
+        f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for",
+    )
     settings.faults.check(own, "", f"{name!r} has no nic to link to the fabric")
     return nic or own[0] if own else DEFAULT_NIC
 

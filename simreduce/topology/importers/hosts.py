@@ -162,10 +162,11 @@ def read_ib_net_discover(text: str, faults: Faults) -> Mapping[Name, tuple[str, 
             faults.add(f"line {each.line}", "this adapter has no description to tell its host by")
             continue
         for end in each.ends:
-            if end not in switches:
-                faults.add(
-                    f"line {each.line}", f"{host} is linked to {end}, which is no switch here"
-                )
+            faults.check(
+                end in switches,
+                f"line {each.line}",
+                f"{host} is linked to {end}, which is no switch here",
+            )
         if not each.ends:
             continue  # a port that is down
         if name := faults.attempt(f"line {each.line}", Name, host):

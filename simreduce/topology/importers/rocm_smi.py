@@ -126,9 +126,7 @@ def _read_text(text: str, faults: Faults) -> _Tables:
                 _row(tables, title, fields, faults, place)
     for title, rows in tables.cells.items():
         lacking = [name for name in tables.names if name not in rows]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            faults.add(title, f"no row of {lacking[0]}{more}")
+        faults.check(not lacking, title, f"no row of {units.first_few(lacking, 1)}")
     if _TYPE not in tables.cells:
         tables.names = ()
     return tables

@@ -191,12 +191,7 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
         rows[fields[0]] = tuple(cells)
         affinity[fields[0]] = " ".join(fields[len(names) + 1 : len(names) + 2])
     lacking = [name for name in names if name not in rows]
-    if lacking:
-        faults.add(
-            "",
-            f"no row of {lacking[0]}"
-            + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""),
-        )
+    faults.check(not lacking, "", f"no row of {units.first_few(lacking, 1)}")
     named = _legend(lines, names)
     if faults.problems:
         return TopologyMatrix((), (), ())
@@ -330,11 +325,11 @@ def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faul
         faults.add("", without_nvlinks(model, shown, max(peers.values())))
         return
     for i in gpus:
-        if model.bridged and peers[i] > 1:
-            faults.add(
-                table.names[i],
-                f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs",
-            )
+        faults.check(
+            not model.bridged or peers[i] <= 1,
+            table.names[i],
+            f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs",
+        )
     most = model.nvlinks or 6 * len(gpus)
     if (
         alike

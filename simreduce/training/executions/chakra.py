@@ -243,14 +243,15 @@ def _collective(
 ) -> ExecutionNode:
     place, number = f"node {one.id}", values.get("comm_type")
     name = _COLLECTIVES.get(number, "") if isinstance(number, int) else ""
-    if not name:
-        which = _OTHERS.get(number, number) if isinstance(number, int) else None
-        facts.faults.add(place, f"comm_type {which}: no such collective is modelled")
+    which = _OTHERS.get(number, number) if isinstance(number, int) else None
+    facts.faults.check(name, place, f"comm_type {which}: no such collective is modelled")
     pg = str(values.get("pg_name") or "")
     group = facts.groups.get(pg, ())
     if pg and facts.groups and not group:
-        near = ", ".join(facts.groups)
-        facts.faults.add(place, f"process group {quote(pg)} is not among the groups: {near}")
+        facts.faults.add(
+            place,
+            f"process group {quote(pg)} is not among the groups: {', '.join(facts.groups)}",
+        )
     nbytes = 4 if number == _BARRIER else _size(one, values, facts)
     return ExecutionNode(
         one.name,

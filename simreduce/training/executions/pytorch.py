@@ -209,8 +209,8 @@ def _groups(config: Any, world: int, faults: Faults) -> dict[str, tuple[int, ...
     for i, each in enumerate(config if isinstance(config, list) else []):
         ranks = each.get("ranks") if isinstance(each, Mapping) else None
         if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
-            if fault := _wrong_ranks(ranks, world):
-                faults.add(f"distributedInfo.pg_config[{i}].ranks", fault)
+            fault = _wrong_ranks(ranks, world)
+            faults.check(not fault, f"distributedInfo.pg_config[{i}].ranks", fault)
             found[str(each.get("pg_name"))] = tuple(ranks)
     return found
 

@@ -144,8 +144,10 @@ def nearest_divisors(count: int, wanted: int) -> str:
 def check_divides(faults: Faults, place: str, ways: int, what: str, count: int) -> None:
     """Note that `ways` do not divide `count` things evenly, with those nearby that do."""
     if count % ways:
-        near = nearest_divisors(count, ways)
-        faults.add(place, f"{ways} ways do not share {count} {what} evenly; {near} do")
+        faults.add(
+            place,
+            f"{ways} ways do not share {count} {what} evenly; {nearest_divisors(count, ways)} do",
+        )
 
 
 def legal_ways(counts: Sequence[int], most: int) -> list[int]:

@@ -402,12 +402,12 @@ def _check_kernel(
     """Note why a kernel cannot sum what tensor parallel ranks have."""
     if kernel == NCCL or mesh.tp == 1:
         return
-    if parallel:
-        faults.add(
-            "tensor_all_reduce",
-            "sequence parallel ranks gather and scatter, which NCCL does; set"
-            " sequence_parallel = false",
-        )
+    faults.check(
+        not parallel,
+        "tensor_all_reduce",
+        "sequence parallel ranks gather and scatter, which NCCL does; set"
+        " sequence_parallel = false",
+    )
     plan = "all_reduce", parse_strategy(kernel), _TENSOR, layout.only(sorted(mesh.groups(TP)[0]))
     faults.attempt("tensor_all_reduce", compile_collective, *plan)
 
@@ -429,9 +429,12 @@ def _check_shape(
     if mesh.ep > 1 and not shape.experts:
         faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
     elif shape.experts:
-        if mesh.expert_tensor < mesh.tp and not parallel:
-            words = "tensor parallel ranks with experts of their own need sequence_parallel"
-            faults.add("etp", f"{words}; so do Megatron-LM's")
+        faults.check(
+            mesh.expert_tensor >= mesh.tp or parallel,
+            "etp",
+            "tensor parallel ranks with experts of their own need sequence_parallel"
+            "; so do Megatron-LM's",
+        )
         check_divides(faults, "ep", mesh.ep, "experts", shape.experts)
         check_divides(faults, "etp", mesh.expert_tensor, "columns of an expert", shape.expert)
         ways = mesh.tp * mesh.cp * mesh.dp

@@ -303,12 +303,12 @@ def _check(schedule: Schedule, faults: Faults) -> None:
         for micro in range(schedule.micros):
             f, b, i, w = (seen[stage, kind, micro] for kind in KINDS)
             faults.check(f == 1, "", f"{stage}F{micro} occurs {f} times; it takes one")
-            if (b, i, w) not in ((1, 0, 0), (0, 1, 1)):
-                faults.add(
-                    "",
-                    f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
-                    "; it takes B once, or I and W once each",
-                )
+            faults.check(
+                (b, i, w) in ((1, 0, 0), (0, 1, 1)),
+                "",
+                f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
+                "; it takes B once, or I and W once each",
+            )
             if len(faults.problems) > 5:
                 return
 
