@@ -318,13 +318,15 @@ _ALIKE = 0.75
 """How alike, by the ratio of `difflib`, an attribute is to a known one that it misspells."""
 
 
-def _number_or(kind: Scalar[float], least: float, most: float) -> Scalar[float]:
-    """A number in SI units, or text with a unit."""
+def _number_or(
+    kind: Scalar[Any], least: float, most: float, unknown: float | None = None
+) -> Scalar[Any]:
+    """A number in SI units, or text with a unit; `unknown` may be less than the `least`."""
 
-    def read(value: object) -> float:
+    def read(value: object) -> Any:
         if not isinstance(value, Real) or isinstance(value, bool):
             return kind.read(value)
-        if not least <= float(value) <= most:
+        if float(value) != unknown and not least <= float(value) <= most:
             raise ValueError(f"must be {kind.words}, got {quote(value)}")
         return float(value)
 
@@ -333,11 +335,7 @@ def _number_or(kind: Scalar[float], least: float, most: float) -> Scalar[float]:
 
 def _memory(value: object) -> int:
     """Bytes, 0 for unknown, or text with a unit."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return MEMORY.read(value)
-    if value and not 1e6 <= float(value) <= 1e15:
-        raise ValueError(f"must be {MEMORY.words}, got {quote(value)}")
-    return int(float(value))
+    return int(_number_or(MEMORY, 1e6, 1e15, 0.0).read(value))
 
 
 def _equal_cost(value: object) -> Switching:

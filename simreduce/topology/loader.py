@@ -112,13 +112,14 @@ def _setting(faults: Faults, key: str, value: object) -> str:
     if isinstance(value, bool):
         yes, no = ("yes", "no") if key in _FLAGS else ("true", "false")
         return yes if value else no
-    if isinstance(value, int) and abs(value) >= _MOST:
-        faults.add(key, f"{quote(value)} is more than any machine has")
-        return ""
-    if isinstance(value, str | int | float):
-        return str(value)
-    faults.add(key, refusal("text or a number", value))
-    return ""
+    fine = faults.check(
+        not isinstance(value, int) or abs(value) < _MOST,
+        key,
+        f"{quote(value)} is more than any machine has",
+    ) and faults.check(
+        isinstance(value, str | int | float), key, refusal("text or a number", value)
+    )
+    return str(value) if fine else ""
 
 
 def _beside(path: Path, machine: str) -> str:

@@ -141,8 +141,11 @@ def _routes(
         rate, delay = values["bandwidth"] or UNREAD, values["latency"] or 0.0
         for number, pair in enumerate(values["pairs"] or ()):
             place = f"routes.{key}.pairs[{number}]"
-            if isinstance(pair, list) and len(pair) == 3:
-                faults.add(place, "must be [node, node]: a route has no lanes")
+            if not faults.check(
+                not isinstance(pair, list) or len(pair) != 3,
+                place,
+                "must be [node, node]: a route has no lanes",
+            ):
                 continue
             for one, other in _pairs(faults, place, pair, nodes, len(cables)):
                 if one == other:

@@ -278,12 +278,12 @@ def _node_values(fields: dict[str, Any]) -> dict[str, object]:
         "gpudirect": DEFAULT_NIC_REACH,
         "network": "",
     }
-    stated = {key: fields[key] for key, value in usual.items() if fields[key] != value}
-    if "memory" in stated:
-        stated["memory"] = _memory_text(stated["memory"])
-    if "memory_bandwidth" in stated:
-        stated["memory_bandwidth"] = exact_bandwidth(stated["memory_bandwidth"])
-    return {"kind": kind, **stated}
+    texts = {"memory": _memory_text, "memory_bandwidth": exact_bandwidth}
+    return {"kind": kind} | {
+        key: texts[key](fields[key]) if key in texts else fields[key]
+        for key, value in usual.items()
+        if fields[key] != value
+    }
 
 
 def _memory_text(nbytes: int) -> str:

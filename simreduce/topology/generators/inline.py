@@ -126,8 +126,11 @@ class InlineSettings:
     def size(self, limit: int, what: str = "devices") -> int:
         """A size from 1 to `limit`."""
         text = self._size
-        if not re.fullmatch(r"[0-9]{1,9}", text):
-            self.faults.add("", f"{quote(text)} is not a number of {what} from 1 to {limit}")
+        if not self.faults.check(
+            re.fullmatch(r"[0-9]{1,9}", text),
+            "",
+            f"{quote(text)} is not a number of {what} from 1 to {limit}",
+        ):
             return 1
         return self._check_count(int(text), limit, what)
 
@@ -145,11 +148,15 @@ class InlineSettings:
         The text is the topology's size, or with `key` a setting that must be there.
         """
         text = str(self.values.get(key, "")) if key else self._size
-        if key and not text:
-            self.faults.add(key, f"must be given as AxB or AxBxC, such as {key}=2x2")
+        if not self.faults.check(
+            text or not key, key, f"must be given as AxB or AxBxC, such as {key}=2x2"
+        ):
             return (1, 1)
-        if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,2}", text):
-            self.faults.add(key, f"{quote(text)} is not a size AxB or AxBxC")
+        if not self.faults.check(
+            re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,2}", text),
+            key,
+            f"{quote(text)} is not a size AxB or AxBxC",
+        ):
             return (1, 1)
         sizes = tuple(int(size) for size in text.split("x"))
         count = math.prod(sizes)

@@ -324,14 +324,12 @@ def up_links(settings: InlineSettings, radix: int) -> int:
     """The up-links of a leaf over `radix` hosts: `radix` / `oversubscription=`."""
     ratio = settings.ratio("oversubscription")
     up = radix / ratio
-    if up.denominator != 1 or not 1 <= up <= DEVICES_LIMIT:
-        settings.faults.add(
-            "oversubscription",
-            (
-                f"{radix} hosts under a leaf / {float(ratio):g} is not a number of up-links from "
-                f"1 to {DEVICES_LIMIT}"
-            ),
-        )
+    if not settings.faults.check(
+        up.denominator == 1 and 1 <= up <= DEVICES_LIMIT,
+        "oversubscription",
+        f"{radix} hosts under a leaf / {float(ratio):g} is not a number of up-links from "
+        f"1 to {DEVICES_LIMIT}",
+    ):
         return 1
     return int(up)
 

@@ -56,9 +56,12 @@ def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     if found is None:
         return {}
     found = faults.respell("", found, ("Instances",), ("NextToken",))
-    rows = found.get("Instances")
-    if not isinstance(rows, list):
-        faults.add("Instances", "must be a list" if "Instances" in found else "missing")
+    rows = found.get("Instances", "")
+    if not faults.check(
+        isinstance(rows, list),
+        "Instances",
+        "must be a list" if "Instances" in found else "missing",
+    ):
         return {}
     faults.check(
         not found.get("NextToken"),
@@ -71,13 +74,13 @@ def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
         where = f"Instances[{place}]"
         row = faults.respell(where, given if isinstance(given, dict) else {}, _ROW, _AWS_MORE)
         name = row.get("InstanceId")
-        if not isinstance(name, str) or not name:
-            faults.add(f"{where}.InstanceId", "missing")
+        if not faults.check(isinstance(name, str) and name, f"{where}.InstanceId", "missing"):
             continue
-        nodes = row.get("NetworkNodes")
+        nodes = row.get("NetworkNodes", "")
         good = isinstance(nodes, list) and all(isinstance(each, str) and each for each in nodes)
-        if not good or not nodes:
-            faults.add(f"{where}.NetworkNodes", f"must list the network nodes above {name}")
+        if not faults.check(
+            good and nodes, f"{where}.NetworkNodes", f"must list the network nodes above {name}"
+        ):
             continue
         layers = layers or len(nodes)
         faults.check(
@@ -111,14 +114,12 @@ def read_gcp(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
         where = f"[{place}]"
         row = faults.respell(where, given if isinstance(given, dict) else {}, (_STATUS,))
         name = row.get("name")
-        if not isinstance(name, str) or not name:
-            faults.add(f"{where}.name", "missing")
+        if not faults.check(isinstance(name, str) and name, f"{where}.name", "missing"):
             continue
         status, at = row.get(_STATUS), f"{where}.{_STATUS}"
         status = faults.respell(at, status if isinstance(status, dict) else {}, (_TOPOLOGY,))
-        topology, at = status.get(_TOPOLOGY), f"{at}.{_TOPOLOGY}"
-        if not isinstance(topology, dict):
-            faults.add(at, f"missing for {name}")
+        topology, at = status.get(_TOPOLOGY, ""), f"{at}.{_TOPOLOGY}"
+        if not faults.check(isinstance(topology, dict), at, f"missing for {name}"):
             continue
         topology = faults.respell(at, topology, _LEVELS, ("host",))
         levels = [topology.get(key) for key in _LEVELS]
@@ -158,8 +159,9 @@ def read_ib_net_discover(text: str, faults: Faults) -> Mapping[Name, tuple[str, 
         if each.kind != "Ca" or _IN_SWITCH in each.name:
             continue
         host = _ADAPTER.sub("", each.name).strip() or each.name
-        if not host:
-            faults.add(f"line {each.line}", "this adapter has no description to tell its host by")
+        if not faults.check(
+            host, f"line {each.line}", "this adapter has no description to tell its host by"
+        ):
             continue
         for end in each.ends:
             faults.check(
@@ -238,11 +240,11 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
         head = _HEADS if not pairs.keys() & {*_HEADS} else ()
         pairs = faults.respell(where, pairs, (*head, *_BELOW), (*_HEADS, *_SLURM_MORE))
         name = pairs.get("SwitchName", pairs.get("BlockName", ""))
-        if not name:
-            faults.add(where, "has no SwitchName")
+        if not faults.check(name, where, "has no SwitchName"):
             continue
-        if name in nodes or name in below:
-            faults.add(where, f"there are two switches named {name}")
+        if not faults.check(
+            name not in nodes and name not in below, where, f"there are two switches named {name}"
+        ):
             continue
         used = next((key for key in _BELOW if pairs.get(key, "") not in _NOTHING), "")
         faults.check(used, where, f"{name} has neither Nodes nor Switches")
@@ -283,8 +285,7 @@ def _above(
 def _path(name: str, above: Mapping[str, str], faults: Faults) -> tuple[str, ...]:
     path = [name]
     while path[-1] in above:
-        if above[path[-1]] in path:
-            faults.add("", f"{above[path[-1]]} is above itself")
+        if not faults.check(above[path[-1]] not in path, "", f"{above[path[-1]]} is above itself"):
             break
         path.append(above[path[-1]])
     return tuple(path[::-1])

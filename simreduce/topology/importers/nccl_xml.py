@@ -74,6 +74,9 @@ class _Reading:
     def fault(self, element: Element, text: str) -> None:
         self.faults.add(f"line {element.line}", text)
 
+    def check(self, fine: object, element: Element, text: str) -> bool:
+        return self.faults.check(fine, f"line {element.line}", text)
+
 
 def read_nccl_topology(
     text: str,
@@ -96,16 +99,15 @@ def read_nccl_topology(
             f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>"
         )
     cpus = [element for element in root.children if element.tag == "cpu"]
-    if not cpus:
-        reading.fault(root, "no <cpu>: there is nothing to hang devices on")
+    reading.check(cpus, root, "no <cpu>: there is nothing to hang devices on")
     for number, cpu in enumerate(cpus):
         numaid = cpu.get("numaid", str(number))
         node = f"cpu{numaid}"
-        if not is_name(node):
-            reading.fault(cpu, f"numaid {quote(numaid)} is not a number")
+        if not reading.check(is_name(node), cpu, f"numaid {quote(numaid)} is not a number"):
             continue
-        if node in reading.parts.nodes:
-            reading.fault(cpu, f"there are two CPUs with numaid {numaid}")
+        if not reading.check(
+            node not in reading.parts.nodes, cpu, f"there are two CPUs with numaid {numaid}"
+        ):
             continue
         reading.parts.add(node, "cpu")
         for child in cpu.all("pci"):
@@ -115,8 +117,11 @@ def read_nccl_topology(
         reading.ports += [_Device(child, node) for child in cpu.all("nic")]
     for nic in sorted({*nics} - {*reading.bus_ids}):
         reading.fault(root, f"no device has the bus id {quote(nic)} of a NIC")
-    if not reading.gpus and not reading.faults.problems:
-        reading.fault(root, "no GPU: no device of class 0x03, and none without a class")
+    reading.check(
+        reading.gpus or reading.faults.problems,
+        root,
+        "no GPU: no device of class 0x03, and none without a class",
+    )
     reading.faults.raise_any(TopologyError)
     _sockets(reading.parts, cpus)
     _devices(reading, model)
@@ -169,8 +174,11 @@ def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
             element, f"link_speed {quote(element.get('link_speed'))}: write for example '16 GT/s'"
         )
         return
-    if width not in ("0", "1", "2", "4", "8", "16", "32"):
-        reading.fault(element, f"link_width {quote(width)} is not 1, 2, 4, 8, 16 or 32")
+    if not reading.check(
+        width in ("0", "1", "2", "4", "8", "16", "32"),
+        element,
+        f"link_width {quote(width)} is not 1, 2, 4, 8, 16 or 32",
+    ):
         return
     reading.parts.pcie(node, above, speed, int(width) or 16)
 
@@ -250,8 +258,11 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
     mbit_per_s = 0
     for net in nets:
         text = net.get("speed", "0")
-        if not re.fullmatch(r"[0-9]{1,9}", text):
-            reading.fault(net, f"speed {quote(text)} is not a number of Mbit/s, such as 400000")
+        if not reading.check(
+            re.fullmatch(r"[0-9]{1,9}", text),
+            net,
+            f"speed {quote(text)} is not a number of Mbit/s, such as 400000",
+        ):
             return ""
         mbit_per_s += int(text)
     if not mbit_per_s:

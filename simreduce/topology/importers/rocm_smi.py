@@ -184,11 +184,17 @@ def _read_json(text: str, faults: Faults) -> _Tables:
     gpus = [
         each for each in found if isinstance(each, dict) and isinstance(each.get("links"), list)
     ]
-    if len(gpus) != len(found) or not 0 < len(gpus) <= _MOST_GPUS:
-        faults.add("", f"must be a list of 1 to {_MOST_GPUS} GPUs with links")
+    if not faults.check(
+        len(gpus) == len(found) and 0 < len(gpus) <= _MOST_GPUS,
+        "",
+        f"must be a list of 1 to {_MOST_GPUS} GPUs with links",
+    ):
         return tables
-    if [each.get("gpu") for each in gpus] != list(range(len(gpus))):
-        faults.add("", "the GPUs must be numbered 0, 1, ... by gpu")
+    if not faults.check(
+        [each.get("gpu") for each in gpus] == list(range(len(gpus))),
+        "",
+        "the GPUs must be numbered 0, 1, ... by gpu",
+    ):
         return tables
     tables.names = tuple(f"GPU{i}" for i in range(len(gpus)))
     for i, each in enumerate(gpus):
@@ -205,8 +211,11 @@ def _json_row(tables: _Tables, i: int, links: Iterable[Any], faults: Faults) -> 
             faults.add(place, f"{quote(str(to))} is not another GPU of the file, or stands twice")
         else:
             row[to] = link
-    if len(row) != len(tables.names):
-        faults.add(place, f"{units.plural(len(row), 'link')} for {len(tables.names)} GPUs")
+    if not faults.check(
+        len(row) == len(tables.names),
+        place,
+        f"{units.plural(len(row), 'link')} for {len(tables.names)} GPUs",
+    ):
         return
     order = [row[j] for j in range(len(tables.names))]
     for title, key, default in (
@@ -225,8 +234,7 @@ def _json_row(tables: _Tables, i: int, links: Iterable[Any], faults: Faults) -> 
 def _as_table(tables: _Tables, faults: Faults) -> TopologyMatrix:
     """The cells in words of `nvidia-smi topo -m`. GPUs are numbered in the order of the columns."""
     for title, rows in tables.cells.items():
-        if len(rows) != len(tables.names):
-            faults.add(title, "not every GPU has a row")
+        if not faults.check(len(rows) == len(tables.names), title, "not every GPU has a row"):
             return TopologyMatrix((), (), ())
     many = range(len(tables.names))
     grid = [["X"] * len(many) for _ in many]

@@ -164,8 +164,11 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
         )
         return TopologyMatrix((), (), ())
     names = _names(lines[head])
-    if len(set(names)) != len(names) or len(names) > _MOST:
-        faults.add(f"line {head + 1}", f"a device twice, or more than {_MOST} devices")
+    if not faults.check(
+        len(set(names)) == len(names) <= _MOST,
+        f"line {head + 1}",
+        f"a device twice, or more than {_MOST} devices",
+    ):
         return TopologyMatrix((), (), ())
     rows: dict[str, tuple[str, ...]] = {}
     affinity: dict[str, str] = {}

@@ -219,9 +219,12 @@ def _node(
         return _collective(one, values, after, facts)._replace(seconds=took, start=start)
     if one.type in (_SEND, _RECEIVE):
         kind = SEND if one.type == _SEND else RECEIVE
-        peer = values.get("comm_dst" if kind == SEND else "comm_src")
-        if type(peer) is not int or peer < 0:
-            facts.faults.add(f"node {one.id}", f"a {kind} needs the rank of its peer")
+        peer = values.get("comm_dst" if kind == SEND else "comm_src", -1)
+        if not facts.faults.check(
+            type(peer) is int and peer >= 0,
+            f"node {one.id}",
+            f"a {kind} needs the rank of its peer",
+        ):
             peer = 0
         nbytes, tag = _size(one, values, facts), int(values.get("comm_tag") or 0)
         return ExecutionNode(

@@ -149,19 +149,22 @@ def _nodes(
             faults.add("", f"{name}: {call['name']} {fault}")
             continue
         queues = f"stream {call['stream']}", f"comm {call['comm']}"
-        if kind >= len(_SIZES):
-            faults.add("", f"{name}: {call['name']} of datatype {kind}, which is not known")
+        if not faults.check(
+            kind < len(_SIZES),
+            "",
+            f"{name}: {call['name']} of datatype {kind}, which is not known",
+        ):
             continue
         group: tuple[int, ...] = ()
         if n < world:
             _, _, number = gpu.ranks.get(call["comm"], (0, 0, ""))
             known = members.get(number, {})
-            if sorted(known) != list(range(n)):
-                faults.add(
-                    "",
-                    f"{name}: {call['name']} on comm {call['comm']}, of {n} ranks whose lines"
-                    " '- Init COMPLETE' do not say which these are",
-                )
+            if not faults.check(
+                sorted(known) == list(range(n)),
+                "",
+                f"{name}: {call['name']} on comm {call['comm']}, of {n} ranks whose lines"
+                " '- Init COMPLETE' do not say which these are",
+            ):
                 continue
             group = tuple(known[i] for i in range(n))
         if call["name"] in _TRANSFERS:

@@ -184,8 +184,11 @@ def read_profile(path: str, document: Mapping[str, Any]) -> Execution:
     job = document.get("distributedInfo")
     job = job if isinstance(job, Mapping) else {}
     rank, world = job.get("rank", 0), job.get("world_size", 0)
-    if type(rank) is not int or rank < 0 or type(world) is not int or world < 0:
-        faults.add("distributedInfo", "rank and world_size must be whole numbers")
+    if not faults.check(
+        type(rank) is int and rank >= 0 and type(world) is int and world >= 0,
+        "distributedInfo",
+        "rank and world_size must be whole numbers",
+    ):
         rank = world = 0
     kernels = _kernels(document["traceEvents"], faults)
     faults.check(
@@ -226,8 +229,7 @@ def _wrong_ranks(ranks: Sequence[int], world: int) -> str:
 
 def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
     """In order of their begin."""
-    if not isinstance(events, list):
-        faults.add("traceEvents", "must be a list")
+    if not faults.check(isinstance(events, list), "traceEvents", "must be a list"):
         return []
     launched: dict[Any, float] = {}
     rows = []
@@ -397,8 +399,11 @@ def _group(args: Mapping[str, Any], job: _Job, faults: Faults, place: str) -> tu
         if job.world and size == job.world:
             return ()
         found = job.groups.get(str(args.get("Process Group Name")), ())
-        if "..." in text and not found:
-            faults.add(place, "the ranks of its process group are cut off ('...') in the file")
+        if not faults.check(
+            found or "..." not in text,
+            place,
+            "the ranks of its process group are cut off ('...') in the file",
+        ):
             return ()
         if job.world and type(size) is int and size < job.world and not found:
             faults.add(place, f"which {size} of {job.world} ranks its group has is not said")

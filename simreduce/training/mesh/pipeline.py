@@ -288,8 +288,9 @@ def parse_schedule(name: str, content: str) -> Schedule:
 
 def _check(schedule: Schedule, faults: Faults) -> None:
     """Note passes that are missing, double, or on two ranks."""
-    if schedule.stages * schedule.micros > MOST_ACTIONS:
-        faults.add("", f"more than {MOST_ACTIONS} passes")
+    if not faults.check(
+        schedule.stages * schedule.micros <= MOST_ACTIONS, "", f"more than {MOST_ACTIONS} passes"
+    ):
         return
     seen, homes = Counter[tuple[int, str, int]](), dict[int, set[int]]()
     for rank, row in enumerate(schedule.rows):
