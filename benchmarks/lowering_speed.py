@@ -18,7 +18,7 @@ import numpy as np
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, bounds
-from simreduce.engine.lowering.lowering import check_routes, lower
+from simreduce.engine.lowering.lowering import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
@@ -164,8 +164,6 @@ def main() -> None:
             print(
                 f"  {text:40} lower {seconds:.3f} s, {held:.0f} MB held, {peak:.0f} MB at its peak"
             )
-        seconds, _ = timed(check_routes, plan, machine)
-        print(f"  check_routes {seconds:.3f} s")
         for call, *arguments in (
             (bounds.alone, lowered, resources),
             (bounds.resource_seconds, lowered, resources),

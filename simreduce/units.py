@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Sized
 from fractions import Fraction
 
 from simreduce.errors import quote
@@ -142,6 +142,11 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
     """`ring, chain, direct and 7 more`: the first names, and how many there are besides."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def and_more(items: Sized, what: str = "") -> str:
+    """` (and 3 more pairs)`: how many items there are besides the first, "" if none."""
+    return f" (and {len(items) - 1} more{what})" if len(items) > 1 else ""
 
 
 def format_size(nbytes: float) -> str:

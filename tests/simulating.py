@@ -39,9 +39,10 @@ def lane_curves(recording):
     """Of every lane that an op held for a while, in the order of `Lowered.lane_names`."""
     lowered = recording.lowered
     since, until = recording.lane_times
-    order = np.lexsort((until, since, lowered.lanes))
+    lanes = lowered.by_op.lanes
+    order = np.lexsort((until, since, lanes))
     curves = []
-    used, first = np.unique(lowered.lanes[order], return_index=True)
+    used, first = np.unique(lanes[order], return_index=True)
     for lane, rows in zip(used.tolist(), np.split(order, first[1:]), strict=False):
         begin, end = since[rows], until[rows]
         end[:-1] = np.minimum(end[:-1], begin[1:])  # two computations of one instant

@@ -1,9 +1,7 @@
 """Time: SimPy keeps the clock, one kernel moves the bytes."""
 
-from simreduce.engine.background import traffic
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.fabric import Fabric
-from simreduce.engine.lowering.lowering import check_routes
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.recording import Curve, Recording
 from simreduce.engine.result import CAUSES, LANE, Floors, PathOp, PathPart, Result, Use
@@ -56,7 +54,5 @@ __all__ = [
     "Symmetry",
     "Timeline",
     "Use",
-    "check_routes",
     "runtime_named",
-    "traffic",
 ]

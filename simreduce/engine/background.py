@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, permutations
+from itertools import count
 from math import inf, log
 
 import numpy as np
@@ -15,16 +15,10 @@ from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lowering import Lowered, lower
 from simreduce.engine.runtime import IDEAL
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.topology import Topology
 from simreduce.units import format_size
-
-Sizes = Callable[[float], float]
-"""From a number in [0, 1) to bytes: `lambda u: -1e6 * log(1 - u)` gives exponential sizes of 1 MB
-on average.
-"""
-
 
 MOST_MESSAGES = 1_000_000
 """Upper limit of messages that are simulated; a thousand take about a second."""
@@ -34,39 +28,6 @@ _SHORTEST = 1e-12
 
 class _Arrival(simpy.Timeout):
     """The time to the next flow."""
-
-
-def traffic(
-    fabric: Fabric,
-    rate: float,
-    size: float | Sizes,
-    pairs: Sequence[tuple[str, str]] | None = None,
-    seed: int = 0,
-    until: simpy.Event | None = None,
-) -> simpy.Process:
-    """Send flows at random times between GPUs, `rate` a second.
-
-    Each has `size` bytes (or what `size` makes of an even random number), and goes between one of
-    `pairs` (any two GPUs, unless given). Flows take links and latency, but no lanes.
-
-    It ends when `until` has happened, when the process is interrupted, and when there is nobody to
-    disturb: no event but traffic's is to come, and no plan can go on. What is under way then moves
-    on to its end.
-
-    Flows pile up on a link that is offered more than it carries, and a plan that needs that link
-    then gets an ever smaller share: it may take for ever, unless `until` or an interrupt ends the
-    traffic.
-    """
-    topology = fabric.changeable()
-    pairs = list(permutations(topology.devices, 2)) if pairs is None else list(pairs)
-    problems = _wrong_pairs(topology, pairs)
-    if not 0.0 <= rate < inf:
-        problems.append(f"the rate must be 0 flows a second or more, not {rate}")
-    if not callable(size) and not 0.0 <= size < inf:
-        problems.append(f"the size must be 0 bytes or more, not {size}")
-    if problems:
-        raise InputError(problems)
-    return fabric.env.process(_random(TrafficFlows(fabric), rate, size, pairs, seed, until))
 
 
 def _wrong_pairs(topology: Topology, pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -89,16 +50,12 @@ class TrafficFlows:
         self.needed = np.zeros(len(fabric.resources.names))
         self._known: dict[tuple[str, str], tuple[Plan, Lowered, Floats]] = {}
 
-    def send(
-        self, source: str, target: str, nbytes: int, *, background: bool = True
-    ) -> simpy.Event:
-        """Send bytes from one device to another; the event is their arrival. While what is not in
-        the `background` moves, there is somebody to disturb.
-        """
+    def send(self, source: str, target: str, nbytes: int) -> simpy.Event:
+        """Send bytes from one device to another; the event is their arrival."""
         plan, lowered, each = self._of(source, target)
         lowered = replace(lowered, amount=np.array([0.0, float(nbytes)]))
         self.needed += each * nbytes
-        return self.fabric.submit(plan, lowered=lowered, background=background)
+        return self.fabric.submit(plan, lowered=lowered, background=True)
 
     def _of(self, source: str, target: str) -> tuple[Plan, Lowered, Floats]:
         if (source, target) not in self._known:
@@ -123,14 +80,19 @@ class TrafficFlows:
         known = [self._of(*pair) for pair in pairs]
         busy = sum((each for _, _, each in known), np.zeros_like(self.needed)) * nbytes
         seconds = (
-            max(float(lowered.latency.sum() + each.max() * nbytes), float(busy[each > 0].max()))
+            max(
+                float(lowered.by_op.latency.sum() + each.max() * nbytes),
+                float(busy[each > 0].max()),
+            )
             for _, lowered, each in known
         )
         return sum(1.0 / max(each, _SHORTEST) for each in seconds)
 
-    def over(self, until: simpy.Event | None) -> bool:
-        """Whether nobody is left to disturb."""
-        return (until is not None and until.triggered) or not self.fabric.busy(_Arrival)
+    def over(self, until: simpy.Event) -> bool:
+        """Whether nobody is left to disturb: `until` has happened, or no event but traffic's is to
+        come and no plan can go on. What is under way then moves on to its end.
+        """
+        return until.triggered or not self.fabric.busy(_Arrival)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +101,8 @@ class Stream:
 
     With a `rate`, in bytes/s of all pairs together, they come at random times, by a Poisson
     process. With a `period` in seconds, every pair sends one at once each time. With neither, every
-    pair sends the next when the one before has arrived, as fast as links allow.
+    pair sends the next when the one before has arrived, as fast as links allow. Messages take links
+    and latency, but no lanes.
     """
 
     name: str
@@ -213,7 +176,12 @@ class Stream:
         self, flows: TrafficFlows, until: simpy.Event
     ) -> Generator[simpy.Event, None, None]:
         rate = (self.rate or 0.0) / self.nbytes
-        return _random(flows, rate, float(self.nbytes), self.pairs, self.seed, until)
+        for flow in count():
+            gap, which, _ = uniform(self.seed, 3 * flow, 3).tolist()
+            yield _Arrival(flows.fabric.env, -log(1.0 - gap) / rate)
+            if flows.over(until):
+                return
+            flows.send(*self.pairs[int(which * len(self.pairs))], self.nbytes)
 
     def _by_period(
         self, flows: TrafficFlows, until: simpy.Event
@@ -239,29 +207,6 @@ def excess_messages(streams: Sequence[tuple[Stream, TrafficFlows]], seconds: flo
     least = sum(counts) / len(counts)
     found = zip(streams, counts, strict=True)
     return [stream.too_many(count) for (stream, _), count in found if count >= least]
-
-
-def _random(
-    flows: TrafficFlows,
-    rate: float,
-    size: float | Sizes,
-    pairs: Sequence[tuple[str, str]],
-    seed: int,
-    until: simpy.Event | None,
-) -> Generator[simpy.Event, None, None]:
-    if rate == 0.0 or not pairs or size == 0.0:
-        return
-    try:
-        for flow in count():
-            gap, which, much = uniform(seed, 3 * flow, 3).tolist()
-            yield _Arrival(flows.fabric.env, -log(1.0 - gap) / rate)
-            if flows.over(until):
-                return
-            nbytes = round(size(much) if callable(size) else size)
-            if nbytes > 0:
-                flows.send(*pairs[int(which * len(pairs))], nbytes)
-    except simpy.Interrupt:
-        return
 
 
 def _flow(fabric: Fabric, source: str, target: str) -> tuple[Plan, Lowered]:

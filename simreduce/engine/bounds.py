@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from simreduce.computing.arrays import Floats, blocks, ranges
+from simreduce.computing.lists import grouped
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
 from simreduce.engine.kernel.tables import Array
@@ -240,17 +241,15 @@ def _latency(
 @lru_cache(maxsize=64)
 def _distances(topology: Topology, latency: tuple[float, ...], root: str) -> dict[str, float]:
     """Seconds of the links from a node to each that it reaches."""
-    ways: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
-    for link in topology.links:
-        if not link.is_toll:
-            ways[link.source].append((link.target, latency[link.id]))
+    wires = (link for link in topology.links if not link.is_toll)
+    ways = grouped((link.source, (link.target, latency[link.id])) for link in wires)
     found: dict[str, float] = {}
     heap = [(0.0, root)]
     while heap:
         far, name = heapq.heappop(heap)
         if name not in found:
             found[name] = far
-            for other, more in ways[name]:
+            for other, more in ways.get(name, ()):
                 if other not in found:
                     heapq.heappush(heap, (far + more, other))
     return found
@@ -259,11 +258,10 @@ def _distances(topology: Topology, latency: tuple[float, ...], root: str) -> dic
 @lru_cache(maxsize=64)
 def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
     """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
-    width: dict[str, dict[str, int]] = {}
+    width: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for link in topology.links:
         if not link.is_toll:
-            row = width.setdefault(link.source, {})
-            row[link.target] = row.get(link.target, 0) + int(capacity[link.id] * _WHOLE)
+            width[link.source][link.target] += int(capacity[link.id] * _WHOLE)
     first, *others = ranks
     ways = [pair for other in others for pair in ((first, other), (other, first))]
     return min(max_flow(width, a, b) for a, b in ways) / _WHOLE

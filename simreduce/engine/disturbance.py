@@ -87,8 +87,10 @@ class Disturbance:
 
     def __post_init__(self) -> None:
         if not isinstance(self.slow, Mapping):
-            words = "slow: expected factors by device, such as {'gpu3': 1.5}"
-            raise TypeError(f"{words}, got {_show_typed(self.slow)}")
+            raise TypeError(
+                "slow: expected factors by device, such as {'gpu3': 1.5}"
+                f", got {_show_typed(self.slow)}"
+            )
         for name, factor in self.slow.items():
             _expect_number(f"slow {name}", factor)
         _expect_number("jitter", self.jitter)
@@ -99,44 +101,46 @@ class Disturbance:
             isinstance(each, Fault) for each in self.faults
         ):
             raise TypeError(f"faults: expected a tuple of Fault, got {_show_typed(self.faults)}")
-        problems = [
-            f"slow {name}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}, not {factor}"
-            for name, factor in self.slow.items()
-            if not 1 / SLOWEST <= factor <= SLOWEST
-        ]
-        if not 0.0 <= self.jitter <= 1.0:
-            problems.append(f"jitter must be between 0 and 1, not {self.jitter}")
-        if not 0.0 <= self.tolerance <= MOST_TOLERANCE:
-            problems.append(
-                f"tolerance must be between 0 and {MOST_TOLERANCE:g}, not {self.tolerance}"
+        faults = Faults()
+        for name, factor in self.slow.items():
+            faults.check(
+                1 / SLOWEST <= factor <= SLOWEST,
+                f"slow {name}",
+                f"the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}, not {factor}",
             )
+        faults.check(
+            0.0 <= self.jitter <= 1.0, "", f"jitter must be between 0 and 1, not {self.jitter}"
+        )
+        faults.check(
+            0.0 <= self.tolerance <= MOST_TOLERANCE,
+            "",
+            f"tolerance must be between 0 and {MOST_TOLERANCE:g}, not {self.tolerance}",
+        )
         for fault in self.faults:
-            if not 0.0 <= fault.time < inf:
-                problems.append(f"{fault.link}: the time must be 0 s or more, not {fault.time}")
+            faults.check(
+                0.0 <= fault.time < inf,
+                fault.link,
+                f"the time must be 0 s or more, not {fault.time}",
+            )
             figure, value = (
                 ("factor", fault.factor)
                 if fault.bandwidth is None
                 else ("bandwidth", fault.bandwidth)
             )
-            if not 0.0 <= value < inf:
-                problems.append(f"{fault.link}: the {figure} must be 0 or more, not {value}")
-        if problems:
-            raise InputError(problems)
+            faults.check(
+                0.0 <= value < inf, fault.link, f"the {figure} must be 0 or more, not {value}"
+            )
+        faults.raise_any()
 
     def check(self, topology: Topology) -> None:
         """InputError that names every device and link that `topology` lacks."""
-        problems = [
-            f"{topology.name}: no device {name!r}{did_you_mean(name, topology.nodes)}"
-            for name in self.slow
-            if name not in topology.nodes
-        ]
+        faults, nodes = Faults(), topology.nodes
+        for name in (name for name in self.slow if name not in nodes):
+            faults.add(topology.name, f"no device {name!r}{did_you_mean(name, nodes)}")
         for fault in self.faults:
-            try:
-                find_links(topology, fault.link)
-            except InputError as error:
-                problems += error.problems
-        if problems:
-            raise InputError(list(dict.fromkeys(problems)))
+            faults.attempt("", find_links, topology, fault.link)
+        if faults.problems:
+            raise InputError(list(dict.fromkeys(faults.problems)))
 
     @property
     def calm(self) -> bool:
@@ -202,18 +206,22 @@ def parse_disturbance(
     slower: dict[str, float] = {}
     for text in slow:
         name, factor = faults.attempt(f"{dashes}slow {text}", _slow, text) or ("", 1.0)
-        if name in slower:
-            words = f"another {dashes}slow slows {name} down; give one factor"
-            faults.add(f"{dashes}slow {text}", words)
+        faults.check(
+            name not in slower,
+            f"{dashes}slow {text}",
+            f"another {dashes}slow slows {name} down; give one factor",
+        )
         slower |= {name: factor} if name else {}
     found = [faults.attempt(f"{dashes}fault {text}", _fault, text) for text in fault]
     part = 0.0 if jitter is None else _number(jitter)
     if part is None or not 0.0 <= part <= 1.0:
         faults.add(f"{dashes}jitter {jitter}", "needs a part between 0 and 1")
         part = 0.0
-    if seed is not None and jitter is None:
-        words = f"only {dashes}jitter draws from it; give {dashes}jitter PART too"
-        faults.add(f"{dashes}seed {seed}", words)
+    faults.check(
+        seed is None or jitter is not None,
+        f"{dashes}seed {seed}",
+        f"only {dashes}jitter draws from it; give {dashes}jitter PART too",
+    )
     early = 0.0 if tolerance is None else _part(tolerance)
     if early is None or not 0.0 <= early <= MOST_TOLERANCE:
         words = f"needs a part between 0 and {MOST_TOLERANCE:.0%}, as 0.1%"

@@ -27,7 +27,7 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
-from simreduce.engine.bounds import longest_chain, resource_seconds
+from simreduce.engine.bounds import longest_chain
 from simreduce.engine.disturbance import CALM, MOST_IN_TURN, Disturbance, Fault
 from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.lowering.lowering import Lowered, hold_lanes, lower
@@ -166,16 +166,6 @@ class Fabric:
             disturbance,
             working_set,
         )
-
-    def busiest(self, lowered: Lowered) -> tuple[str, float]:
-        """Return the link or memory that a lowered plan needs for the longest, and the seconds.
-
-        The seconds are what its bytes take there at full rate; "" and 0 if nothing moves.
-        """
-        best = self.resources.best
-        needed = resource_seconds(lowered, best)
-        place = int(needed.argmax()) if needed.any() else -1
-        return (best.names[place], float(needed[place])) if place >= 0 else ("", 0.0)
 
     def measure_working_set(self, plan: Plan) -> Mapping[str, float]:
         """The bytes of a plan that is a whole step, as all its parts are lowered with."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.computing.arrays import ULP, Floats, Ints, blocks, ranges, row_starts
+from simreduce.computing.arrays import ULP, Floats, Ints, blocks, ranges
 from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.kernel.tables import FLOW, RESOURCES, SLOTS
 from simreduce.engine.lowering.lowering import Lowered
@@ -115,13 +115,8 @@ class _Seen:
     def __init__(self, store: KernelStore, lowered: Lowered, flows: Ints, resources: int) -> None:
         n = len(flows)
         self._store, self._flows = store, flows
-        many = np.diff(lowered.use_start)[flows]
-        place = ranges(lowered.use_start[flows], many)
-        self._start, self._uses, self._weight = (
-            row_starts(many),
-            lowered.uses[place],
-            lowered.weight[place],
-        )
+        own = lowered.calls.select(lowered.call[flows])
+        self._start, self._uses, self._weight = own.use_start, own.uses, own.weight
         ints, floats = np.zeros(0, dtype=np.int64), np.zeros(0)
         self._alive = ints
         self._rate, self._limit, self._since = np.zeros(n), np.full(n, _NONE), np.zeros(n)
@@ -233,18 +228,20 @@ class Recording:
 
     @cached_property
     def lane_times(self) -> tuple[Floats, Floats]:
-        """From when on and until when the op of each entry of `Lowered.lanes` has that lane."""
-        result, lowered = self.result, self.lowered
-        sent = np.minimum(result.start + lowered.overhead, result.finish)
-        freed = np.where(lowered.holds, result.finish, sent)
-        user, is_pipe = self.user, lowered.is_pipe
+        """From when on and until when the op of each entry of lanes by op has that lane."""
+        result, each = self.result, self.lowered.by_op
+        sent = np.minimum(result.start + each.overhead, result.finish)
+        freed = np.where(each.holds, result.finish, sent)
+        user, is_pipe = self.user, each.is_pipe
         begin = np.where(is_pipe, self.flow_starts[user], result.start[user])
         return begin, np.where(is_pipe, result.finish[user], freed[user])
 
     @property
     def user(self) -> Ints:
-        """The op of each entry of `Lowered.lanes`."""
-        return np.repeat(np.arange(len(self.lowered.call)), np.diff(self.lowered.lane_start))
+        """The op of each entry of lanes by op."""
+        lowered = self.lowered
+        lanes = np.diff(lowered.calls.lane_start)[lowered.call]
+        return np.repeat(np.arange(len(lowered.call)), lanes)
 
     def resource_curves(self) -> tuple[Curve, ...]:
         """Of every link and memory that carried something, in the topology's order."""

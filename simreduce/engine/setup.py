@@ -111,8 +111,9 @@ class Setup(Simulator):
         if part is not None:
             chosen = expect(part, Layout, "a Layout")
             if foreign := sorted({*chosen.ranks} - {*found.devices, *found.hosts}):
-                words = f"is no device of {found.name}; use a part of its layout"
-                raise TopologyError(f"part: {foreign[0]!r} {words}")
+                raise TopologyError(
+                    f"part: {foreign[0]!r} is no device of {found.name}; use a part of its layout"
+                )
         values = {
             "machine": found,
             "runtime": read_runtime(runtime),
@@ -169,8 +170,7 @@ class Setup(Simulator):
             engine_launch=kernels.engine_launch + cost,
             engine_multicast_launch=kernels.engine_multicast_launch + cost,
         )
-        launch = nccl.launch + cost
-        nccl = replace(nccl, launch=launch, zero_copy=zero_copy, kernels=kernels)
+        nccl = replace(nccl, launch=nccl.launch + cost, zero_copy=zero_copy, kernels=kernels)
         return replace(self.fitted, nccl=nccl)
 
     @cached_property
@@ -203,8 +203,7 @@ class Setup(Simulator):
         settings = replace(self.nccl, registered=registered)
         texts = [settings.text, *strategies, *dict.fromkeys(map(_text_of, known))]
         found = [name for name in KERNELS if any(name in text for text in texts)]
-        said = [nominal_text(texts), self._borrowed_by(found)]
-        return "; ".join(filter(None, said))
+        return "; ".join(filter(None, [nominal_text(texts), self._borrowed_by(found)]))
 
     def _borrowed_by(self, kernels: Sequence[str]) -> str:
         """Says whose constants kernels have that were fitted on other GPUs; "" of others."""
@@ -215,9 +214,9 @@ class Setup(Simulator):
         fitted = self.fitted.nccl.kernels != default if own else capability == self.capability
         if fitted:
             return ""
-        words = f"kernels have {'Hopper' if own else name}'s constants"
         return (
-            f"times of {', '.join(kernels)} are nominal: {words}, as none were fitted for such GPUs"
+            f"times of {', '.join(kernels)} are nominal: kernels have "
+            f"{'Hopper' if own else name}'s constants, as none were fitted for such GPUs"
         )
 
     @property
@@ -228,8 +227,10 @@ class Setup(Simulator):
         if own or not name:
             return ""
         library = facts.library.upper()
-        words = f"{library}'s times on {name} are nominal: they have the constants of"
-        return f"{words} {self.generation}, as no clean table of {name} is public"
+        return (
+            f"{library}'s times on {name} are nominal: they have the constants of"
+            f" {self.generation}, as no clean table of {name} is public"
+        )
 
     def calls_of(self, strategy: Strategy, workload: Workload) -> list[NcclCall]:
         """Calls of NCCL that a strategy makes for a workload, about; none if others move bytes."""
@@ -362,8 +363,7 @@ class Setup(Simulator):
             file, misfit = MACHINE, nccl.misfit
         elif not (nccl.measured or nccl == self._generation):
             return None
-        link = self.link_class
-        low, high = spread(collective, link, nbytes, without, file, misfit, library)
+        low, high = spread(collective, self.link_class, nbytes, without, file, misfit, library)
         return low * seconds, high * seconds
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few setups, each with many sizes
@@ -423,8 +423,7 @@ class Setup(Simulator):
         """Which of equal paths transfers take, and what held flows do to others, in words; "" where
         there is one path and they do nothing.
         """
-        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
-        return machine.router.choice
+        return self._alone.router.choice
 
     def but(
         self,

@@ -25,6 +25,7 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import Floats, Ints, row_starts, uniform
+from simreduce.computing.lists import grouped
 from simreduce.engine import bounds as floors
 from simreduce.engine.bounds import find_bounds
 from simreduce.engine.disturbance import CALM, Disturbance
@@ -162,10 +163,8 @@ class _Images:
 
         None if some f_c(x) carries something else than x.
         """
-        found: dict[int, Counter[int]] = {}
-        for image in self._by_part:
-            for x, y in image.items():
-                found.setdefault(y, Counter())[x] += 1
+        pairs = ((y, x) for image in self._by_part for x, y in image.items())
+        found = {y: Counter(images) for y, images in grouped(pairs).items()}
         if any(found[y] != found[x] for x in self._by_part[0] for y in self.of(x)):
             return None
         return {x: found[x] for x in self._by_part[0]}

@@ -42,8 +42,10 @@ def read_ready(ready: float | Floats) -> Floats:
     try:
         return np.asarray(ready, dtype=np.float64)
     except (TypeError, ValueError):
-        words = "ready: expected seconds, a number or an array of them"
-        raise TypeError(f"{words}, got {type(ready).__name__} {quote(ready)}") from None
+        raise TypeError(
+            "ready: expected seconds, a number or an array of them"
+            f", got {type(ready).__name__} {quote(ready)}"
+        ) from None
 
 
 def check_ready(plan: Plan, ready: float | Floats) -> Floats:
@@ -173,8 +175,9 @@ def explain_deadlock(
                 wanted = ", ".join(lanes[lane] for lane in ops.lanes[begin:end])
                 lines.append(f"{text}: waits for {wanted}")
             else:
-                before = units.plural(state.slot[first + op], "op")
-                lines.append(f"{text}: waits for {before} before it")
+                lines.append(
+                    f"{text}: waits for {units.plural(state.slot[first + op], 'op')} before it"
+                )
     rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
     stuck = "\n  ".join(lines[:_NAMED])
     return f"{units.plural(count, 'op')} can never finish:\n  {stuck}{rest}"

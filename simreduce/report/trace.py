@@ -197,8 +197,7 @@ class _Sheet:
 
     def __init__(self, recording: Recording) -> None:
         self.recording, lowered = recording, recording.lowered
-        # These are computed anew each time.
-        self.overhead, self.work, self.latency = lowered.overhead, lowered.work, lowered.latency
+        self.costs = lowered.by_op
         self.arrows = _arrows(recording)
         self.used = group_by(self.arrows, self.arrows.__getitem__)
         self.processes: list[str] = []
@@ -228,7 +227,7 @@ class _Sheet:
         recording, names = self.recording, self.recording.resources.names
         lowered = recording.lowered
         process = self._process(_LINKS)
-        first, users = invert(lowered.use_start, lowered.uses, len(names))
+        first, users = invert(self.costs.use_start, self.costs.uses, len(names))
         for resource, name in enumerate(names):
             ops = np.unique(users[first[resource] : first[resource + 1]])
             moving = ops[lowered.amount[ops] > 0].astype(np.int64)
@@ -243,14 +242,12 @@ class _Sheet:
 
     def add_lanes(self) -> None:
         """Who holds each lane."""
-        recording, lowered = self.recording, self.recording.lowered
-        if len(lowered.lanes):
+        recording, lowered, lanes = self.recording, self.recording.lowered, self.costs.lanes
+        if len(lanes):
             process = self._process("lanes")
         user, (since, until) = recording.user, recording.lane_times
         begin, end = np.zeros((2, len(lowered.call)))  # by op, of the lane at hand
-        first, entries = invert(
-            np.arange(len(lowered.lanes) + 1), lowered.lanes, len(lowered.lane_names)
-        )
+        first, entries = invert(np.arange(len(lanes) + 1), lanes, len(lowered.lane_names))
         for lane, name in enumerate(lowered.lane_names):
             mine = entries[first[lane] : first[lane + 1]]
             ops = user[mine]
@@ -308,13 +305,13 @@ class _Sheet:
         flow = self.recording.flow_starts.item(op)
         seconds = result.finish.item(op) - flow
         # A flow of cores that is no more than its work moves no bytes.
-        amount, work = lowered.amount.item(op), self.work.item(op)
-        moves = not work or amount > work * lowered.cap.item(op) * (1 + 1e-9)
+        amount, work = lowered.amount.item(op), self.costs.work.item(op)
+        moves = not work or amount > work * self.costs.cap.item(op) * (1 + 1e-9)
         if moves and amount > 0 and seconds > 0:
             details["gb_per_s"] = nbytes / seconds / 1e9
         if thread.slices == "op":
             start, ready = result.start.item(op), result.ready.item(op)
-            overhead, latency = self.overhead.item(op), self.latency.item(op)
+            overhead, latency = self.costs.overhead.item(op), self.costs.latency.item(op)
             details["ready_us"] = ready * US
             details["waited_us"] = (start - ready) * US
             details["dispatch_us"] = (overhead + work) * US

@@ -36,7 +36,7 @@ from simreduce.topology.loader import find, is_cluster, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.machine_files import MergedFile, is_path, read_document
 from simreduce.topology.routing.staging import HOST_XGMI, is_nvlink, links_name
-from simreduce.units import format_bandwidth, format_duration
+from simreduce.units import and_more, format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on
 # either side.
@@ -223,7 +223,6 @@ def _check_islands(machine: Topology, place: Callable[[str], str]) -> Iterator[s
     hosts: dict[str, str] = {}
     for part in joined((), filter(None, pairs)):
         names = sorted(part, key=natural)
-        others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         mine = {
             machine.nodes[name].machine: name for name in names if machine.nodes[name].kind == "cpu"
         }
@@ -235,8 +234,8 @@ def _check_islands(machine: Topology, place: Callable[[str], str]) -> Iterator[s
                 )
         if not mine and not part & (on_gpus | chips):
             yield (
-                f"{place(names[0])}: {names[0]!r}{others} is joined to no CPU and no GPU; "
-                "link it to one, or remove it"
+                f"{place(names[0])}: {names[0]!r}{and_more(names)} is joined to no CPU and "
+                "no GPU; link it to one, or remove it"
             )
 
 
@@ -355,11 +354,10 @@ def _check_routes(machine: Topology, place: Callable[[str], str]) -> Iterator[st
     )
     without = [pair for pair in pairs if not machine.router.find_path(*pair)]
     if without:
-        others = f" (and {len(without) - 1} more pairs)" if len(without) > 1 else ""
         a, b = without[0]
         yield (
-            f"{place(a)}: {a!r} does not reach {b!r}{others}: GPUs do not forward traffic; "
-            "link them, or both to a switch or a CPU"
+            f"{place(a)}: {a!r} does not reach {b!r}{and_more(without, ' pairs')}: "
+            "GPUs do not forward traffic; link them, or both to a switch or a CPU"
         )
     figures = {link.source for link in machine.links if link.link_class.startswith(STAGED)}
     for free in (_free_staged_copies(machine, figures), _free_network_copies(machine, figures)):
@@ -396,10 +394,9 @@ def _check_unused(machine: Topology, place: Callable[[str], str]) -> Iterator[st
         why = ""
         if is_nvlink(links[0]) and OFF in (node.peer for node in joins if node.kind == "gpu"):
             why = f'; peer = "{OFF}" refuses NVLinks too, and peer = "NV" lets copies take them'
-        others = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
         yield Suspicion(
             f"{place(name)}: no copy takes {name} x{links[0].lanes} from {links[0].source!r} to "
-            f"{links[0].target!r}{others}{why}"
+            f"{links[0].target!r}{and_more(links)}{why}"
         )
 
 

@@ -195,8 +195,9 @@ def expand_range(text: str) -> list[str]:
         )
     numbers = range(first, last + 1, step)
     if len(numbers) > MOST_NAMES:
-        words = f"{len(numbers)} names, and a range for {MOST_NAMES} at most"
-        raise ValueError(f"{quote(text)} stands for {words}")
+        raise ValueError(
+            f"{quote(text)} stands for {len(numbers)} names, and a range for {MOST_NAMES} at most"
+        )
     return [f"{match['head']}{number}{match['tail']}" for number in numbers]
 
 

@@ -83,10 +83,16 @@ MEMORY = quantity(
 
 def check_forwarding(node: FieldValues, faults: Faults, path: str) -> None:
     """Note GPUs that forward, and nodes that sum and are no switches."""
-    if node["kind"] == "gpu" and node["transit"]:
-        faults.add(f"{path}.transit", "GPUs never forward traffic for others")
-    if node["reduces"] and node["kind"] in ("gpu", "cpu"):
-        faults.add(f"{path}.reduces", "is for switches, which can sum what passes through them")
+    faults.check(
+        node["kind"] != "gpu" or not node["transit"],
+        f"{path}.transit",
+        "GPUs never forward traffic for others",
+    )
+    faults.check(
+        not node["reduces"] or node["kind"] not in ("gpu", "cpu"),
+        f"{path}.reduces",
+        "is for switches, which can sum what passes through them",
+    )
 
 
 def _check_node(node: FieldValues, faults: Faults, path: str) -> None:
@@ -98,8 +104,11 @@ def _check_node(node: FieldValues, faults: Faults, path: str) -> None:
         ("network", "nic"),
         ("memory", "gpu"),
     ):
-        if node["kind"] and node["kind"] != owner and key in node.given:
-            faults.add(f"{path}.{key}", f"is for {owner.upper()}s: {_ABOUT[key]}")
+        faults.check(
+            not node["kind"] or node["kind"] == owner or key not in node.given,
+            f"{path}.{key}",
+            f"is for {owner.upper()}s: {_ABOUT[key]}",
+        )
 
 
 def node_values(node: FieldValues) -> tuple[Any, ...]:
@@ -204,10 +213,16 @@ _MORE_SWITCHING = (
 
 def _check_switching(routing: FieldValues, faults: Faults, path: str) -> None:
     for key in ("seed", "queue_pairs"):
-        if key in routing.given and routing["equal_cost"] != HASHED:
-            faults.add(f"{path}.{key}", "needs equal_cost = 'hashed'")
-    if "congested" in routing.given and routing["congestion"] == ISOLATED:
-        faults.add(f"{path}.congested", "needs congestion = 'tree' or 'lossy'")
+        faults.check(
+            key not in routing.given or routing["equal_cost"] == HASHED,
+            f"{path}.{key}",
+            "needs equal_cost = 'hashed'",
+        )
+    faults.check(
+        "congested" not in routing.given or routing["congestion"] != ISOLATED,
+        f"{path}.congested",
+        "needs congestion = 'tree' or 'lossy'",
+    )
 
 
 ROUTING = Format(
@@ -303,13 +318,15 @@ _ALIKE = 0.75
 """How alike, by the ratio of `difflib`, an attribute is to a known one that it misspells."""
 
 
-def _number_or(kind: Scalar[float], least: float, most: float) -> Scalar[float]:
-    """A number in SI units, or text with a unit."""
+def _number_or(
+    kind: Scalar[Any], least: float, most: float, unknown: float | None = None
+) -> Scalar[Any]:
+    """A number in SI units, or text with a unit; `unknown` may be less than the `least`."""
 
-    def read(value: object) -> float:
+    def read(value: object) -> Any:
         if not isinstance(value, Real) or isinstance(value, bool):
             return kind.read(value)
-        if not least <= float(value) <= most:
+        if float(value) != unknown and not least <= float(value) <= most:
             raise ValueError(f"must be {kind.words}, got {quote(value)}")
         return float(value)
 
@@ -318,11 +335,7 @@ def _number_or(kind: Scalar[float], least: float, most: float) -> Scalar[float]:
 
 def _memory(value: object) -> int:
     """Bytes, 0 for unknown, or text with a unit."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return MEMORY.read(value)
-    if value and not 1e6 <= float(value) <= 1e15:
-        raise ValueError(f"must be {MEMORY.words}, got {quote(value)}")
-    return int(float(value))
+    return int(_number_or(MEMORY, 1e6, 1e15, 0.0).read(value))
 
 
 def _equal_cost(value: object) -> Switching:
@@ -386,8 +399,11 @@ def read_graph(graph: nx.Graph[Any], **about: object) -> tuple[FieldValues, list
     nodes = _nodes(graph, faults)
     links = _links(graph, nodes, faults)
     if not faults.problems:
-        if not any(node.kind == "gpu" for node in nodes.values()):
-            faults.add("", "0 GPUs; a node is one unless it has another kind")
+        faults.check(
+            any(node.kind == "gpu" for node in nodes.values()),
+            "",
+            "0 GPUs; a node is one unless it has another kind",
+        )
         check_joined(nodes.values(), links, faults)
     faults.raise_any(TopologyError)
     return values, list(nodes.values()), links
@@ -491,13 +507,15 @@ def _link(a: Node, b: Node, key: int, attributes: Mapping[Any, Any], faults: Fau
             faults.add(
                 f"{place}.{key_lacking}", f"missing, as {quote(name)} is no known class{near}"
             )
-    if a == b and not (a.kind in ("gpu", "pcie_switch") and name.startswith(STAGED)):
-        faults.add(place, "joins a node to itself")
+    faults.check(
+        a != b or (a.kind in ("gpu", "pcie_switch") and name.startswith(STAGED)),
+        place,
+        "joins a node to itself",
+    )
     rate = values["bandwidth"]
     bandwidth = known.achievable * lanes if rate is None else rate
     wire = values["nominal"] or (known.bandwidth * lanes if rate is None else rate)
-    if wire < bandwidth:
-        faults.add(f"{place}.nominal", "must not be less than `bandwidth`")
+    faults.check(wire >= bandwidth, f"{place}.nominal", "must not be less than `bandwidth`")
     latency = known.latency if values["latency"] is None else values["latency"]
     holds = known.holds_lane if values["holds_lane"] is None else values["holds_lane"]
     figures = name, lanes, wire, bandwidth, latency, holds
@@ -517,11 +535,11 @@ def _pair(links: Iterable[Link], faults: Faults) -> list[tuple[Link, Link]]:
             waiting.setdefault((link.source, link.target, link.link_class), []).append(len(pairs))
             pairs.append((link,))
     for first, *rest in pairs:
-        if not rest:
-            faults.add(
-                f"edge {first.source} - {first.target}",
-                f"has no edge of class {first.link_class!r} back; every link goes both ways",
-            )
+        faults.check(
+            rest,
+            f"edge {first.source} - {first.target}",
+            f"has no edge of class {first.link_class!r} back; every link goes both ways",
+        )
     return [(pair[0], pair[-1]) for pair in pairs]
 
 
@@ -533,6 +551,8 @@ def check_joined(
     ends = ((k.source, k.target) for k in cables if k.link_class != ROUTE)
     parts = [sorted(part & {*gpus}, key=natural) for part in joined(gpus, ends)]
     for part in sorted(filter(None, parts), key=lambda part: natural(part[0]))[1:]:
-        others = f" (and {len(part) - 1} more)" if len(part) > 1 else ""
-        words = "cannot reach each other: no links join them"
-        faults.add(path, f"{part[0]!r}{others} and {gpus[0]!r} {words}")
+        faults.add(
+            path,
+            f"{part[0]!r}{units.and_more(part)} and {gpus[0]!r} cannot reach each other: "
+            "no links join them",
+        )

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce.computing.lists import group_by
 from simreduce.errors import InputError, TopologyError, did_you_mean
+from simreduce.files.formats import Faults
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -158,8 +159,11 @@ class Topology:
             )
             for link in self.links
         ]
-        source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return self.vary(source=source, nodes=nodes, links=links)
+        return self.vary(
+            source=f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}",
+            nodes=nodes,
+            links=links,
+        )
 
     def scale_links(self, factors: Mapping[str, float], where: str = "link_factors") -> Topology:
         """The same machine with the bandwidth of some links times a factor.
@@ -200,10 +204,6 @@ class Topology:
         """
         parts = re.split(f"({_SCALED}|{_WITHOUT})", self.source, maxsplit=1)
         return "".join(parts[1:]).removeprefix(", ")
-
-    def with_switching(self, switching: Switching) -> Topology:
-        """The same machine, whose transfers choose so among equal paths."""
-        return self.vary(switching=switching)
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the
@@ -299,30 +299,23 @@ def _scaled(topology: Topology, factors: Mapping[str, float]) -> list[Link]:
     direction, and factors too far from 1.
     """
     total = [1.0] * len(topology.links)
-    problems: list[str] = []
+    faults = Faults()
     for text, factor in factors.items():
-        try:
-            found = find_links(topology, text)
-        except InputError as error:
-            problems += error.problems
-            continue
-        for each in found:
+        for each in faults.attempt("", find_links, topology, text) or ():
             total[each] *= factor
     far = [k for k in topology.links if total[k.id] and not _LEAST <= total[k.id] <= 1.0 / _LEAST]
     if far:
-        words = f"{far[0].name} would have {total[far[0].id]:g} times its bandwidth"
-        problems.append(
-            f"{topology.name}: {words}; 0 cuts it, else from {_LEAST:g} to {1 / _LEAST:g}"
+        faults.add(
+            topology.name,
+            f"{far[0].name} would have {total[far[0].id]:g} times its bandwidth"
+            f"; 0 cuts it, else from {_LEAST:g} to {1 / _LEAST:g}",
         )
     cut = {(k.source, k.target) for k in topology.links if not total[k.id]}
     left = {(k.source, k.target) for k in topology.links if total[k.id]}
-    problems += [
-        f"{topology.name}: {a}>{b} is cut and {b}>{a} is not; cut both: {a}{BOTH}{b}"
-        for a, b in sorted(cut)
-        if (b, a) in left
-    ]
-    if problems:
-        raise TopologyError(problems)
+    for a, b in sorted(cut):
+        words = f"{a}>{b} is cut and {b}>{a} is not; cut both: {a}{BOTH}{b}"
+        faults.check((b, a) not in left, topology.name, words)
+    faults.raise_any(TopologyError)
     kept = [link for link in topology.links if total[link.id]]
     return [
         replace(

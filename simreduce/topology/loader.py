@@ -69,11 +69,14 @@ def cluster(
     head = {key: tables[key] for key in _OWN_KEYS if key in tables and key != "nodes"}
     own = _OWN.read(head, faults)
     for key in ("links", "routes"):
-        if key in tables:
-            words = "[overrides] has keys of the machine, such as links.qpi.bandwidth"
-            faults.add(key, f"is of machine files; {words}")
-    if "routing" in tables:
-        faults.add("routing", "is of machine files; here its keys stand beside fabric")
+        faults.check(
+            key not in tables,
+            key,
+            "is of machine files; [overrides] has keys of the machine, such as links.qpi.bandwidth",
+        )
+    faults.check(
+        "routing" not in tables, "routing", "is of machine files; here its keys stand beside fabric"
+    )
     settings = {
         key: _setting(faults, key, tables[key])
         for key in tables
@@ -81,16 +84,21 @@ def cluster(
     }
     within = flatten(own["overrides"] or {})
     for key, value in within.items():
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            faults.add(f"overrides.{key}", refusal("text or a whole number", value))
+        faults.check(
+            not isinstance(value, bool) and isinstance(value, str | int),
+            f"overrides.{key}",
+            refusal("text or a whole number", value),
+        )
     within |= {key: value for key, value in overrides.items() if key not in mine}
     nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
-    if nodes and not nodes.isdecimal():
-        faults.add("nodes", f"must be a whole number of machines, got {cut(nodes)}")
+    faults.check(
+        not nodes or nodes.isdecimal(),
+        "nodes",
+        f"must be a whole number of machines, got {cut(nodes)}",
+    )
     nodes = nodes if nodes.isdecimal() else "1"
     if not own["machine"]:
-        if "machine" not in own.faulty:
-            faults.add("machine", "must name the machine")
+        faults.check("machine" in own.faulty, "machine", "must name the machine")
         faults.raise_any(TopologyError)
     inline = Inline(
         document.shown, _beside(path, own["machine"]), nodes, settings, tuple(faults.problems)
@@ -104,13 +112,14 @@ def _setting(faults: Faults, key: str, value: object) -> str:
     if isinstance(value, bool):
         yes, no = ("yes", "no") if key in _FLAGS else ("true", "false")
         return yes if value else no
-    if isinstance(value, int) and abs(value) >= _MOST:
-        faults.add(key, f"{quote(value)} is more than any machine has")
-        return ""
-    if isinstance(value, str | int | float):
-        return str(value)
-    faults.add(key, refusal("text or a number", value))
-    return ""
+    fine = faults.check(
+        not isinstance(value, int) or abs(value) < _MOST,
+        key,
+        f"{quote(value)} is more than any machine has",
+    ) and faults.check(
+        isinstance(value, str | int | float), key, refusal("text or a number", value)
+    )
+    return str(value) if fine else ""
 
 
 def _beside(path: Path, machine: str) -> str:
@@ -203,11 +212,11 @@ def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
 
 def shipped() -> list[tuple[str, str]]:
     """Name and title of every shipped machine, by name."""
-    found = []
-    for path in sorted(data_dir("topologies").glob("*.toml"), key=lambda path: path.stem):
-        title = tomllib.loads(path.read_text(encoding="utf-8")).get("title", "")
-        found.append((path.stem, str(title)))
-    return found
+    files = {path.stem: path for path in data_dir("topologies").glob("*.toml")}
+    tables = {
+        name: tomllib.loads(files[name].read_text(encoding="utf-8")) for name in sorted(files)
+    }
+    return [(name, str(table.get("title", ""))) for name, table in tables.items()]
 
 
 def _machine(text: str, overrides: Overrides, typed: str = "") -> Topology:
@@ -389,8 +398,10 @@ def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
     if not place:
         return names[0]
     if not (place.isascii() and place.isdigit() and int(place[:9]) < len(names)):
-        last = f"{kind} 0 ({names[0]}) to {kind} {len(names) - 1} ({names[-1]})"
-        raise InputError(f"{topology.name}: no part {quote(text)} that fails; it has {last}")
+        raise InputError(
+            f"{topology.name}: no part {quote(text)} that fails; it has {kind} 0 ({names[0]}) to "
+            f"{kind} {len(names) - 1} ({names[-1]})"
+        )
     return names[int(place)]
 
 

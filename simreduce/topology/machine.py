@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simreduce.errors import TopologyError, did_you_mean, quote
+from simreduce.errors import TopologyError, did_you_mean, near_or_all, quote
 from simreduce.files.formats import Faults, FieldValues
 from simreduce.files.formats.fields import Name
 from simreduce.topology.elements import (
@@ -58,8 +58,11 @@ def read_machine(
     cables = _cables(faults, values["links"] or {}, nodes)
     cables += _routes(faults, values["routes"] or {}, nodes)
     # A group whose kind is misspelt may be that of the GPUs.
-    if not any(node.kind == "gpu" or node.kind not in KINDS for node in nodes.values()):
-        faults.add("nodes", "0 devices; at least one group must have kind = 'gpu'")
+    faults.check(
+        any(node.kind == "gpu" or node.kind not in KINDS for node in nodes.values()),
+        "nodes",
+        "0 devices; at least one group must have kind = 'gpu'",
+    )
     if not faults.problems:
         check_joined(nodes.values(), cables, faults, "links")
     known = [
@@ -83,8 +86,7 @@ def _nodes(faults: Faults, groups: Mapping[str, FieldValues]) -> dict[str, Node]
                     faults.add(place, f"there are two nodes named {own!r}")
                 elif own is not None:
                     nodes[own] = Node(own, *alike)
-    if len(nodes) >= _MOST:
-        faults.add("nodes", f"more than {_MOST} nodes")
+    faults.check(len(nodes) < _MOST, "nodes", f"more than {_MOST} nodes")
     return nodes
 
 
@@ -114,8 +116,11 @@ def _cables(
                 if one == other and not _may_stage(nodes[one], wire):
                     faults.add(place, f"{one!r} is linked to itself")
                 elif key in places:
-                    words = f"{one!r} and {other!r} are already joined by {places[key]}"
-                    faults.add(place, f"{words}; give lanes there")
+                    faults.add(
+                        place,
+                        f"{one!r} and {other!r} are already joined by {places[key]}"
+                        "; give lanes there",
+                    )
                 else:
                     places[key] = place
                     a, b = nodes[one], nodes[other]
@@ -136,8 +141,11 @@ def _routes(
         rate, delay = values["bandwidth"] or UNREAD, values["latency"] or 0.0
         for number, pair in enumerate(values["pairs"] or ()):
             place = f"routes.{key}.pairs[{number}]"
-            if isinstance(pair, list) and len(pair) == 3:
-                faults.add(place, "must be [node, node]: a route has no lanes")
+            if not faults.check(
+                not isinstance(pair, list) or len(pair) != 3,
+                place,
+                "must be [node, node]: a route has no lanes",
+            ):
                 continue
             for one, other in _pairs(faults, place, pair, nodes, len(cables)):
                 if one == other:
@@ -166,8 +174,7 @@ def _pairs(
         return []
     found = faults.attempt(place, pair_names, *sides) or []
     if before + len(found) > _MOST:
-        if before < _MOST or not faults.problems:
-            faults.add(place, f"more than {_MOST} links")
+        faults.check(before >= _MOST and faults.problems, place, f"more than {_MOST} links")
         return []
     return found
 
@@ -181,19 +188,26 @@ def read_link_class(
     known = link_classes().get(link_class)
     lacking = [figure for figure in ("bandwidth", "latency") if figure not in values.given]
     if known is None and lacking:
-        classes = link_classes()
-        near = did_you_mean(link_class, classes) or f"; known are {', '.join(classes)}"
-        needs = f"so it must give {' and '.join(lacking)}{near}"
-        faults.add(path, f"{quote(link_class)} is no known class, {needs}")
+        near = near_or_all(link_class, link_classes())
+        faults.add(
+            path,
+            f"{quote(link_class)} is no known class, so it must give {' and '.join(lacking)}{near}",
+        )
     own = "bandwidth" in values.given
     nominal = values["bandwidth"] if own or not known else known.bandwidth
     achievable = values["achievable"] or (nominal if own or not known else known.achievable)
-    if nominal and achievable > nominal:
-        faults.add(f"{path}.achievable", "must be at most the nominal bandwidth")
+    faults.check(
+        not nominal or achievable <= nominal,
+        f"{path}.achievable",
+        "must be at most the nominal bandwidth",
+    )
     latency, holds_lane = values["latency"], values["holds_lane"]
     both = values["both_ways"] or (known.both_ways if known and not own else math.inf)
-    if "both_ways" in values.given and not link_class.startswith(STAGED):
-        faults.add(f"{path}.both_ways", f"is for classes that begin with {STAGED!r}")
+    faults.check(
+        "both_ways" not in values.given or link_class.startswith(STAGED),
+        f"{path}.both_ways",
+        f"is for classes that begin with {STAGED!r}",
+    )
     if known:
         latency = known.latency if latency is None else latency
         holds_lane = known.holds_lane if holds_lane is None else holds_lane

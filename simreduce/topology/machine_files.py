@@ -51,12 +51,11 @@ class MergedFile:
     origin: Mapping[str, str]
 
 
-def read_document(path: Path, shown: str) -> MergedFile:
-    """The file at `path` over what it extends; raises TopologyError if one cannot be read."""
-    return _read(path, shown, ())
+def read_document(path: Path, shown: str, below: tuple[tuple[str, str], ...] = ()) -> MergedFile:
+    """The file at `path` over what it extends; raises TopologyError if one cannot be read.
 
-
-def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> MergedFile:
+    `below` are the real paths of files that extend it, each with its name in faults.
+    """
     here = os.path.realpath(path)
     if here in [seen for seen, _ in below]:
         chain = " -> ".join([name for _, name in below] + [shown])
@@ -72,7 +71,7 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> MergedF
     except ValueError as error:
         raise TopologyError(f"{shown}: extends: {error}") from None
     parent_path, parent_shown = _parent(path, shown, parent)
-    return merge_documents(_read(parent_path, parent_shown, (*below, (here, shown))), child)
+    return merge_documents(read_document(parent_path, parent_shown, (*below, (here, shown))), child)
 
 
 _OF_SCENARIOS = ("topology", "workload", "replicas")
@@ -87,9 +86,9 @@ def _parse(path: Path, shown: str) -> dict[str, Any]:
     if any(key in tables for key in _OF_SCENARIOS) and not any(
         key in tables for key in ("nodes", "extends", "machine")
     ):
-        command = "step" if "replicas" in tables else "run"
         raise TopologyError(
-            f"{shown}: is a scenario, not a machine file; try `simreduce {command} {shown}`"
+            f"{shown}: is a scenario, not a machine file; try `simreduce "
+            f"{'step' if 'replicas' in tables else 'run'} {shown}`"
         )
     return tables
 
@@ -279,12 +278,12 @@ def _node_values(fields: dict[str, Any]) -> dict[str, object]:
         "gpudirect": DEFAULT_NIC_REACH,
         "network": "",
     }
-    stated = {key: fields[key] for key, value in usual.items() if fields[key] != value}
-    if "memory" in stated:
-        stated["memory"] = _memory_text(stated["memory"])
-    if "memory_bandwidth" in stated:
-        stated["memory_bandwidth"] = exact_bandwidth(stated["memory_bandwidth"])
-    return {"kind": kind, **stated}
+    texts = {"memory": _memory_text, "memory_bandwidth": exact_bandwidth}
+    return {"kind": kind} | {
+        key: texts[key](fields[key]) if key in texts else fields[key]
+        for key, value in usual.items()
+        if fields[key] != value
+    }
 
 
 def _memory_text(nbytes: int) -> str:

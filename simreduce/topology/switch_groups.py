@@ -52,11 +52,6 @@ class SwitchGroup:
         """The lowest groups in it, in order."""
         return tuple(leaf for part in self.parts for leaf in part.leaves) or (self,)
 
-    @property
-    def inside(self) -> tuple[SwitchGroup, ...]:
-        """All groups in it, itself included, larger ones first."""
-        return (self, *(each for part in self.parts for each in part.inside))
-
     def among(self, names: Iterable[str]) -> list[list[str]]:
         """Those of the machines that share switches, by the lowest groups, in order."""
         some = {*names}
@@ -149,8 +144,7 @@ def read_names(
     found = [known[n] for n in names if n in known]
     for name in dict.fromkeys(n for n in found if found.count(n) > 1):
         faults.add(path, f"{label(name)} is named twice")
-    if not names:
-        faults.add(path, "names no node")
+    faults.check(names, path, "names no node")
     return tuple(dict.fromkeys(found))
 
 
@@ -191,13 +185,9 @@ def _all_different(group: SwitchGroup) -> SwitchGroup:
 
 
 def _machines(topology: Topology) -> Mapping[str, list[Node]]:
-    found: dict[str, list[Node]] = {}
-    for name in topology.devices:
-        found.setdefault(topology.nodes[name].machine, [])
-    for node in topology.nodes.values():
-        if node.machine in found:
-            found[node.machine].append(node)
-    return found
+    inside = group_by(topology.nodes.values(), lambda node: node.machine)
+    homes = dict.fromkeys(topology.nodes[name].machine for name in topology.devices)
+    return {machine: inside[machine] for machine in homes}
 
 
 def _machine(name: str, nodes: Sequence[Node], links: Mapping[str, list[Link]]) -> _Block:
@@ -288,8 +278,10 @@ def with_hosts(topology: Topology, hosts: Mapping[Name, Sequence[str]], source: 
     names: dict[str, str] = {}
     problems: list[str] = []
     if len(hosts) > len(network.machines):
-        words = f"{source} has {plural(len(hosts), 'host')}, and {topology.name} has"
-        raise TopologyError(f"{words} {plural(len(network.machines), 'node')}")
+        raise TopologyError(
+            f"{source} has {plural(len(hosts), 'host')}, and {topology.name} has"
+            f" {plural(len(network.machines), 'node')}"
+        )
     for least in range(max(deepest - depth, 0), deepest):
         names, problems = {}, []
         _fit(_tree({host: path[least:] for host, path in hosts.items()}), network, names, problems)

@@ -313,8 +313,7 @@ class Run:
 
     def _move(self, there: list[tuple[_Rank, int]], group: tuple[int, ...]) -> None:
         nodes = [rank.nodes[index] for rank, index in there]
-        facts = {(node.collective, node.nbytes, node.root) for node in nodes}
-        if len(facts) > 1:
+        if len({(node.collective, node.nbytes, node.root) for node in nodes}) > 1:
             whose = ", ".join(
                 f"rank {rank.rank}: {rank.nodes[index].collective or 'transfer'} of "
                 f"{rank.nodes[index].nbytes} bytes"

@@ -15,7 +15,7 @@ faster than that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil, isfinite
 from pathlib import Path
@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 from simreduce import units
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats import DURATION, LINE, Faults, Field, Format, number, quantity, whole
 from simreduce.files.textfiles import exists, parse_toml, read_text
 from simreduce.topology import Node
@@ -159,8 +159,7 @@ def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
     """The GPU of a model such as `A100-SXM4-80GB`, with the machine's memory; None if unknown."""
     for name, found in sorted(GPUS.items(), key=lambda pair: -len(pair[0])):
         if name.lower() in model.lower():
-            given = memory_bandwidth or found.memory_bandwidth
-            return replace(found, memory_bandwidth=given)
+            return replace(found, memory_bandwidth=memory_bandwidth or found.memory_bandwidth)
     return None
 
 
@@ -196,17 +195,14 @@ def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> 
         return GPUS[text]
     text = beside(text) if text.endswith(".toml") else text
     if not exists(text):
-        near = did_you_mean(text, GPUS) or f"; known are {', '.join(GPUS)}"
+        near = near_or_all(text, GPUS)
         raise InputError(f"no GPU {text!r}{near}; or a file as described under compute")
     faults = Faults(text)
     values = COMPUTE.read(parse_toml(text, read_text(Path(text), InputError), InputError), faults)
-    names = [field.name for field in fields(Gpu)]
-    given = {name: values[name] for name in names if values[name] is not None}
-    needed = ("flops", "memory_bandwidth", "units")
-    if own is None:
-        for key in needed:
-            if key not in given:
-                faults.add(key, "the machine's GPU is not known, so it must be stated")
+    given = {key: value for key, value in values.items() if value is not None}
+    for key in ("flops", "memory_bandwidth", "units"):
+        known = own is not None or key in given
+        faults.check(known, key, "the machine's GPU is not known, so it must be stated")
     faults.raise_any()
     base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
     return replace(base, **{"title": Path(text).name, **given})

@@ -126,10 +126,9 @@ def merged_reads(job: StepJob, method: Method) -> list[Reduction]:
     A layer waits for all of them, and simulating one is faster.
     """
     layer_of = job.layer_of
-    equal: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
-    for read in method.reads:
-        layers = frozenset(layer_of[i] for i in read.gradients)
-        equal.setdefault((read.ranks, layers), []).append(read)
+    equal = group_by(
+        method.reads, lambda read: (read.ranks, frozenset(layer_of[i] for i in read.gradients))
+    )
     return [
         Reduction(
             side_by_side([read.moves for read in each], each[0].moves.devices),

@@ -71,5 +71,7 @@ def _blocks(model: Model) -> list[Unit]:
     try:
         return [unit for unit in wrap(model, BLOCKS) if not unit.root]
     except InputError:
-        words = "no name of a layer has a number between dots, as h.0.mlp has"
-        raise InputError(f"{model.name}: its blocks are not known: {words}") from None
+        raise InputError(
+            f"{model.name}: its blocks are not known: no name of a layer has a number between "
+            "dots, as h.0.mlp has"
+        ) from None

@@ -30,7 +30,7 @@ import numpy as np
 import simpy
 
 from simreduce import dtypes, units, workload
-from simreduce.computing.lists import group_by
+from simreduce.computing.lists import group_by, grouped
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
@@ -148,8 +148,7 @@ def _exposed(mine: Sequence[Ran]) -> tuple[float, float]:
     Exposed means that something is under way and it computes nothing.
     """
     computes = length_of([(e.begin, e.end) for e in mine if e.node.kind == COMPUTE])
-    everything = length_of([(e.begin, e.end) for e in mine])
-    return everything - computes, computes
+    return length_of([(e.begin, e.end) for e in mine]) - computes, computes
 
 
 _REDUCED = ("float", "bfloat")
@@ -302,9 +301,8 @@ def _check(execution: Execution) -> None:
     for what, count in others.items():
         faults.add("", f"has {units.plural(count, 'call')} of {what}, which no gradients need")
     groups = sorted({node.lane for node in nodes if node.lane.split(" ")[0] == GROUP})
-    if len(groups) > 1:
-        names = ", ".join(quote(lane.removeprefix(GROUP).strip()) for lane in groups)
-        faults.add("", f"has process groups {names}, and does not say their ranks")
+    names = ", ".join(quote(lane.removeprefix(GROUP).strip()) for lane in groups)
+    faults.check(len(groups) <= 1, "", f"has process groups {names}, and does not say their ranks")
     if not any(node.kind == COMPUTE for node in nodes):
         faults.add("", "has no compute, so where its steps begin and end is not known")
     elif not others and not any(node.collective == "all_reduce" for node in nodes):
@@ -325,15 +323,9 @@ def _gradients(execution: Execution, nodes: Sequence[ExecutionNode]) -> tuple[li
 
     ExecutionError if nothing is left.
     """
-    sums: list[int] = []
-    left: dict[str, list[int]] = {}
-    for i, node in enumerate(nodes):
-        if node.kind == COMPUTE:
-            continue
-        if why := _why_none(node):
-            left.setdefault(why, []).append(node.nbytes)
-        else:
-            sums.append(i)
+    why_none = {i: _why_none(node) for i, node in enumerate(nodes) if node.kind != COMPUTE}
+    sums = [i for i, why in why_none.items() if not why]
+    left = grouped((why, nodes[i].nbytes) for i, why in why_none.items() if why)
     notes = [
         f"left out: {why} ({units.plural(len(some), 'call')}, {units.format_size(sum(some))})"
         for why, some in left.items()

@@ -139,8 +139,7 @@ def simulate_jobs(
     together = _Together(jobs, streams)
     own = together.alone(alone)
     spans = (job.start + job.count * one for job, one in zip(jobs, own, strict=True))
-    pairs = list(zip(streams, together.flows, strict=True))
-    if problems := excess_messages(pairs, max(spans)):
+    if problems := excess_messages([*zip(streams, together.flows, strict=True)], max(spans)):
         raise InputError(problems)
     together.run(progress)
     return tuple(map(together.outcome, range(len(jobs)), own))
@@ -165,8 +164,10 @@ class _Together:
         self.jobs, self.streams, setup = jobs, streams, jobs[0].setup
         names = {each.setup.runtime.name for each in jobs}
         if len(names) > 1:
-            words = f"run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
-            raise InputError(f"jobs {words}; a runtime for all is set by `runtime`")
+            raise InputError(
+                f"jobs run on {' and on '.join(sorted(names))}, and one fabric has one runtime"
+                "; a runtime for all is set by `runtime`"
+            )
         found = [e.setup.constants_of(e.plan) if e.plan else e.setup.constants for e in jobs]
         constants = next((each for each in found if each != setup.calibration), setup.calibration)
         disturbance = setup.disturbance
@@ -244,8 +245,7 @@ class _Together:
     def run(self, progress: Progress | None = None) -> None:
         """Run until the last job has ended, or as `simulate_jobs` says."""
         env = self.fabric.env
-        ends = [env.process(self._job(i, job)) for i, job in enumerate(self.jobs)]
-        over = env.all_of(ends)
+        over = env.all_of([env.process(self._job(i, job)) for i, job in enumerate(self.jobs)])
         for stream, flows in zip(self.streams, self.flows, strict=True):
             stream.send_on(flows, over)
         if progress is None:

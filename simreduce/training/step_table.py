@@ -142,8 +142,7 @@ def _check(values: FieldValues, faults: Faults, path: str) -> None:
            "is for variable_update; strategies say how to reduce") for each in _FLAGS),
     ]  # fmt: skip
     for key, broken, why in rules:
-        if broken:
-            faults.add(inside(path, key), why)
+        faults.check(not broken, inside(path, key), why)
 
 
 _NO_ALL_REDUCE = {
@@ -280,8 +279,11 @@ def parse_step(
         profile = profile.rescale(measured, batch)
     if profile and values["speed"] not in (None, 1.0):
         profile = profile.faster(values["speed"])
-    if profile and profile.seconds + profile.update > LONGEST:
-        faults.add("step.time, rate or profile", "more than 1000 h")
+    faults.check(
+        not profile or profile.seconds + profile.update <= LONGEST,
+        "step.time, rate or profile",
+        "more than 1000 h",
+    )
     policy = values["recompute"] or NONE
     if policy != NONE and model is not None:
         shares = faults.attempt("step.recompute", repeated, model, policy)
@@ -292,13 +294,19 @@ def parse_step(
     if mode:
         used, when = _used(mode, flags, topology)
         for key in (*_FLAG_KEYS, "cycle", "streams"):
-            if key in values.given and key not in used:
-                faults.add(f"step.{key}", f"{mode}{when} does not use it")
+            faults.check(
+                key not in values.given or key in used,
+                f"step.{key}",
+                f"{mode}{when} does not use it",
+            )
     methods: tuple[str, ...] = tuple(values["method"] or (DDP,))
     sharding = read_sharding(values["sharding"]) if "method" in values.given else None
     if sharding and methods != (DDP,) and model is not None and model.finest:
-        words = "shards what layers hold, which a recorded job does not say; replay runs it"
-        faults.add("step.method", f"{', '.join(m for m in methods if m != DDP)} {words}")
+        faults.add(
+            "step.method",
+            f"{', '.join(m for m in methods if m != DDP)} shards what layers hold, which a "
+            "recorded job does not say; replay runs it",
+        )
     elif sharding and methods != (DDP,) and model is not None:
         faults.attempt("step.sharding.units", wrap, model, sharding.units)
     if len(faults.problems) > before or profile is None or model is None:
@@ -400,6 +408,5 @@ def _rates(
         name: given.get(name, given.get(kind, given.get("", 0.0))) for name, kind in model.items()
     }
     without = [name for name, rate in found.items() if not rate and not unknown]
-    if without:
-        faults.add("step.rate", f"there is none for {', '.join(without[:5])}")
+    faults.check(not without, "step.rate", f"there is none for {', '.join(without[:5])}")
     return {} if unknown or without else found

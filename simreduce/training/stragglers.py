@@ -92,8 +92,7 @@ class Repetitions:
         most = self.updates.shape[1] - 1
         if not 0 <= skip <= most:
             raise InputError(f"skip: 0 to {most} of {most + 1} updates, not {skip}")
-        begun = self.updates[:, skip - 1] if skip else 0.0
-        return self.updates[:, -1] - begun
+        return self.updates[:, -1] - (self.updates[:, skip - 1] if skip else 0.0)
 
     def step(self, skip: int = 0) -> ConfidenceInterval:
         """Mean seconds of an update, with its interval."""
@@ -215,8 +214,7 @@ def compare_backups(
     """
     workers = job.workers
     choices = range(workers // 2 + 1) if choices is None else choices
-    wrong = [b for b in choices if not 0 <= b < workers]
-    if wrong or not choices:
+    if not choices or not all(0 <= b < workers for b in choices):
         raise InputError(f"backups: 0 to {workers - 1} of {workers} workers, not {list(choices)}")
     jobs = [_with(job, b) for b in choices]
     coming = (result for each in jobs for result in _run_all(each, updates, repetitions, processes))
@@ -234,8 +232,7 @@ def compare_backups(
     ]
     best = max(range(len(rates)), key=lambda i: float(rates[i].mean()) if len(rates[i]) else -inf)
     # The same repetitions choose the best, so correct for every pair (Bonferroni).
-    pairs = max(comb(sum(compared), 2), 1)
-    sure = 1.0 - (1.0 - CONFIDENCE) / pairs
+    sure = 1.0 - (1.0 - CONFIDENCE) / max(comb(sum(compared), 2), 1)
     return tuple(
         BackupChoice(
             b, i == best and len(rates[i]) > 0, spread.step(skip), interval(rates[i]),

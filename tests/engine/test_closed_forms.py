@@ -576,7 +576,7 @@ def _check_blame(scene: SimulationInput, result: Result) -> None:
         scene.plan, scene.topology, scene.runtime, scene.calibration,
         Resources.of(scene.topology, scene.calibration),
     )  # fmt: skip
-    freed = np.where(lowered.holds, result.finish, result.start + lowered.overhead)
+    freed = np.where(lowered.by_op.holds, result.finish, result.start + lowered.by_op.overhead)
     release = np.zeros(len(scene.plan))
     release[scene.plan.kind == Kind.INPUT] = scene.ready
     for op, blamed in enumerate(result.blame.tolist()):

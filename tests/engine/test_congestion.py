@@ -269,7 +269,7 @@ def test_nobody_is_slowed_where_nobody_is_held(text, congestion):
     alike = replace(congestion, choice=machine.router.switching.choice)
     plan = sr.compile("ring", sr.load_workload("bytes:64MiB"), sr.layout(machine))
     base = sr.simulate(plan, machine, runtime="ideal").seconds
-    found = sr.simulate(plan, machine.with_switching(alike), runtime="ideal").seconds
+    found = sr.simulate(plan, machine.vary(switching=alike), runtime="ideal").seconds
     assert found == pytest.approx(base, rel=1e-9)
 
 

@@ -144,8 +144,8 @@ def _check_calls(scene: SimulationInput, low: Lowered, resources: Resources, op:
     plan = scene.plan
     call = low.call[op]
 
-    uses = low.uses[low.use_start[op] : low.use_start[op + 1]]
-    weight = low.weight[low.use_start[op] : low.use_start[op + 1]]
+    uses = low.by_op.uses[low.by_op.use_start[op] : low.by_op.use_start[op + 1]]
+    weight = low.by_op.weight[low.by_op.use_start[op] : low.by_op.use_start[op + 1]]
     mine = slice(low.calls.use_start[call], low.calls.use_start[call + 1])
     assert low.calls.uses[mine].tolist() == uses.tolist()
     assert low.calls.weight[mine].tolist() == weight.tolist()
@@ -154,7 +154,7 @@ def _check_calls(scene: SimulationInput, low: Lowered, resources: Resources, op:
     longer = max(nccl.first_pass, nccl.first_warps * nccl.channel_rate["ll"] / 512)
     most = amount * (1 + longer * bool(plan.executor[op]))
     assert scene.calibration.cpu or amount <= low.amount[op] <= most
-    assert low.latency[op] == low.calls.latency[call]
+    assert low.by_op.latency[op] == low.calls.latency[call]
     assert all(0 <= each < len(resources.names) for each in uses)
 
 
@@ -182,7 +182,7 @@ def test_routes_are_checked_for_every_pair():
     plan = plan_of(machine, lambda b: b.copy(b.input(0, 0, 8), 3))
 
     with pytest.raises(TopologyError, match=r"no route from 'gpu0' to 'gpu3'"):
-        sr.engine.check_routes(plan, machine)
+        lower(plan, machine, IDEAL, NOMINAL, Resources.of(machine, NOMINAL))
     assert route(machine, "gpu0", "gpu4").links
 
 
@@ -222,12 +222,22 @@ def test_a_part_is_lowered_as_by_itself(scene, copies):
     alone = lower(scene.plan, *machine, resources, working_set=held)
 
     def told(found: Lowered) -> list[object]:
-        columns = (
-            "overhead latency holds cap amount waits successor_start successors "
-            "use_start uses weight lane_start is_pipe"
-        )
-        lanes = [found.lane_names[i] for i in found.lanes.tolist()]
-        return [lanes, *(getattr(found, name).tolist() for name in columns.split())]
+        costs = found.by_op
+        columns = [
+            "overhead",
+            "latency",
+            "holds",
+            "cap",
+            "use_start",
+            "uses",
+            "weight",
+            "lane_start",
+            "is_pipe",
+        ]
+        others = ["amount", "waits", "successor_start", "successors"]
+        lanes = [found.lane_names[i] for i in costs.lanes.tolist()]
+        parts = ((costs, columns), (found, others))
+        return [lanes, *(getattr(one, name).tolist() for one, names in parts for name in names)]
 
     for i in range(copies):
         assert told(alone) == told(whole.part(scene.plan, i * len(scene.plan)))

@@ -75,9 +75,10 @@ def _check_names(scene, recording):
     to its kind; a lane wait is no longer than the wait.
     """
     lowered, names = recording.lowered, recording.resources.names
+    costs = lowered.by_op
     for step in recording.critical_path():
         op = step.op
-        uses = {names[r] for r in lowered.uses[lowered.use_start[op] : lowered.use_start[op + 1]]}
+        uses = {names[r] for r in costs.uses[costs.use_start[op] : costs.use_start[op + 1]]}
         for part in step.parts:
             cause, where = (
                 (part.meanwhile, part.at) if part.cause == LANE else (part.cause, part.where)
@@ -95,8 +96,8 @@ def _check_names(scene, recording):
 def _check_shares(recording):
     """Time lost to others is at a resource that others use."""
     lowered = recording.lowered
-    moves = np.repeat(lowered.amount > 0, np.diff(lowered.use_start))
-    users = np.bincount(lowered.uses[moves], minlength=len(recording.resources.names))
+    moves = np.repeat(lowered.amount > 0, np.diff(lowered.by_op.use_start))
+    users = np.bincount(lowered.by_op.uses[moves], minlength=len(recording.resources.names))
     for step in recording.critical_path():
         for part in step.parts:
             if SHARE in (part.cause, part.meanwhile):

@@ -28,10 +28,10 @@ def curves(recording):
 def bytes_through(recording):
     """Bytes that the plan sends through every resource that it uses."""
     lowered = recording.lowered
-    user = np.repeat(np.arange(len(lowered.amount)), np.diff(lowered.use_start))
+    user = np.repeat(np.arange(len(lowered.amount)), np.diff(lowered.by_op.use_start))
     load = np.bincount(
-        lowered.uses,
-        lowered.amount[user] * lowered.weight,
+        lowered.by_op.uses,
+        lowered.amount[user] * lowered.by_op.weight,
         minlength=len(recording.resources.names),
     )
     return {

@@ -114,7 +114,7 @@ def test_slow_spines_take_what_they_have_left(factors):
 @pytest.mark.parametrize("choice", ["first", "hashed"])
 def test_no_path_is_left_for_a_small_difference(choice):
     """Paths that differ by a slow link are still dealt out as if they did not."""
-    tree = TREE.with_switching(Switching(choice))
+    tree = TREE.vary(switching=Switching(choice))
     slow = tree.scale_links({f"spine{i}": 0.99 for i in range(3)})
 
     for pair in itertools.permutations(tree.devices[::5], 2):

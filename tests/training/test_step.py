@@ -220,10 +220,10 @@ def test_all_parts_of_a_step_have_one_cache(jitter):
     missed = []
     for plan in known + late:
         low = lowering.of(plan)
-        taken = low.weight * np.repeat(
-            low.amount / np.maximum(plan.nbytes, 1), np.diff(low.use_start)
+        taken = low.by_op.weight * np.repeat(
+            low.amount / np.maximum(plan.nbytes, 1), np.diff(low.by_op.use_start)
         )
-        missed.append(taken[np.isin(low.uses, memory)])
+        missed.append(taken[np.isin(low.by_op.uses, memory)])
 
     assert len(known) + len(late) == 8
     assert all(len(each) and each == pytest.approx(MISSED) for each in missed)

@@ -36,7 +36,7 @@ from simreduce.engine.runtime import (
     KernelConstants,
     NcclConstants,
 )
-from simreduce.errors import CalibrationError, did_you_mean, quote
+from simreduce.errors import CalibrationError, did_you_mean, near_or_all, quote
 from simreduce.files.formats import (
     ANYTHING,
     BANDWIDTH,
@@ -153,49 +153,35 @@ def _read_kernels(table: FieldValues) -> KernelConstants:
     return replace(found, **given)
 
 
-def _write_kernels(constants: KernelConstants) -> dict[str, Any]:
-    """The table that reads as the constants; empty for the defaults."""
-    before = KernelConstants()
-    keys = [key for key in KERNELS.keys if getattr(constants, key) != getattr(before, key)]
-    table = {key: getattr(constants, key) for key in keys}
-    for key in keys:
-        if key in ("block", "engine_rate"):
-            table[key] = units.exact_bandwidth(table[key])
-        elif key != "efficiency":
-            table[key] = units.exact_duration(table[key])
-    return table
+def _exact(kind: ValueKind[Any], value: Any) -> object:
+    """A value, or a table of values, of a kind, so that it reads as the same."""
+    if isinstance(kind, MapOf):
+        return {key: _exact(kind.kind, each) for key, each in value.items()}
+    return _EXACT_OF[kind](value) if kind in _EXACT_OF else value
+
+
+def _changed(form: Format, constants: object, usual: object) -> dict[str, Any]:
+    """The table of the constants that are not the usual ones."""
+    keys = [key for key in form.keys if getattr(constants, key) != getattr(usual, key)]
+    return {key: _exact(form[key].kind, getattr(constants, key)) for key in keys}
 
 
 def write_nccl(constants: NcclConstants) -> dict[str, Any]:
     """The table that reads as the constants; empty for the defaults."""
-    before = NcclConstants()
-    if constants == before:
-        return {}
-    table: dict[str, Any] = {
-        key: units.exact_duration(getattr(constants, key))
-        for key in _PLAIN
-        if getattr(constants, key) != getattr(before, key)
-    }
-    if constants.unaligned_peer != before.unaligned_peer:
+    table, usual = dict[str, Any](), nccl_names()
+    for name, value in nccl_names(constants).items():
+        if usual.get(name) != value:
+            _, *path, last = name.split(".")
+            inner = functools.reduce(lambda at, part: at.setdefault(part, {}), path, table)
+            inner[last] = _EXACT[unit_of(name)](value)
+    if math.isfinite(constants.unaligned_peer):
         table[_LIMIT] = units.exact_bandwidth(constants.unaligned_peer)
-    for key in (*_BY_NAME, *_PAIRED):
-        for parts, value in getattr(constants, key).items():
-            if getattr(before, key).get(parts) != value:
-                *path, last = (key, parts) if isinstance(parts, str) else (key, *parts)
-                inner = functools.reduce(lambda at, part: at.setdefault(part, {}), path, table)
-                inner[last] = _exact(key)(value)
-    if kernels := _write_kernels(constants.kernels):
+    if kernels := _changed(KERNELS, constants.kernels, KernelConstants()):
         table["kernels"] = kernels
     if constants.measured:
         table["measured"] = {name: list(counts) for name, counts in constants.measured.items()}
         table["misfit"] = constants.misfit
     return table
-
-
-def _exact(key: str) -> Callable[[float], object]:
-    if key in ("start", "slice", "join", "latency"):
-        return units.exact_duration
-    return units.exact_bandwidth if key == "channel_rate" else float
 
 
 def nccl_names(constants: NcclConstants | None = None) -> dict[str, float]:
@@ -310,9 +296,16 @@ _ERRORS: Mapping[Unit, ValueKind[Any]] = {
 _EXACT: Mapping[Unit, Callable[[Any], object]] = {
     "rate": units.exact_bandwidth,
     "size": lambda nbytes: units.exact_size(int(nbytes)),
-    "number": lambda value: value,
+    "number": float,
     "time": units.exact_duration,
 }
+
+
+_EXACT_OF: Mapping[ValueKind[Any], Callable[[Any], object]] = {
+    BANDWIDTH: _EXACT["rate"], SIZE: _EXACT["size"], LATENCY: _EXACT["time"],
+}  # fmt: skip
+_CPU_ALWAYS = ("cores", "shared", "message", "rates")
+"""What a file says of cores even where it is the default."""
 
 
 def shipped() -> list[str]:
@@ -358,7 +351,7 @@ def load_calibration(text: str) -> Calibration:
         return _parse(text, str(mine), read_text(mine, CalibrationError))
     if path.suffix != ".toml" and not exists(text):
         known = [*shipped(), *sorted(p.stem for p in own.glob("*.toml"))]
-        near = did_you_mean(text, known) or f"; known: {', '.join(known)}"
+        near = near_or_all(text, known, "; known: ")
         raise CalibrationError(f"no calibration {quote(text)}{near}; a file ends in .toml")
     return _parse(path.stem, text, read_text(path, CalibrationError))
 
@@ -366,13 +359,11 @@ def load_calibration(text: str) -> Calibration:
 def _parse(name: str, source: str, content: str) -> Calibration:
     document = parse_toml(source, content, CalibrationError)
     faults = Faults(source)
-    if not document:
-        faults.add("", f"is empty; give any of {', '.join(CALIBRATION.keys)}")
+    faults.check(document, "", f"is empty; give any of {', '.join(CALIBRATION.keys)}")
     values = CALIBRATION.read(document, faults)
     links = values["links"] or {}
     for link in links:
-        if fault := _misnamed(link):
-            faults.add(f"links.{link}", fault)
+        faults.check(not (fault := _misnamed(link)), f"links.{link}", fault)
     errors = _errors(flatten(values["errors"] or {}), _error_kinds(document), faults)
     nccl = NOMINAL.nccl if values["nccl"] is None else read_nccl(values["nccl"])
     controls = _controls(values["controls"] or {}, faults)
@@ -466,8 +457,7 @@ def to_toml(calibration: Calibration) -> str:
     """The text of the file, which reads as the same value; its name is the file's own."""
     controls: dict[str, dict[str, str]] = {}
     for (kind, size), seconds in calibration.controls.items():
-        times = controls.setdefault(kind, {})
-        times[units.exact_size(size)] = units.exact_duration(seconds)
+        controls.setdefault(kind, {})[units.exact_size(size)] = units.exact_duration(seconds)
     errors = {key: _EXACT[unit_of(key)](value) for key, value in calibration.errors.items()}
     tables: dict[str, Any] = {
         "step": calibration.step and units.exact_duration(calibration.step),
@@ -491,23 +481,15 @@ def _link_table(link: LinkConstants) -> dict[str, str | None]:
 
 
 def _cpu_table(cpu: Processor) -> dict[str, Any]:
-    table: dict[str, Any] = {
-        "cores": cpu.cores,
-        "moving": cpu.moving if math.isfinite(cpu.moving) else None,
-        "shared": cpu.shared,
-        "message": units.exact_duration(cpu.message),
-    }
-    for key in ("own_cache", "past_own", "cache", "memory"):
-        value = getattr(cpu, key)
-        exact = units.exact_size if key in ("own_cache", "cache") else units.exact_bandwidth
-        table[key] = exact(value) if value and math.isfinite(value) else None
-    table["rates"] = {kind: units.exact_bandwidth(rate) for kind, rate in cpu.rates.items()}
-    return table
+    found = _changed(_CPU, cpu, Processor())
+    found |= {key: _exact(_CPU[key].kind, getattr(cpu, key)) for key in _CPU_ALWAYS}
+    return {key: found[key] for key in _CPU.keys if key in found}
 
 
 def unit_of(name: str) -> Unit:
     """The unit of a constant, by its dotted name."""
-    if name in ("cpu.cores", "cpu.moving") or name.startswith("nccl.efficiency."):
+    numbers = ("nccl.efficiency.", "nccl.copy_out.")
+    if name in ("cpu.cores", "cpu.moving") or name.startswith(numbers):
         return "number"
     if name in ("cpu.own_cache", "cpu.cache"):
         return "size"

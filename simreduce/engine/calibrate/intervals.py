@@ -24,6 +24,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -163,8 +164,7 @@ class Spread:
         self, collective: str, link: str, nbytes: int, misfit: float | None = None
     ) -> tuple[float, float]:
         """The ends of the 80 % interval, as factors of the prediction, which is always inside."""
-        nearness = _BAND ** abs(self._bands - band_of(nbytes))
-        weights = self._weights * nearness
+        weights = self._weights * _BAND ** abs(self._bands - band_of(nbytes))
         weights *= _each(self._collectives, {c: _near(collective, c) for c in _FAMILY})
         weights *= _each(self._links, {k: _near_link(link, k) for k in {*self._links}})
         tail = (1 - SURE) / 2 * (1 - 1 / _count(self._machines, weights))
@@ -204,10 +204,7 @@ def _near_link(a: str, b: str) -> float:
 
 def _one_for_each_machine(found: Sequence[Errors]) -> Floats:
     """Weights of errors that sum to 1 over each cell of each machine."""
-    tables: dict[tuple[object, ...], int] = {}
-    for row in found:
-        cell = row.machine, row.collective, row.link, row.size
-        tables[cell] = tables.get(cell, 0) + 1
+    tables = Counter((row.machine, row.collective, row.link, row.size) for row in found)
     return np.array([
         1 / len(row.errors) / tables[row.machine, row.collective, row.link, row.size]
         for row in found

@@ -70,8 +70,7 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
             continue
         kind, peers, _ = _TITLES[title]
         rows, fault = _matrix(lines[number + 1 : number + 2 + _MOST_GPUS])
-        if fault:
-            faults.add(f"line {number + 1}", fault)
+        if not faults.check(not fault, f"line {number + 1}", fault):
             continue
         scale = 1e-6 if kind == "latency" else 1e9
         scaled = tuple(
@@ -79,10 +78,12 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
             for i, row in enumerate(rows)
         )
         found.append(MeasuredMatrix(kind, peers, "(P2P Reads)" in line, scaled))
-    if not found and not faults.problems:
-        faults.add("", "no matrix of p2pBandwidthLatencyTest in it")
-    if len({len(matrix.rows) for matrix in found}) > 1:
-        faults.add("", "the matrices are not of the same number of GPUs")
+    faults.check(found or faults.problems, "", "no matrix of p2pBandwidthLatencyTest in it")
+    faults.check(
+        len({len(matrix.rows) for matrix in found}) <= 1,
+        "",
+        "the matrices are not of the same number of GPUs",
+    )
     faults.raise_any(CalibrationError)
     return tuple(found)
 
@@ -142,8 +143,9 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
             faults.add(f"line {number}", f"not a line of nccl-tests: {quote(line.strip())}")
             continue
         time, algbw, busbw = (float(cell) for cell in numbers[:3])
-        if time <= 0 or algbw < 0 or busbw < 0:
-            faults.add(f"line {number}", f"a time of {numbers[0]} us")
+        if not faults.check(
+            time > 0 and algbw >= 0 and busbw >= 0, f"line {number}", f"a time of {numbers[0]} us"
+        ):
             continue
         if counts_wrong and "".join(numbers[3:4]).strip("0"):
             faults.add(f"line {number}", f"{quote(numbers[3])} wrong elements")
@@ -159,11 +161,9 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
                 busbw=busbw * 1e9,
             )
         )
-        if len(found) > _MOST_ROWS:
-            faults.add("", f"more than {_MOST_ROWS} lines")
+        if not faults.check(len(found) <= _MOST_ROWS, "", f"more than {_MOST_ROWS} lines"):
             break
-    if not found and not faults.problems:
-        faults.add("", "no line of nccl-tests in it")
+    faults.check(found or faults.problems, "", "no line of nccl-tests in it")
     faults.raise_any(CalibrationError)
     return tuple(found)
 

@@ -93,8 +93,7 @@ def group_ops(
         starts=starts,
         slice=_ONE,
     )
-    sizes = _slices(plan, heads, ops)
-    known, (number,) = number_distinct([sizes])
+    known, (number,) = number_distinct([_slices(plan, heads, ops)])
     which, distinct = _distinct(heads._replace(slice=number))
     distinct = distinct._replace(slice=known[distinct.slice])
     call[ops] = which + 1

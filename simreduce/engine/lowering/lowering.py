@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, blocks, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, blocks, row_starts
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.lowering.calls import (
@@ -40,7 +40,7 @@ from simreduce.engine.lowering.resources import (
     find_site,
     measure_working_set,
 )
-from simreduce.engine.runtime import IDEAL, Calibration, NcclConstants, Runtime
+from simreduce.engine.runtime import Calibration, NcclConstants, Runtime
 from simreduce.errors import PlanError
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
@@ -221,62 +221,9 @@ class Lowered:
         return self.waits[first : first + len(plan)], start - start[0], successors
 
     @property
-    def overhead(self) -> Floats:
-        """Seconds of dispatch, by op."""
-        return self.calls.overhead[self.call]
-
-    @property
-    def work(self) -> Floats:
-        """Seconds of a core that do not depend on the size, by op."""
-        return self.calls.work[self.call]
-
-    @property
-    def latency(self) -> Floats:
-        """Seconds, by op."""
-        return self.calls.latency[self.call]
-
-    @property
-    def holds(self) -> Bools:
-        """Whether lanes are kept during latency and flow, by op."""
-        return self.calls.holds[self.call]
-
-    @property
-    def cap(self) -> Floats:
-        """Limits of rates, by op."""
-        return self.calls.cap[self.call]
-
-    @property
-    def lane_start(self) -> Ints:
-        """Where the rows of `lanes` begin, by op."""
-        return row_starts(np.diff(self.calls.lane_start)[self.call])
-
-    @property
-    def lanes(self) -> Ints:
-        """The rows, one after another, by op."""
-        return self.calls.lanes[self._rows(self.calls.lane_start)]
-
-    @property
-    def is_pipe(self) -> Bools:
-        """Whether it is a pipe, for each entry of `lanes`."""
-        return self.calls.is_pipe[self._rows(self.calls.lane_start)]
-
-    @property
-    def use_start(self) -> Ints:
-        """Where the rows of `uses` and `weight` begin, by op."""
-        return row_starts(np.diff(self.calls.use_start)[self.call])
-
-    @property
-    def uses(self) -> Ints:
-        """The rows, one after another, by op."""
-        return self.calls.uses[self._rows(self.calls.use_start)]
-
-    @property
-    def weight(self) -> Floats:
-        """The rows, one after another, by op."""
-        return self.calls.weight[self._rows(self.calls.use_start)]
-
-    def _rows(self, start: Ints) -> Ints:
-        return ranges(start[self.call], np.diff(start)[self.call])
+    def by_op(self) -> Calls:
+        """The costs, lanes and uses of each op."""
+        return self.calls.select(self.call)
 
 
 def hold_lanes(
@@ -410,18 +357,6 @@ def _ordered_streams(plan: Plan, runtime: Runtime, site: Site) -> AnyInts:
         return plan.ordered_streams
     steps = steps_of_kernels(plan, site.nodes[: len(plan.devices)])
     return np.where(steps, NO_STREAM, plan.ordered_streams)
-
-
-def check_routes(plan: Plan, topology: Topology | Folded) -> None:
-    """Raises TopologyError if a transfer of the plan has no route through the topology."""
-    site = find_site(plan, topology)
-    _, signatures = group_ops(plan, IDEAL, site.nodes[: len(plan.devices)])
-    copies = signatures.kind == Kind.COPY
-    site.topology.router.routes(
-        site.place[signatures.source[copies]],
-        site.place[signatures.target[copies]],
-        bundled=True,
-    )
 
 
 def _core_work(

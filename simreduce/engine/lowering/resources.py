@@ -424,32 +424,31 @@ class Resources:
         disturbance.check(topology)
         slow = disturbance.slow
         names, capacity, latency = [], [], []
+
+        def add(name: str, rate: float) -> int:
+            names.append(name)
+            capacity.append(rate)
+            return len(names) - 1
+
         for link in topology.links:
             bandwidth, delay = _figures(link, topology, calibration)
-            names.append(f"{link.name} {link.link_class}")
-            capacity.append(bandwidth / max(slow.get(link.source, 1.0), slow.get(link.target, 1.0)))
+            slower = max(slow.get(link.source, 1.0), slow.get(link.target, 1.0))
+            add(f"{link.name} {link.link_class}", bandwidth / slower)
             latency.append(delay)
-        memory = {}
-        for node in topology.nodes.values():
-            if math.isfinite(node.memory_bandwidth):
-                memory[node.name] = len(names)
-                names.append(f"{node.name} memory")
-                capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
+        memory = {
+            node.name: add(f"{node.name} memory", node.memory_bandwidth / slow.get(node.name, 1.0))
+            for node in topology.nodes.values()
+            if math.isfinite(node.memory_bandwidth)
+        }
         cores, moving, shared_memory = {}, {}, {}
         if processor := calibration.cpu:
             for owner in core_owners(topology, processor):
                 named = COMPUTER if processor.shared else f"machine {owner} CPU"
-                cores[owner] = len(names)
-                names.append(f"{named} cores")
-                capacity.append(processor.cores)
+                cores[owner] = add(f"{named} cores", processor.cores)
                 if math.isfinite(processor.moving):
-                    moving[owner] = len(names)
-                    names.append(f"{named} bytes")
-                    capacity.append(processor.moving)
+                    moving[owner] = add(f"{named} bytes", processor.moving)
                 if math.isfinite(processor.memory):
-                    shared_memory[owner] = len(names)
-                    names.append(f"{named} {MEMORY}")
-                    capacity.append(processor.memory)
+                    shared_memory[owner] = add(f"{named} {MEMORY}", processor.memory)
         changes = capacity_changes(topology, capacity, disturbance.faults)
         return Resources(
             tuple(names),

@@ -74,10 +74,11 @@ class Faults:
             source = f"{self._source}: " if self._source else ""
             self.problems.append(f"{source}there are more faults than these {MOST_FAULTS}")
 
-    def check(self, fine: object, path: str, text: object) -> None:
-        """Note a fault at a dotted path unless something is `fine`."""
+    def check(self, fine: object, path: str, text: object) -> bool:
+        """Return whether something is `fine`, and note a fault at a dotted path if not."""
         if not fine:
             self.add(path, text)
+        return bool(fine)
 
     def _place(self, path: str) -> tuple[str, str]:
         stem = path

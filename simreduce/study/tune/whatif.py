@@ -145,10 +145,11 @@ def find_used(resources: Resources, plans: Iterable[tuple[Plan, Lowered]]) -> Us
     """The resources that these plans use, each with its lowering."""
     used, paid, lanes = set[int](), dict[str, None](), dict[str, None]()
     for plan, lowered in plans:
-        used.update(np.unique(lowered.uses).tolist())
-        kinds = np.unique(plan.kind[lowered.overhead + lowered.work > 0]).tolist()
+        each = lowered.by_op
+        used.update(np.unique(each.uses).tolist())
+        kinds = np.unique(plan.kind[each.overhead + each.work > 0]).tolist()
         paid |= dict.fromkeys(Kind(k).name.lower() for k in kinds)
-        held = np.unique(lowered.lanes).tolist()
+        held = np.unique(each.lanes).tolist()
         lanes |= dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
     return UsedResources(resources, frozenset(used), tuple(paid), tuple(lanes))
 
@@ -221,7 +222,7 @@ def _on(machine: Topology, setup: Setup) -> Setup:
 
 
 def _switching(other: Switching, setup: Setup) -> Setup:
-    return _on(setup.topology.with_switching(other), setup)
+    return _on(setup.topology.vary(switching=other), setup)
 
 
 def _with_links(setup: Setup, name: str, change: Callable[[Link], Link]) -> Topology:

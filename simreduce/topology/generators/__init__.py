@@ -64,14 +64,16 @@ from simreduce.topology.generators.inline import (
 from simreduce.topology.generators.machines import build_cluster
 from simreduce.topology.generators.networks import (
     DRAGONFLY_KEYS,
+    FULL_LIMIT,
     PLUS_KEYS,
     TREE_KEYS,
     dragonfly_plus,
-    full,
+    every_pair,
+    linked,
+    neighbours,
     read_dragonfly,
     read_switch,
     read_tree,
-    ring,
     torus,
 )
 from simreduce.topology.graph import Topology, build
@@ -110,8 +112,12 @@ GENERATORS: dict[str, Generator] = {
     "fat_tree": Generator(
         partial(textbook, read=read_tree, limit=WHOLE_LIMIT), "fat_tree:N", (*TREE_KEYS, "shuffle")
     ),
-    "full": Generator(full, "full:N"),
-    "ring": Generator(ring, "ring:N"),
+    "full": Generator(
+        partial(linked, limit=FULL_LIMIT, words=", every pair linked", pairs=every_pair), "full:N"
+    ),
+    "ring": Generator(
+        partial(linked, limit=DEVICES_LIMIT, words=" in a ring", pairs=neighbours), "ring:N"
+    ),
     "switch": Generator(partial(textbook, read=read_switch), "switch:N", ("reduce",)),
     "torus": Generator(torus, "torus:AxB", ("shuffle",), Switching(FIRST)),
 }
@@ -134,11 +140,16 @@ def generate(
     """
     generator = GENERATORS[inline.name]
     settings = InlineSettings(inline, dict(inline.settings) | dict(overrides), limit)
-    settings.unknown((*_COMMON, *generator.keys))
+    settings.faults.unknown("", settings.values, (*_COMMON, *generator.keys))
     switching = settings.switching(generator.switching)
     shape = generator.shape(settings)
-    title = (
+    return build(
+        inline.text,
         f"{shape.title}, {format_bandwidth(settings.bandwidth())}, "
-        f"{format_duration(settings.latency())}"
+        f"{format_duration(settings.latency())}",
+        inline.text,
+        shape.nodes,
+        shape.cables,
+        shape.rule,
+        switching,
     )
-    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.rule, switching)

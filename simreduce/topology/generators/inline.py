@@ -126,8 +126,11 @@ class InlineSettings:
     def size(self, limit: int, what: str = "devices") -> int:
         """A size from 1 to `limit`."""
         text = self._size
-        if not re.fullmatch(r"[0-9]{1,9}", text):
-            self.faults.add("", f"{quote(text)} is not a number of {what} from 1 to {limit}")
+        if not self.faults.check(
+            re.fullmatch(r"[0-9]{1,9}", text),
+            "",
+            f"{quote(text)} is not a number of {what} from 1 to {limit}",
+        ):
             return 1
         return self._check_count(int(text), limit, what)
 
@@ -145,11 +148,15 @@ class InlineSettings:
         The text is the topology's size, or with `key` a setting that must be there.
         """
         text = str(self.values.get(key, "")) if key else self._size
-        if key and not text:
-            self.faults.add(key, f"must be given as AxB or AxBxC, such as {key}=2x2")
+        if not self.faults.check(
+            text or not key, key, f"must be given as AxB or AxBxC, such as {key}=2x2"
+        ):
             return (1, 1)
-        if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,2}", text):
-            self.faults.add(key, f"{quote(text)} is not a size AxB or AxBxC")
+        if not self.faults.check(
+            re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){1,2}", text),
+            key,
+            f"{quote(text)} is not a size AxB or AxBxC",
+        ):
             return (1, 1)
         sizes = tuple(int(size) for size in text.split("x"))
         count = math.prod(sizes)
@@ -186,16 +193,22 @@ class InlineSettings:
         """What switches do: `equal_cost=`, and the others of `KEYS`."""
         rule = self.read("equal_cost", choice(CHOICES, "rule"), default.choice)
         for key in ("seed", "queue_pairs"):
-            if key in self.values and not ("equal_cost" in self.values and rule == HASHED):
-                self.faults.add(key, "needs equal_cost=hashed")
+            self.faults.check(
+                key not in self.values or ("equal_cost" in self.values and rule == HASHED),
+                key,
+                "needs equal_cost=hashed",
+            )
         congestion = self.read("congestion", choice(CONGESTIONS, "congestion"), default.congestion)
         words = "a number from 0 to 1"
         congested = self._plain(
             "congested", default.congested, _RATIO, float, lambda part: part <= 1.0, words
         )
         isolated = self.values.get("congestion", default.congestion) == ISOLATED
-        if "congested" in self.values and isolated:
-            self.faults.add("congested", "needs congestion=tree or congestion=lossy")
+        self.faults.check(
+            "congested" not in self.values or not isolated,
+            "congested",
+            "needs congestion=tree or congestion=lossy",
+        )
         fresh = "equal_cost" in self.values
         return Switching(
             rule,
@@ -204,10 +217,6 @@ class InlineSettings:
             congestion,
             congested,
         )
-
-    def unknown(self, known: Sequence[str]) -> None:
-        """A fault for every key that the shape does not have."""
-        self.faults.unknown("", self.values, known)
 
 
 CABLES_LIMIT = 1 << 20
@@ -279,20 +288,21 @@ def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -
     wired = network.wire(
         nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2)
     )
-    title = f"{plural(count, 'device')} on {network.title}"
-    return Shape(title, [*nodes, *wired.switches], wired.cables, wired.rule)
+    return Shape(
+        f"{plural(count, 'device')} on {network.title}",
+        [*nodes, *wired.switches],
+        wired.cables,
+        wired.rule,
+    )
 
 
 def check_cables(settings: InlineSettings, network: Blueprint) -> None:
     """Note a fault for a network with too many cables to hold."""
-    if network.cables > CABLES_LIMIT:
-        settings.faults.add(
-            "",
-            (
-                f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that "
-                "can be held"
-            ),
-        )
+    settings.faults.check(
+        network.cables <= CABLES_LIMIT,
+        "",
+        f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that can be held",
+    )
 
 
 def ends(count: int) -> list[Node]:

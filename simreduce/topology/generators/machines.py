@@ -129,7 +129,8 @@ def build_cluster(
     mine = {key: value for key, value in overrides.items() if key in known}
     settings = InlineSettings(inline, dict(inline.settings) | mine, limit)
     shape = str(settings.values.get("fabric", "switch"))
-    settings.unknown((*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known)
+    keys = (*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known
+    settings.faults.unknown("", settings.values, keys)
     fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
     nic = ""
     if "nic" in settings.values:
@@ -142,14 +143,19 @@ def build_cluster(
         machine = load(inline.name, others)
     except TopologyError as error:
         raise TopologyError([*settings.faults.problems, *error.problems]) from None
-    switching = settings.switching(_own_choice(machine) or fabric.switching)
+    own = machine.router.switching
+    switching = settings.switching(fabric.switching if own == DEFAULT else own)
     machine = _with_nics(settings, machine)
     nic = _nic_class(settings, inline.name, machine, nic)
     nics = sum(node.kind == "nic" for node in machine.nodes.values())
-    if len({node.machine for node in machine.nodes.values()} - {""}) > 1:
-        settings.faults.add("", f"{inline.name!r} is made of several machines already")
-    if count * len(machine.devices) > most:
-        settings.faults.add("", too_many(count * len(machine.devices), "devices"))
+    settings.faults.check(
+        len({node.machine for node in machine.nodes.values()} - {""}) <= 1,
+        "",
+        f"{inline.name!r} is made of several machines already",
+    )
+    settings.faults.check(
+        count * len(machine.devices) <= most, "", too_many(count * len(machine.devices), "devices")
+    )
     boards = _boards(machine) if fabric.railed else 1
     network = fabric.read(settings, count * boards, max(nics, 1) // boards)
     check_cables(settings, network)
@@ -159,27 +165,21 @@ def build_cluster(
     wired = network.wire(nodes, places, len(cables), _join(nic, trunk))
     parts = tuple(i % (nics // boards) if fabric.apart else 0 for i in range(nics))
     rule = EqualMachines(count, len(machine.nodes), len(machine.links) // 2, wired.rule, parts)
-    ports = f"{nics} {nic} {noun(nics, 'port')} each"
-    title = f"{count} x {machine.title}, {ports}, on {network.title}"
+    title = f"{count} x {machine.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
     return build(inline.text, title, inline.text, *everything, rule, switching)
-
-
-def _own_choice(machine: Topology) -> Switching | None:
-    """What the machine's own file says of equal paths, if it is not the default."""
-    own = machine.router.switching
-    return None if own == DEFAULT else own
 
 
 def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str) -> str:
     """The link class of the network: `nic`, else the class of all NICs of the machine."""
     ports = [n.network or DEFAULT_NIC for n in machine.nodes.values() if n.kind == "nic"]
     own = list(dict.fromkeys(ports))
-    if not nic and len(own) > 1:
-        words = f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for"
-        settings.faults.add("nic", words)
-    if not own:
-        settings.faults.add("", f"{name!r} has no nic to link to the fabric")
+    settings.faults.check(
+        nic or len(own) <= 1,
+        "nic",
+        f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for",
+    )
+    settings.faults.check(own, "", f"{name!r} has no nic to link to the fabric")
     return nic or own[0] if own else DEFAULT_NIC
 
 

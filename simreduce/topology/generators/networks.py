@@ -69,7 +69,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -208,8 +208,11 @@ def dragonfly_plus(settings: InlineSettings) -> Shape:
         ends_of += [(each, other) for other in spine[group * spines : (group + 1) * spines]]
     for a, b in itertools.combinations(range(groups), 2):
         ends_of += [(spine[a * spines + i], spine[b * spines + i]) for i in range(spines)]
-    words = f"{plural(groups, 'group')} of {plural(leaves, 'leaf', 'leaves')} with {p} host ports"
-    title = f"{plural(count, 'device')} on a dragonfly+, {words} and {plural(spines, 'spine')}"
+    title = (
+        f"{plural(count, 'device')} on a dragonfly+, {plural(groups, 'group')} of "
+        f"{plural(leaves, 'leaf', 'leaves')} with {p} host ports"
+        f" and {plural(spines, 'spine')}"
+    )
     cables = [cable(*pair, bandwidth, latency) for pair in ends_of]
     return Shape(title, [*nodes, *leaf, *spine], cables)
 
@@ -311,8 +314,7 @@ def read_tree(settings: InlineSettings, machines: int, nics: int) -> FatTree:
     hosts = machines * nics
     if settings.whole("levels", 2, 2, 3) == 3:
         return _three_levels(settings, hosts)
-    if "pods" in settings.values:
-        settings.faults.add("pods", "is for levels=3")
+    settings.faults.check("pods" not in settings.values, "pods", "is for levels=3")
     radix = settings.whole("radix", min(RADIX, hosts), 2, DEVICES_LIMIT)
     up = up_links(settings, radix)
     return FatTree(hosts, radix, up if hosts > radix else 0, settings.flag("reduce"))
@@ -322,14 +324,12 @@ def up_links(settings: InlineSettings, radix: int) -> int:
     """The up-links of a leaf over `radix` hosts: `radix` / `oversubscription=`."""
     ratio = settings.ratio("oversubscription")
     up = radix / ratio
-    if up.denominator != 1 or not 1 <= up <= DEVICES_LIMIT:
-        settings.faults.add(
-            "oversubscription",
-            (
-                f"{radix} hosts under a leaf / {float(ratio):g} is not a number of up-links from "
-                f"1 to {DEVICES_LIMIT}"
-            ),
-        )
+    if not settings.faults.check(
+        up.denominator == 1 and 1 <= up <= DEVICES_LIMIT,
+        "oversubscription",
+        f"{radix} hosts under a leaf / {float(ratio):g} is not a number of up-links from "
+        f"1 to {DEVICES_LIMIT}",
+    ):
         return 1
     return int(up)
 
@@ -347,13 +347,13 @@ def _three_levels(settings: InlineSettings, hosts: int) -> FatTree:
     up = _up_links(fits, ratio)
     leaves = -(-hosts // (fits - up))
     pod = -(-leaves // pods) if pods else fits // 2
-    if pod > fits // 2 or pods > min(fits, leaves):
-        settings.faults.add(
-            "pods",
-            f"{leaves} leaves of switches with {fits} ports take {-(-leaves // (fits // 2))} "
-            f"to {min(fits, leaves)} "
-            f"pods, not {pods}",
-        )
+    settings.faults.check(
+        pod <= fits // 2 and pods <= min(fits, leaves),
+        "pods",
+        f"{leaves} leaves of switches with {fits} ports take {-(-leaves // (fits // 2))} "
+        f"to {min(fits, leaves)} "
+        f"pods, not {pods}",
+    )
     if leaves <= pod:
         return FatTree(hosts, fits - up, up if leaves > 1 else 0, reduces)
     return FatTree(hosts, fits - up, up, reduces, pod=pod, cores=fits // 2, dealt=pods)
@@ -391,31 +391,32 @@ def _misfit(ports: int, ratio: Fraction, hosts: int) -> str:
     )
 
 
-_LIMIT = 512
+FULL_LIMIT = 512
 """There are n x n links."""
+Pair = tuple[int, int]
 
 
-def full(settings: InlineSettings) -> Shape:
-    """Every two GPUs are linked, and each to the host."""
+def linked(
+    settings: InlineSettings, limit: int, words: str, pairs: Callable[[int], Iterable[Pair]]
+) -> Shape:
+    """GPUs that are linked by `pairs` of their numbers, and each to the host."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    count = settings.size(_LIMIT)
+    count = settings.size(limit)
     settings.check()
     *gpus, cpu = nodes = ends(count)
-    cables = [cable(a, b, bandwidth, latency) for i, a in enumerate(gpus) for b in gpus[i + 1 :]]
-    cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
-    return Shape(f"{plural(count, 'device')}, every pair linked", nodes, cables)
+    joins = [*((gpus[a], gpus[b]) for a, b in pairs(count)), *((gpu, cpu) for gpu in gpus)]
+    cables = [cable(*join, bandwidth, latency) for join in joins]
+    return Shape(f"{plural(count, 'device')}{words}", nodes, cables)
 
 
-def ring(settings: InlineSettings) -> Shape:
-    """Each GPU is linked to its two neighbours, and to the host."""
-    bandwidth, latency = settings.bandwidth(), settings.latency()
-    count = settings.size(DEVICES_LIMIT)
-    settings.check()
-    *gpus, cpu = nodes = ends(count)
-    steps = {1: 0, 2: 1}.get(count, count)
-    cables = [cable(gpus[i], gpus[(i + 1) % count], bandwidth, latency) for i in range(steps)]
-    cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
-    return Shape(f"{plural(count, 'device')} in a ring", nodes, cables)
+def every_pair(count: int) -> Iterable[Pair]:
+    """All pairs of so many."""
+    return itertools.combinations(range(count), 2)
+
+
+def neighbours(count: int) -> Iterable[Pair]:
+    """Each with the next on a circle; two have one link."""
+    return ((i, (i + 1) % count) for i in range(count if count > 2 else count - 1))
 
 
 def read_switch(settings: InlineSettings, machines: int, nics: int) -> FatTree:
@@ -499,9 +500,9 @@ def torus(settings: InlineSettings) -> Shape:
 def read_torus(settings: InlineSettings, machines: int, nics: int) -> TorusNetwork:
     """A router for every machine, with all its NICs."""
     sizes = settings.sizes("dims")
-    if math.prod(sizes) != machines and "dims" in settings.values:
-        settings.faults.add(
-            "dims",
-            f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines",
-        )
+    settings.faults.check(
+        math.prod(sizes) == machines or "dims" not in settings.values,
+        "dims",
+        f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines",
+    )
     return TorusNetwork(sizes, max(nics, 1))

@@ -34,7 +34,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from simreduce.errors import InputError, TopologyError, did_you_mean, nearest, quote
+from simreduce.errors import TopologyError, did_you_mean, nearest, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.fields import Name
 from simreduce.files.formats.syntax import read_json
@@ -52,37 +52,43 @@ def is_aws(text: str) -> bool:
 
 def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The network nodes above each instance."""
-    try:
-        found = read_json(text, "no JSON")
-    except InputError as error:
-        faults.add("", error)
+    found = faults.attempt("", read_json, text, "no JSON")
+    if found is None:
         return {}
     found = faults.respell("", found, ("Instances",), ("NextToken",))
-    rows = found.get("Instances")
-    if not isinstance(rows, list):
-        faults.add("Instances", "must be a list" if "Instances" in found else "missing")
+    rows = found.get("Instances", "")
+    if not faults.check(
+        isinstance(rows, list),
+        "Instances",
+        "must be a list" if "Instances" in found else "missing",
+    ):
         return {}
-    if found.get("NextToken"):
-        faults.add("NextToken", "this is one page of several; have them all in one file")
+    faults.check(
+        not found.get("NextToken"),
+        "NextToken",
+        "this is one page of several; have them all in one file",
+    )
     hosts: dict[Name, tuple[str, ...]] = {}
     layers = 0
     for place, given in enumerate(rows):
         where = f"Instances[{place}]"
         row = faults.respell(where, given if isinstance(given, dict) else {}, _ROW, _AWS_MORE)
         name = row.get("InstanceId")
-        if not isinstance(name, str) or not name:
-            faults.add(f"{where}.InstanceId", "missing")
+        if not faults.check(isinstance(name, str) and name, f"{where}.InstanceId", "missing"):
             continue
-        nodes = row.get("NetworkNodes")
+        nodes = row.get("NetworkNodes", "")
         good = isinstance(nodes, list) and all(isinstance(each, str) and each for each in nodes)
-        if not good or not nodes:
-            faults.add(f"{where}.NetworkNodes", f"must list the network nodes above {name}")
+        if not faults.check(
+            good and nodes, f"{where}.NetworkNodes", f"must list the network nodes above {name}"
+        ):
             continue
         layers = layers or len(nodes)
-        if len(nodes) != layers:
-            faults.add(f"{where}.NetworkNodes", f"has {len(nodes)} layers, others have {layers}")
-        if name in hosts:
-            faults.add(where, f"{name} is there twice")
+        faults.check(
+            len(nodes) == layers,
+            f"{where}.NetworkNodes",
+            f"has {len(nodes)} layers, others have {layers}",
+        )
+        faults.check(name not in hosts, where, f"{name} is there twice")
         if host := faults.attempt(f"{where}.InstanceId", Name, name):
             hosts[host] = tuple(nodes)
     return hosts
@@ -100,32 +106,26 @@ def is_gcp(text: str) -> bool:
 
 def read_gcp(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The cluster, block and sub-block of each instance."""
-    try:
-        rows = read_json(text, "no JSON")
-    except InputError as error:
-        faults.add("", error)
+    rows = faults.attempt("", read_json, text, "no JSON")
+    if rows is None:
         return {}
     hosts: dict[Name, tuple[str, ...]] = {}
     for place, given in enumerate(rows if isinstance(rows, list) else [rows]):
         where = f"[{place}]"
         row = faults.respell(where, given if isinstance(given, dict) else {}, (_STATUS,))
         name = row.get("name")
-        if not isinstance(name, str) or not name:
-            faults.add(f"{where}.name", "missing")
+        if not faults.check(isinstance(name, str) and name, f"{where}.name", "missing"):
             continue
         status, at = row.get(_STATUS), f"{where}.{_STATUS}"
         status = faults.respell(at, status if isinstance(status, dict) else {}, (_TOPOLOGY,))
-        topology, at = status.get(_TOPOLOGY), f"{at}.{_TOPOLOGY}"
-        if not isinstance(topology, dict):
-            faults.add(at, f"missing for {name}")
+        topology, at = status.get(_TOPOLOGY, ""), f"{at}.{_TOPOLOGY}"
+        if not faults.check(isinstance(topology, dict), at, f"missing for {name}"):
             continue
         topology = faults.respell(at, topology, _LEVELS, ("host",))
         levels = [topology.get(key) for key in _LEVELS]
         for key, value in zip(_LEVELS, levels, strict=True):
-            if not isinstance(value, str) or not value:
-                faults.add(f"{at}.{key}", f"missing for {name}")
-        if name in hosts:
-            faults.add(where, f"{name} is there twice")
+            faults.check(isinstance(value, str) and value, f"{at}.{key}", f"missing for {name}")
+        faults.check(name not in hosts, where, f"{name} is there twice")
         if host := faults.attempt(f"{where}.name", Name, name):
             hosts[host] = tuple(str(value) for value in levels)
     return hosts
@@ -159,13 +159,16 @@ def read_ib_net_discover(text: str, faults: Faults) -> Mapping[Name, tuple[str, 
         if each.kind != "Ca" or _IN_SWITCH in each.name:
             continue
         host = _ADAPTER.sub("", each.name).strip() or each.name
-        if not host:
-            faults.add(f"line {each.line}", "this adapter has no description to tell its host by")
+        if not faults.check(
+            host, f"line {each.line}", "this adapter has no description to tell its host by"
+        ):
             continue
         for end in each.ends:
-            if end not in switches:
-                why = f"{host} is linked to {end}, which is no switch here"
-                faults.add(f"line {each.line}", why)
+            faults.check(
+                end in switches,
+                f"line {each.line}",
+                f"{host} is linked to {end}, which is no switch here",
+            )
         if not each.ends:
             continue  # a port that is down
         if name := faults.attempt(f"line {each.line}", Name, host):
@@ -186,8 +189,7 @@ def _devices(text: str, faults: Faults) -> dict[str, _Device]:
         line = raw.strip()
         if head := _HEAD.match(line):
             kind, guid, about = head[1], head[2], head[3] or ""
-            if guid in devices:
-                faults.add(f"line {number}", f"{guid} is there twice")
+            faults.check(guid not in devices, f"line {number}", f"{guid} is there twice")
             current = devices[guid] = _Device(kind, about, number, [])
         elif line.startswith("["):
             port = _PORT.match(line)
@@ -229,8 +231,7 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The switches above each host."""
     nodes: dict[str, list[Name]] = {}
     below: dict[str, list[str]] = {}
-    joined = re.sub(r"\\\n", " ", text)
-    for number, line in enumerate(joined.splitlines(), 1):
+    for number, line in enumerate(re.sub(r"\\\n", " ", text).splitlines(), 1):
         found = _PAIR.findall(line.partition("#")[0])
         pairs = {_KNOWN.get(key.lower(), key): value for key, value in found}
         if not pairs or pairs.keys() <= {"BlockSizes"}:
@@ -239,15 +240,14 @@ def read_slurm(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
         head = _HEADS if not pairs.keys() & {*_HEADS} else ()
         pairs = faults.respell(where, pairs, (*head, *_BELOW), (*_HEADS, *_SLURM_MORE))
         name = pairs.get("SwitchName", pairs.get("BlockName", ""))
-        if not name:
-            faults.add(where, "has no SwitchName")
+        if not faults.check(name, where, "has no SwitchName"):
             continue
-        if name in nodes or name in below:
-            faults.add(where, f"there are two switches named {name}")
+        if not faults.check(
+            name not in nodes and name not in below, where, f"there are two switches named {name}"
+        ):
             continue
         used = next((key for key in _BELOW if pairs.get(key, "") not in _NOTHING), "")
-        if not used:
-            faults.add(where, f"{name} has neither Nodes nor Switches")
+        faults.check(used, where, f"{name} has neither Nodes nor Switches")
         members = (faults.attempt(where, expand_hosts, pairs[used]) if used else None) or []
         if used == "Switches":
             below[name] = members
@@ -285,8 +285,7 @@ def _above(
 def _path(name: str, above: Mapping[str, str], faults: Faults) -> tuple[str, ...]:
     path = [name]
     while path[-1] in above:
-        if above[path[-1]] in path:
-            faults.add("", f"{above[path[-1]]} is above itself")
+        if not faults.check(above[path[-1]] not in path, "", f"{above[path[-1]]} is above itself"):
             break
         path.append(above[path[-1]])
     return tuple(path[::-1])
@@ -320,7 +319,6 @@ def read_hosts(text: str, name: str) -> Mapping[Name, Switches]:
     if read is None:
         raise TopologyError(f"{name}: none of {READ}")
     found = read(text, faults)
-    if not found and not faults.problems:
-        faults.add("", "names no host")
+    faults.check(found or faults.problems, "", "names no host")
     faults.raise_any(TopologyError)
     return found

@@ -74,6 +74,9 @@ class _Reading:
     def fault(self, element: Element, text: str) -> None:
         self.faults.add(f"line {element.line}", text)
 
+    def check(self, fine: object, element: Element, text: str) -> bool:
+        return self.faults.check(fine, f"line {element.line}", text)
+
 
 def read_nccl_topology(
     text: str,
@@ -96,16 +99,15 @@ def read_nccl_topology(
             f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>"
         )
     cpus = [element for element in root.children if element.tag == "cpu"]
-    if not cpus:
-        reading.fault(root, "no <cpu>: there is nothing to hang devices on")
+    reading.check(cpus, root, "no <cpu>: there is nothing to hang devices on")
     for number, cpu in enumerate(cpus):
         numaid = cpu.get("numaid", str(number))
         node = f"cpu{numaid}"
-        if not is_name(node):
-            reading.fault(cpu, f"numaid {quote(numaid)} is not a number")
+        if not reading.check(is_name(node), cpu, f"numaid {quote(numaid)} is not a number"):
             continue
-        if node in reading.parts.nodes:
-            reading.fault(cpu, f"there are two CPUs with numaid {numaid}")
+        if not reading.check(
+            node not in reading.parts.nodes, cpu, f"there are two CPUs with numaid {numaid}"
+        ):
             continue
         reading.parts.add(node, "cpu")
         for child in cpu.all("pci"):
@@ -115,8 +117,11 @@ def read_nccl_topology(
         reading.ports += [_Device(child, node) for child in cpu.all("nic")]
     for nic in sorted({*nics} - {*reading.bus_ids}):
         reading.fault(root, f"no device has the bus id {quote(nic)} of a NIC")
-    if not reading.gpus and not reading.faults.problems:
-        reading.fault(root, "no GPU: no device of class 0x03, and none without a class")
+    reading.check(
+        reading.gpus or reading.faults.problems,
+        root,
+        "no GPU: no device of class 0x03, and none without a class",
+    )
     reading.faults.raise_any(TopologyError)
     _sockets(reading.parts, cpus)
     _devices(reading, model)
@@ -127,8 +132,13 @@ def read_nccl_topology(
             f"{reading.classless} devices have no class and are taken to be GPUs; name those "
             "that are NICs by bus id"
         )
-    title = f"{units.plural(len(reading.gpus), 'GPU')}, from an NCCL topology file"
-    return build(name, title, name, parts.nodes.values(), parts.cables), parts.notes
+    return build(
+        name,
+        f"{units.plural(len(reading.gpus), 'GPU')}, from an NCCL topology file",
+        name,
+        parts.nodes.values(),
+        parts.cables,
+    ), parts.notes
 
 
 def _pci(reading: _Reading, element: Element, above: str) -> None:
@@ -164,8 +174,11 @@ def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
             element, f"link_speed {quote(element.get('link_speed'))}: write for example '16 GT/s'"
         )
         return
-    if width not in ("0", "1", "2", "4", "8", "16", "32"):
-        reading.fault(element, f"link_width {quote(width)} is not 1, 2, 4, 8, 16 or 32")
+    if not reading.check(
+        width in ("0", "1", "2", "4", "8", "16", "32"),
+        element,
+        f"link_width {quote(width)} is not 1, 2, 4, 8, 16 or 32",
+    ):
         return
     reading.parts.pcie(node, above, speed, int(width) or 16)
 
@@ -245,8 +258,11 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
     mbit_per_s = 0
     for net in nets:
         text = net.get("speed", "0")
-        if not re.fullmatch(r"[0-9]{1,9}", text):
-            reading.fault(net, f"speed {quote(text)} is not a number of Mbit/s, such as 400000")
+        if not reading.check(
+            re.fullmatch(r"[0-9]{1,9}", text),
+            net,
+            f"speed {quote(text)} is not a number of Mbit/s, such as 400000",
+        ):
             return ""
         mbit_per_s += int(text)
     if not mbit_per_s:
@@ -254,8 +270,9 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
     rate = mbit_per_s * MBIT_PER_S
     nearest = min(networks(), key=lambda name: abs(math.log(rate / link_classes()[name].bandwidth)))
     if abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE:
-        words = f"the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
-        reading.parts.note(f"no class of network has {words}")
+        reading.parts.note(
+            f"no class of network has the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
+        )
     return nearest
 
 
@@ -402,8 +419,7 @@ def read_nccl_graphs(text: str, name: str) -> tuple[NcclGraph, ...]:
         )
     faults = Faults(name)
     found = [_graph(element, faults) for element in root.all("graph")]
-    if not found:
-        faults.add(f"line {root.line}", "no <graph>")
+    faults.check(found, f"line {root.line}", "no <graph>")
     faults.raise_any(TopologyError)
     return tuple(found)
 
@@ -412,16 +428,21 @@ def _graph(element: Element, faults: Faults) -> NcclGraph:
     place = f"line {element.line}"
     channels = tuple(_channel(child, faults) for child in element.all("channel"))
     pattern = PATTERNS.get(element.get("pattern"), "")
-    if not pattern:
-        faults.add(
-            place, f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
-        )
+    faults.check(
+        pattern, place, f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
+    )
     stated = element.get("nchannels")
     # The file lists a copied channel once and counts it twice.
-    if stated and _number(stated) not in (len(channels), 2 * len(channels)):
-        faults.add(place, f"nchannels is {quote(stated)}, but there are {len(channels)}")
-    if pattern == "ring" and len({frozenset(channel.gpus) for channel in channels}) > 1:
-        faults.add(place, "the rings are not of the same GPUs")
+    faults.check(
+        not stated or _number(stated) in (len(channels), 2 * len(channels)),
+        place,
+        f"nchannels is {quote(stated)}, but there are {len(channels)}",
+    )
+    faults.check(
+        pattern != "ring" or len({frozenset(channel.gpus) for channel in channels}) <= 1,
+        place,
+        "the rings are not of the same GPUs",
+    )
     return NcclGraph(
         id=int(_number(element.get("id", "0")) or 0),
         pattern=pattern,
@@ -448,10 +469,8 @@ def _channel(element: Element, faults: Faults) -> NcclChannel:
                 f"line {child.line}",
                 f"<{child.tag}> with dev {quote(dev)} is neither a GPU nor a net",
             )
-    if len(set(gpus)) != len(gpus):
-        faults.add(place, "a GPU stands twice in one channel")
-    if not gpus:
-        faults.add(place, "a channel without GPUs")
+    faults.check(len(set(gpus)) == len(gpus), place, "a GPU stands twice in one channel")
+    faults.check(gpus, place, "a channel without GPUs")
     return NcclChannel(tuple(gpus), nets.get(False), nets.get(True))
 
 
@@ -461,8 +480,9 @@ def _number(text: str) -> float | None:
 
 def _nccl_graph_speed(element: Element, key: str, faults: Faults) -> float:
     value = _number(element.get(key, "0"))
-    if value is None:
-        faults.add(
-            f"line {element.line}", f"{key} {quote(element.get(key))} is not a number of GB/s"
-        )
+    faults.check(
+        value is not None,
+        f"line {element.line}",
+        f"{key} {quote(element.get(key))} is not a number of GB/s",
+    )
     return (value or 0.0) * 1e9

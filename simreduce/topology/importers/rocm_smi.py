@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import InputError, TopologyError, did_you_mean, quote
+from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.formats.syntax import read_json
 from simreduce.topology.elements import LinkClass
@@ -91,8 +91,11 @@ def read_rocm_smi(
         faults.raise_any(TopologyError)
     as_json = text.lstrip("\ufeff \t\r\n").startswith("[")
     tables = (_read_json if as_json else _read_text)(text, faults)
-    if not tables.names and not faults.problems:
-        faults.add("", "no table of link types: print all of `rocm-smi --showtopo`")
+    faults.check(
+        tables.names or faults.problems,
+        "",
+        "no table of link types: print all of `rocm-smi --showtopo`",
+    )
     faults.raise_any(TopologyError)
     table = _as_table(tables, faults)
     faults.raise_any(TopologyError)
@@ -110,8 +113,7 @@ def _read_text(text: str, faults: Faults) -> _Tables:
         place = f"line {number}"
         if match := _TITLE.search(line):
             title, names = (match[1] or match[2]).upper(), ()
-            if title in tables.cells:
-                faults.add(place, f"a second table of {title}")
+            faults.check(title not in tables.cells, place, f"a second table of {title}")
         elif numa := _NUMA.search(line):
             tables.numa[int(numa[1])] = numa[2]
         elif title in _WORDS and (fields := line.split()):
@@ -124,9 +126,7 @@ def _read_text(text: str, faults: Faults) -> _Tables:
                 _row(tables, title, fields, faults, place)
     for title, rows in tables.cells.items():
         lacking = [name for name in tables.names if name not in rows]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            faults.add(title, f"no row of {lacking[0]}{more}")
+        faults.check(not lacking, title, f"no row of {units.first_few(lacking, 1)}")
     if _TYPE not in tables.cells:
         tables.names = ()
     return tables
@@ -169,25 +169,32 @@ def _check_cell(title: str, cell: str, faults: Faults, place: str) -> None:
         if not low <= least <= high:
             faults.add(place, f"{quote(cell)}: no link has {least:,} MB/s")
         elif not least <= most <= _MOST_LINKS * least:
-            words = f"the greatest rate is 1 to {_MOST_LINKS} times the least, that of one link"
-            faults.add(place, f"{quote(cell)}: {words}")
+            faults.add(
+                place,
+                f"{quote(cell)}: the greatest rate is 1 to {_MOST_LINKS} times the least,"
+                " that of one link",
+            )
 
 
 def _read_json(text: str, faults: Faults) -> _Tables:
     tables = _Tables()
-    try:
-        found = read_json(text.lstrip("\ufeff"), "is not JSON")
-    except InputError as error:
-        faults.add("", error)
+    found = faults.attempt("", read_json, text.lstrip("\ufeff"), "is not JSON")
+    if found is None:
         return tables
     gpus = [
         each for each in found if isinstance(each, dict) and isinstance(each.get("links"), list)
     ]
-    if len(gpus) != len(found) or not 0 < len(gpus) <= _MOST_GPUS:
-        faults.add("", f"must be a list of 1 to {_MOST_GPUS} GPUs with links")
+    if not faults.check(
+        len(gpus) == len(found) and 0 < len(gpus) <= _MOST_GPUS,
+        "",
+        f"must be a list of 1 to {_MOST_GPUS} GPUs with links",
+    ):
         return tables
-    if [each.get("gpu") for each in gpus] != list(range(len(gpus))):
-        faults.add("", "the GPUs must be numbered 0, 1, ... by gpu")
+    if not faults.check(
+        [each.get("gpu") for each in gpus] == list(range(len(gpus))),
+        "",
+        "the GPUs must be numbered 0, 1, ... by gpu",
+    ):
         return tables
     tables.names = tuple(f"GPU{i}" for i in range(len(gpus)))
     for i, each in enumerate(gpus):
@@ -204,8 +211,11 @@ def _json_row(tables: _Tables, i: int, links: Iterable[Any], faults: Faults) -> 
             faults.add(place, f"{quote(str(to))} is not another GPU of the file, or stands twice")
         else:
             row[to] = link
-    if len(row) != len(tables.names):
-        faults.add(place, f"{units.plural(len(row), 'link')} for {len(tables.names)} GPUs")
+    if not faults.check(
+        len(row) == len(tables.names),
+        place,
+        f"{units.plural(len(row), 'link')} for {len(tables.names)} GPUs",
+    ):
         return
     order = [row[j] for j in range(len(tables.names))]
     for title, key, default in (
@@ -224,8 +234,7 @@ def _json_row(tables: _Tables, i: int, links: Iterable[Any], faults: Faults) -> 
 def _as_table(tables: _Tables, faults: Faults) -> TopologyMatrix:
     """The cells in words of `nvidia-smi topo -m`. GPUs are numbered in the order of the columns."""
     for title, rows in tables.cells.items():
-        if len(rows) != len(tables.names):
-            faults.add(title, "not every GPU has a row")
+        if not faults.check(len(rows) == len(tables.names), title, "not every GPU has a row"):
             return TopologyMatrix((), (), ())
     many = range(len(tables.names))
     grid = [["X"] * len(many) for _ in many]

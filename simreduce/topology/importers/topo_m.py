@@ -90,11 +90,11 @@ def read_topo_m(
     `TopologyError` with every fault.
     """
     faults = Faults(name)
-    if len(text) > MOST_CHARACTERS:
-        faults.add(
-            "",
-            f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long",
-        )
+    faults.check(
+        len(text) <= MOST_CHARACTERS,
+        "",
+        f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long",
+    )
     faults.raise_any(TopologyError)
     table = _read(text, faults)
     faults.raise_any(TopologyError)
@@ -124,8 +124,13 @@ def machine_of(
     _tree(table, parts, model, socket)
     _nvlinks(table, parts, model, faults)
     faults.raise_any(TopologyError)
-    title = f"{units.plural(len(table.gpus), 'GPU')}, from `{program}`"
-    machine = build(name, title, name, parts.nodes.values(), parts.cables)
+    machine = build(
+        name,
+        f"{units.plural(len(table.gpus), 'GPU')}, from `{program}`",
+        name,
+        parts.nodes.values(),
+        parts.cables,
+    )
     return machine, [*parts.notes, *_contradictions(table, machine)]
 
 
@@ -159,8 +164,11 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
         )
         return TopologyMatrix((), (), ())
     names = _names(lines[head])
-    if len(set(names)) != len(names) or len(names) > _MOST:
-        faults.add(f"line {head + 1}", f"a device twice, or more than {_MOST} devices")
+    if not faults.check(
+        len(set(names)) == len(names) <= _MOST,
+        f"line {head + 1}",
+        f"a device twice, or more than {_MOST} devices",
+    ):
         return TopologyMatrix((), (), ())
     rows: dict[str, tuple[str, ...]] = {}
     affinity: dict[str, str] = {}
@@ -186,12 +194,7 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
         rows[fields[0]] = tuple(cells)
         affinity[fields[0]] = " ".join(fields[len(names) + 1 : len(names) + 2])
     lacking = [name for name in names if name not in rows]
-    if lacking:
-        faults.add(
-            "",
-            f"no row of {lacking[0]}"
-            + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""),
-        )
+    faults.check(not lacking, "", f"no row of {units.first_few(lacking, 1)}")
     named = _legend(lines, names)
     if faults.problems:
         return TopologyMatrix((), (), ())
@@ -230,18 +233,14 @@ def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 def _check(table: TopologyMatrix, faults: Faults) -> None:
     """Faults of cells that contradict each other."""
     names = table.names
-    if not table.gpus:
-        faults.add("", "no GPU in the table")
+    faults.check(table.gpus, "", "no GPU in the table")
     for i, name in enumerate(names):
         faults.attempt("", Name, name)
-        if table.cells[i][i] != "X":
-            faults.add(name, f"{table.cells[i][i]} to itself; it must be X")
+        faults.check(table.cells[i][i] == "X", name, f"{table.cells[i][i]} to itself; it must be X")
         for j in range(i):
             one, other = table.cells[i][j], table.cells[j][i]
-            if one == "X" or (
-                one != other and {one, other} - {"PHB", "NODE"} and {one, other} - {"SYS", "SOC"}
-            ):
-                faults.add(name, f"{one} to {names[j]}, but {other} back")
+            same = one == other or {one, other} in ({"PHB", "NODE"}, {"SYS", "SOC"})
+            faults.check(one != "X" and same, name, f"{one} to {names[j]}, but {other} back")
 
 
 def _groups(members: Sequence[int], near: Callable[[int, int], bool]) -> list[list[int]]:
@@ -290,9 +289,8 @@ def _tree(
             leaves = _groups(chain, lambda i, j: table.near(i, j) == 1)
             above = parts.add_switch(cpu, model.pcie) if len(leaves) > 1 else cpu
             for leaf in leaves:
-                below = above
-                if len(leaf) > 1 or len(leaves) > 1:
-                    below = parts.add_switch(above, model.pcie)
+                shared = len(leaf) > 1 or len(leaves) > 1
+                below = parts.add_switch(above, model.pcie) if shared else above
                 for i in leaf:
                     parts.link(names[i], below, model.pcie)
     parts.link_cpus(*socket)
@@ -330,9 +328,11 @@ def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faul
         faults.add("", without_nvlinks(model, shown, max(peers.values())))
         return
     for i in gpus:
-        if model.bridged and peers[i] > 1:
-            words = f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs"
-            faults.add(table.names[i], words)
+        faults.check(
+            not model.bridged or peers[i] <= 1,
+            table.names[i],
+            f"NVLinks to {peers[i]} GPUs, but a bridge of {model.name} joins two GPUs",
+        )
     most = model.nvlinks or 6 * len(gpus)
     if (
         alike
@@ -345,11 +345,11 @@ def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faul
         parts.notes.append("every pair has as many NVLinks as a GPU: NVSwitches, one node")
         return
     for i in gpus:
-        if total[i] > most:
-            faults.add(
-                table.names[i],
-                f"{total[i]} {links_name(model.nvlink)}, but a {model.name} has {most}",
-            )
+        faults.check(
+            total[i] <= most,
+            table.names[i],
+            f"{total[i]} {links_name(model.nvlink)}, but a {model.name} has {most}",
+        )
         for j in gpus:
             if i < j and links[i, j]:
                 parts.link(

@@ -47,9 +47,8 @@ def to_nccl_xml(topology: Topology) -> str:
     writer = _XmlWriter(topology)
     lines = ['<system version="1">']
     for number, cpu in enumerate(topology.hosts):
-        lines.append(f'  <cpu numaid="{number}" {_cpu_attributes(_host_of(topology))}>')
-        lines += writer.below(cpu, depth=2)
-        lines.append("  </cpu>")
+        head = f'  <cpu numaid="{number}" {_cpu_attributes(_host_of(topology))}>'
+        lines += [head, *writer.below(cpu, depth=2), "  </cpu>"]
     hanging = [
         name for name in topology.nodes if name not in writer.bus and name not in topology.hosts
     ]

@@ -110,7 +110,8 @@ class Rails:
 class Router:
     """Finds routes and remembers them; one belongs to each topology.
 
-    `route` is `_route`, whose results are kept. `index` gives the place of every node among the
+    `route` is `_route`, whose results are kept, `nic` that of `Rails`, and `nics_beyond` that of
+    `Staging`. `index` gives the place of every node among the
     nodes of the topology, which `routes` takes.
     """
 
@@ -126,8 +127,9 @@ class Router:
         self.index = {name: place for place, name in enumerate(nodes)}
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._search = PathSearch(nodes, links)
-        self._rails = Rails(self._search)
+        self.nic = Rails(self._search).nic
         self._staging = Staging(self._search, self.path, self.find_path)
+        self.nics_beyond = self._staging.nics_beyond
         self._machines = rule if isinstance(rule, EqualMachines) else None
         network = rule.network if isinstance(rule, EqualMachines) else rule
         self._network = network or SearchedNetwork()
@@ -186,7 +188,7 @@ class Router:
             return (source, *(link.target for link in links))
         home = self._nodes[source].machine
         for machine in (home, "") if home and home == self._nodes[target].machine else ("",):
-            path = self._search.path(source, target, machine, self._rails.nic)
+            path = self._search.path(source, target, machine, self.nic)
             if path:
                 return self._reroute(path)
         raise TopologyError(
@@ -209,16 +211,6 @@ class Router:
         """Whether two GPUs copy to each other directly; False too if no path joins them."""
         path = self.find_path(source, target)
         return bool(path) and not self._staging.is_staged(path)
-
-    def nic(self, gpu: str) -> str:
-        """The NIC that is a GPU's own, "" if it has none."""
-        return self._rails.nic(gpu)
-
-    def nics_beyond(self, gpu: str) -> list[str]:
-        """The NICs of a GPU's machine, if it reaches some and its `gpudirect` none of them; else
-        [].
-        """
-        return self._staging.nics_beyond(gpu)
 
     @functools.cached_property
     def several(self) -> bool:

@@ -281,116 +281,70 @@ def collective_reduce(
     return side_by_side([b.finish(contract)], call.layout.devices)
 
 
-Destinations: TypeAlias = int | str | Sequence[int | str] | Distributed | None
-"""Devices by index in `Layout.devices` or by name, or another value, which means its devices.
-
-None means the devices of the value itself.
-"""
+Destinations: TypeAlias = int | Sequence[int] | None
+"""Devices by index in `Layout.devices`; None means those of the value itself."""
 
 REDUCE_OPS = ("sum", "mean")
 
 Pair: TypeAlias = tuple[Distributed, tuple[int, ...]]
 
 
-def check_call(
-    method: CrossDeviceOps,
-    reduce_op: str,
-    layout: Layout,
-    version: Version,
-    problems: list[str],
-    *,
-    faithful: bool,
-) -> ReductionCall:
-    problems += unknown("reduce_op", reduce_op, REDUCE_OPS)
-    problems += unknown("version", version, VERSIONS)
+def pair_of(value: Distributed, destinations: Destinations) -> Pair:
+    """The value with its destinations, each once."""
+    if destinations is None:
+        return value, value.devices
+    if isinstance(destinations, int):
+        return value, (destinations,)
+    return value, tuple(dict.fromkeys(destinations))
+
+
+def check_method(
+    method: CrossDeviceOps, reduce_op: str, layout: Layout, version: Version
+) -> dict[str, bool]:
+    """Words on what may be wrong with the arguments that all values share, and whether it is."""
+    found = unknown("reduce_op", reduce_op, REDUCE_OPS) | unknown("version", version, VERSIONS)
     match method:
         case ReductionToOneDevice(root, accumulation):
-            if root is not None and not 0 <= root < len(layout.devices):
-                problems.append(f"reduce_to_device {root}: there are {len(layout.devices)} devices")
-            problems += unknown("accumulation", accumulation, get_args(Accumulation))
+            known = range(len(layout.devices))
+            words = f"reduce_to_device {root}: there are {len(known)} devices"
+            found[words] = root is not None and root not in known
+            found |= unknown("accumulation", accumulation, get_args(Accumulation))
         case AllReduceCrossDeviceOps(algorithm, packs, small):
-            problems += unknown("all_reduce_alg", algorithm, ALL_REDUCE_ALGORITHMS)
-            if packs < 0:
-                problems.append(f"num_packs {packs}: must not be negative")
-            if version == "2.x" and small > 0:
-                problems.append(
-                    "agg_small_grads_max_bytes: TensorFlow 2 has no packing of small gradients"
-                )
-        case MultiWorkerAllReduce() if version == "2.x":
-            problems.append("MultiWorkerAllReduce: TensorFlow 2 has none; take CollectiveAllReduce")
+            found |= unknown("all_reduce_alg", algorithm, ALL_REDUCE_ALGORITHMS)
+            found[f"num_packs {packs}: must not be negative"] = packs < 0
+            words = "agg_small_grads_max_bytes: TensorFlow 2 has no packing of small gradients"
+            found[words] = version == "2.x" and small > 0
+        case MultiWorkerAllReduce():
+            words = "MultiWorkerAllReduce: TensorFlow 2 has none; take CollectiveAllReduce"
+            found[words] = version == "2.x"
         case CollectiveAllReduce(_, size, communication):
-            problems += unknown("communication", communication, ("auto", "ring", "nccl"))
-            if size < 0:
-                problems.append(f"bytes_per_pack {size}: must not be negative")
-    return ReductionCall(method, reduce_op == "mean", layout, version, faithful)
+            found |= unknown("communication", communication, ("auto", "ring", "nccl"))
+            found[f"bytes_per_pack {size}: must not be negative"] = size < 0
+    return found
 
 
-def unknown(what: str, given: object, known: Sequence[str]) -> list[str]:
-    """The fault of a value that is not known; nothing for one that is."""
+def unknown(what: str, given: object, known: Sequence[str]) -> dict[str, bool]:
+    """Words on a value that is not known, and whether it is one."""
     near = did_you_mean(str(given), known)
-    words = f"{what} {given!r}{near}: must be one of {', '.join(known)}"
-    return [] if given in known else [words]
+    return {f"{what} {given!r}{near}: must be one of {', '.join(known)}": given not in known}
 
 
-def check_pair(
-    layout: Layout, value: Distributed, destinations: Destinations, place: str, problems: list[str]
-) -> Pair:
-    """The value with its destinations as indices, each once; faults go to `problems`."""
-    if not isinstance(value, PerDevice | PerDeviceSlices):
-        problems.append(f"{place}a PerDevice or PerDeviceSlices is expected, not {value!r}")
-        return PerDevice((), 0), ()
-    checks = {
+def check_pair(layout: Layout, pair: Pair, place: str = "") -> dict[str, bool]:
+    """Words on what may be wrong with a value and its destinations, and whether it is."""
+    value, destinations = pair
+    least, what = (1, "values") if isinstance(value, PerDevice) else (0, "rows")
+    known = range(len(layout.devices))
+    found = {
         "the value must be on one device or more": not value.places,
         f"a device is listed twice in {value.devices}":
             len(set(value.devices)) < len(value.devices),
+        **{f"{count} {what} on device {device}: must be {least} or more": count < least
+           for device, count in value.places},
+        **{f"device {d}: there are {len(known)} devices": d not in known for d in value.devices},
+        "destinations can not be empty": not destinations,
+        **{f"destination {d} is no device": d not in known for d in destinations},
     }  # fmt: skip
-    problems += [f"{place}{words}" for words, wrong in checks.items() if wrong]
-    least = 1 if isinstance(value, PerDevice) else 0
-    problems += [
-        f"{place}{count} {'values' if least else 'rows'} on device {device}: "
-        f"must be {least} or more"
-        for device, count in value.places
-        if count < least
-    ]
-    problems += [
-        f"{place}device {d}: there are {len(layout.devices)} devices"
-        for d in value.devices
-        if not 0 <= d < len(layout.devices)
-    ]
-    return value, _indices(
-        layout, value.devices if destinations is None else destinations, place, problems
-    )
-
-
-def _indices(
-    layout: Layout, destinations: Destinations, place: str, problems: list[str]
-) -> tuple[int, ...]:
-    if isinstance(destinations, PerDevice | PerDeviceSlices):
-        destinations = destinations.devices
-    if isinstance(destinations, int | str):
-        destinations = [destinations]
-    if not isinstance(destinations, list | tuple | range):
-        problems.append(
-            f"{place}destinations {destinations!r}: devices, or a distributed value, are expected"
-        )
-        return ()
-    if not destinations:
-        problems.append(f"{place}destinations can not be empty")
-    found = []
-    for device in destinations:
-        if isinstance(device, int) and 0 <= device < len(layout.devices):
-            found.append(device)
-        elif isinstance(device, str) and device in layout.devices:
-            found.append(layout.devices.index(device))
-        else:
-            near = did_you_mean(device, layout.devices) if isinstance(device, str) else ""
-            problems.append(f"{place}destination {device!r} is no device{near}")
-    return tuple(dict.fromkeys(found))
-
-
-def _raise_any(problems: Sequence[str]) -> None:
-    if problems:
-        raise StrategyError(problems)
+    return {f"{place}{words}": wrong for words, wrong in found.items()}
 
 
 def reduce(
@@ -404,11 +358,9 @@ def reduce(
     faithful: bool = False,
 ) -> Plan:
     """The plan that ends with the sum or mean of `value` on every destination."""
-    problems: list[str] = []
-    call = check_call(method, reduce_op, layout, version, problems, faithful=faithful)
-    pair = check_pair(layout, value, destinations, "", problems)
-    _raise_any(problems)
-    return _one(call, *pair)
+    pair = pair_of(value, destinations)
+    refuse(check_method(method, reduce_op, layout, version) | check_pair(layout, pair))
+    return _one(ReductionCall(method, reduce_op == "mean", layout, version, faithful), *pair)
 
 
 def batch_reduce(
@@ -425,35 +377,20 @@ def batch_reduce(
     On every device the results come in the order of the pairs; of slices first the values, then the
     indices and the dense_shape.
     """
-    problems: list[str] = []
-    call = check_call(method, reduce_op, layout, version, problems, faithful=faithful)
-    pairs: list[Pair] = []
-    if not isinstance(value_destination_pairs, list | tuple) or not value_destination_pairs:
-        problems.append(
-            "value_destination_pairs: a list or tuple of (value, destinations) is expected,"
-            " not empty"
-        )
-    else:
-        for i, pair in enumerate(value_destination_pairs):
-            if isinstance(pair, tuple) and len(pair) == 2:
-                pairs.append(check_pair(layout, *pair, f"pair {i}: ", problems))
-            else:
-                problems.append(
-                    f"pair {i}: a tuple (value, destinations) is expected, not {pair!r}"
-                )
-    _raise_any(problems)
-    return _batch(call, pairs)
+    pairs = [pair_of(*pair) for pair in value_destination_pairs]
+    faults = check_method(method, reduce_op, layout, version)
+    faults["value_destination_pairs: at least one is needed"] = not pairs
+    for i, pair in enumerate(pairs):
+        faults |= check_pair(layout, pair, f"pair {i}: ")
+    refuse(faults)
+    return _batch(ReductionCall(method, reduce_op == "mean", layout, version, faithful), pairs)
 
 
 def broadcast(value: Distributed, destinations: Destinations, layout: Layout) -> Plan:
     """The plan that copies the value of one device to every destination."""
-    problems: list[str] = []
-    pair = check_pair(layout, value, destinations, "", problems)
-    if isinstance(value, PerDevice | PerDeviceSlices) and len(value.places) > 1:
-        problems.append(
-            f"broadcast: the value is on {len(value.places)} devices; it must be on one"
-        )
-    _raise_any(problems)
+    pair = pair_of(value, destinations)
+    words = f"broadcast: the value is on {len(value.places)} devices; it must be on one"
+    refuse(check_pair(layout, pair) | {words: len(value.places) > 1})
     return broadcast_from(layout, *pair)
 
 
@@ -473,11 +410,9 @@ def reduce_non_distributed(
     """
     if zero:
         return PlanBuilder(layout.devices).finish(Contract.of("reduce", []))
-    if reduce_op == "sum" and replicas > 1:
-        raise StrategyError(
-            f"reduce: a non-distributed value cannot be summed over {replicas} replicas"
-        )
-    _raise_any(unknown("reduce_op", reduce_op, REDUCE_OPS))
+    words = f"reduce: a non-distributed value cannot be summed over {replicas} replicas"
+    summed = {words: reduce_op == "sum" and replicas > 1}
+    refuse(unknown("reduce_op", reduce_op, REDUCE_OPS) | summed)
     return broadcast(value, destinations, layout)
 
 

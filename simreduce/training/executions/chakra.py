@@ -191,8 +191,7 @@ def _nodes(raw: list[Any], facts: _Facts) -> tuple[tuple[ExecutionNode, ...], tu
     faults = facts.faults
     places = {one.id: place for place, one in enumerate(raw)}
     for place, one in enumerate(raw):
-        if places[one.id] != place:
-            faults.add(f"node {one.id}", "another node has this id, too")
+        faults.check(places[one.id] == place, f"node {one.id}", "another node has this id, too")
     unknown, notes, nodes = 0, dict[str, bool](), list[ExecutionNode]()
     for one in raw:
         before = [*one.data_deps, *one.ctrl_deps]
@@ -220,9 +219,12 @@ def _node(
         return _collective(one, values, after, facts)._replace(seconds=took, start=start)
     if one.type in (_SEND, _RECEIVE):
         kind = SEND if one.type == _SEND else RECEIVE
-        peer = values.get("comm_dst" if kind == SEND else "comm_src")
-        if type(peer) is not int or peer < 0:
-            facts.faults.add(f"node {one.id}", f"a {kind} needs the rank of its peer")
+        peer = values.get("comm_dst" if kind == SEND else "comm_src", -1)
+        if not facts.faults.check(
+            type(peer) is int and peer >= 0,
+            f"node {one.id}",
+            f"a {kind} needs the rank of its peer",
+        ):
             peer = 0
         nbytes, tag = _size(one, values, facts), int(values.get("comm_tag") or 0)
         return ExecutionNode(
@@ -244,14 +246,15 @@ def _collective(
 ) -> ExecutionNode:
     place, number = f"node {one.id}", values.get("comm_type")
     name = _COLLECTIVES.get(number, "") if isinstance(number, int) else ""
-    if not name:
-        which = _OTHERS.get(number, number) if isinstance(number, int) else None
-        facts.faults.add(place, f"comm_type {which}: no such collective is modelled")
+    which = _OTHERS.get(number, number) if isinstance(number, int) else None
+    facts.faults.check(name, place, f"comm_type {which}: no such collective is modelled")
     pg = str(values.get("pg_name") or "")
     group = facts.groups.get(pg, ())
     if pg and facts.groups and not group:
-        near = ", ".join(facts.groups)
-        facts.faults.add(place, f"process group {quote(pg)} is not among the groups: {near}")
+        facts.faults.add(
+            place,
+            f"process group {quote(pg)} is not among the groups: {', '.join(facts.groups)}",
+        )
     nbytes = 4 if number == _BARRIER else _size(one, values, facts)
     return ExecutionNode(
         one.name,

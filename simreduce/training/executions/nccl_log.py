@@ -22,6 +22,9 @@ from simreduce.training.executions.execution import (
     ExecutionNode,
 )
 
+NO_TIMES = (
+    "NCCL's log has no times: collectives of a stream or a communicator run one after another"
+)
 _COLLECTIVES = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
@@ -87,14 +90,14 @@ def read(path: str, text: str) -> Execution:
     for name, gpu in called.items():
         said = gpu.calls[0]["global"]  # RCCL says it
         rank = int(said) if said else gpu.world[0] if gpu.ranks else len(nodes)
-        if rank in nodes:
-            faults.add("", f"{name}: another GPU of the log is rank {rank}, too; one job at a time")
+        faults.check(
+            rank not in nodes,
+            "",
+            f"{name}: another GPU of the log is rank {rank}, too; one job at a time",
+        )
         nodes[rank] = _nodes(gpu, world, members, faults, name)
     faults.raise_any(ExecutionError)
-    note = (
-        "NCCL's log has no times: collectives of a stream or a communicator run one after another"
-    )
-    return Execution(path, dict(sorted(nodes.items())), world, (note,))
+    return Execution(path, dict(sorted(nodes.items())), world, (NO_TIMES,))
 
 
 def _members(gpus: Mapping[str, _Gpu]) -> dict[str, dict[int, int]]:
@@ -146,16 +149,22 @@ def _nodes(
             faults.add("", f"{name}: {call['name']} {fault}")
             continue
         queues = f"stream {call['stream']}", f"comm {call['comm']}"
-        if kind >= len(_SIZES):
-            faults.add("", f"{name}: {call['name']} of datatype {kind}, which is not known")
+        if not faults.check(
+            kind < len(_SIZES),
+            "",
+            f"{name}: {call['name']} of datatype {kind}, which is not known",
+        ):
             continue
         group: tuple[int, ...] = ()
         if n < world:
             _, _, number = gpu.ranks.get(call["comm"], (0, 0, ""))
             known = members.get(number, {})
-            if sorted(known) != list(range(n)):
-                words = f"{n} ranks whose lines '- Init COMPLETE' do not say which these are"
-                faults.add("", f"{name}: {call['name']} on comm {call['comm']}, of {words}")
+            if not faults.check(
+                sorted(known) == list(range(n)),
+                "",
+                f"{name}: {call['name']} on comm {call['comm']}, of {n} ranks whose lines"
+                " '- Init COMPLETE' do not say which these are",
+            ):
                 continue
             group = tuple(known[i] for i in range(n))
         if call["name"] in _TRANSFERS:

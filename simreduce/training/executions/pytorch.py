@@ -57,8 +57,11 @@ def read_ddp(path: str, data: Mapping[str, Any]) -> Execution:
     text = data.get(key)
     parts = [part.strip() for part in text.split(",")] if isinstance(text, str) else []
     sizes = [int(part) for part in parts if part.isdecimal() and len(part) < 16]
-    if not sizes or len(sizes) != len(parts) or min(sizes) == 0:
-        faults.add(key, f"must be bytes such as '1048576, 26214400', got {quote(text)}")
+    faults.check(
+        sizes and len(sizes) == len(parts) and min(sizes) != 0,
+        key,
+        f"must be bytes such as '1048576, 26214400', got {quote(text)}",
+    )
     world, rank = data.get("world_size"), data.get("rank", 0)
     if type(world) is not int or not 2 <= world <= 1 << 20:
         faults.add("world_size", f"must be a whole number from 2, got {quote(world)}")
@@ -181,12 +184,18 @@ def read_profile(path: str, document: Mapping[str, Any]) -> Execution:
     job = document.get("distributedInfo")
     job = job if isinstance(job, Mapping) else {}
     rank, world = job.get("rank", 0), job.get("world_size", 0)
-    if type(rank) is not int or rank < 0 or type(world) is not int or world < 0:
-        faults.add("distributedInfo", "rank and world_size must be whole numbers")
+    if not faults.check(
+        type(rank) is int and rank >= 0 and type(world) is int and world >= 0,
+        "distributedInfo",
+        "rank and world_size must be whole numbers",
+    ):
         rank = world = 0
     kernels = _kernels(document["traceEvents"], faults)
-    if not any(kernel.by_nccl for kernel in kernels):
-        faults.add("", "no kernel of NCCL is in this timeline (profile with activity CUDA)")
+    faults.check(
+        any(kernel.by_nccl for kernel in kernels),
+        "",
+        "no kernel of NCCL is in this timeline (profile with activity CUDA)",
+    )
     job_of = _Job(rank, world, _groups(job.get("pg_config"), world, faults))
     nodes = _nodes(kernels, job_of, _marks(document["traceEvents"], faults), faults)
     faults.raise_any(ExecutionError)
@@ -203,8 +212,8 @@ def _groups(config: Any, world: int, faults: Faults) -> dict[str, tuple[int, ...
     for i, each in enumerate(config if isinstance(config, list) else []):
         ranks = each.get("ranks") if isinstance(each, Mapping) else None
         if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
-            if fault := _wrong_ranks(ranks, world):
-                faults.add(f"distributedInfo.pg_config[{i}].ranks", fault)
+            fault = _wrong_ranks(ranks, world)
+            faults.check(not fault, f"distributedInfo.pg_config[{i}].ranks", fault)
             found[str(each.get("pg_name"))] = tuple(ranks)
     return found
 
@@ -220,8 +229,7 @@ def _wrong_ranks(ranks: Sequence[int], world: int) -> str:
 
 def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
     """In order of their begin."""
-    if not isinstance(events, list):
-        faults.add("traceEvents", "must be a list")
+    if not faults.check(isinstance(events, list), "traceEvents", "must be a list"):
         return []
     launched: dict[Any, float] = {}
     rows = []
@@ -391,8 +399,11 @@ def _group(args: Mapping[str, Any], job: _Job, faults: Faults, place: str) -> tu
         if job.world and size == job.world:
             return ()
         found = job.groups.get(str(args.get("Process Group Name")), ())
-        if "..." in text and not found:
-            faults.add(place, "the ranks of its process group are cut off ('...') in the file")
+        if not faults.check(
+            found or "..." not in text,
+            place,
+            "the ranks of its process group are cut off ('...') in the file",
+        ):
             return ()
         if job.world and type(size) is int and size < job.world and not found:
             faults.add(place, f"which {size} of {job.world} ranks its group has is not said")
@@ -401,6 +412,9 @@ def _group(args: Mapping[str, Any], job: _Job, faults: Faults, place: str) -> tu
         faults.add(place, f"rank {job.rank} must be once among its process group's ranks {found}")
     elif fault := _wrong_ranks(found, job.world):
         faults.add(place, fault)
-    if found and type(size) is int and size != len(found):
-        faults.add(place, f"its group has {size} ranks, and lists {len(found)}")
+    faults.check(
+        not found or type(size) is not int or size == len(found),
+        place,
+        f"its group has {size} ranks, and lists {len(found)}",
+    )
     return found

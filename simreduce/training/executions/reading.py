@@ -52,8 +52,7 @@ def read_executions(
     nodes = {}
     for path, one in zip(paths, found, strict=True):
         for rank, row in one.nodes.items():
-            if rank in nodes:
-                faults.add(path, f"rank {rank} is in another of these files, too")
+            faults.check(rank not in nodes, path, f"rank {rank} is in another of these files, too")
             nodes[rank] = row
     faults.raise_any(ExecutionError)
     world = max(*(one.world for one in found), *(rank + 1 for rank in nodes))
@@ -63,8 +62,7 @@ def read_executions(
 
 def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
     content = _content(path)
-    start = content[:4096].lstrip()
-    if start.startswith((b"{", b"[")):
+    if content[:4096].lstrip().startswith((b"{", b"[")):
         return _read_json(path, content)
     if b"NCCL INFO" in content:
         return nccl_log.read(path, content.decode("utf-8", "replace"))

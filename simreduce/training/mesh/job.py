@@ -9,12 +9,15 @@ expert (etp), experts' ranks (ep) and replicas of those (edp).
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 
-from simreduce.errors import InputError, did_you_mean
+import numpy as np
+
+from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.mesh.pipeline import IN_A_V
@@ -73,13 +76,12 @@ class Mesh:
         """Its ways, and the order unless that is the usual one."""
         return self.text if self.order == ORDER else f"{self.text} order={self.order}"
 
-    def groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
-        """The ranks that differ in these axes only, group by group in the order of their first."""
-        return _groups(self._sizes(expert=False), axes)
+    def groups(self, *axes: str, expert: bool = False) -> tuple[tuple[int, ...], ...]:
+        """The ranks that differ in these axes only, group by group in the order of their first.
 
-    def expert_groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
-        """As `groups`, where `dp` are replicas of an expert and `tp` share one."""
-        return _groups(self._sizes(expert=True), axes)
+        With `expert`, `dp` are replicas of an expert and `tp` share one.
+        """
+        return _groups(self._sizes(expert=expert), axes)
 
     def stage_of(self, rank: int) -> int:
         """The place of a rank in its pipeline, from 0."""
@@ -99,15 +101,12 @@ class Mesh:
 def _groups(
     sizes: tuple[tuple[str, int], ...], axes: tuple[str, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    found: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(prod(size for _, size in sizes)):
-        left, place = rank, []
-        for axis, size in sizes:
-            if axis not in axes:
-                place.append(left % size)
-            left //= size
-        found.setdefault(tuple(place), []).append(rank)
-    return tuple(sorted(map(tuple, found.values())))
+    outer_first = sizes[::-1]
+    grid = np.arange(prod(size for _, size in sizes)).reshape([size for _, size in outer_first])
+    apart = [i for i, (axis, _) in enumerate(outer_first) if axis not in axes]
+    within = [i for i, (axis, _) in enumerate(outer_first) if axis in axes]
+    rows = grid.transpose(apart + within).reshape(-1, prod(grid.shape[i] for i in within))
+    return tuple(sorted(map(tuple, rows.tolist())))
 
 
 def read_mesh(text: str, order: str = ORDER) -> Mesh:
@@ -117,8 +116,7 @@ def read_mesh(text: str, order: str = ORDER) -> Mesh:
     for part in text.split(","):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in known:
-            near = did_you_mean(key, known) or f"; known are {', '.join(known)}"
-            faults.add("", f"unknown axis {key!r}{near}")
+            faults.add("", f"unknown axis {key!r}{near_or_all(key, known)}")
         elif key in ways:
             faults.add("", f"{key} is given twice")
         elif not value.isdecimal() or not 1 <= int(value[:9]) <= MOST_WAYS:
@@ -138,17 +136,18 @@ def read_order(text: str) -> str:
 
 def nearest_divisors(count: int, wanted: int) -> str:
     """The divisors of `count` next to `wanted`, as words."""
-    all_of_them = [d for d in range(1, count + 1) if count % d == 0]
-    below = [d for d in all_of_them if d < wanted][-1:]
-    above = [d for d in all_of_them if d > wanted][:1]
-    return " or ".join(map(str, [*below, *above]))
+    others = [d for d in range(1, count + 1) if count % d == 0 and d != wanted]
+    place = bisect(others, wanted)
+    return " or ".join(map(str, others[max(place - 1, 0) : place + 1]))
 
 
 def check_divides(faults: Faults, place: str, ways: int, what: str, count: int) -> None:
     """Note that `ways` do not divide `count` things evenly, with those nearby that do."""
     if count % ways:
-        near = nearest_divisors(count, ways)
-        faults.add(place, f"{ways} ways do not share {count} {what} evenly; {near} do")
+        faults.add(
+            place,
+            f"{ways} ways do not share {count} {what} evenly; {nearest_divisors(count, ways)} do",
+        )
 
 
 def legal_ways(counts: Sequence[int], most: int) -> list[int]:

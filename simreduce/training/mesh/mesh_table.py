@@ -288,8 +288,7 @@ def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
          "needs a capacity_factor"),
     )  # fmt: skip
     for key, broken, why in rules:
-        if broken:
-            faults.add(f"step.{key}", why)
+        faults.check(not broken, f"step.{key}", why)
 
 
 def _pipelines(
@@ -387,8 +386,11 @@ def _job(
         rest = {**rest, "placed": tuple(found.home[stage] for stage in range(stages))}
     if schedule in ONE_STAGE:  # as in Megatron-LM: only interleaved stages send beside compute
         rest = {**rest, "overlap": rest["overlap"] - {P2P}}
-    if rest["optimizer"] == FSDP and mesh.pp > 1:
-        faults.add("optimizer", "fsdp with pp is not simulated; distributed is")
+    faults.check(
+        rest["optimizer"] != FSDP or mesh.pp <= 1,
+        "optimizer",
+        "fsdp with pp is not simulated; distributed is",
+    )
     if faults.problems:
         return Refusal(name, tuple(each.removeprefix(": ") for each in faults.problems))
     return MeshJob(shape, mesh, gpu, micro, micros, tokens, schedule, virtual, split, **rest)
@@ -400,9 +402,12 @@ def _check_kernel(
     """Note why a kernel cannot sum what tensor parallel ranks have."""
     if kernel == NCCL or mesh.tp == 1:
         return
-    if parallel:
-        words = "sequence parallel ranks gather and scatter, which NCCL does; set"
-        faults.add("tensor_all_reduce", f"{words} sequence_parallel = false")
+    faults.check(
+        not parallel,
+        "tensor_all_reduce",
+        "sequence parallel ranks gather and scatter, which NCCL does; set"
+        " sequence_parallel = false",
+    )
     plan = "all_reduce", parse_strategy(kernel), _TENSOR, layout.only(sorted(mesh.groups(TP)[0]))
     faults.attempt("tensor_all_reduce", compile_collective, *plan)
 
@@ -424,15 +429,18 @@ def _check_shape(
     if mesh.ep > 1 and not shape.experts:
         faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
     elif shape.experts:
-        if mesh.expert_tensor < mesh.tp and not parallel:
-            words = "tensor parallel ranks with experts of their own need sequence_parallel"
-            faults.add("etp", f"{words}; so do Megatron-LM's")
+        faults.check(
+            mesh.expert_tensor >= mesh.tp or parallel,
+            "etp",
+            "tensor parallel ranks with experts of their own need sequence_parallel"
+            "; so do Megatron-LM's",
+        )
         check_divides(faults, "ep", mesh.ep, "experts", shape.experts)
         check_divides(faults, "etp", mesh.expert_tensor, "columns of an expert", shape.expert)
         ways = mesh.tp * mesh.cp * mesh.dp
         if ways % (mesh.expert_tensor * mesh.ep):
             words = f"ep x etp is {mesh.expert_tensor * mesh.ep}"
             faults.add("ep", f"{words}, which does not divide tp x cp x dp, {ways}")
-        elif not mesh.order.endswith(PP) and mesh.groups(PP) != mesh.expert_groups(PP):
+        elif not mesh.order.endswith(PP) and mesh.groups(PP) != mesh.groups(PP, expert=True):
             words = "would have a stage's experts on other ranks than its attention"
             faults.add("order", f"{mesh.order} {words}; an order that ends in pp does not")

@@ -94,8 +94,7 @@ def beside_products(job: MeshJob, kernels: Kernels, routed: float) -> Times:
         forward = kernels.moves(routed * (shape.width + inner), CAST)
         backward = kernels.moves(routed * (shape.width + up), CAST)
         found += replace(forward, inputs=backward.inputs)
-    more = MOVING + (1 if ROUTER in job.graphs else ROUTING)
-    return found + Times(kernels=more)
+    return found + Times(kernels=MOVING + (1 if ROUTER in job.graphs else ROUTING))
 
 
 def reached(experts: int, active: int, places: int, groups: int = 1, chosen: int = 1) -> float:
@@ -319,10 +318,8 @@ class Parts:
         )
 
     def _ring(self, nbytes: int, behind: float) -> tuple[MeshCall, ...]:
-        c = self.job.mesh.cp
-        if c == 1:
-            return ()
-        return (MeshCall(CP, RING, nbytes, c - 1, behind, _HIDDEN),)
+        hops = self.job.mesh.cp - 1
+        return (MeshCall(CP, RING, nbytes, hops, behind, _HIDDEN),) if hops else ()
 
     def _core(self, wide: float) -> tuple[Times, int]:
         """Attention by itself, and the bytes of keys and values of a rank."""
@@ -433,8 +430,8 @@ class Parts:
         """All parts of a stage, in the order of the forward pass."""
         found = [self.embedding] if stage == 0 else []
         for block in self.job.blocks(stage):
-            experts = self.job.shape.has_experts(block)
-            found += [self.attention, self.experts if experts else self.feed_forward]
+            has_experts = self.job.shape.has_experts(block)
+            found += [self.attention, self.experts if has_experts else self.feed_forward]
         return [*found, self.output] if stage == len(self.job.split) - 1 else found
 
     def arrivals(self, stage: int, *, backward: bool) -> tuple[MeshCall, ...]:

@@ -105,7 +105,7 @@ class Costs:
         if axis == REPLICAS:
             return self.mesh.groups(DP, CP)
         if axis in (EP, ETP, EXPERT_REPLICAS):
-            return self.mesh.expert_groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis))
+            return self.mesh.groups({ETP: TP, EXPERT_REPLICAS: DP}.get(axis, axis), expert=True)
         return self.mesh.groups(axis)
 
     def _of(
@@ -332,8 +332,10 @@ def kernels_profile(
     try:
         decoder = load_decoder(model.name)
     except WorkloadError:
-        words = "is no decoder such as gpt2 or llama-3-8b, whose kernels are known"
-        raise InputError(f"{model.name} {words}; give a time, a rate or a profile") from None
+        raise InputError(
+            f"{model.name} is no decoder such as gpt2 or llama-3-8b, whose kernels are known"
+            "; give a time, a rate or a profile"
+        ) from None
     shape, held = decoder.shape, sum(gradient.elements for gradient in model.workload.gradients)
     if held != shape.parameters or len(model.layers) < 2 * shape.blocks + 2:
         raise InputError(f"{model.name}: its layers are not those of the decoder of that name")

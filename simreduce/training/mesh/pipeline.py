@@ -24,7 +24,7 @@ from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
-from simreduce.errors import Deadlock, InputError, did_you_mean
+from simreduce.errors import Deadlock, InputError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import exists, read_text
 
@@ -82,12 +82,14 @@ def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Actio
     """The order of the forward and of the backward passes of a rank, by rounds of micro batches."""
     rounds = max(m // p, 1) if v > 1 else 1
     each = m // rounds
-    forward, backward = list[Action](), list[Action]()
-    for number in range(rounds):
-        for chunk in range(v):
-            for micro in range(number * each, (number + 1) * each):
-                forward.append(Action(chunk * p + rank, FORWARD, micro))
-                backward.append(Action((v - 1 - chunk) * p + rank, BACKWARD, micro))
+    order = [
+        (chunk, number * each + i)
+        for number in range(rounds)
+        for chunk in range(v)
+        for i in range(each)
+    ]
+    forward = [Action(chunk * p + rank, FORWARD, micro) for chunk, micro in order]
+    backward = [Action((v - 1 - chunk) * p + rank, BACKWARD, micro) for chunk, micro in order]
     return forward, backward
 
 
@@ -186,8 +188,7 @@ def _splits(rank: int, i: int, cell: str) -> bool:
 
 
 def _zbv(rank: int, p: int, _: int, m: int) -> list[Action]:
-    found = _in_a_v(rank, p, max(m, 2 * p - 1), _ZBV)
-    return [each for each in found if each.micro < m]
+    return [each for each in _in_a_v(rank, p, max(m, 2 * p - 1), _ZBV) if each.micro < m]
 
 
 def _dualpipe(rank: int, p: int, _: int, m: int) -> list[Action]:
@@ -233,7 +234,7 @@ def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
 def check_schedule(text: str, path: str = "") -> None:
     """InputError if it is no name, nor a file, which is at `path` unless that is ""."""
     if text not in NAMES and not exists(path or text):
-        near = did_you_mean(text, NAMES) or f"; known are {', '.join(NAMES)}"
+        near = near_or_all(text, NAMES)
         raise InputError(f"no schedule {text!r}{near}; or a file with a line for each rank")
 
 
@@ -247,8 +248,10 @@ def load_schedule(text: str, p: int, v: int, m: int) -> Schedule:
     check_schedule(text)
     found = parse_schedule(text, read_text(Path(text), InputError))
     if len(found.rows) != p or found.stages != p * v or found.micros != m:
-        has = f"{len(found.rows)} ranks, {found.stages} stages and {found.micros} micro batches"
-        raise InputError(f"{text}: has {has}; the mesh has {p}, {p * v} and {m}")
+        raise InputError(
+            f"{text}: has {len(found.rows)} ranks, {found.stages} stages and {found.micros} micro "
+            f"batches; the mesh has {p}, {p * v} and {m}"
+        )
     try:
         grid(found)
     except Deadlock as stuck:
@@ -277,8 +280,7 @@ def parse_schedule(name: str, content: str) -> Schedule:
     if not parts:
         raise InputError(f"{name}: has no action")
     stages = 1 + max(part.stage for part in parts)
-    micros = 1 + max(part.micro for part in parts)
-    schedule = Schedule(name, tuple(rows), stages, micros)
+    schedule = Schedule(name, tuple(rows), stages, 1 + max(part.micro for part in parts))
     _check(schedule, faults)
     faults.raise_any()
     return schedule
@@ -286,8 +288,9 @@ def parse_schedule(name: str, content: str) -> Schedule:
 
 def _check(schedule: Schedule, faults: Faults) -> None:
     """Note passes that are missing, double, or on two ranks."""
-    if schedule.stages * schedule.micros > MOST_ACTIONS:
-        faults.add("", f"more than {MOST_ACTIONS} passes")
+    if not faults.check(
+        schedule.stages * schedule.micros <= MOST_ACTIONS, "", f"more than {MOST_ACTIONS} passes"
+    ):
         return
     seen, homes = Counter[tuple[int, str, int]](), dict[int, set[int]]()
     for rank, row in enumerate(schedule.rows):
@@ -300,11 +303,13 @@ def _check(schedule: Schedule, faults: Faults) -> None:
             faults.add("", f"stage {stage} is in {lines}; it takes one")
         for micro in range(schedule.micros):
             f, b, i, w = (seen[stage, kind, micro] for kind in KINDS)
-            if f != 1:
-                faults.add("", f"{stage}F{micro} occurs {f} times; it takes one")
-            if (b, i, w) not in ((1, 0, 0), (0, 1, 1)):
-                words = f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
-                faults.add("", f"{words}; it takes B once, or I and W once each")
+            faults.check(f == 1, "", f"{stage}F{micro} occurs {f} times; it takes one")
+            faults.check(
+                (b, i, w) in ((1, 0, 0), (0, 1, 1)),
+                "",
+                f"{stage}B{micro} occurs {b} times, its I {i} times and its W {w} times"
+                "; it takes B once, or I and W once each",
+            )
             if len(faults.problems) > 5:
                 return
 

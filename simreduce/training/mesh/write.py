@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -65,7 +66,6 @@ from simreduce.training.mesh.passes import (
     EXPERT_REPLICAS,
     HOST,
     REPLICAS,
-    Costs,
     MeshPasses,
     Pass,
 )
@@ -144,9 +144,8 @@ class _Writer:
         row: Sequence[int], *, apart: bool,
     ) -> None:  # fmt: skip
         self.job, self.schedule, self.passes, self.spent = job, schedule, passes, spent
-        self.costs: Costs = passes.costs
         self.home, self.row, self.apart = schedule.home, row, apart
-        self.groups: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._group = cache(passes.costs.group_of)
         self.sent = passes.parts.sent
         self.bucket = max(BUCKET, EACH * job.mesh.dp * job.mesh.cp)
 
@@ -242,18 +241,11 @@ class _Writer:
             "nbytes": call.nbytes, "group": self._group(call.axis, rank.rank),
         }  # fmt: skip
 
-    def _group(self, axis: str, rank: int) -> tuple[int, ...]:
-        key = axis, rank
-        if key not in self.groups:
-            self.groups[key] = self.costs.group_of(axis, rank)
-        return self.groups[key]
-
     def _first_pass(
         self, rank: _Rank, action: Action, after: list[int], gathers: list[list[int]]
     ) -> None:
         """The first forward pass of a stage, part by part, each when its parameters are there."""
-        layers = self.passes.layers(action.stage, FORWARD)
-        for i, found in enumerate(layers):
+        for i, found in enumerate(self.passes.layers(action.stage, FORWARD)):
             waits = [*(after if not i else ()), *gathers[i]]
             self._compute(rank, f"{action}.{i}", found, waits, FORWARD)
 
@@ -377,14 +369,20 @@ class _Writer:
                 found.setdefault(stage, []).extend([bucket] * len(parts))
         return {stage: rows for stage, rows in found.items() if any(rows)}
 
-    def _tag(self, stage: int, kind: str, micro: int) -> int:
-        backward = kind != FORWARD
-        return (backward * self.schedule.stages + stage) * self.schedule.micros + micro
+    def _transfer(
+        self, rank: _Rank, kind: str, part: Action, peer: int, after: Sequence[int] = ()
+    ) -> int:
+        """A send or a receive of what a pass gives to another rank. Those of one stage and way are
+        in the order of micro batches.
+        """
+        way = "forward" if part.kind == FORWARD else "backward"
+        return rank.add(
+            f"{kind} of stage {part.stage} {way}", after, name=f"{kind} of {part}", kind=kind,
+            peer=self.row[peer], nbytes=self.sent, tag=self._tag(part.stage, part.kind, part.micro),
+        )  # fmt: skip
 
-    def _lane(self, stage: int, kind: str, what: str) -> str:
-        """The lane of what a stage gives to others one way, in the order of micro batches."""
-        way = "forward" if kind == FORWARD else "backward"
-        return f"{what} of stage {stage} {way}"
+    def _tag(self, stage: int, kind: str, micro: int) -> int:
+        return ((kind != FORWARD) * self.schedule.stages + stage) * self.schedule.micros + micro
 
     def _receive(self, rank: _Rank, part: Action, place: int) -> int | None:
         """What a pass needs from another rank."""
@@ -398,12 +396,8 @@ class _Writer:
         coming = rank.coming.setdefault(peer, self._sends(peer, place))
         while needed not in rank.there:
             sent = next(coming)
-            tag = self._tag(sent.stage, sent.kind, sent.micro)
-            lane = self._lane(sent.stage, sent.kind, "receive")
-            rank.there[tag] = rank.add(
-                lane, (), name=f"receive of {sent}", kind=RECEIVE, peer=self.row[peer],
-                nbytes=self.sent, tag=tag,
-            )  # fmt: skip
+            received = self._transfer(rank, RECEIVE, sent, peer)
+            rank.there[self._tag(sent.stage, sent.kind, sent.micro)] = received
         return rank.there.pop(needed)
 
     def _sends(self, place: int, peer: int) -> Iterator[Action]:
@@ -423,12 +417,7 @@ class _Writer:
         peer = self._target(part, place)
         if peer is None:
             return
-        tag = self._tag(part.stage, part.kind, part.micro)
-        lane = self._lane(part.stage, part.kind, "send")
-        node = rank.add(
-            lane, (rank.last[LANE],), name=f"send of {part}", kind=SEND, peer=self.row[peer],
-            nbytes=self.sent, tag=tag,
-        )  # fmt: skip
+        node = self._transfer(rank, SEND, part, peer, (rank.last[LANE],))
         if P2P not in self.job.overlap:
             rank.sent.append(node)
 

@@ -190,7 +190,7 @@ class LinkNetwork:
 
         def latency(source: str, target: str) -> float:
             moved = copies([source], target, [0])
-            return float(moved[1].latency.max()) if moved else 0.0
+            return float(moved[1].by_op.latency.max()) if moved else 0.0
 
         chief, queue = self.workers[0], self.servers[0]
         return Messages(

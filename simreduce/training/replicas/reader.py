@@ -194,8 +194,9 @@ class _Reader:
     workload: Workload | None
     faulty: Collection[str]
 
-    def fault(self, key: str, text: object) -> None:
-        self.faults.add(f"replicas.{key}", text)
+    def check(self, fine: object, key: str, text: object) -> None:
+        """Note a fault of a key unless it is `fine`."""
+        self.faults.check(fine, f"replicas.{key}", text)
 
     @property
     def on_machine(self) -> bool:
@@ -217,54 +218,53 @@ class _Reader:
             return value
         if devices is None:
             return ("",) * value
-        if value > len(devices):
-            self.fault(key, f"the topology has {len(devices)} {what}, not {value}")
-            return ()
-        return tuple(devices[:value])
+        fits = value <= len(devices)
+        self.check(fits, key, f"the topology has {len(devices)} {what}, not {value}")
+        return tuple(devices[:value]) if fits else ()
 
     def _check_names(self, key: str, names: Sequence[str]) -> None:
         """Note names that are no device, or repeated."""
-        if not self.on_machine:
-            self.fault(key, f"{quote(names[0])}: only a topology has devices with names")
+        words = f"{quote(names[0])}: only a topology has devices with names"
+        self.check(self.on_machine, key, words)
         for i, name in enumerate(names):
+            place = f"replicas.{key}[{i}]"
             if name in names[:i]:
-                self.fault(f"{key}[{i}]", f"{name!r} again")
+                self.faults.add(place, f"{name!r} again")
             elif self.setup and name not in (known := self.devices):
                 machine, near = self.setup.topology.name, did_you_mean(name, known)
-                self.fault(f"{key}[{i}]", f"{machine} has no device {name!r}{near}")
+                self.faults.add(place, f"{machine} has no device {name!r}{near}")
 
     def settings(self, workers: int, *, faithful: bool) -> SyncSettings | None:
         """The optimizer's arguments; None after a fault."""
         values = self.values
         if "settings" in values.given:
             for key in ("aggregate", "backups", "total", "tokens"):
-                if key in values.given:
-                    self.fault(key, "replicas.settings says it")
+                self.check(key not in values.given, key, "replicas.settings says it")
             return self.faults.attempt("replicas.settings", easyrec, workers) if workers else None
         if not workers:
             return None
         aggregate, backups = values["aggregate"], values["backups"]
-        if backups is not None and backups >= workers:
-            words = f"must be fewer than the {units.plural(workers, 'worker')}, got {backups}"
-            self.fault("backups", words)
-            return None
         needed = workers - (backups or 0)
-        if aggregate is not None and backups is not None and aggregate != needed:
-            self.fault("aggregate", f"must be {needed}: {workers} workers less {backups} backups")
+        words = f"must be fewer than the {units.plural(workers, 'worker')}, got {backups}"
+        self.check(needed > 0, "backups", words)
+        if needed <= 0:
+            return None
+        fits = aggregate is None or backups is None or aggregate == needed
+        self.check(fits, "aggregate", f"must be {needed}: {workers} workers less {backups} backups")
         total = workers if values["total"] is None else values["total"]
         try:
             return SyncSettings(aggregate or needed, total, values["tokens"], faithful)
         except InputError as error:
             for argument, _, problem in (text.partition(": ") for text in error.problems):
-                self.fault(_KEYS[argument], problem)
+                self.faults.add(f"replicas.{_KEYS[argument]}", problem)
             return None
 
     def sizes(self, servers: int) -> tuple[int, ...]:
         """Bytes of every variable: one for each gradient, or one on each server."""
         if self.workload is None and "workload" not in self.faulty:
             return (self.values["size"],) * servers
-        if "size" in self.values.given:
-            self.fault("size", "the scenario has a workload, which says how large variables are")
+        words = "the scenario has a workload, which says how large variables are"
+        self.check("size" not in self.values.given, "size", words)
         return tuple(each.nbytes for each in self.workload.gradients) if self.workload else ()
 
     def network(
@@ -273,22 +273,22 @@ class _Reader:
         """Variables on servers in turn, as `replica_device_setter` places them."""
         contention = self.values["contention"]
         if len(workers) * len(sizes) > MOST_STEPS:
-            ends = f"{len(workers):,} workers with {len(sizes):,} variables"
-            self.fault("workers", f"{ends} are more than {MOST_STEPS:,} transfers")
+            self.faults.add(
+                "replicas.workers",
+                f"{len(workers):,} workers with {len(sizes):,} variables"
+                f" are more than {MOST_STEPS:,} transfers",
+            )
             workers = ()
         if not self.on_machine:
-            if contention:
-                self.fault("contention", "only a topology has links to contend for")
+            self.check(not contention, "contention", "only a topology has links to contend for")
             rate, latency = self.values["bandwidth"], self.values["latency"]
             return port_delays(len(workers), sizes, rate, latency) if workers and sizes else None
         for key in ("bandwidth", "latency"):
-            if key in self.values.given:
-                self.fault(key, "the topology says it")
+            self.check(key not in self.values.given, key, "the topology says it")
         if self.setup and contention is False:
-            if self.setup.disturbance.faults:
-                self.fault("contention", "links that fail need it")
-            if self.setup.disturbance.jitter:
-                self.fault("contention", "jitter needs it")
+            disturbance = self.setup.disturbance
+            self.check(not disturbance.faults, "contention", "links that fail need it")
+            self.check(not disturbance.jitter, "contention", "jitter needs it")
         known = set(self.devices).issuperset((*workers, *servers))
         if self.faulty or self.setup is None or not (workers and servers and known):
             return None
@@ -309,20 +309,26 @@ class _Reader:
         updates, skip = self.values["updates"], self.values["skip"]
         if skip is None:
             return int(min(-(-updates // 10), updates - 1))
-        if skip >= updates and not self.values.faulty & {"skip", "updates"}:
-            self.fault("skip", f"must be fewer than the {updates} updates, got {skip}")
+        fine = skip < updates or self.values.faulty & {"skip", "updates"}
+        self.check(fine, "skip", f"must be fewer than the {updates} updates, got {skip}")
         return int(skip)
 
     def check_memory(self, workers: int, settings: SyncSettings) -> None:
         """Note what does not fit in memory."""
         updates, repetitions = self.values["updates"], self.values["repetitions"]
         steps = updates * settings.tokens_per_step + workers * settings.initial_tokens
-        if steps > MOST_STEPS:
-            most = f"a repetition has up to {MOST_STEPS:,}"
-            self.fault("updates", f"{updates:,} are {steps:,} steps of workers, and {most}")
-        if updates * repetitions > MOST_STEPS:
-            made = f"{repetitions:,} times {updates:,} updates are {repetitions * updates:,}"
-            self.fault("repetitions", f"{made}, and there are up to {MOST_STEPS:,}")
+        self.check(
+            steps <= MOST_STEPS,
+            "updates",
+            f"{updates:,} are {steps:,} steps of workers, and a repetition has up to "
+            f"{MOST_STEPS:,}",
+        )
+        self.check(
+            updates * repetitions <= MOST_STEPS,
+            "repetitions",
+            f"{repetitions:,} times {updates:,} updates are {repetitions * updates:,}"
+            f", and there are up to {MOST_STEPS:,}",
+        )
 
 
 def _hosts(topology: Topology) -> list[str]:

@@ -18,6 +18,7 @@ from simreduce import dtypes
 from simreduce.engine import CALM
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable, StrategyError, TopologyError
+from simreduce.files.formats import Faults
 from simreduce.plan import Plan, side_by_side, verify, wrong_elements
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy, proved_on_few
@@ -157,14 +158,11 @@ def sharded_method(
         raise StrategyError(f"{name}: equal machines are not folded for sharded methods")
     group = _group(method, name, layout, sharding)
     kinds = COLLECTIVES if group < layout.n else COLLECTIVES[:2]
-    strategies, problems = {}, []
+    strategies, faults = dict[str, Strategy](), Faults()
     for kind in kinds:
-        try:
-            strategies[kind] = parse_strategy(strategy.text, kind)
-        except StrategyError as error:
-            problems += [f"{name}: {problem}" for problem in error.problems]
-    if problems:
-        raise StrategyError(problems)
+        if found := faults.attempt(name, parse_strategy, strategy.text, kind):
+            strategies[kind] = found
+    faults.raise_any(StrategyError)
     units = wrap(job.model, sharding.units)
     listed = {g.dtype for layer in job.model.layers for g in layer.gradients}
     param, reduce = sharding.wire(min(listed, default=0))
@@ -187,8 +185,10 @@ def _group(method: str, name: str, layout: Layout, sharding: Sharding) -> int:
     if not sharding.group and len(sizes) > 1:
         raise StrategyError(f"{name}: machines differ in their GPUs; give step.sharding.group")
     if group < 2 or layout.n % group:
-        words = f"shard groups of {group} do not share {layout.n} GPUs evenly"
-        raise StrategyError(f"{name}: {words}; give step.sharding.group, 2 GPUs or more")
+        raise StrategyError(
+            f"{name}: shard groups of {group} do not share {layout.n} GPUs evenly"
+            "; give step.sharding.group, 2 GPUs or more"
+        )
     return group
 
 

@@ -18,6 +18,7 @@ gathers, and gradients that it has not reduced yet, come on top, for as long as 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 from operator import add
 from typing import NamedTuple
 
@@ -150,8 +151,4 @@ def measure_memory(
 
 def _most(changes: list[tuple[float, int]]) -> int:
     """The largest sum; at one time, what is freed goes first."""
-    held = most = 0
-    for _, change in sorted(changes):
-        held += change
-        most = max(most, held)
-    return most
+    return max(accumulate((change for _, change in sorted(changes)), initial=0))

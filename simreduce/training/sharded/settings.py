@@ -91,13 +91,14 @@ def state_bytes(optimizer: str, param_dtype: int) -> int:
 
     They include the float32 master that parameters of another dtype need.
     """
-    mixed = dtypes.NAMES[param_dtype] != "float32"
-    return OPTIMIZERS[optimizer] + (MASTER if mixed else 0)
+    return OPTIMIZERS[optimizer] + (0 if dtypes.NAMES[param_dtype] == "float32" else MASTER)
 
 
 MOST_RANKS = 10**6
 _MOST_UNITS = 10**6
-_FLOATS = tuple(name for name in dtypes.NAMES if "float" in name)
+_FLOAT = choice(tuple(name for name in dtypes.NAMES if "float" in name), "dtype")
+_DTYPE = Scalar(_FLOAT.words, _FLOAT.schema, lambda value: dtypes.code(_FLOAT.read(value)))
+"""The code of a dtype that gradients may have, by its name."""
 
 
 def _units(value: object) -> str | int:
@@ -105,8 +106,9 @@ def _units(value: object) -> str | int:
         return value
     if not isinstance(value, str) or not any(c.isdigit() for c in value):
         near = did_you_mean(value, UNIT_RULES) if isinstance(value, str) else ""
-        known = f"{', '.join(UNIT_RULES)} or a size such as '64 MB'"
-        raise ValueError(f"must be {known}, got {quote(value)}{near}")
+        raise ValueError(
+            f"must be {', '.join(UNIT_RULES)} or a size such as '64 MB', got {quote(value)}{near}"
+        )
     size = units.size(value)
     if size < 1:
         raise ValueError("a unit has at least 1 byte")
@@ -137,9 +139,9 @@ SHARDING = Format(
           " units are in use; 0 for no limit. PyTorch's `true` is 2.", 2),
     Field("reshard_after_forward", FLAG, "Whether units are freed after the forward pass, and"
           " gathered again for the backward pass.", default=True),
-    Field("param_dtype", choice(_FLOATS, "dtype"), "The element type in which parameters are"
+    Field("param_dtype", _DTYPE, "The element type in which parameters are"
           " gathered.", default_words="the workload's"),
-    Field("reduce_dtype", choice(_FLOATS, "dtype"), "The element type in which gradients are"
+    Field("reduce_dtype", _DTYPE, "The element type in which gradients are"
           " reduced.", default_words="`param_dtype`"),
     Field("optimizer", choice(tuple(OPTIMIZERS), "optimizer"), "Its states count in the memory of a"
           " device.", "adam"),
@@ -152,11 +154,7 @@ def read_sharding(values: FieldValues | None) -> Sharding:
     """The settings of a table; the defaults without one."""
     if values is None:
         return Sharding()
-    given = {key: values[key] for key in SHARDING.keys if values[key] is not None}
-    for key in ("param_dtype", "reduce_dtype"):
-        if key in given:
-            given[key] = dtypes.code(given[key])
-    return Sharding(**given)
+    return Sharding(**{key: value for key, value in values.items() if value is not None})
 
 
 DDP = "ddp"
@@ -297,8 +295,10 @@ def _keys(model: Model, rule: str | int) -> list[str]:
         return _by_bytes(model.layers, rule)
     found = [_NUMBERED.match(layer.name) for layer in model.layers]
     if rule == BLOCKS and not any(found):
-        words = "no name of a layer has a number between dots, as h.0.mlp has"
-        raise InputError(f'units = "{BLOCKS}": {words}; use "{LAYERS}" or a size')
+        raise InputError(
+            f'units = "{BLOCKS}": no name of a layer has a number between dots, as h.0.mlp has;'
+            f' use "{LAYERS}" or a size'
+        )
     if rule == BLOCKS or (not rule and any(found)):
         return [match.group() if match else "" for match in found]
     return _by_bytes(model.layers, 1)

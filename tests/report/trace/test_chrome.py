@@ -101,10 +101,10 @@ def test_links_and_lanes_show_what_used_them(scene):
             found[thread.split(" (")[0], args["op"]] += 1
     expected = Counter()
     for op in range(len(scene.plan)):
-        uses = lowered.uses[lowered.use_start[op] : lowered.use_start[op + 1]]
+        uses = lowered.by_op.uses[lowered.by_op.use_start[op] : lowered.by_op.use_start[op + 1]]
         if lowered.amount[op] > 0:
             expected.update({(recording.resources.names[r], op) for r in uses})
-        lanes = lowered.lanes[lowered.lane_start[op] : lowered.lane_start[op + 1]]
+        lanes = lowered.by_op.lanes[lowered.by_op.lane_start[op] : lowered.by_op.lane_start[op + 1]]
         expected.update((lowered.lane_names[lane], op) for lane in lanes)
 
     assert expected == found

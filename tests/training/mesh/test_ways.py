@@ -48,12 +48,12 @@ def test_experts_part_the_same_ranks_anew(tp, dp, pp, etp, order, data):
         return
     ep = data.draw(st.sampled_from(fits))
     mesh = Mesh(tp=tp, ep=ep, dp=dp, pp=pp, etp=etp, order=order)
-    _check_partition(mesh, mesh.expert_groups("ep"), ep)
-    _check_partition(mesh, mesh.expert_groups("tp"), etp)
-    _check_partition(mesh, mesh.expert_groups("dp"), whole // (ep * etp))
-    for group in mesh.expert_groups("ep"):
+    _check_partition(mesh, mesh.groups("ep", expert=True), ep)
+    _check_partition(mesh, mesh.groups("tp", expert=True), etp)
+    _check_partition(mesh, mesh.groups("dp", expert=True), whole // (ep * etp))
+    for group in mesh.groups("ep", expert=True):
         assert 1 == len({mesh.stage_of(rank) for rank in group})
-    assert mesh.groups("pp") == mesh.expert_groups("pp")
+    assert mesh.groups("pp") == mesh.groups("pp", expert=True)
 
 
 def test_the_example_of_megatron():
