@@ -115,8 +115,7 @@ def decide(
         copies = units.format_duration(fastest.unsimulated)
         reason = f"less than the {copies} of copies into flat parameters, which are not simulated"
     for each in sorted(good, key=lambda each: each.simplicity):
-        bounded = each.undispatched and not today.undispatched
-        why = _LACKING if bounded else doubt(each, today)
+        why = _LACKING if each.undispatched and not today.undispatched else doubt(each, today)
         if not why:
             return each, fastest, ""
         if each is fastest or len(good) == 1:

@@ -302,8 +302,7 @@ def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Op
     """
     found, limit = list[Option](), inf
     for each in ranked:
-        plain = any(not other.unsimulated for other in found)
-        if lasting(each) > limit and plain:
+        if lasting(each) > limit and any(not other.unsimulated for other in found):
             break
         if files(each) is not None:
             found.append(each)

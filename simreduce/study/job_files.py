@@ -209,9 +209,10 @@ def fit_jobs(
         alone = {each.job.name: each.alone for each in outcomes}
         slow = max(outcomes, key=lambda each: each.slowdown)
         if slow.slowdown > promise:
-            limit = f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
-            none = CopiesFit(question, outcomes, promise, 0, "", final=True)
-            yield (found or none)._replace(limit=limit, final=True)
+            yield (found or CopiesFit(question, outcomes, promise, 0, "", final=True))._replace(
+                limit=f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long",
+                final=True,
+            )
             return
         used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
         full = used // copies > whole - used
@@ -257,8 +258,7 @@ def build_jobs(
     values = JOBS.read(document, faults)
     shared = {key: document[key] for key in _SHARED if key in document}
     tables = values["job"] or []
-    if values["job"] == []:
-        faults.add("job", "must have one table at least")
+    faults.check(values["job"] != [], "job", "must have one table at least")
     named = tuple(
         f"job[{i}].nodes" for i, each in enumerate(tables) if isinstance(each["nodes"], str)
     )
@@ -269,11 +269,12 @@ def build_jobs(
     owner = dict[str, str]()
     for key in ("job", "traffic"):
         for i, each in enumerate(values[key] or []):
-            first = owner.setdefault(each["name"], f"{key}[{i}]")
-            if each["name"] == "":
-                faults.add(f"{key}[{i}].name", "must not be empty")
-            elif each["name"] and first != f"{key}[{i}]":
-                faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
+            name, place = each["name"], f"{key}[{i}]"
+            first = owner.setdefault(name, place)
+            faults.check(name != "", f"{place}.name", "must not be empty")
+            faults.check(
+                not name or first == place, f"{place}.name", f"{first} is named {name!r} too"
+            )
     machine = None
     try:
         machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load, options).setup
@@ -352,10 +353,11 @@ class _Reader:
         if has_mesh(own):
             if not ranks:
                 return []
-            if "strategy" in given:
-                self.faults.add(
-                    f"job[{i}].strategy", "NCCL chooses how the collectives of a mesh run"
-                )
+            self.faults.check(
+                "strategy" not in given,
+                f"job[{i}].strategy",
+                "NCCL chooses how the collectives of a mesh run",
+            )
             meshes = self._noting(
                 i, lambda: build_meshes(
                     self.path, {**self.shared, **own}, load=self.load, ranks=ranks
@@ -404,8 +406,8 @@ def _job(table: FieldValues, scenario: Scenario) -> Read:
     does = f"{scenario.workload.name}, {strategy.text}"
     nominal = setup.nominal([strategy.text], setup.calls_of(strategy, scenario.workload))
     if question is None:
-        plan = setup.compile(strategy, scenario.workload)
-        return Job(table["name"], setup, plan, None, *times), does, nominal
+        job = Job(table["name"], setup, setup.compile(strategy, scenario.workload), None, *times)
+        return job, does, nominal
     if question.methods != (DDP,) or question.mode:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
     method = question.method(strategy, setup.layout)
@@ -419,8 +421,7 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
     setup, job = meshes.setup.running(parse_strategy("nccl")), meshes.question.jobs[0]
     if job.tensor_all_reduce != NCCL:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
-    costs = Costs(meshes.setup, job.mesh)
-    execution = write_ranks(job, MeshPasses(job, costs), _MOST_NODES)
+    execution = write_ranks(job, MeshPasses(job, Costs(meshes.setup, job.mesh)), _MOST_NODES)
     if execution.notes:
         raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
     plans = GroupPlans(setup, "nccl")
@@ -430,10 +431,9 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
         return job.slows(channels_of(plan)) if plan else 0.0
 
     times = table["start"] or 0.0, table["count"] or 1
-    does = f"step of {meshes.model.name}, {job.mesh.text}"
     return (
         Job(table["name"], setup, None, None, *times, RecordedJob(execution, plans, slows)),
-        does,
+        f"step of {meshes.model.name}, {job.mesh.text}",
         setup.nominal(["nccl"]),
     )
 
@@ -448,9 +448,10 @@ def _share_out(
     names = node_names(shape, machine.topology)
     for i, mine in enumerate(found):
         for node in mine:
-            if owner.setdefault(node, i) != i:
-                has = f"job[{owner[node]}] has node {label(names[node])} too"
-                faults.add(f"job[{i}].nodes", has)
+            first = owner.setdefault(node, i)
+            faults.check(
+                first == i, f"job[{i}].nodes", f"job[{first}] has node {label(names[node])} too"
+            )
     free = [node for node in range(len(shape.tasks)) if node not in owner]
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
@@ -502,22 +503,29 @@ class _Streams:
         if isinstance(mine, str):
             mine = _named(f"{path}.nodes", mine, self._machine, faults)
         elif not isinstance(mine, tuple):
-            if mine is not None and mine > count:
-                there = units.plural(count, "node")
-                faults.add(f"{path}.nodes", f"{mine} asked for, and the machine has {there}")
-            mine = tuple(range(count if mine is None else min(mine, count)))
+            asked, there = count if mine is None else mine, units.plural(count, "node")
+            faults.check(
+                asked <= count, f"{path}.nodes", f"{asked} asked for, and the machine has {there}"
+            )
+            mine = tuple(range(min(asked, count)))
         others = _named(f"{path}.to", to, self._machine, faults)
         needs = pattern in (INCAST, READS, WRITES)
-        if needs and to is None and "to" not in faulty:
-            faults.add(f"{path}.to", f"missing; which nodes are at the other end of {pattern}")
-        if pattern and not needs and to is not None:
-            faults.add(f"{path}.to", f"{pattern} has no other end")
+        faults.check(
+            not needs or to is not None or "to" in faulty,
+            f"{path}.to",
+            f"missing; which nodes are at the other end of {pattern}",
+        )
+        faults.check(
+            not pattern or needs or to is None, f"{path}.to", f"{pattern} has no other end"
+        )
         rate, every = table.get("rate"), table.get("every")
-        if rate is not None and every is not None:
-            faults.add(f"{path}.every", "give one of rate and every")
+        faults.check(None in (rate, every), f"{path}.every", "give one of rate and every")
         ends = table["ends"] or (HOSTS if pattern in (READS, WRITES) else GPUS)
-        if ends == HOSTS and not all(shape.hosts):
-            faults.add(path, 'a node has no host; only GPUs can send, with ends = "gpus"')
+        faults.check(
+            ends != HOSTS or all(shape.hosts),
+            path,
+            'a node has no host; only GPUs can send, with ends = "gpus"',
+        )
         if faulty or len(faults.problems) > before or None in (pattern, table["size"]):
             return
         pairs = _pairs(pattern, mine, others, ends, table["seed"] or 0, shape)

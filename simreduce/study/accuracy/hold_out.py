@@ -34,6 +34,7 @@ import numpy as np
 
 from simreduce import units
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import grouped
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import (
@@ -193,8 +194,9 @@ def predict_without_sites(
         sites = {site_of(table) for table in mine}
         asked = [t for t in tables if setup_for(t).generation == name and site_of(t) in sites]
         if asked:
-            held = [table for table in asked if table not in mine]
-            for time in fitted_times(mine, load_calibration(name), held):
+            for time in fitted_times(
+                mine, load_calibration(name), [table for table in asked if table not in mine]
+            ):
                 moved[time.table.name].append(time)
     for points in predict(tables, None, workers):
         yield [_move(p, moved[p.of.name]) for p in points]
@@ -207,8 +209,9 @@ def _move(point: TablePoint, fitted: Sequence[Fitted]) -> TablePoint:
     sizes = np.log([time.nbytes for time in fitted])
     moves = [time.without - time.with_it for time in fitted]
     factor = math.exp(float(np.interp(np.log(point.nbytes), sizes, moves)))
-    times = {name: getattr(point, name) * factor for name in ("predicted", "low", "high")}
-    return replace(point, **times)
+    return replace(
+        point, **{name: getattr(point, name) * factor for name in ("predicted", "low", "high")}
+    )
 
 
 def predict_without_generations(
@@ -248,9 +251,10 @@ def _elsewhere(table: PublishedTable) -> list[TablePoint]:
 def leave_machines_out() -> Iterator[LeftOut]:
     """Every machine of the tables that constants are fitted to, by generation."""
     for name, tables in chosen_tables().items():
-        by_machine = defaultdict[str, list[tuple[float, float]]](list)
-        for time in fitted_times(tables, load_calibration(name)):
-            by_machine[machine_of(time.table.topology)].append((time.with_it, time.without))
+        by_machine = grouped(
+            (machine_of(time.table.topology), (time.with_it, time.without))
+            for time in fitted_times(tables, load_calibration(name))
+        )
         for machine, logs in by_machine.items():
             yield LeftOut(name, machine, *np.expm1(logs).T)
 
@@ -333,11 +337,11 @@ def predict_published(tables: Sequence[PublishedTable]) -> Iterator[list[TablePo
         for name, mine in chosen.items()
         if name not in AFTER and len({*map(site_of, mine)}) == 1
     }
-    generations = [setup_for(table).generation for table in tables]
-    each = [*zip(tables, generations, strict=True)]
-    held = [table for table, name in each if name in alone and table not in chosen[name]]
-    others = [table for table, name in each if name not in alone]
-    return chain(predict_without_sites(others), predict(held))
+    each = [*zip(tables, [setup_for(table).generation for table in tables], strict=True)]
+    return chain(
+        predict_without_sites([table for table, name in each if name not in alone]),
+        predict([table for table, name in each if name in alone and table not in chosen[name]]),
+    )
 
 
 def _tables(library: str) -> list[PublishedTable]:
@@ -351,10 +355,11 @@ def _tables(library: str) -> list[PublishedTable]:
 
 def _by_band(points: Sequence[TablePoint | Calibrated]) -> Iterator[Errors]:
     """The errors of a table by bands of sizes."""
-    bands: defaultdict[int, list[float]] = defaultdict(list)
-    for point in points:
-        if math.isfinite(point.predicted):
-            bands[SIZES[band_of(point.nbytes)]].append(math.log1p(point.error))
+    bands = grouped(
+        (SIZES[band_of(point.nbytes)], math.log1p(point.error))
+        for point in points
+        if math.isfinite(point.predicted)
+    )
     table, misfit = points[0].of, getattr(points[0], "misfit", None)
     setup, machine = setup_for(table), machine_of(table.topology)
     known = table.name, machine, table.collective, setup.link_class
@@ -374,10 +379,6 @@ def write_shipped() -> None:
     for library, (file, way) in product(LIBRARIES, ways.items()):
         found = chain.from_iterable(map(_by_band, filter(None, way(_tables(library)))))
         (FOLDER / f"{library}-{file}").write_text(write_errors(found), "utf-8")
-
-
-if __name__ == "__main__":
-    write_shipped()
 
 
 _RCCL = {
@@ -422,8 +423,9 @@ def calibrations() -> Iterator[Calibration]:
         fitted[name] = constants
         generation = re.sub(r"^Cdna", "CDNA ", name.partition("-")[2].title())  # Hopper, CDNA 3
         own = median_and_p90(np.expm1(fit.residuals))
-        left_out = left_out_residuals(cases, base, constants, list(fit.values))
-        others = median_and_p90(np.expm1(left_out))
+        others = median_and_p90(
+            np.expm1(left_out_residuals(cases, base, constants, list(fit.values)))
+        )
         provenance = {
             "hardware": ", ".join(dict.fromkeys(table.topology for table in tables)),
             "software": f"{runs.upper()} "

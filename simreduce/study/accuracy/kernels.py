@@ -185,8 +185,9 @@ def _seconds(timed: TimedCompute) -> float:
         return kernels.moves(float(prod(shape)), (_BYTES[timed.kind], 0.0)).forward
     if timed.group == ATTENTION:
         batch, tokens, heads, width = shape
-        causal = "causal" in timed.kind
-        found = kernels.fused_attention(batch * tokens, tokens, heads * width, causal=causal)
+        found = kernels.fused_attention(
+            batch * tokens, tokens, heads * width, causal="causal" in timed.kind
+        )
         return found.forward if timed.kind.endswith("forward") else found.inputs
     if timed.group == LAYERS:
         return _layers(gpu, *shape, forward=timed.kind == "layers_forward")
@@ -199,8 +200,7 @@ def _layers(
     *, forward: bool,
 ) -> float:  # fmt: skip
     shape = Decoder(count, width, heads, groups, width // heads, inner, 1, tokens)
-    job = MeshJob(shape, Mesh(), gpu, 1, 1, tokens, "1f1b", 1, (count,))
-    parts = Parts(job)
+    parts = Parts(MeshJob(shape, Mesh(), gpu, 1, 1, tokens, "1f1b", 1, (count,)))
     found = parts.attention.times + parts.feed_forward.times
     return count * (found.forward if forward else found.seconds)
 
@@ -213,10 +213,8 @@ def predict_dispatches() -> Iterator[Point[PublishedDispatch]]:
 def _published(call: PublishedDispatch) -> float:
     if call.seconds is not None:
         return call.seconds
-    machines = len(Setup(call.machine, "nccl").layout.tasks)
-    places = call.ranks if call.link == "nvlink" else machines
-    counted = call.tokens * BYTES[call.direction] * reached(EXPERTS, ACTIVE, places)
-    return counted / call.rate
+    places = call.ranks if call.link == "nvlink" else len(Setup(call.machine, "nccl").layout.tasks)
+    return call.tokens * BYTES[call.direction] * reached(EXPERTS, ACTIVE, places) / call.rate
 
 
 def _predicted(call: PublishedDispatch) -> float:

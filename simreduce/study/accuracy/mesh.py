@@ -230,8 +230,7 @@ def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
         slope = max(0.0, (mine[some].seconds - mine[few].seconds) / (high - low))
         mean = mine[some].seconds - slope * high
         predicted, took = mean + slope * most, mine[many].seconds
-        unchanged = mine[some].seconds
-        found.append(Tail(mine[many], took, predicted, few, some, slope / mean, unchanged))
+        found.append(Tail(mine[many], took, predicted, few, some, slope / mean, mine[some].seconds))
     return found
 
 
@@ -264,10 +263,11 @@ def fit_gpu(steps: Sequence[PublishedStep], start: Gpu, name: str, predict: Pred
 def fitted_steps(name: str) -> list[PublishedStep]:
     """The steps of a GPU that constants are fitted to; of a recipe, those on the fewest GPUs."""
     found = [s for s in published_steps() if s.source.gpu == name and s.set != "table-5"]
-    one = [s for s in found if s.set == "vtrain-single"]
-    several = [s for s in found if s.set == "vtrain-multi"]
-    smallest = [mine[min(mine)] for mine in _recipes({step: step for step in found})]
-    return [*one[::_EVERY], *several, *smallest]
+    return [
+        *[s for s in found if s.set == "vtrain-single"][::_EVERY],
+        *[s for s in found if s.set == "vtrain-multi"],
+        *[mine[min(mine)] for mine in _recipes({step: step for step in found})],
+    ]
 
 
 def fit_all(name: str, predict: Predict) -> Iterator[tuple[str, Fit]]:
@@ -393,5 +393,6 @@ def _step(series: Series, model: Model, gpus: int, compute: float) -> StepPredic
     job = StepJob(model, profile_from_seconds(model, compute), series.batch)
     setup = Setup(f"dgx-a100x{gpus // 8}", "nccl")
     sharding = Sharding(backward_prefetch="post", param_dtype=dtypes.code("bfloat16"))
-    how = sharded_method("fsdp", parse_strategy("nccl"), job, setup.layout, sharding)
-    return simulate_sharded_step(job, how, setup).step
+    return simulate_sharded_step(
+        job, sharded_method("fsdp", parse_strategy("nccl"), job, setup.layout, sharding), setup
+    ).step

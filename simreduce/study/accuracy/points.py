@@ -251,8 +251,9 @@ def _sites() -> dict[str, str]:
     joined: nx.Graph[str] = nx.Graph()
     tables = published_tables()
     joined.add_edges_from((table.site, f"on {machine_of(table.topology)}") for table in tables)
-    parts = enumerate(nx.connected_components(joined))
-    first = {name: number for number, mine in parts for name in mine}
+    first = {
+        name: number for number, mine in enumerate(nx.connected_components(joined)) for name in mine
+    }
     names = {first[table.site]: table.site for table in reversed(tables)}
     return {table.name: names[first[table.site]] for table in tables}
 
@@ -456,8 +457,9 @@ def cover(points: Iterable[TablePoint]) -> Coverage | None:
 
 def machines(points: Iterable[TablePoint]) -> list[TableGroup]:
     """The points of each machine, worst median first."""
-    groups = group_predicted(points, lambda p: p.machine).values()
-    return sorted(groups, key=lambda group: -group.median)
+    return sorted(
+        group_predicted(points, lambda p: p.machine).values(), key=lambda group: -group.median
+    )
 
 
 NODES = ("one", "two", "more")
@@ -524,11 +526,10 @@ def regrets(points: Iterable[TablePoint]) -> list[TablePoint]:
 
     The regret is its measured time over the time of the measured fastest, less 1.
     """
-    groups = group_predicted(
-        points, lambda p: (p.of.source, p.of.topology, p.of.gpus, p.of.collective, p.nbytes)
-    )
     return [
         replace(group.chosen, regret=group.regret)
-        for group in groups.values()
+        for group in group_predicted(
+            points, lambda p: (p.of.source, p.of.topology, p.of.gpus, p.of.collective, p.nbytes)
+        ).values()
         if len({point.of.settings for point in group.points}) > 1
     ]

@@ -90,8 +90,7 @@ def failures(
     simulate: Simulate,
 ) -> list[Failure]:
     """For each class that the question names, the worst failure. What was stopped is left out."""
-    text = beside(Path(question.folder, "-"), str(option.scenario["topology"]))
-    machine = load_topology(text)
+    machine = load_topology(beside(Path(question.folder, "-"), str(option.scenario["topology"])))
     kinds = distinct(machine, question.fails)
     asked = [(kind, name) for kind, names in kinds.items() for name in names[:MOST]]
     without = [replace(option, scenario={**option.scenario, "fails": name}) for _, name in asked]
@@ -291,10 +290,12 @@ def answer(
         lost = failures(question, by_key[best.key], best, simulate)
     flips: list[Assumption] = []
     if sensitivity and ranked and not waiting:
-        flips += price_flips(candidates, prices, target)
-        flips += error_flips(candidates, prices, target, ranked[0])
-        flips += _failure_flips(question, candidates)
-        flips += _rate_flips(question, candidates, by_key, simulate, ranked[0].candidate)
+        flips = [
+            *price_flips(candidates, prices, target),
+            *error_flips(candidates, prices, target, ranked[0]),
+            *_failure_flips(question, candidates),
+            *_rate_flips(question, candidates, by_key, simulate, ranked[0].candidate),
+        ]
     far: list[WithinTarget] = []
     if target.efficiency is not None:
         differ = ("nodes", "batch") if question.global_batch else ("nodes",)
@@ -319,11 +320,10 @@ def _evaluate(
     able = [option for option in question.options if not option.refused]
     made = [*zip(able, _simulate(question, evaluate, able, make), strict=True)]
     refused += [(o.label, each) for o, each in made if isinstance(each, str)]
-    waiting = tuple(o.label for o, each in made if each is None)
     return (
         [(o, each) for o, each in made if each is not None and not isinstance(each, str)],
         tuple(refused),
-        waiting,
+        tuple(o.label for o, each in made if each is None),
     )
 
 
@@ -348,12 +348,11 @@ def candidate_of(
     step, compute = row.seconds or 0.0, row.compute or 0.0
     waits = question.stragglers
     slow = 1.0 if waits is None else waits.factor(option.nodes, option.devices)
-    samples = round(step * (row.samples_per_second or 0.0))
     return CapacityCandidate(
         key=option.key,
         nodes=option.nodes,
         devices=row.ranks or option.devices,
-        samples=samples,
+        samples=round(step * (row.samples_per_second or 0.0)),
         step=step + (slow - 1.0) * compute,
         simulated=step,
         compute=compute,
@@ -412,15 +411,14 @@ def parts(chosen: CapacityCandidate) -> list[TimePart]:
             WAITS["interference"]: row.interference or 0.0,
         }
     rest = chosen.simulated - chosen.compute - sum(each or 0.0 for each in waits.values())
-    seconds = {
-        "compute": chosen.compute,
-        **waits,
-        "update and launch": max(rest, 0.0),
-        "stragglers": chosen.step - chosen.simulated,
-    }
     found = [
         TimePart(name, each / chosen.step * chosen.goodput)
-        for name, each in seconds.items()
+        for name, each in {
+            "compute": chosen.compute,
+            **waits,
+            "update and launch": max(rest, 0.0),
+            "stragglers": chosen.step - chosen.simulated,
+        }.items()
         if each
     ]
     if chosen.goodput < 1.0:
@@ -492,12 +490,14 @@ def notes_on(
 ) -> tuple[str, ...]:
     """Return notes on the prices for the reader."""
     prices = question.prices
-    notes = [*prices.notes]
-    notes += dict.fromkeys(
-        f"{each.candidate.key.machine}: {warning}"
-        for each in offers
-        if (warning := each.candidate.row.warning)
-    )
+    notes = [
+        *prices.notes,
+        *dict.fromkeys(
+            f"{each.candidate.key.machine}: {warning}"
+            for each in offers
+            if (warning := each.candidate.row.warning)
+        ),
+    ]
     used = [prices.items[name] for each in offers for name in each.candidate.quantities]
     dated = period_of(item.date for item in used)
     bought = any(item.bought for item in prices.items.values())

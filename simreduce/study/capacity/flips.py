@@ -248,8 +248,7 @@ def error_flips(
     own = chosen.candidate
 
     def alone(factor: float) -> Configuration | None:
-        changed = [c.slower(factor) if c is own else c for c in candidates]
-        return choice(changed, prices, target)
+        return choice([c.slower(factor) if c is own else c for c in candidates], prices, target)
 
     def common(factor: float) -> Configuration | None:
         return choice([c.slower(factor) for c in candidates], prices, target)

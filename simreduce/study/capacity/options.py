@@ -63,8 +63,8 @@ _SAID_BY_STEP = {
 def check_step(step: object, faults: Faults, path: str) -> None:
     """Note a fault for each key of a table `[step]` that belongs in options."""
     for key in step if isinstance(step, dict) else ():
-        if key in _OF_OPTIONS:
-            faults.add(f"{path}.{key}", f"write it in options, as {_OF_OPTIONS[key]}")
+        called = _OF_OPTIONS.get(key)
+        faults.check(not called, f"{path}.{key}", f"write it in options, as {called}")
 
 
 OPTION = Format(
@@ -146,8 +146,7 @@ def expand(
     for way in said:
         keys, words = _SAID_BY_STEP[way]
         for key in keys:
-            if key in table.given:
-                faults.add(f"{at}.{key}", f"step.{way} {words}")
+            faults.check(key not in table.given, f"{at}.{key}", f"step.{way} {words}")
     if MESH in merged and global_batch is not None:
         merged = {"global_batch": global_batch, **merged}
     methods, strategies = ([""], [""]) if said else (table["method"], table["strategy"])
@@ -223,9 +222,12 @@ def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
 def _box(at: str, table: FieldValues, machine: str, near: str, faults: Faults) -> Topology | None:
     """One machine, whose file is `near`; None with a fault. A fault too if several must be one."""
     box = faults.attempt(f"{at}.machine", _load, near)
-    if box is not None and max(table["nodes"]) > 1 and not is_single(near):
-        words = f"{machine}: is not one machine, so that no network joins several; give its name"
-        faults.add(f"{at}.machine", f"{words}, or nodes = 1")
+    faults.check(
+        box is None or max(table["nodes"]) == 1 or is_single(near),
+        f"{at}.machine",
+        f"{machine}: is not one machine, so that no network joins several; give its name, or"
+        " nodes = 1",
+    )
     return box
 
 
@@ -267,8 +269,9 @@ def _fitting(
     ranks = (sharding.group or local) if method == HSDP else option.devices
     samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
     activations = question.activations.rescale(question.job.batch, samples)
-    needs = least_memory(method, model, sharding, ranks, activations)
-    fit = MemoryFit(needs.peak, option.memory, activations)
+    fit = MemoryFit(
+        least_memory(method, model, sharding, ranks, activations).peak, option.memory, activations
+    )
     return replace(option, refused=f"a GPU {fit.words}") if fit.fits is False else option
 
 
@@ -302,14 +305,13 @@ def _product(
         scenario = {**common, "topology": text, "step": asked}
         if strategy:
             scenario["strategies"] = [strategy]
-        mode = str(step.get("variable_update", ""))
         key = Configuration(
             table["name"],
             named[0],
             str(nodes),
             shown,
             method,
-            strategy or mode,
+            strategy or str(step.get("variable_update", "")),
             "" if MESH in step else str(samples),
         )
         memory = device_memory(box, box.devices)
@@ -328,8 +330,7 @@ def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], s
     meshes = step[MESH] if isinstance(step[MESH], list) else [step[MESH]]
     own = Faults()
     able = [text for text in meshes if text == AUTO or own.attempt("", _filled, text, devices)]
-    why = "" if able else "; ".join(dict.fromkeys(own.problems))
-    return {**step, MESH: able or meshes}, why
+    return {**step, MESH: able or meshes}, "" if able else "; ".join(dict.fromkeys(own.problems))
 
 
 _load = lru_cache(64)(load_topology)

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, did_you_mean, near_or_all, quote
 from simreduce.files.formats import (
     LINE,
     TEXT,
@@ -155,8 +155,9 @@ _ABOUT = (
 
 
 def _has_price(values: FieldValues, faults: Faults, path: str) -> None:
-    if not any(key in values.given for key in ("node", "port", "cable")):
-        faults.add(path, "give a price per node, port or cable")
+    faults.check(
+        {"node", "port", "cable"} & values.given, path, "give a price per node, port or cable"
+    )
 
 
 MACHINE_PRICE = Format(
@@ -299,13 +300,14 @@ def load_prices(text: str) -> PriceList:
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
         if text not in shipped():
-            near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
+            near = near_or_all(text, shipped(), "; shipped: ")
             raise InputError(f"no price list {quote(text)}{near}; a file ends in .toml")
         path = FOLDER / f"{text}.toml"
     shown = text if path.parent != FOLDER else path.name
     faults = Faults(shown)
-    table = parse_toml(shown, read_text(path, InputError), InputError)
-    found = faults.require(parse_prices(table, faults, ""))
+    found = faults.require(
+        parse_prices(parse_toml(shown, read_text(path, InputError), InputError), faults, "")
+    )
     return found if found.title else replace(found, title=path.stem)
 
 
@@ -387,8 +389,11 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
         for piece in ("node", "port", "cable"):
             add(f"networks.{network}.{piece}", each[piece], each)
     add(ENERGY, values["energy"], None)
-    if not values["machines"] and "machines" not in values.faulty:
-        faults.add(f"{place}machines", "missing; give the price of at least one machine")
+    faults.check(
+        values["machines"] or "machines" in values.faulty,
+        f"{place}machines",
+        "missing; give the price of at least one machine",
+    )
     first = next(iter(currencies), "")
     for currency, name in list(currencies.items())[1:]:
         faults.add(f"{place}{name}", f"is in {currency}, others are in {first}; convert them")

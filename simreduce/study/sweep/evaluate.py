@@ -80,14 +80,14 @@ _KEPT = 2
 def evaluate(cell: Cell) -> Figures:
     """The row of a cell."""
     if cell.code and cell.code != code():
-        words = f"this worker has simreduce {code()}, not {cell.code}"
-        return Figures(state=FAILED, reason=words)
+        return Figures(state=FAILED, reason=f"this worker has simreduce {code()}, not {cell.code}")
     by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas, JOBS: _jobs}
     outcome = outcome_of(by_kind[cell.kind], cell)
     if isinstance(outcome, Refused):
-        too_large = isinstance(outcome.error, PlanTooLarge)
-        reason = "; ".join(outcome.error.problems)
-        return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
+        return Figures(
+            state=TOO_LARGE if isinstance(outcome.error, PlanTooLarge) else REFUSED,
+            reason="; ".join(outcome.error.problems),
+        )
     if isinstance(outcome, Stuck):
         return Figures(state=STUCK, reason=first_words(outcome.error))
     return outcome
@@ -99,8 +99,7 @@ def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
     if setup:
         found["warning"] = library_warning(setup, [own.get("runtime") or ""]) or None
     if setup and "nominal" not in own:
-        nominal = setup.nominal([own.get("chosen", "")], own.pop("calls", ()))
-        found["nominal"] = nominal or None
+        found["nominal"] = setup.nominal([own.get("chosen", "")], own.pop("calls", ())) or None
     return Figures(**COLUMNS.write(SimpleNamespace(**found)))
 
 
@@ -246,8 +245,9 @@ def _scenario(cell: Cell) -> Scenario:
 
 def _replicas(cell: Cell) -> Figures:
     with _no_file(cell) as path:
-        calm = _disturbance(cell.document.get("disturb"), None)
-        replicas = build_replicas(path, cell.document["scenario"], calm)
+        replicas = build_replicas(
+            path, cell.document["scenario"], _disturbance(cell.document.get("disturb"), None)
+        )
     question, setup, workload = replicas.question, replicas.setup, replicas.workload
     found = repeat(question.job, question.updates, question.repetitions)
     reason = f"{found.blocked} of {question.repetitions} repetitions did not make all updates"
@@ -305,8 +305,7 @@ def _run(cell: Cell) -> Figures:
     pass_on(ranking.untried)
     best = ranking.recommended
     if best is None:
-        reasons = [reason for _, reason in ranking.refused]
-        raise InputError(reasons or "no plan is proven right")
+        raise InputError([reason for _, reason in ranking.refused] or "no plan is proven right")
     setup, interval = scenario.setup, None
     if best.strategy.reduced_by_nccl and not best.strategy.is_nominal:
         interval = setup.running(best.strategy).interval(_largest(scenario), best.seconds)
@@ -374,8 +373,7 @@ def _step(cell: Cell) -> Figures:
     low = high = None
     with suppress(StrategyError):  # a mode is none
         if parse_strategy(chosen).reduced_by_nccl:
-            known = setup.interval(_largest(scenario), step.exposed)
-            low, high = known or (None, None)
+            low, high = setup.interval(_largest(scenario), step.exposed) or (None, None)
     parts = {
         "compute": step.compute,
         "exposed communication": step.exposed,

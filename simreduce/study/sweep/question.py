@@ -225,8 +225,7 @@ class SweepQuestion:
         table = document if self.kind == BENCH else document["scenario"]
         if key in DISTURB.keys:
             texts = value if isinstance(value, list) else [value]
-            listed = [text for text in texts if text != NONE]
-            found = listed if key in ("slow", "fault") else value
+            found = [text for text in texts if text != NONE] if key in ("slow", "fault") else value
             disturb = {**document.pop("disturb", {}), key: found}
             if kept := {k: v for k, v in disturb.items() if v != []}:  # calm as if never said
                 document["disturb"] = kept
@@ -281,12 +280,11 @@ def clashes(names: Mapping[str, str]) -> list[str]:
     """
     items = [*names.items()]
     pairs = [(one, other) for i, one in enumerate(items) for other in items[:i]]
-    found = [
+    return [
         f"{one} and {other} are one key; give one of them"
         for (one, key), (other, before) in pairs
         if key == before
-    ]
-    return found + [
+    ] + [
         f"{one} and {other} exclude each other; give one of them"
         for (one, key), (other, before) in pairs
         if key != before and _exclude(key, before)

@@ -499,8 +499,9 @@ def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
 
 def _check_values(path: str, db: sqlite3.Connection) -> None:
     """InputError for a value that no sweep has written, such as a time below 0."""
-    views = "SELECT name FROM sqlite_master WHERE type <> 'table' AND name IN ('rows', 'cells')"
-    if found := db.execute(views).fetchall():
+    if found := db.execute(
+        "SELECT name FROM sqlite_master WHERE type <> 'table' AND name IN ('rows', 'cells')"
+    ).fetchall():
         _refuse(path, f"{_DAMAGED} {found[0][0]} is no table")
     for table, names, wrong in (
         ("rows", OF_ROWS, _wrong_value),

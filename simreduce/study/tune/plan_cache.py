@@ -83,9 +83,8 @@ class PlanCache:
 
     def summarise(self, setup: Setup, plan: Plan, times: int = 1) -> Summary:
         """The prediction of so many collectives in a row."""
-        key = "summary", setup, self.digest(plan), times
         return self.once(
-            key,
+            ("summary", setup, self.digest(plan), times),
             lambda: setup.summarise(repeat(plan, times) if times > 1 else plan),
             len(plan) * times,
         )

@@ -224,17 +224,18 @@ def everything() -> list[ProofCase]:
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
                 options = ("", "+packs=3", *([f"+chunk={CHUNK}"] if algorithm.pipelined else []))
                 cases += [ProofCase(spec + option, ranks, tasks) for option in options]
-    cases += [ProofCase(text, *shape) for text in BY_NCCL for shape in shapes]
-    cases += [ProofCase(text, 24, 3, machine="dgx-h100x3") for text in ACROSS]
-    cases += [ProofCase("nccl:collnet+channels=16", 24, 3, machine=machine) for machine in SUMMED]
-    for machine in REAL:
-        ranks = layout(load_topology(machine)).n
-        cases += [ProofCase(name, ranks, machine=machine) for name in ON_LINKS]
-    cases += [ProofCase(text, *shape) for text in COMMON for shape in shapes]
-    cases += [ProofCase(mode, *shape, is_mode=True) for mode in MODES for shape in shapes]
-    for collective in [name for name in COLLECTIVES if name != "all_reduce"]:
-        cases += _cases_of(collective, COLLECTIVES[collective].values())
-    return cases
+    real = {machine: layout(load_topology(machine)).n for machine in REAL}
+    others = [name for name in COLLECTIVES if name != "all_reduce"]
+    return [
+        *cases,
+        *(ProofCase(text, *shape) for text in BY_NCCL for shape in shapes),
+        *(ProofCase(text, 24, 3, machine="dgx-h100x3") for text in ACROSS),
+        *(ProofCase("nccl:collnet+channels=16", 24, 3, machine=machine) for machine in SUMMED),
+        *(ProofCase(name, n, machine=machine) for machine, n in real.items() for name in ON_LINKS),
+        *(ProofCase(text, *shape) for text in COMMON for shape in shapes),
+        *(ProofCase(mode, *shape, is_mode=True) for mode in MODES for shape in shapes),
+        *(case for name in others for case in _cases_of(name, COLLECTIVES[name].values())),
+    ]
 
 
 def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[ProofCase]:

@@ -416,8 +416,9 @@ def rank(
     strategies = given or sorted(listed, key=lambda s: s.packing == "none")
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        known = [c for c in outcomes.values() if isinstance(c, Candidate)]
-        limit_of = ranking_limits(scenario, known)
+        limit_of = ranking_limits(
+            scenario, [c for c in outcomes.values() if isinstance(c, Candidate)]
+        )
         return lambda place: limit_of(strategies[place])
 
     promise = by_promise(strategies, scenario)
@@ -442,16 +443,15 @@ def rank(
         if isinstance(each, AtLeast)
     ]
     texts = [s.text for s in listed]
-    ranking = StrategyRanking(
-        scenario,
-        tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
-        tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
-        untried,
-        tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
-        hurried=hurried,
-    )
     return settle_ties(
-        ranking,
+        StrategyRanking(
+            scenario,
+            tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
+            tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
+            untried,
+            tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
+            hurried=hurried,
+        ),
         FIRST,
         deciding=lambda found: found.deciding,
         plan=lambda row: row.plan,
@@ -492,8 +492,9 @@ def ranking_limits(scenario: Scenario, found: Sequence[Candidate]) -> Callable[[
         # Where a target has a setting, upstream runs the same plan.
         limit = max([last, *(by_target[each] for each in _TYPED if getattr(typed, each))])
         if strategy.reduced_by_nccl:  # the lower end of its interval counts
-            own = setup.running(strategy)
-            interval = own.interval(_largest(scenario), 1.0, strategy.collective)
+            interval = setup.running(strategy).interval(
+                _largest(scenario), 1.0, strategy.collective
+            )
             limit /= min(interval[0], 1.0) if interval else 1.0
         return limit * TIED
 
@@ -514,8 +515,9 @@ def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
         chosen_by = tuple(rule for each in (first, *others) for rule in each.chosen_by)
         return replace(first, also=others, chosen_by=chosen_by)
 
-    ordered = sorted(found, key=lambda c: (not c.runnable, c.strategy.text))
-    rows = merge_equal(ordered, lambda c: c.plan, merge)
+    rows = merge_equal(
+        sorted(found, key=lambda c: (not c.runnable, c.strategy.text)), lambda c: c.plan, merge
+    )
     return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
 
 

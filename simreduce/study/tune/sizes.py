@@ -253,8 +253,9 @@ class Machines:
                 "and nothing may disturb one of them; leave out --fold, or take fewer machines"
             )
         if fold is False and isinstance(setup.machine, Folded):
-            why = NotFoldable(f"{setup.machine.name}: too large to hold unfolded")
-            setup = unfolded(setup, why)
+            setup = unfolded(
+                setup, NotFoldable(f"{setup.machine.name}: too large to hold unfolded")
+            )
         self.setup, self.dtype, self.faithful, self.root = setup, dtype, faithful, root
         self.calls = calls
         self.patience = inf if eager or fold is False else PATIENCE
@@ -267,8 +268,9 @@ class Machines:
     def ask(self, strategy: Strategy, nbytes: int, setup: Setup | None = None) -> BenchCell:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
-        layout = setup.layout
-        workload = tensor(nbytes, self.dtype, layout.n if strategy.collective in DIVIDED else 1)
+        workload = tensor(
+            nbytes, self.dtype, setup.layout.n if strategy.collective in DIVIDED else 1
+        )
         return BenchCell(
             strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
             calls=self.calls,
@@ -322,8 +324,9 @@ class Machines:
             ops = cell.setup.many_ops(cell.strategy, cell.workload)
             if ops * _PER_OP > self.patience:
                 words = f"all machines would take about {ops * _PER_OP / 60:.0f} minutes"
-                more = f"{words}, for {ops:,} ops; --no-fold simulates them"
-                raise StrategyError([*why.problems, more])
+                raise StrategyError(
+                    [*why.problems, f"{words}, for {ops:,} ops; --no-fold simulates them"]
+                )
 
     @cached_property
     def _one(self) -> Setup | None:
@@ -451,12 +454,11 @@ def simulate_row(question: BenchCell) -> BenchRow:
 def _make_row(question: BenchCell, run: Strategy, **found: Any) -> BenchRow:
     """The row of a question by the strategy that was `run`, with what was found."""
     strategy, (one,) = question.strategy, question.workload.gradients
-    redop = ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none"
     return BenchRow(
         run.text,
         one.elements,
         one.dtype,
-        redop,
+        ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none",
         strategy=strategy.text,
         collective=strategy.collective,
         root=question.root if strategy.collective in ROOTED else -1,
@@ -512,8 +514,7 @@ def seconds_per_call(plan: Plan, times: Result | Timeline, iterations: int = ITE
     for device, begun in ((plan.source[copies], start), (plan.device[copies], finish)):
         np.minimum.at(first, device, begun)
         np.maximum.at(last, device, finish)
-    busy = np.where(np.isfinite(first), last - first, 0.0)
-    each = float(start.min() + busy.max())
+    each = float(start.min() + np.where(np.isfinite(first), last - first, 0.0).max())
     return each + (max(whole - each, 0.0) / iterations if iterations else 0.0)
 
 

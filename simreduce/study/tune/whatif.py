@@ -100,8 +100,9 @@ def compare(
             if change is tried[-1]:
                 weak = [s for s in found if abs(s.saved) <= TIED * before]
                 for figure in dict.fromkeys(s.change.figure for s in weak):
-                    same = [s for s in weak if s.change.figure == figure]
-                    found.extend(_tied(same, save, TIED * before))
+                    found.extend(
+                        _tied([s for s in weak if s.change.figure == figure], save, TIED * before)
+                    )
             yield change
 
     until_stopped(watch(each(), len(tried)), lambda _: found)
@@ -148,8 +149,9 @@ def find_used(resources: Resources, plans: Iterable[tuple[Plan, Lowered]]) -> Us
         used.update(np.unique(lowered.uses).tolist())
         kinds = np.unique(plan.kind[lowered.overhead + lowered.work > 0]).tolist()
         paid |= dict.fromkeys(Kind(k).name.lower() for k in kinds)
-        held = np.unique(lowered.lanes).tolist()
-        lanes |= dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
+        lanes |= dict.fromkeys(
+            lane_kind(lowered.lane_names[lane]) for lane in np.unique(lowered.lanes).tolist()
+        )
     return UsedResources(resources, frozenset(used), tuple(paid), tuple(lanes))
 
 
@@ -226,8 +228,9 @@ def _switching(other: Switching, setup: Setup) -> Setup:
 
 def _with_links(setup: Setup, name: str, change: Callable[[Link], Link]) -> Topology:
     """The machine with other links of a class. Transfers keep the routes they have."""
-    links = (change(each) if each.link_class == name else each for each in setup.topology.links)
-    return setup.topology.with_figures(links=links)
+    return setup.topology.with_figures(
+        links=(change(each) if each.link_class == name else each for each in setup.topology.links)
+    )
 
 
 def _links(name: str, setup: Setup, bandwidth: float = 1.0, latency: float = 1.0) -> Setup:
@@ -248,8 +251,9 @@ def _links(name: str, setup: Setup, bandwidth: float = 1.0, latency: float = 1.0
 
     members = {name, *(f"{name}:{way}" for way in DIRECTIONS)}
     members.update(each.name for each in setup.topology.links if each.link_class == name)
-    known = setup.calibration.links.items()
-    constants = {key: scaled(old) if key in members else old for key, old in known}
+    constants = {
+        key: scaled(old) if key in members else old for key, old in setup.calibration.links.items()
+    }
     return _on(_with_links(setup, name, link), _calibrated(setup, links=constants))
 
 
@@ -350,8 +354,9 @@ def few_rings(question: Question) -> FewRings | None:
         _ask(replace(question, setup=setup.but(part=whole.only(range(n)))))
         for n in range(2, len(whole.tasks[0]) + 1)
     ]
-    found = [each for each in counts if each]
-    return FewRings(setup.layout.n, *limit, question.workload.nbytes, found, gain[1])
+    return FewRings(
+        setup.layout.n, *limit, question.workload.nbytes, [each for each in counts if each], gain[1]
+    )
 
 
 def _divisible(question: Question, most: int) -> Question:
@@ -360,8 +365,9 @@ def _divisible(question: Question, most: int) -> Question:
     cut = question.strategy.collective in DIVIDED and workload.nbytes >= whole
     if not cut or len(workload.gradients) > 1:
         return question
-    size = tensor(workload.nbytes // whole * whole, workload.gradients[0].dtype)
-    return replace(question, workload=size)
+    return replace(
+        question, workload=tensor(workload.nbytes // whole * whole, workload.gradients[0].dtype)
+    )
 
 
 def library_warning(setup: Setup, runtimes: Iterable[str]) -> str:

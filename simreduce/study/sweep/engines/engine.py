@@ -23,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.computing.workers import limit_memory, modules, prepare
 from simreduce.errors import DeviceError
 from simreduce.study.sweep.cells import FAILED, KILLED, TOO_LARGE, Cell, Figures
@@ -96,9 +97,8 @@ class Batches:
     """
 
     def __init__(self, cells: Sequence[Cell], most: int) -> None:
-        self._groups: dict[Hashable, deque[Cell]] = {}
-        for cell in cells:
-            self._groups.setdefault(cell.machine, deque()).append(cell)
+        groups = group_by(cells, lambda cell: cell.machine)
+        self._groups: dict[Hashable, deque[Cell]] = {k: deque(mine) for k, mine in groups.items()}
         self._alone: deque[Cell] = deque()
         self._deaths: Counter[str] = Counter()
         self._machine_of: dict[Hashable, Hashable] = {}
@@ -258,8 +258,9 @@ class Processes(Engine):
 
     def _start(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
-        given = theirs, self.memory, tuple(modules)
-        process = multiprocessing.Process(target=_serve, args=given, daemon=True)
+        process = multiprocessing.Process(
+            target=_serve, args=(theirs, self.memory, tuple(modules)), daemon=True
+        )
         process.start()
         theirs.close()
         return _Worker(process, ours)

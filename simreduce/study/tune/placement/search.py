@@ -292,10 +292,11 @@ class _Placing:
         scenario = replace(self.base, nodes=self.start).scenario(self.scenario)
         strategy = self.base.reduction
         setup = scenario.setup.running(strategy)
-        if scenario.step is not None and self.base.sharding is None:
-            plan = scenario.step.method(self.base.parsed, setup.layout).whole
-        else:
-            plan = setup.compile(strategy, scenario.workload)
+        plan = (
+            setup.compile(strategy, scenario.workload)
+            if scenario.step is None or self.base.sharding is not None
+            else scenario.step.method(self.base.parsed, setup.layout).whole
+        )
         self._ops = len(plan)
         return bytes_between(plan, setup.layout)
 
@@ -350,8 +351,7 @@ class _Placing:
         """Simulate orders a step from the best one, those with the lowest bounds first."""
         tried = {self._class(nodes) for nodes in self.outcome.seconds}
         while not self._is_spent():
-            best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
-            at = self.orders.leaves(best)
+            at = self.orders.leaves(min(self.outcome.seconds, key=self.outcome.seconds.__getitem__))
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
             nearest = np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
@@ -422,8 +422,9 @@ def _seconds(scenario: Placed, setting: Setting, limit: float) -> Tried:
     """Seconds of one order of nodes."""
     if isinstance(scenario, Meshes):
         return Tried(mesh_seconds(scenario, setting.setup(scenario.setup)))
-    own = scenario if setting.sharding is not None else reducing_scenario(scenario)
-    return evaluate(own, setting, limit)
+    return evaluate(
+        scenario if setting.sharding is not None else reducing_scenario(scenario), setting, limit
+    )
 
 
 def _check(scenario: Placed, setting: Setting) -> None:

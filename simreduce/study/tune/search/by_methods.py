@@ -96,9 +96,9 @@ class ShardedSearch(Search[StepScenario]):
         super().__init__(aim, scenario.but(runtime=NCCL), before)
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
         self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
-        texts = ["nccl"]
-        if FRAMEWORKS[aim.target].by_plans:
-            texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
+        by_plans = FRAMEWORKS[aim.target].by_plans
+        more = sharing_candidates(scenario.setup.layout) if by_plans else []
+        texts = list(dict.fromkeys(["nccl", *(strategy.text for strategy in more)]))
         points = points or points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
         fits = {each: least_fit(scenario.step, scenario.setup, each) for each in points}
         self.unfit = [setting for setting, fit in fits.items() if fit.fits is False]
@@ -159,8 +159,9 @@ class ShardedSearch(Search[StepScenario]):
     def run(self, do: Do) -> None:
         """Simulate the default of each method; search the others; simulate the best as a whole."""
         self.aim.progress(0, len(self.settings))
-        defaults = {(s.method, s.strategy): s for s in reversed(self.settings)}
-        self._settle(list(defaults.values()), do)
+        self._settle(
+            list({(s.method, s.strategy): s for s in reversed(self.settings)}.values()), do
+        )
         seed, seconds = Setting(""), self.outcome.seconds
         seconds[seed] = self.limit
         try:

@@ -104,12 +104,11 @@ class NcclSearch(Search[Scenario]):
         found, choices = super().answer(stopped=stopped), len(self.calls.choices)
         points = len(self.packings) * (1 + choices + bool(choices) + bool(self.more))
         near = self.outcome.best * (1.0 - max(self.gap, SAME))
-        sizes = [size.nbytes for size in self.packings[0].calls]
         return replace(
             found,
             points=points,
             calls=self.calls.counted,
-            sureness=sureness_of(self.scenario, sizes),
+            sureness=sureness_of(self.scenario, [size.nbytes for size in self.packings[0].calls]),
             composed=self.pieced,
             unfit=points if self.aim.misfit else 0,
             spent=not stopped and self.outcome.bound < near,
@@ -186,8 +185,8 @@ class NcclSearch(Search[Scenario]):
             channels = point.channels or needed_channels(self.scenario.setup, rules)
             self.settings[point] = Setting(f"nccl{point.packing.text}", rules, channels)
         found = {p: self._compose(p, do) for p in points if self._is_huge(p)}
-        known = {setting: Tried(seconds) for setting, seconds in self.seconds.items()}
-        known |= {self.settings[point]: tried for point, tried in found.items()}
+        composed = {self.settings[point]: tried for point, tried in found.items()}
+        known = {s: Tried(seconds) for s, seconds in self.seconds.items()} | composed
         mine = [self.settings[point] for point in points]
         asked = [setting for setting in dict.fromkeys(mine) if setting not in known]
         tried = do(partial(evaluate, limit=self.outcome.best), asked)
@@ -218,8 +217,7 @@ class NcclSearch(Search[Scenario]):
         """
         calls, setting = self.calls, self.settings[point]
         chosen = {size: self._chosen(setting, size) for size in point.packing.calls}
-        first = max(chosen, key=lambda size: size.nbytes)
-        for sizes in ([first], chosen):
+        for sizes in ([max(chosen, key=lambda size: size.nbytes)], chosen):
             calls.ask([CallSetting(chosen[size], size) for size in sizes], do)
             took = self.aim.overlap.compose(
                 point.packing,
@@ -256,8 +254,9 @@ class NcclSearch(Search[Scenario]):
         if self.pieced:
             known |= zip(unknown, self._between(unknown, best, do), strict=True)
         elif self.spent <= self.aim.effort / 2:
-            tried = do(evaluate, [settings[packing] for packing in unknown])
-            known |= zip(unknown, tried, strict=True)
+            known |= zip(
+                unknown, do(evaluate, [settings[packing] for packing in unknown]), strict=True
+            )
         return tuple(
             BucketTime(p.knob, took.seconds, took.exact, estimated=not took.exact)
             if (took := known.get(p, Tried(inf))).seconds < inf

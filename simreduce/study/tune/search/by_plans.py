@@ -116,8 +116,9 @@ def _orders(scenario: Scenario) -> list[tuple[int, ...]]:
     if len(setup.layout.tasks) > 1 or setup.layout.n < 3 or setup.layout.order:
         return []
     try:
-        known = facts(setup.machine, setup.layout.ranks, setup.nccl)
-        channels = nccl_plan(known, setup.nccl).graphs.ring.channels
+        channels = nccl_plan(
+            facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl
+        ).graphs.ring.channels
     except InputError:
         return []
     own = tuple(range(setup.layout.n))
@@ -338,8 +339,9 @@ class HorovodSearch(Search[StepScenario]):
 
         def seconds(cycle: float, *, ruled: bool) -> float:
             method = Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle))
-            cost = partial(price, ruled=ruled)
-            return compose_step(self.step.job, method, self.scenario.setup, cost).seconds
+            return compose_step(
+                self.step.job, method, self.scenario.setup, partial(price, ruled=ruled)
+            ).seconds
 
         return {
             Setting(f"nccl{packing.text}", used, channels * bool(used), cycle=cycle): seconds(

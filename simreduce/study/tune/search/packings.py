@@ -175,17 +175,18 @@ def _alike(setup: Setup, how: Decision) -> Symmetry | None:
     take.
     """
     size = CallSize(_EACH * setup.layout.n * how.channels, 0)
-    last = _count_ways(setup.layout, how) - 1
-    parts = [_plan(setup, how, size, way) for way in range(last, -1, -1)]
-    return setup.compare_parts(parts)
+    return setup.compare_parts(
+        [_plan(setup, how, size, way) for way in range(_count_ways(setup.layout, how) - 1, -1, -1)]
+    )
 
 
 @cache
 def _endless(setup: Setup) -> Setup:
     """The setup without NCCL's constants that make the bytes of small calls slower than others."""
     nccl = setup.fitted.nccl
-    pauses = dict.fromkeys(nccl.slice, 0.0)
-    constants = replace(nccl, first_pass=0.0, first_warps=0.0, few_threads=0.0, slice=pauses)
+    constants = replace(
+        nccl, first_pass=0.0, first_warps=0.0, few_threads=0.0, slice=dict.fromkeys(nccl.slice, 0.0)
+    )
     return setup.but(calibration=replace(setup.fitted, nccl=constants))
 
 
@@ -390,8 +391,9 @@ class OverlapEstimate:
             return self.alone
         if self._is_dynamic(packing):
             return self._fused(packing, seconds)
-        busy = [t + copying * n for t, n in zip(seconds, packing.copied, strict=True)]
-        _, finish = self._turns(packing, busy)
+        _, finish = self._turns(
+            packing, [t + copying * n for t, n in zip(seconds, packing.copied, strict=True)]
+        )
         return max(*finish, self.compute) + self.update
 
     def _turns(
@@ -462,12 +464,14 @@ def copying_of(setup: Setup, dtype: int, wire: int = -1) -> float:
     setup, half = part_of(setup) or setup, wire not in (-1, dtype)
     one = Gradient("one", 4 * MIB, dtype)
     both = Workload("two", (one, replace(one, name="other")))
-    sent = replace(one, elements=2 * one.elements, dtype=wire if half else dtype)
-    whole = Workload("whole", (sent,))
+    whole = Workload(
+        "whole", (replace(one, elements=2 * one.elements, dtype=wire if half else dtype),)
+    )
     layout = setup.layout
     assert layout.decide is not None  # noqa: S101 - a setup's layout has it
-    how = layout.decide(layout.ranks, "all_reduce", whole.nbytes, parse_strategy("nccl").nccl)
-    text = text_of(how)
+    text = text_of(
+        layout.decide(layout.ranks, "all_reduce", whole.nbytes, parse_strategy("nccl").nccl)
+    )
     pack = parse_strategy(f"{text}+fusion={both.nbytes},fp16" if half else f"{text}+packs=1")
     packed, alone = (
         setup.find_seconds(setup.compile(strategy, work))

@@ -170,10 +170,9 @@ class Setting:
     @property
     def label(self) -> str:
         """The setting in one line."""
-        mode = f"{self.mode}, variables on each {self.device.upper()}"
         parts = [
             f"{self.method}," if self.sharding is not None else "",
-            mode if self.mode else self.strategy,
+            f"{self.mode}, variables on each {self.device.upper()}" if self.mode else self.strategy,
             f"[{rules_text(self.rules)}]" if self.rules else "",
             f"NCCL_MIN_NCHANNELS={self.channels}" if self.channels else "",
             f"gpu_indices {','.join(map(str, self.order))}" if self.order else "",

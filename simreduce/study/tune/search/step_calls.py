@@ -33,6 +33,7 @@ from math import inf
 import numpy as np
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import grouped
 from simreduce.engine import LeastSeconds
 from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import OPEN, Decision
@@ -101,15 +102,13 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
 def more_channels(setup: Setup) -> int:
     """The NCCL_MIN_NCHANNELS to try; 0 where the library takes no fewer rings than elsewhere."""
     limit = ring_limit(setup)
-    at = setup.communicator
-    return limit.channels if limit and limit.channels > at.model.channels else 0
+    return limit.channels if limit and limit.channels > setup.communicator.model.channels else 0
 
 
 def needed_channels(setup: Setup, rules: Iterable[Rule]) -> int:
     """The NCCL_MIN_NCHANNELS by which a communicator has the channels of rules; 0 where it does."""
     most = max((rule.channels for rule in rules), default=0)
-    at = setup.communicator
-    return most if most > at.model.channels and most <= more_channels(setup) else 0
+    return most if most > setup.communicator.model.channels and most <= more_channels(setup) else 0
 
 
 @cache
@@ -168,8 +167,7 @@ class StepCalls:
         if (exact := self._times.get((how, size))) is not None:
             return exact.seconds
         rates, nbytes = self._rates.get(how, _NOTHING), size.nbytes
-        least = self._least.get((how, size), 0.0)
-        found = max(least, rates.latency, rates.busy * nbytes)
+        found = max(self._least.get((how, size), 0.0), rates.latency, rates.busy * nbytes)
         if near := self._near.get(how):
             at = bisect_left(near, (nbytes,))
             if at:
@@ -203,10 +201,8 @@ class StepCalls:
         """
         most = self.spent + effort
         while self.spent <= most:
-            left: dict[Decision, list[CallSize]] = {}
-            for how, size in wanted:
-                if self.between(how, size) is None:
-                    left.setdefault(how, []).append(size.rounded)
+            unknown = (each for each in wanted if self.between(*each) is None)
+            left = grouped((how, size.rounded) for how, size in unknown)
             asked = []
             for how, found in left.items():
                 sizes = sorted(found, key=lambda size: size.nbytes)
@@ -321,8 +317,9 @@ class StepCalls:
             costs = self._costs(times, sizes)
             for column, how in enumerate(self.choices):
                 if how in winners:
-                    bounds = [times[size] * self.bound(how, size) for size in sizes]
-                    costs[:, column] = np.minimum(costs[:, column], bounds)
+                    costs[:, column] = np.minimum(
+                        costs[:, column], [times[size] * self.bound(how, size) for size in sizes]
+                    )
             _, found = partition(costs)
             asked = [
                 CallSetting(self.choices[choice], size)

@@ -135,10 +135,9 @@ def without_knobs(base: Sharding) -> Sharding:
 
 def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:
     """Rules that put layers together, without rules that make the same units as one before."""
-    rules: list[str | int] = [base.units, *(() if coarser else UNIT_RULES)]
-    rules += bucket_sizes(model.workload)[:: coarser or 8]
+    sizes = bucket_sizes(model.workload)[:: coarser or 8]
     found: dict[object, str | int] = {}
-    for rule in rules:
+    for rule in (base.units, *(() if coarser else UNIT_RULES), *sizes):
         with suppress(InputError):  # no layer is in a block
             found.setdefault(tuple(unit.layers for unit in wrap(model, rule)), rule)
     return list(found.values())

@@ -266,11 +266,10 @@ def _kind(setting: Setting) -> tuple[object, ...]:
     strategy = setting.parsed
     if strategy is None:
         return setting.mode, setting.device
-    words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
     return (
         strategy.spec,
         type(strategy.packer),
-        words,
+        tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16")),
         setting.rules,
         setting.channels,
         setting.cycle,
@@ -283,14 +282,13 @@ def join(before: Tuned, after: Tuned) -> Tuned:
     """One answer of two searches of different settings, one after the other."""
     rows = in_order((*before.rows, *after.rows))
     # The bound of settings that do not fit says nothing of the best one that does.
-    bound = inf if before.best.misfit and not rows[0].misfit else before.bound
     return replace(
         before,
         scenario=after.scenario,
         rows=tuple(rows),
         points=before.points + after.points,
         calls=before.calls + after.calls,
-        bound=min(bound, after.bound),
+        bound=min(inf if before.best.misfit and not rows[0].misfit else before.bound, after.bound),
         floor=min(before.floor, after.floor),
         base=min(before.base, after.base),
         curve=before.curve if rows[0] in before.rows else (),
