@@ -112,8 +112,10 @@ def decide(
     good = [each for each in near if each is not today and _counted(each) <= enough]
     reason = f"less than the {units.format_share(worth)} that a change has to save"
     if fastest.unsimulated and lasting(fastest) <= enough:
-        copies = units.format_duration(fastest.unsimulated)
-        reason = f"less than the {copies} of copies into flat parameters, which are not simulated"
+        reason = (
+            f"less than the {units.format_duration(fastest.unsimulated)} of copies into flat"
+            " parameters, which are not simulated"
+        )
     for each in sorted(good, key=lambda each: each.simplicity):
         why = _LACKING if each.undispatched and not today.undispatched else doubt(each, today)
         if not why:

@@ -258,8 +258,7 @@ def without_settings(scenario: Scenario, name: str) -> str:
     """What to do where no framework has a setting for what was tried, or not the named one."""
     if not scenario.framework:
         return f"Run {name}"
-    title = FRAMEWORKS[scenario.framework].title
-    return f"Run {name}, as {title} has no setting for any of these"
+    return f"Run {name}, as {FRAMEWORKS[scenario.framework].title} has no setting for any of these"
 
 
 def call_words(strategy: Strategy | None) -> str:

@@ -283,8 +283,11 @@ def build_jobs(
     if machine is not None and copies > 1:
         needs = copies * sum(each["nodes"] or 0 for each in tables)
         if needs > len(machine.layout.tasks):
-            there = units.plural(len(machine.layout.tasks), "node")
-            faults.add("job", f"{copies} copies need {needs} nodes, and the machine has {there}")
+            faults.add(
+                "job",
+                f"{copies} copies need {needs} nodes, and the machine has"
+                f" {units.plural(len(machine.layout.tasks), 'node')}",
+            )
             copies = 1
     tables = [*_copies(tables, copies, {*owner})]
     raw = document["job"] * copies if tables else []
@@ -503,9 +506,11 @@ class _Streams:
         if isinstance(mine, str):
             mine = _named(f"{path}.nodes", mine, self._machine, faults)
         elif not isinstance(mine, tuple):
-            asked, there = count if mine is None else mine, units.plural(count, "node")
+            asked = count if mine is None else mine
             faults.check(
-                asked <= count, f"{path}.nodes", f"{asked} asked for, and the machine has {there}"
+                asked <= count,
+                f"{path}.nodes",
+                f"{asked} asked for, and the machine has {units.plural(count, 'node')}",
             )
             mine = tuple(range(min(asked, count)))
         others = _named(f"{path}.to", to, self._machine, faults)

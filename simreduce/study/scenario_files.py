@@ -154,8 +154,10 @@ def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
         if text not in known and find(text) is not None:
             raise ScenarioError(f"{text} is a machine, not a scenario; {FOR_MACHINES.format(text)}")
         if text not in known:
-            near = near_or_all(text, known, "; shipped: ")
-            raise ScenarioError(f"no scenario {quote(text)}{near}; a file ends in .toml")
+            raise ScenarioError(
+                f"no scenario {quote(text)}{near_or_all(text, known, '; shipped: ')};"
+                " a file ends in .toml"
+            )
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
     if not any(key in document for key in MARKS) and any(key in document for key in OF_MACHINES):

@@ -15,7 +15,7 @@ import simpy
 from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, Fabric
 from simreduce.engine.background import Stream, TrafficFlows
-from simreduce.errors import InputError
+from simreduce.files.formats import Faults
 from simreduce.files.published import ALL_TO_ALL, INCAST_BYTES, CongestedCall
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
 from simreduce.study.accuracy.points import Point, PointGroup, group_predicted
@@ -107,21 +107,21 @@ def congestible(
     large = [call for call in calls if call.nbytes >= _SMALLEST]
     strange = Counter(call.system for call in large if call.system not in systems)
     known = [call for call in large if call.system in systems]
-    problems = []
+    faults = Faults()
     for name in dict.fromkeys(call.system for call in known):
         most = max(call.nodes for call in known if call.system == name)
-        if most > len(load_topology(systems[name].network).devices):
-            problems.append(f"{name}: {systems[name].network} has fewer than {most} nodes")
-    if not known:
-        names = ", ".join(f"{name!r}" for name in strange)
-        words = f"systems known are {', '.join(systems)}, not {names}; --machine SYSTEM=TOPOLOGY"
-        problems.append(
-            f"{words} says the network of another"
-            if strange
-            else f"no call of {units.format_size(_SMALLEST)} or more"
-        )
-    if problems:
-        raise InputError(problems)
+        there = len(load_topology(systems[name].network).devices)
+        words = f"{systems[name].network} has fewer than {most} nodes"
+        faults.check(most <= there, name, words)
+    small = f"no call of {units.format_size(_SMALLEST)} or more"
+    faults.check(known or strange, "", small)
+    faults.check(
+        known or not strange,
+        "",
+        f"systems known are {', '.join(systems)}, not {', '.join(map(repr, strange))};"
+        " --machine SYSTEM=TOPOLOGY says the network of another",
+    )
+    faults.raise_any()
     return known, dict(strange)
 
 

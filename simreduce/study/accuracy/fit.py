@@ -218,16 +218,13 @@ def fit_machine(cases: Sequence[FitCase]) -> tuple[NcclConstants, Fit]:
     """Return a machine's constants and the fit, with its generation's constants as the prior."""
     base = cases[0].setup.constants.nccl
     off = np.log([case.predict(base) / case.seconds for case in cases])
+    gpus = grouped((case.plan.contract.collective, case.setup.layout.n) for case in cases)
     base = replace(
-        base, measured=_count_gpus(cases), misfit=float(f"{np.sqrt(np.mean(off**2)):.3g}")
+        base,
+        measured={name: tuple(sorted({*counts})) for name, counts in gpus.items()},
+        misfit=float(f"{np.sqrt(np.mean(off**2)):.3g}"),
     )
     return fit_nccl(cases, base, _ANY if len(cases) < _FEW else INLIER)
-
-
-def _count_gpus(cases: Sequence[FitCase]) -> dict[str, tuple[int, ...]]:
-    """The collectives of the cases, and on how many GPUs."""
-    found = grouped((case.plan.contract.collective, case.setup.layout.n) for case in cases)
-    return {name: tuple(sorted({*counts})) for name, counts in found.items()}
 
 
 def left_out_residuals(

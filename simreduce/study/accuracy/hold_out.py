@@ -234,10 +234,9 @@ def predict_without(
 
 def _elsewhere(table: PublishedTable) -> list[TablePoint]:
     setup = setup_for(table)
-    own = setup.generation
-    without = own_names(table) | {own}
+    without = own_names(table) | {setup.generation}
     found = []
-    for name in beside(own):
+    for name in beside(setup.generation):
         for p in next(predict([table], load_calibration(name))):
             ends = spread(
                 table.collective, setup.link_class, p.nbytes, without, ELSEWHERE,

@@ -139,8 +139,7 @@ def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
 
 def gpu_for(step: PublishedStep) -> Gpu:
     """The GPU by constants without the step's family; table 5 took part in no fit."""
-    name = step.source.gpu
-    return fitted_gpus().get((name, step.family), GPUS[name])
+    return fitted_gpus().get((step.source.gpu, step.family), GPUS[step.source.gpu])
 
 
 def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:

@@ -190,7 +190,6 @@ class RankedOptions(Generic[P]):
     @property
     def paid_off(self) -> str:
         """How the prices of machines that are bought became prices per hour; "" if none is."""
-        prices = self.question.prices
         kinds = dict.fromkeys((each.candidate.key.machine, self.verb(each.candidate.key))
                               for each in self.offers)  # fmt: skip
         bought = [machine for machine, verb in kinds if verb == "buy"]
@@ -199,15 +198,15 @@ class RankedOptions(Generic[P]):
         rented = [product(machine) for machine, verb in kinds if verb == "rent"]
         each = [
             f"{product(machine)} at {price.value:,.0f} {price.unit}, paid off over {price.spread}"
-            for machine, price in prices.machines.items()
+            for machine, price in self.question.prices.machines.items()
             if machine in bought
         ]
-        power = ", with energy" if ENERGY in prices.items else ", without energy"
+        power = ", with energy" if ENERGY in self.question.prices.items else ", without energy"
         words = f"bought: {'; '.join(each)}{power}; staff, space and interest are not counted"
         if not rented:
             return words
-        also = f"rented: {', '.join(rented)}"
-        return f"rented machines are compared with bought ones; {also}; {words}"
+        also = ", ".join(rented)
+        return f"rented machines are compared with bought ones; rented: {also}; {words}"
 
     @property
     def complete(self) -> bool:

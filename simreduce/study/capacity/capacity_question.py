@@ -504,6 +504,8 @@ def _check_options(
     seen: dict[tuple[str, ...], int] = {}
     for option in options:
         if seen.setdefault(option.key, option.group) != option.group:
-            words = f"has what options[{seen[option.key]}] has; give one of them a name"
-            faults.add(f"options[{option.group}]", f"{option.label} {words}")
+            faults.add(
+                f"options[{option.group}]",
+                f"{option.label} has what options[{seen[option.key]}] has; give one of them a name",
+            )
             return

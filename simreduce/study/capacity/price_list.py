@@ -300,8 +300,10 @@ def load_prices(text: str) -> PriceList:
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
         if text not in shipped():
-            near = near_or_all(text, shipped(), "; shipped: ")
-            raise InputError(f"no price list {quote(text)}{near}; a file ends in .toml")
+            raise InputError(
+                f"no price list {quote(text)}{near_or_all(text, shipped(), '; shipped: ')};"
+                " a file ends in .toml"
+            )
         path = FOLDER / f"{text}.toml"
     shown = text if path.parent != FOLDER else path.name
     faults = Faults(shown)
@@ -320,13 +322,17 @@ def join(lists: Sequence[PriceList]) -> PriceList:
     items, notes = dict(first.items), [*first.notes]
     for each in others:
         if each.currency != first.currency:
-            words = f"{_named(each)} is in {each.currency}, {_named(first)} in {first.currency}"
-            raise InputError(f"{words}; convert one")
+            raise InputError(
+                f"{_named(each)} is in {each.currency}, {_named(first)} in {first.currency};"
+                " convert one"
+            )
         for name, item in each.items.items():
             kept = items.setdefault(name, item)
             if (kept.value, kept.unit) != (item.value, item.unit):
-                both = (f"{shown.value:,.10g} {shown.unit}" for shown in (kept, item))
-                notes.append(f"of {name}, {' counts, not '.join(both)} of {_named(each)}")
+                notes.append(
+                    f"of {name}, {kept.value:,.10g} {kept.unit} counts,"
+                    f" not {item.value:,.10g} {item.unit} of {_named(each)}"
+                )
         notes += each.notes
     return PriceList(
         " and ".join(dict.fromkeys(each.title for each in lists)),

@@ -443,8 +443,8 @@ def read_specification(
     wanted = {k: v for k, v in flatten(values["over"] or {}).items() if k not in fixed} | dict(over)
     held = {k: v for k, v in flatten(values["set"] or {}).items() if k not in over} | dict(fixed)
     if not wanted and not faults.problems:
-        place = "" if is_sweep(text) else f"{text}: "
-        faults.add("", f"{place}nothing varies; give --over KEY=VALUES")
+        place = "" if is_sweep(text) else text
+        faults.add(place, "nothing varies; give --over KEY=VALUES")
     own: dict[str, Choices] = {}
     unread: dict[str, Choices] = {}  # their lists have no length yet
     for key, given in wanted.items():

@@ -14,7 +14,7 @@ from simreduce import dtypes, units
 from simreduce.engine import RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, near_or_all
 from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import (
     ANYTHING,
@@ -199,8 +199,7 @@ class SweepQuestion:
         if key in self.keys or (rest and section in self.sections):
             return key
         known = [*self.keys, *(f"{section}.KEY" for section in self.sections)]
-        near = did_you_mean(key, known) or f"; known: {', '.join(known)}"
-        raise InputError(f"unknown key{near}")
+        raise InputError(f"unknown key{near_or_all(key, known, '; known: ')}")
 
     def _load(self, key: str, value: str, collectives: Sequence[str]) -> None:
         """Read what a value names. InputError or ValueError if it cannot be."""

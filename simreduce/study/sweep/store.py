@@ -425,8 +425,10 @@ def _damage(path: str, error: sqlite3.Error) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return ""
-    rescue = f"`sqlite3 {path} .recover | sqlite3 NEW.db` saves what can be read"
-    return f"{path}: is damaged ({error}); {rescue}"
+    return (
+        f"{path}: is damaged ({error}); `sqlite3 {path} .recover | sqlite3 NEW.db` saves what can"
+        " be read"
+    )
 
 
 def _is_full(error: sqlite3.Error) -> bool:
@@ -446,8 +448,8 @@ def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection
             behind_links(path)  # or says whose link it is
             db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
         elif is_file(path):
-            name = place.absolute().as_uri()
-            db = sqlite3.connect(f"{name}?mode=ro", timeout=_BUSY, isolation_level=None, uri=True)
+            name = f"{place.absolute().as_uri()}?mode=ro"
+            db = sqlite3.connect(name, timeout=_BUSY, isolation_level=None, uri=True)
         else:
             read_start(place, 1)  # says why
             _refuse(path, "is no file")

@@ -28,6 +28,7 @@ from simreduce.study.tune.search.packings import (
     CallSetting,
     CallSize,
     GradientPacking,
+    choice_of_nccl,
     copying_of,
     folded_of,
     machines,
@@ -153,12 +154,10 @@ class ComposedStep:
         return copying_of(self.setup, dtype, wire)
 
     def _decide(self, size: CallSize) -> Decision:
-        layout = self.setup.layout
-        assert layout.decide is not None  # noqa: S101 - a setup's layout has it
         wanted = self.strategy.nccl._replace(
             algorithm=self.strategy.ranges[0].algorithm.partition(":")[2]
         )
-        return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, wanted)
+        return choice_of_nccl(self.setup, COLLECTIVE, size.nbytes, wanted)
 
     def _call(self, size: CallSize) -> Tried:
         return _simulate(self.setup, self._decide(size), size.rounded)

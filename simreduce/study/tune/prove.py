@@ -22,7 +22,7 @@ from simreduce.planners.algorithms import (
     warn_of_unloaded,
 )
 from simreduce.planners.layouts import Layout, Reducer, layout
-from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.planners.strategy import compile_collective, parse_strategy
 from simreduce.study.tune.rank import COMMON
 from simreduce.study.tune.sizes import ROOTED
 from simreduce.topology import load_topology
@@ -82,9 +82,13 @@ class ProofCase:
     root: int = 0
     machine: str = ""
     is_mode: bool = False
+    faithful: bool = False
 
     def prove(self, counts: Sequence[int]) -> Proof:
-        """The proof, for gradient lists as `prove` makes them."""
+        """The proof, for one gradient of each of `counts` elements, and for all of them together.
+
+        StrategyError if the text cannot be read, or has an option that its algorithm never takes.
+        """
         shape = (
             layout(load_topology(self.machine))
             if self.machine
@@ -94,7 +98,16 @@ class ProofCase:
             flags = Flags(all_reduce_spec="xring" if self.text == "distributed_all_reduce" else "")
             build = partial(variable_update, self.text, layout=shape, flags=flags)
             return _proof(f"--variable_update={self.text}", shape, counts, build)
-        return _prove_on(parse_strategy(self.text, self.collective), shape, counts, root=self.root)
+        strategy = parse_strategy(self.text, self.collective)
+        build = partial(
+            compile_collective, self.collective, strategy, layout=shape, root=self.root,
+            faithful=self.faithful,
+        )  # fmt: skip
+        rooted = self.collective in ROOTED
+        name = f"{strategy.text}, root {self.root}" if rooted else strategy.text
+        proof = _proof(name, shape, counts, build)
+        refused = tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused)
+        return replace(proof, collective=self.collective, refused=refused)
 
     @property
     def search(self) -> tuple[str, int, int, str]:
@@ -126,43 +139,6 @@ def machines(ranks: int, tasks: int) -> Layout:
         ),
         reducers=(Reducer("switch0", tuple(range(ranks)), ()),),
     )
-
-
-def prove(
-    text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faithful: bool = False,
-    collective: str = "all_reduce", root: int = 0,
-) -> Proof:  # fmt: skip
-    """Compile and verify a strategy for one gradient of each of `counts` elements.
-
-    It is verified for all of them together, too.
-
-    StrategyError if the text cannot be read, or has an option that its algorithm never takes.
-    """
-    return _prove_on(
-        parse_strategy(text, collective),
-        machines(ranks, tasks),
-        counts,
-        faithful=faithful,
-        root=root,
-    )
-
-
-def _prove_on(
-    strategy: Strategy,
-    shape: Layout,
-    counts: Sequence[int],
-    *,
-    faithful: bool = False,
-    root: int = 0,
-) -> Proof:
-    build = partial(
-        compile_collective, strategy.collective, strategy, layout=shape, root=root,
-        faithful=faithful,
-    )  # fmt: skip
-    name = f"{strategy.text}, root {root}" if strategy.collective in ROOTED else strategy.text
-    proof = _proof(name, shape, counts, build)
-    refused = tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused)
-    return replace(proof, collective=strategy.collective, refused=refused)
 
 
 def _proof(

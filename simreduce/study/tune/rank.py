@@ -568,14 +568,13 @@ def _settings(
     scenario: Scenario, strategy: Strategy, plan: Plan, theirs: Plan | str, cache: PlanCache
 ) -> StrategySettings:
     """The settings to type; none where upstream would run another plan than the ranked one."""
-    shape = scenario.setup.layout
     if scenario.faithful:
-        return settings(strategy, shape, faithful=True)
+        return settings(strategy, scenario.setup.layout, faithful=True)
     typed = as_typed(strategy)
     if typed is not strategy:
         theirs = _upstream(scenario, typed, cache)
     same = not isinstance(theirs, str) and cache.digest(theirs) == cache.digest(plan)
-    return settings(strategy, shape) if same else StrategySettings(None, None)
+    return settings(strategy, scenario.setup.layout) if same else StrategySettings(None, None)
 
 
 def _difference(plan: Plan, theirs: Plan | str, cache: PlanCache) -> str:

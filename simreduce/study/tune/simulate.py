@@ -196,9 +196,9 @@ class _Trials:
 
         A smaller one would then be reduced in the same way.
         """
-        strategy = self.strategy
         return (
-            len(self.workload.gradients) == len(strategy.ranges) == 1 and strategy.packing == "none"
+            len(self.workload.gradients) == len(self.strategy.ranges) == 1
+            and self.strategy.packing == "none"
         )
 
     def _share(self, whole: Plan, rungs: Sequence[int]) -> float:

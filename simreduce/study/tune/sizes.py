@@ -23,6 +23,7 @@ from simreduce.errors import (
     StrategyError,
     UnevenParts,
 )
+from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.planners.layouts import Layout
@@ -116,22 +117,19 @@ class BenchRow:
 
 def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
     """nccl-tests' sizes in bytes: times `factor` if it is above 1, else plus `step`."""
-    problems = []
-    if minimum < 1 or maximum < minimum:
-        problems.append(
-            f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes"
-        )
-    if maximum > MOST_BYTES:
-        name = "-b" if maximum == minimum else "-e"
-        problems.append(f"{name} {maximum}: more than 1 PiB")
+    faults = Faults()
+    faults.check(
+        1 <= minimum <= maximum,
+        "",
+        f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes",
+    )
+    name = "-b" if maximum == minimum else "-e"
+    faults.check(maximum <= MOST_BYTES, f"{name} {maximum}", "more than 1 PiB")
     if factor and not 1 <= factor < math.inf:
-        problems.append(f"-f {factor}: the factor must be above 1 (or give -i, a step)")
+        faults.add(f"-f {factor}", "the factor must be above 1 (or give -i, a step)")
     elif factor <= 1 and step < 1:
-        problems.append(
-            f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)"
-        )
-    if problems:
-        raise InputError(problems)
+        faults.add(f"-i {step}", "the step must be at least 1 byte (or give -f, a factor above 1)")
+    faults.raise_any()
     found = [minimum]
     while (
         following := max(int(found[-1] * factor), found[-1] + 1) if factor > 1 else found[-1] + step
@@ -200,8 +198,10 @@ class BenchCalls:
         if nthreads is None or not counts:
             return cls(0, iterations)
         if nthreads < 1 or len(counts) > 1 or counts[0] % nthreads:
-            many = " or ".join(map(str, counts))
-            raise InputError(f"{nthreads}: threads must share the {many} GPUs of a machine equally")
+            raise InputError(
+                f"{nthreads}: threads must share the {' or '.join(map(str, counts))} GPUs of a"
+                " machine equally"
+            )
         each = counts[0] // nthreads
         return cls(each if each > 1 else 0, iterations, each > 1 and version < _ONE_BY_ONE)
 
@@ -324,9 +324,8 @@ class Machines:
             ops = cell.setup.many_ops(cell.strategy, cell.workload)
             if ops * _PER_OP > self.patience:
                 words = f"all machines would take about {ops * _PER_OP / 60:.0f} minutes"
-                raise StrategyError(
-                    [*why.problems, f"{words}, for {ops:,} ops; --no-fold simulates them"]
-                )
+                more = f"{words}, for {ops:,} ops; --no-fold simulates them"
+                raise StrategyError([*why.problems, more])
 
     @cached_property
     def _one(self) -> Setup | None:

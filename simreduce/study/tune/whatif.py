@@ -29,7 +29,7 @@ from simreduce.planners.nccl.time_model import RingLimit
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
 from simreduce.study.tune.sizes import DIVIDED, busbw_factor, tensor
-from simreduce.topology import DIRECTIONS, Folded, Link, Node, Topology
+from simreduce.topology import DIRECTIONS, Folded, Link, Topology
 from simreduce.topology.routing.switching import CHOICES, Switching
 
 MORE, LESS = 1.1, 0.9
@@ -266,11 +266,12 @@ def _more_lanes(name: str, setup: Setup) -> Setup:
 
 
 def _memory(kind: str, setup: Setup) -> Setup:
-    def node(each: Node) -> Node:
-        factor = MORE if each.kind == kind else 1.0
-        return replace(each, memory_bandwidth=each.memory_bandwidth * factor)
-
-    nodes = {name: node(each) for name, each in setup.topology.nodes.items()}
+    nodes = {
+        name: replace(each, memory_bandwidth=each.memory_bandwidth * MORE)
+        if each.kind == kind
+        else each
+        for name, each in setup.topology.nodes.items()
+    }
     return _on(setup.topology.with_figures(nodes=nodes), setup)
 
 
@@ -410,11 +411,10 @@ def ring_limit(setup: Setup) -> RingLimit | None:
 
 
 def _ask(question: Question) -> OnGpus | None:
-    setup = question.setup
     try:
-        seconds = setup.simulate(question.compile()).seconds
+        seconds = question.setup.simulate(question.compile()).seconds
     except InputError:
         return None
-    n = setup.layout.n
+    n = question.setup.layout.n
     rate = question.workload.nbytes / seconds * busbw_factor(question.strategy.collective, n)
     return OnGpus(n, seconds, rate)

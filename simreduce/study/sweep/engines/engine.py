@@ -269,8 +269,8 @@ class Processes(Engine):
         """How many workers with how much memory there were, and what the largest took."""
         count = units.plural(self._count, "worker")
         most = _peak_of_children()
-        took = f"; the largest took {units.format_size(most)}" if most else ""
-        return f"{count} with {units.format_size(self.memory)} each{took}"
+        each = f"{count} with {units.format_size(self.memory)} each"
+        return f"{each}; the largest took {units.format_size(most)}" if most else each
 
     def close(self) -> None:
         """End the workers, whatever they are at."""

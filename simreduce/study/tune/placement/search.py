@@ -188,8 +188,7 @@ def place(
 
 def on_nodes(scenario: P, names: Sequence[str]) -> P:
     """The scenario on these nodes, in their order."""
-    setup = scenario.setup
-    machine, order = setup.topology, setup.layout.order
+    machine, order = scenario.setup.topology, scenario.setup.layout.order
     whole = layout(machine)
     place = {name: i for i, name in enumerate(node_names(whole, machine))}
     part = whole.on([place[name] for name in names])
@@ -202,8 +201,9 @@ def _on(scenario: Placed, names: Sequence[str]) -> Placed:
     machine = scenario.setup.topology
     nodes = {machine.nodes[rank].machine for rank in kept}
     if any(r not in kept for r in found.setup.layout.ranks if machine.nodes[r].machine in nodes):
-        why = "placement takes whole nodes, and some GPUs are left out"
-        raise InputError(f"{scenario.name}: {why}")
+        raise InputError(
+            f"{scenario.name}: placement takes whole nodes, and some GPUs are left out"
+        )
     return found
 
 
@@ -222,12 +222,11 @@ class _Placing:
     count: int | None = None
 
     def __post_init__(self) -> None:
-        topology = self.scenario.setup.topology
-        self.network = switch_groups(topology)
+        self.network = switch_groups(self.scenario.setup.topology)
         self.orders = Orders(self.network, self.free)
         self.start: Nodes = tuple(range(len(self.given)))
         self.by_switch = self.orders.by_switch(self.start)
-        kinds = machine_kinds(topology)
+        kinds = machine_kinds(self.scenario.setup.topology)
         one_kind = len({kinds[name] for name in self.free}) == 1
         self.base = _setting(self.scenario)
         # Bounds are of one plan between equal machines, which sharded steps have not.

@@ -28,13 +28,13 @@ from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
-from simreduce.planners.layouts import OPEN, Decision
+from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl.constants import Rule
 from simreduce.study.advice import sureness_of
 from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.rank import sharing_candidates
-from simreduce.study.tune.search.packings import text_of
+from simreduce.study.tune.search.packings import choice_of_nccl, text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
     SAME,
@@ -132,8 +132,7 @@ class ShardedSearch(Search[StepScenario]):
 
         Each rank updates its shards, and all collectives may be hidden.
         """
-        overlap = self.aim.overlap
-        least = overlap.compute + overlap.update / self.scenario.setup.layout.n
+        least = self.aim.overlap.compute + self.aim.overlap.update / self.scenario.setup.layout.n
         return least, least
 
     def fit(self, setting: Setting) -> MemoryFit:
@@ -302,11 +301,9 @@ class ShardedSearch(Search[StepScenario]):
 
     def _channels(self, setting: Setting, key: PlanKey) -> int:
         """Channels of a collective of all ranks by NCCL's own choice; 0 where that is not known."""
-        layout = self._setup.layout
-        whole = shared_by(setting, self._setup) == layout.n and setting.strategy == "nccl"
-        if not whole or layout.decide is None:
+        if shared_by(setting, self._setup) < self._setup.layout.n or setting.strategy != "nccl":
             return 0
-        return layout.decide(layout.ranks, key.collective, key.nbytes, OPEN).channels
+        return choice_of_nccl(self._setup, key.collective, key.nbytes).channels
 
     def _bound(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
         """Seconds of a point at least, where collectives have this cost at least.

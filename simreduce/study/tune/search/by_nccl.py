@@ -23,7 +23,6 @@ from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
     SAME,
     Do,
-    SearchOutcome,
     Setting,
     Tried,
     evaluate,
@@ -90,7 +89,6 @@ class NcclSearch(Search[Scenario]):
         choices = decisions(scenario.setup) if ruled else []
         self.more = more_channels(scenario.setup) if ruled else 0
         self.calls = StepCalls(scenario.setup, choices, aim.effort / 2, self.gap)
-        self.outcome: SearchOutcome[PackingPoint] = SearchOutcome()
         self.settings: dict[PackingPoint, Setting] = {}
         self.spent, self.pieced = 0, False
 

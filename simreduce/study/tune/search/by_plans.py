@@ -133,8 +133,9 @@ class PlanSearch(Search[Scenario]):
         scenario, target = aim.reducing, aim.target
         self.settings = settings_of(scenario, target, half=aim.half)
         if not self.settings and before is None:
-            machine = scenario.setup.machine.name
-            raise InputError(f"{target} has no setting for any strategy on {machine}")
+            raise InputError(
+                f"{target} has no setting for any strategy on {scenario.setup.machine.name}"
+            )
         # TensorFlow's own choice, or the copies of tf_cnn_benchmarks.
         default = Setting(default_text(target, scenario) or "copy_to_gpus")
         if before is None and not _is_settable(target, scenario, default):

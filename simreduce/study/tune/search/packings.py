@@ -26,7 +26,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.planners.algorithms.nccl.paths import ways
-from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.layouts import OPEN, Decision, Layout
 from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
@@ -89,6 +89,13 @@ class CallSetting(NamedTuple):
     size: CallSize
     coarse: bool = False
     limit: float = inf
+
+
+def choice_of_nccl(setup: Setup, collective: str, nbytes: int, wanted: Decision = OPEN) -> Decision:
+    """How NCCL carries out a call of all ranks of a setup, as far as that is not `wanted`."""
+    layout = setup.layout
+    assert layout.decide is not None  # noqa: S101 - a setup's layout has it
+    return layout.decide(layout.ranks, collective, nbytes, wanted)
 
 
 def text_of(how: Decision) -> str:
@@ -467,11 +474,7 @@ def copying_of(setup: Setup, dtype: int, wire: int = -1) -> float:
     whole = Workload(
         "whole", (replace(one, elements=2 * one.elements, dtype=wire if half else dtype),)
     )
-    layout = setup.layout
-    assert layout.decide is not None  # noqa: S101 - a setup's layout has it
-    text = text_of(
-        layout.decide(layout.ranks, "all_reduce", whole.nbytes, parse_strategy("nccl").nccl)
-    )
+    text = text_of(choice_of_nccl(setup, COLLECTIVE, whole.nbytes, parse_strategy("nccl").nccl))
     pack = parse_strategy(f"{text}+fusion={both.nbytes},fp16" if half else f"{text}+packs=1")
     packed, alone = (
         setup.find_seconds(setup.compile(strategy, work))

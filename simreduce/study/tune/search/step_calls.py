@@ -36,7 +36,7 @@ from simreduce.computing.arrays import Floats
 from simreduce.computing.lists import grouped
 from simreduce.engine import LeastSeconds
 from simreduce.engine.setup import Setup
-from simreduce.planners.layouts import OPEN, Decision
+from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import estimates, nvls_channels
 from simreduce.planners.nccl.constants import Rule
@@ -45,6 +45,7 @@ from simreduce.study.tune.search.packings import (
     MANY,
     CallSetting,
     CallSize,
+    choice_of_nccl,
     find_rates,
     machines,
     simulate_call,
@@ -88,7 +89,7 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
     if setup.nccl.release < (2, 5) or setup.layout.n < 2:
         return []
     at = setup.communicator
-    own = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN)  # type: ignore[misc]
+    own = choice_of_nccl(setup, COLLECTIVE, 1)
     most = max(at.model.channels, more_channels(setup))
     counts = sorted({c for c in _CHANNELS if c < most} | {at.model.channels, most})
     return [
@@ -138,9 +139,7 @@ class StepCalls:
 
     def own(self, size: CallSize, channels: int = 0) -> Decision:
         """NCCL's own choice, with so many channels as NCCL_MIN_NCHANNELS if they are given."""
-        layout = _lifted(self.setup, channels).layout
-        assert layout.decide is not None  # noqa: S101 - a setup's layout has it
-        return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, OPEN)
+        return choice_of_nccl(_lifted(self.setup, channels), COLLECTIVE, size.nbytes)
 
     def chosen(self, rules: Sequence[Rule], size: CallSize, channels: int = 0) -> Decision:
         """NCCL's choice for a call by `rules`, or its own where none is for that size."""

@@ -73,8 +73,10 @@ def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
     known = (*own, *FRAMEWORKS[target].named)
     found = tuple(dict.fromkeys(m for m in step.methods if m in known))
     if not found:
-        words = f"{target} cannot be told {' or '.join(step.methods)}"
-        raise InputError(f"{scenario.name}: {words}; it has {', '.join(known)}")
+        raise InputError(
+            f"{scenario.name}: {target} cannot be told {' or '.join(step.methods)};"
+            f" it has {', '.join(known)}"
+        )
     return found
 
 

@@ -263,8 +263,10 @@ def read_objective(scenario: Scenario | None, objective: str) -> str:
     far as that is known without a scenario.
     """
     if objective not in ("", *OBJECTIVES):
-        near = did_you_mean(objective, OBJECTIVES)
-        raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {quote(objective)}{near}")
+        raise InputError(
+            f"must be one of {', '.join(OBJECTIVES)}, got {quote(objective)}"
+            f"{did_you_mean(objective, OBJECTIVES)}"
+        )
     if scenario is None:
         return objective
     if objective == STEP:
