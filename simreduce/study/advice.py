@@ -95,8 +95,10 @@ def decide(
     counts against an option.
     """
     given = [*options]
-    fitting = [each for each in given if not each.misfit] or given
-    ranked = sorted(fitting, key=lambda each: (lasting(each), each is not today, each.simplicity))
+    ranked = sorted(
+        [each for each in given if not each.misfit] or given,
+        key=lambda each: (lasting(each), each is not today, each.simplicity),
+    )
     fastest = ranked[0]
     if fastest.undispatched:  # its time is only a lower bound: one of NCCL may be as fast
         limit = lasting(fastest)

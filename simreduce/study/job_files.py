@@ -305,8 +305,10 @@ def build_jobs(
     for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
         found += reader.read(i % (len(raw) // copies), table, given, mine)
     if faults.problems and machine is not None:  # else they are counted once times are known
-        least = max((_least_seconds(job) for job, *_ in found), default=0.0)
-        faults.problems += excess_messages([(each, reads.flows) for each in streams], least)
+        faults.problems += excess_messages(
+            [(each, reads.flows) for each in streams],
+            max((_least_seconds(job) for job, *_ in found), default=0.0),
+        )
     faults.raise_any(ScenarioError)
     assert machine is not None  # noqa: S101 - else there is a fault
     jobs, does, nominal = zip(*found, strict=True)
@@ -459,8 +461,10 @@ def _share_out(
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
             if nodes > len(free):
-                words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}"
-                faults.add(f"job[{i}].nodes", words)
+                faults.add(
+                    f"job[{i}].nodes",
+                    f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}",
+                )
             else:
                 found[i], free = tuple(free[:nodes]), free[nodes:]
     return found

@@ -111,10 +111,8 @@ def congestible(
     for name in dict.fromkeys(call.system for call in known):
         most = max(call.nodes for call in known if call.system == name)
         there = len(load_topology(systems[name].network).devices)
-        words = f"{systems[name].network} has fewer than {most} nodes"
-        faults.check(most <= there, name, words)
-    small = f"no call of {units.format_size(_SMALLEST)} or more"
-    faults.check(known or strange, "", small)
+        faults.check(most <= there, name, f"{systems[name].network} has fewer than {most} nodes")
+    faults.check(known or strange, "", f"no call of {units.format_size(_SMALLEST)} or more")
     faults.check(
         known or not strange,
         "",

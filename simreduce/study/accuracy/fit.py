@@ -294,8 +294,10 @@ class FittedLogs:
             if error > VAGUE * names[name]
         }
         used = {PROTOCOLS[int(e) - 1] for case in self.cases for e in set(case.plan.executor) if e}
-        unused = [f"nccl.*.{protocol}" for protocol in PROTOCOLS if protocol not in used]
-        return found | dict.fromkeys(unused, "no row of the logs uses this protocol")
+        return found | dict.fromkeys(
+            [f"nccl.*.{protocol}" for protocol in PROTOCOLS if protocol not in used],
+            "no row of the logs uses this protocol",
+        )
 
 
 def fit_logs(
@@ -319,17 +321,16 @@ def fit_logs(
     base = cases[0].setup.constants.nccl
     nccl, fit = fit_machine(cases)
     rounded = with_values(nccl, {n: float(f"{v:.4g}") for n, v in fit.values.items()})
-    provenance = {
-        "logs": ", ".join(log.name for log in logs),
-        "machine": f"{machine.name} ({machine.digest})",
-        "method": "robust least squares on log(predicted / measured), from the constants of the"
-        " machine's generation",
-    }
     calibration = Calibration(
         path.stem,
         f"NCCL on {machine.name}, fitted to {units.plural(len(cases), 'row')} of nccl-tests",
         nccl=rounded,
-        provenance=provenance,
+        provenance={
+            "logs": ", ".join(log.name for log in logs),
+            "machine": f"{machine.name} ({machine.digest})",
+            "method": "robust least squares on log(predicted / measured), from the constants of the"
+            " machine's generation",
+        },
         errors={n: float(f"{e:.3g}") for n, e in fit.errors.items() if np.isfinite(e)},
     )
     return FittedLogs(

@@ -112,9 +112,11 @@ def fit_kernels(generation: str) -> KernelConstants:
 
 
 def _changed(before: KernelConstants, values: Mapping[str, float]) -> KernelConstants:
-    plain = {key: values[key] for key in _FITTED if key in values}
-    rates = {key: values[key] for key in _RATES if key in values}
-    return replace(before, efficiency={**before.efficiency, **rates}, **plain)
+    return replace(
+        before,
+        efficiency={**before.efficiency, **{key: values[key] for key in _RATES if key in values}},
+        **{key: values[key] for key in _FITTED if key in values},
+    )
 
 
 def _with(call: PublishedKernel, before: KernelConstants, values: Mapping[str, float]) -> Setup:

@@ -252,11 +252,14 @@ def fit_gpu(steps: Sequence[PublishedStep], start: Gpu, name: str, predict: Pred
         gpu = replace(start, **values)
         return [predict(step, gpu) for step in steps]
 
-    constants = [
-        FreeConstant(key, getattr(start, key), getattr(start, key) / 20, 1.0, hard=True)
-        for key in CONSTANTS[name]
-    ]
-    return fit_constants(constants, seconds, [step.seconds for step in steps])
+    return fit_constants(
+        [
+            FreeConstant(key, getattr(start, key), getattr(start, key) / 20, 1.0, hard=True)
+            for key in CONSTANTS[name]
+        ],
+        seconds,
+        [step.seconds for step in steps],
+    )
 
 
 def fitted_steps(name: str) -> list[PublishedStep]:
@@ -342,8 +345,10 @@ class Series:
             self.blocks, self.width, 1, 1, self.width, 4 * self.width, _WORDS, _TOKENS,
             gated=False, bias=True, tied=True, positions=_TOKENS,
         )  # fmt: skip
-        layers = (replace(each, backward=times * each.forward) for each in shape.layers(_TOKENS))
-        return Model(f"MPT {self.name}", tuple(layers))
+        return Model(
+            f"MPT {self.name}",
+            tuple(replace(each, backward=times * each.forward) for each in shape.layers(_TOKENS)),
+        )
 
 
 SERIES = (

@@ -495,8 +495,10 @@ class MachineOrder(NamedTuple):
 
 def order_machines(points: Iterable[TablePoint], least: int = MIB) -> MachineOrder:
     """The order of machines with as many GPUs by times of more than `least` bytes."""
-    large = (point for point in points if point.nbytes > least)
-    groups = group_predicted(large, lambda p: (p.of.collective, p.nbytes, p.ranks)).values()
+    groups = group_predicted(
+        (point for point in points if point.nbytes > least),
+        lambda p: (p.of.collective, p.nbytes, p.ranks),
+    ).values()
     found = [(group, in_order(_apart(group))) for group in groups]
     right = [each for _, mine in found for each in mine]
     return MachineOrder(len(right), sum(right), [group.regret for group, mine in found if mine])

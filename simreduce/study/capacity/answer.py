@@ -100,12 +100,14 @@ def failures(
         count = len(members(machine, kind))
         if not count:
             found.append(Failure(kind))
-        tried = [
-            _failure(question, Failure(kind, name, count, len(kinds[kind])), chosen, c)
-            for (each, name), c in replies.items()
-            if each == kind and c is not None
-        ]
-        found += sorted(tried, key=lambda each: each.left)[:1]
+        found += sorted(
+            [
+                _failure(question, Failure(kind, name, count, len(kinds[kind])), chosen, c)
+                for (each, name), c in replies.items()
+                if each == kind and c is not None
+            ],
+            key=lambda each: each.left,
+        )[:1]
     return found
 
 
@@ -118,8 +120,11 @@ def _failure(
     """What a part leaves."""
     if isinstance(found, str):
         return replace(bare, reason=found.partition("; ")[0])  # not where the fault is written
-    at = offer(found, question.prices, question.target)
-    return replace(bare, offer=at, left=found.rate / chosen.rate if chosen.rate else 0.0)
+    return replace(
+        bare,
+        offer=offer(found, question.prices, question.target),
+        left=found.rate / chosen.rate if chosen.rate else 0.0,
+    )
 
 
 T = TypeVar("T", bound=CapacityCandidate | CopiesOffer)
@@ -297,8 +302,11 @@ def answer(
         ]
     far: list[WithinTarget] = []
     if target.efficiency is not None:
-        differ = ("nodes", "batch") if question.global_batch else ("nodes",)
-        far = within_target(candidates, target.efficiency, differ)
+        far = within_target(
+            candidates,
+            target.efficiency,
+            ("nodes", "batch") if question.global_batch else ("nodes",),
+        )
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
     return CapacityAnswer(
         question, tuple(offers), tuple(ranked), refused, waiting,
@@ -335,8 +343,11 @@ def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer)
     flops = units.flops(rate) * step.get("speed", 1.0) if isinstance(rate, str) else None
     offers = {1.0: chosen}
     for factor in RATES:
-        moved = bound_compute(chosen.candidate, factor, best=factor > 1.0)
-        offers[factor] = offer(moved, question.prices, question.target)
+        offers[factor] = offer(
+            bound_compute(chosen.candidate, factor, best=factor > 1.0),
+            question.prices,
+            question.target,
+        )
     return [AtRate(at, flops and flops * at, offers[at]) for at in sorted(offers)]
 
 
@@ -372,8 +383,11 @@ def quantities_of(question: CapacityQuestion, option: CapacityOption) -> dict[st
 
 def fit_of(option: CapacityOption, row: Figures) -> MemoryFit:
     """What a GPU holds in an option's step, and its memory."""
-    found = Activations(row.activations or 0, row.activations_source or NOT_COUNTED)
-    return MemoryFit(row.memory or 0, option.memory, found)
+    return MemoryFit(
+        row.memory or 0,
+        option.memory,
+        Activations(row.activations or 0, row.activations_source or NOT_COUNTED),
+    )
 
 
 def _candidate(
@@ -434,8 +448,11 @@ def _failure_flips(
 
     def chosen(key: str, value: float) -> Configuration | None:
         changed = replace(failures, **{key: value})
-        moved = [replace(c, goodput=changed.goodput(c.nodes)) for c in candidates]
-        return choice(moved, question.prices, question.target)
+        return choice(
+            [replace(c, goodput=changed.goodput(c.nodes)) for c in candidates],
+            question.prices,
+            question.target,
+        )
 
     return [
         formula_flip(f"failures.{key}", getattr(failures, key), "s", partial(chosen, key))
@@ -529,5 +546,8 @@ def _offer_of_copies(
     if row.state != DONE:
         return str(row.reason or row.state)
     pays = quantities_of(question, option)  # of a machine that was just loaded
-    cluster = EvaluatedCluster(option.key, option.nodes, option.devices, pays, row)
-    return offer_copies(cluster, question.prices, question.target)
+    return offer_copies(
+        EvaluatedCluster(option.key, option.nodes, option.devices, pays, row),
+        question.prices,
+        question.target,
+    )

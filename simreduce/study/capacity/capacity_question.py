@@ -116,8 +116,11 @@ FAILURES = Format(
 
 def _has_mean(values: FieldValues, faults: Faults, path: str) -> None:
     times: Distribution | None = values["compute"]
-    fine = times is None or 0.0 < times.expected < math.inf
-    faults.check(fine, inside(path, "compute"), "must have a mean above 0 s that is finite")
+    faults.check(
+        times is None or 0.0 < times.expected < math.inf,
+        inside(path, "compute"),
+        "must have a mean above 0 s that is finite",
+    )
 
 
 STRAGGLERS = Format(
@@ -280,8 +283,11 @@ def _one_question(values: FieldValues, faults: Faults, path: str) -> None:
         return
     words = "missing; how many times as long as alone no job may take more than, such as 1.1"
     faults.check("slowdown" in target.given, "target.slowdown", words)
-    options = {f"options[{i}]": each for i, each in enumerate(values["options"] or ())}
-    for place, table in {"": values, "target": target, **options}.items():
+    for place, table in {
+        "": values,
+        "target": target,
+        **{f"options[{i}]": each for i, each in enumerate(values["options"] or ())},
+    }.items():
         for key in [key for key in table if key in table.given and key not in _WITH_JOBS]:
             faults.add(inside(place, key), "is for one training step; leave it out beside jobs")
 
@@ -479,8 +485,11 @@ def _target(
     for key in ("budget", "hourly", "cost_per_million_tokens", COPY):
         money: Money | None = values[key]
         if money and prices:
-            words = f"is in {money.currency}, prices are in {prices.currency}; convert it"
-            faults.check(money.currency == prices.currency, f"target.{key}", words)
+            faults.check(
+                money.currency == prices.currency,
+                f"target.{key}",
+                f"is in {money.currency}, prices are in {prices.currency}; convert it",
+            )
         found[key] = money and money.amount
     run = found.pop("tokens")
     if run is not None:

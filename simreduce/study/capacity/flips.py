@@ -431,5 +431,8 @@ def bound_compute(candidate: CapacityCandidate, factor: float, *, best: bool) ->
     step = c.step + (min(change, 0.0) if best else max(change, 0.0))
     # What compute needs by itself, and what devices take that are alone.
     step = max(step, (c.compute + slow) / factor) if best else step
-    unmoved = max(c.unmoved + candidate.compute * (1.0 / factor - 1.0), 0.0)
-    return replace(c, step=step * (1.0 - SLACK if best else 1.0 + SLACK), unmoved=unmoved)
+    return replace(
+        c,
+        step=step * (1.0 - SLACK if best else 1.0 + SLACK),
+        unmoved=max(c.unmoved + candidate.compute * (1.0 / factor - 1.0), 0.0),
+    )

@@ -267,8 +267,10 @@ def _fitting(
     (method,) = question.methods
     sharding = question.sharding or Sharding()
     ranks = (sharding.group or local) if method == HSDP else option.devices
-    samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
-    activations = question.activations.rescale(question.job.batch, samples)
+    activations = question.activations.rescale(
+        question.job.batch,
+        option.scenario["step"]["batch"] if option.batch is None else option.batch,
+    )
     fit = MemoryFit(
         least_memory(method, model, sharding, ranks, activations).peak, option.memory, activations
     )
@@ -341,9 +343,13 @@ def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
 
     They are machines, and, if `counted`, the cables and switch ports in use of its network.
     """
-    text = beside(Path(folder, "-"), str(option.scenario["topology"]))
-    found = _count(text) if counted and option.nodes > 1 else Pieces("", 0)
-    return replace(found, machine=option.key.machine, nodes=option.nodes)
+    return replace(
+        _count(beside(Path(folder, "-"), str(option.scenario["topology"])))
+        if counted and option.nodes > 1
+        else Pieces("", 0),
+        machine=option.key.machine,
+        nodes=option.nodes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,8 +250,10 @@ class PriceList:
 
     def but(self, name: str, value: float) -> PriceList:
         """The list with another value of one price."""
-        items = {**self.items, name: replace(self.items[name], value=value)}
-        return replace(self, items=MappingProxyType(items))
+        return replace(
+            self,
+            items=MappingProxyType({**self.items, name: replace(self.items[name], value=value)}),
+        )
 
     def quantities(self, pieces: Pieces) -> dict[str, float]:
         """How much of each item a configuration pays for: pieces, and kW of energy."""

@@ -361,8 +361,11 @@ class Specification:
         for place, key in keys.items():
             for value in values[place]:
                 faults.attempt(place, self.question.check, key, value, collectives)
-        rooted = "root" not in keys.values() or {*collectives} & {*ROOTED}
-        faults.check(rooted, "", f"root: only {' and '.join(ROOTED)} have one; give collective too")
+        faults.check(
+            "root" not in keys.values() or {*collectives} & {*ROOTED},
+            "",
+            f"root: only {' and '.join(ROOTED)} have one; give collective too",
+        )
         for problem in clashes(keys):
             faults.add("", problem)
         if "seed" in keys.values() and not (
@@ -443,8 +446,7 @@ def read_specification(
     wanted = {k: v for k, v in flatten(values["over"] or {}).items() if k not in fixed} | dict(over)
     held = {k: v for k, v in flatten(values["set"] or {}).items() if k not in over} | dict(fixed)
     if not wanted and not faults.problems:
-        place = "" if is_sweep(text) else text
-        faults.add(place, "nothing varies; give --over KEY=VALUES")
+        faults.add("" if is_sweep(text) else text, "nothing varies; give --over KEY=VALUES")
     own: dict[str, Choices] = {}
     unread: dict[str, Choices] = {}  # their lists have no length yet
     for key, given in wanted.items():

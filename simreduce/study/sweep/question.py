@@ -141,8 +141,11 @@ class SweepQuestion:
     @property
     def sections(self) -> tuple[str, ...]:
         """Tables whose keys may be set, as `nccl.KEY`."""
-        of_jobs = ("nccl", *(f"{section}.NAME" for section in FORMATS))
-        of_kind = {BENCH: ("nccl",), REPLICAS: ("replicas",), JOBS: of_jobs}
+        of_kind = {
+            BENCH: ("nccl",),
+            REPLICAS: ("replicas",),
+            JOBS: ("nccl", *(f"{section}.NAME" for section in FORMATS)),
+        }
         return "topology", *of_kind.get(self.kind, ("nccl", "step"))
 
     def cell(self, settings: Mapping[str, Any]) -> Cell:
@@ -214,8 +217,10 @@ class SweepQuestion:
         elif key == "fails" and value.isalpha():  # a class, and no part by its name
             choice((NONE, *CLASSES), "part that fails").read(value)
         elif key in ("fabric", "nic"):
-            known = tuple(FABRICS) if key == "fabric" else networks()
-            choice(known, "class of network link" if key == "nic" else key).read(value)
+            choice(
+                tuple(FABRICS) if key == "fabric" else networks(),
+                "class of network link" if key == "nic" else key,
+            ).read(value)
 
     def _set(self, document: dict[str, Any], key: str, value: Any, faults: Faults) -> None:
         """Set a key that is none of the machine's."""

@@ -150,8 +150,11 @@ class _Asked:
 
     def layout_that_asks(self) -> Layout:
         """The layout, with this in the place of what knows more than it says."""
-        wiring = None if self.layout.wiring is None else self
-        return replace(self.layout, decide=partial(self.ask, "decide"), wiring=wiring)
+        return replace(
+            self.layout,
+            decide=partial(self.ask, "decide"),
+            wiring=None if self.layout.wiring is None else self,
+        )
 
     def ask(self, name: str, *given: Any, **how: Any) -> Any:
         """What the layout decides, or its wiring knows."""

@@ -104,10 +104,14 @@ class ProofCase:
             faithful=self.faithful,
         )  # fmt: skip
         rooted = self.collective in ROOTED
-        name = f"{strategy.text}, root {self.root}" if rooted else strategy.text
-        proof = _proof(name, shape, counts, build)
-        refused = tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused)
-        return replace(proof, collective=self.collective, refused=refused)
+        proof = _proof(
+            f"{strategy.text}, root {self.root}" if rooted else strategy.text, shape, counts, build
+        )
+        return replace(
+            proof,
+            collective=self.collective,
+            refused=tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused),
+        )
 
     @property
     def search(self) -> tuple[str, int, int, str]:

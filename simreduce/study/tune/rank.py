@@ -312,8 +312,10 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
         """Which times of named strategies rest on no measurement."""
         scenario, refused = self.scenario, dict(self.refused)
         named = [each for each in scenario.strategies or () if each.text not in refused]
-        calls = [c for each in named for c in scenario.setup.calls_of(each, scenario.workload)]
-        return scenario.setup.nominal((each.text for each in named), calls)
+        return scenario.setup.nominal(
+            (each.text for each in named),
+            [c for each in named for c in scenario.setup.calls_of(each, scenario.workload)],
+        )
 
     @property
     def proven(self) -> list[Candidate]:
@@ -344,8 +346,11 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
-        known = (name for name in self.proven if getattr(name.settings, target))
-        return min(known, key=lasting, default=None)
+        return min(
+            (name for name in self.proven if getattr(name.settings, target)),
+            key=lasting,
+            default=None,
+        )
 
     @property
     def fastest(self) -> Candidate | None:
@@ -512,8 +517,11 @@ def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
     """
 
     def merge(first: Candidate, others: tuple[Candidate, ...]) -> Candidate:
-        chosen_by = tuple(rule for each in (first, *others) for rule in each.chosen_by)
-        return replace(first, also=others, chosen_by=chosen_by)
+        return replace(
+            first,
+            also=others,
+            chosen_by=tuple(rule for each in (first, *others) for rule in each.chosen_by),
+        )
 
     rows = merge_equal(
         sorted(found, key=lambda c: (not c.runnable, c.strategy.text)), lambda c: c.plan, merge

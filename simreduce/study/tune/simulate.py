@@ -218,8 +218,10 @@ class _Trials:
     def _climb(self, at: int, step: int, rungs: Iterable[int], depth: float) -> int:
         """The first rung from `at` on whose neighbours `step` below and above are no faster."""
         while True:
-            near = [i for i in (at, at - step, at + step) if i in rungs]
-            fastest = min(near, key=lambda i: self._time(rung(i), depth))
+            fastest = min(
+                [i for i in (at, at - step, at + step) if i in rungs],
+                key=lambda i: self._time(rung(i), depth),
+            )
             if fastest == at:
                 return at
             at = fastest

@@ -324,8 +324,9 @@ class Machines:
             ops = cell.setup.many_ops(cell.strategy, cell.workload)
             if ops * _PER_OP > self.patience:
                 words = f"all machines would take about {ops * _PER_OP / 60:.0f} minutes"
-                more = f"{words}, for {ops:,} ops; --no-fold simulates them"
-                raise StrategyError([*why.problems, more])
+                raise StrategyError(
+                    [*why.problems, f"{words}, for {ops:,} ops; --no-fold simulates them"]
+                )
 
     @cached_property
     def _one(self) -> Setup | None:

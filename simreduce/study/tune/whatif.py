@@ -71,8 +71,10 @@ def savings(recording: Recording, setup: Setup, watch: Watch = unwatched) -> tup
     them.
     """
     plan, before = recording.plan, recording.result.seconds
-    met = find_used(recording.resources, [(plan, recording.lowered)])
-    tried = (*changes(met, setup), *routings(setup))
+    tried = (
+        *changes(find_used(recording.resources, [(plan, recording.lowered)]), setup),
+        *routings(setup),
+    )
     return compare(tried, before, lambda change: change.apply(setup).find_seconds(plan), watch)
 
 
@@ -416,5 +418,8 @@ def _ask(question: Question) -> OnGpus | None:
     except InputError:
         return None
     n = question.setup.layout.n
-    rate = question.workload.nbytes / seconds * busbw_factor(question.strategy.collective, n)
-    return OnGpus(n, seconds, rate)
+    return OnGpus(
+        n,
+        seconds,
+        question.workload.nbytes / seconds * busbw_factor(question.strategy.collective, n),
+    )

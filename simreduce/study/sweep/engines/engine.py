@@ -76,8 +76,10 @@ def evaluate_timed(cell: Cell) -> tuple[Figures, float]:
     except MemoryError:
         row = Figures(state=TOO_LARGE, reason="it took more memory than a worker has")
     except Exception as error:  # noqa: BLE001 - whatever it is
-        words = f"a fault of simreduce: {type(error).__name__}: {' '.join(str(error).split())}"
-        row = Figures(state=FAILED, reason=words)
+        row = Figures(
+            state=FAILED,
+            reason=f"a fault of simreduce: {type(error).__name__}: {' '.join(str(error).split())}",
+        )
     if row.state == TOO_LARGE:
         forget()
         gc.collect()

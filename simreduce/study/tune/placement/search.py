@@ -151,8 +151,11 @@ class Placement(Ending):
     def work_digest(self) -> str:
         """Names the content of what is reduced or trained."""
         asked = self.scenario
-        work = asked.job if isinstance(asked, Meshes) else (asked.workload.gradients, asked.step)
-        text = json.dumps(work, default=_plain, sort_keys=True)
+        text = json.dumps(
+            asked.job if isinstance(asked, Meshes) else (asked.workload.gradients, asked.step),
+            default=_plain,
+            sort_keys=True,
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -370,8 +373,10 @@ class _Placing:
         """The best order found, and what is known of the others."""
         seconds = self.outcome.seconds
         least = self.outcome.best * (1.0 + SAME)
-        equal = [nodes for nodes, took in seconds.items() if took <= least]
-        best = min(equal, key=lambda n: (n != self.start, n != self.by_switch, n))
+        best = min(
+            [nodes for nodes, took in seconds.items() if took <= least],
+            key=lambda n: (n != self.start, n != self.by_switch, n),
+        )
         bound = self.outcome.bound if self.bounded and self.count is not None else 0.0
         return Placement(
             scenario=asked, setting=self.base,

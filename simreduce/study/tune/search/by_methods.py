@@ -356,8 +356,11 @@ class ShardedSearch(Search[StepScenario]):
             return inf
         text, group = setting.strategy, method.group
         asked = [key for key in method.distinct if (text, group, key) not in known]
-        found = do(_simulate_collective, [(setting, key) for key in asked])
-        known |= zip([(text, group, key) for key in asked], found, strict=True)
+        known |= zip(
+            [(text, group, key) for key in asked],
+            do(_simulate_collective, [(setting, key) for key in asked]),
+            strict=True,
+        )
 
         compose = self._bound if bound else self._compose
         return compose(setting, lambda key: known[text, group, key])

@@ -180,8 +180,11 @@ class NcclSearch(Search[Scenario]):
         """
         for point in points:
             rules = self.calls.rules(point.packing.calls, do) if point.ruled else ()
-            channels = point.channels or needed_channels(self.scenario.setup, rules)
-            self.settings[point] = Setting(f"nccl{point.packing.text}", rules, channels)
+            self.settings[point] = Setting(
+                f"nccl{point.packing.text}",
+                rules,
+                point.channels or needed_channels(self.scenario.setup, rules),
+            )
         found = {p: self._compose(p, do) for p in points if self._is_huge(p)}
         composed = {self.settings[point]: tried for point, tried in found.items()}
         known = {s: Tried(seconds) for s, seconds in self.seconds.items()} | composed

@@ -122,8 +122,11 @@ def _orders(scenario: Scenario) -> list[tuple[int, ...]]:
     except InputError:
         return []
     own = tuple(range(setup.layout.n))
-    found = [tuple(channel.gpus) for channel in channels]
-    return [order for order in dict.fromkeys(found) if order != own and sorted(order) == list(own)]
+    return [
+        order
+        for order in dict.fromkeys([tuple(channel.gpus) for channel in channels])
+        if order != own and sorted(order) == list(own)
+    ]
 
 
 class PlanSearch(Search[Scenario]):
@@ -294,8 +297,10 @@ class HorovodSearch(Search[StepScenario]):
             for used in ((), rules)[: 1 + bool(rules)]:
                 asked = [CallSetting(calls.chosen(used, size), size) for size in sizes]
                 calls.ask(asked, do)
-                times = np.array([calls.bound(each.how, each.size) for each in asked])
-                self._curves[bool(used), dtype] = nbytes, times
+                self._curves[bool(used), dtype] = (
+                    nbytes,
+                    np.array([calls.bound(each.how, each.size) for each in asked]),
+                )
         self.least = max(self.least, self._bound())
         return rules
 
@@ -339,9 +344,11 @@ class HorovodSearch(Search[StepScenario]):
             return CallCost(self._price(size.nbytes, dtype, ruled=ruled) + copying, how.channels)
 
         def seconds(cycle: float, *, ruled: bool) -> float:
-            method = Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle))
             return compose_step(
-                self.step.job, method, self.scenario.setup, partial(price, ruled=ruled)
+                self.step.job,
+                Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle)),
+                self.scenario.setup,
+                partial(price, ruled=ruled),
             ).seconds
 
         return {

@@ -335,9 +335,12 @@ def shared_by(setting: Setting, setup: Setup) -> int:
 
 def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> MemoryFit:
     """The bytes that a GPU holds at least by a setting, and its memory."""
-    sharding = setting.sharding or step.sharding or _UNSET
     memory = least_memory(
-        setting.method, step.job.model, sharding, shared_by(setting, setup), step.activations
+        setting.method,
+        step.job.model,
+        setting.sharding or step.sharding or _UNSET,
+        shared_by(setting, setup),
+        step.activations,
     )
     return MemoryFit(
         memory.peak, device_memory(setup.topology, setup.layout.ranks), memory.activations

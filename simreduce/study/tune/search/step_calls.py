@@ -279,8 +279,10 @@ class StepCalls:
             self.spent += found.ops
             if found.exact:
                 self._times[key] = found
-                known = each.size.nbytes, found.seconds, found.whole
-                insort(self._near.setdefault(each.how, []), known)
+                insort(
+                    self._near.setdefault(each.how, []),
+                    (each.size.nbytes, found.seconds, found.whole),
+                )
                 continue
             least = found.seconds * (PART if each.coarse else 1.0)
             self._least[key] = max(self._least.get(key, 0.0), least)

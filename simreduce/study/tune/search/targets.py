@@ -48,12 +48,14 @@ def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Gradie
         texts = [("" if packing == "none" else f"+{packing}", 0) for packing in own] or texts
     if half and chosen.half:  # views keep their dtype
         texts += [(f"{text},{FP16}", n) for text, n in texts[1:] if "view" not in text]
-    fine = [
-        (text, nbytes)
-        for text, nbytes in texts
-        if not why_too_fine(parse_strategy(f"nccl{text}").packer, scenario.workload.finest)
-    ]
-    packings = distinct(fine, scenario.workload.gradients)
+    packings = distinct(
+        [
+            (text, nbytes)
+            for text, nbytes in texts
+            if not why_too_fine(parse_strategy(f"nccl{text}").packer, scenario.workload.finest)
+        ],
+        scenario.workload.gradients,
+    )
     if not packings:
         raise InputError(f"{target}: none of its packings takes these gradients")
     return packings

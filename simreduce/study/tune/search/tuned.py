@@ -170,10 +170,13 @@ class Tuned(Ending):
         how, setup = strategy.nccl, setting.setup(self.scenario.setup)
         call = partial(setup.call, algorithm=how.algorithm, protocol=how.protocol)
         if setting.sharding is None or step is None:
-            packing = read_packing(
-                setting.strategy.removeprefix(strategy.spec), self._reducing.workload.gradients
+            return self._overlap.calls(
+                read_packing(
+                    setting.strategy.removeprefix(strategy.spec), self._reducing.workload.gradients
+                ),
+                call,
+                row.seconds,
             )
-            return self._overlap.calls(packing, call, row.seconds)
         listed = step.job.model.workload.gradients[0].dtype
         gather, reduce = (dtypes.SIZES[d] for d in setting.sharding.wire(listed))
         units = [u.elements for u in wrap(step.job.model, setting.sharding.units) if u.elements]
