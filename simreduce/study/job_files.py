@@ -491,14 +491,13 @@ class _Streams:
     ) -> Iterator[Stream]:
         """What the i-th job writes to storage and reads from it."""
         for key, pattern in (("checkpoint", WRITES), ("reads", READS)):
-            if (given := table[key]) is None or not nodes:
-                continue
-            own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
-            yield from self.of_table(
-                f"{path}.{key}",
-                {**given, **own, "ends": HOSTS, "start": table["start"], "seed": i},
-                given.faulty,
-            )
+            if (given := table[key]) is not None and nodes:
+                own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
+                yield from self.of_table(
+                    f"{path}.{key}",
+                    {**given, **own, "ends": HOSTS, "start": table["start"], "seed": i},
+                    given.faulty,
+                )
 
     def of_table(
         self, path: str, table: Mapping[str, Any], faulty: Collection[str]

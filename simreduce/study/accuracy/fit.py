@@ -186,18 +186,13 @@ def fit_nccl(
     """
     predict = CasePredictor(cases, base)
     start = nccl_names(base)
-    names = [name for name in predict.names if start[name] > 0 and name not in _untold(cases)]
+    # Hosts differ in what a process takes for each GPU, which nothing tells if all have as many.
+    sites, counts = ({case.group for case in cases}, {case.calls.gpus for case in cases} - {0})
+    untold = ("nccl.launch_each",) if len(sites) > 1 and len(counts) < 2 else ()
+    names = [name for name in predict.names if start[name] > 0 and name not in untold]
     constants = [_constant(name, start[name]) for name in names]
     fit = fit_constants(constants, predict, [case.seconds for case in cases], inlier)
     return with_values(base, fit.values), fit
-
-
-def _untold(cases: Sequence[FitCase]) -> tuple[str, ...]:
-    """Constants that cases of several sites cannot tell from others, which differ between hosts:
-    what a process takes for each GPU, if all have equally many.
-    """
-    sites, counts = ({case.group for case in cases}, {case.calls.gpus for case in cases} - {0})
-    return ("nccl.launch_each",) if len(sites) > 1 and len(counts) < 2 else ()
 
 
 def _constant(name: str, start: float) -> FreeConstant:
@@ -314,10 +309,10 @@ def fit_logs(
     InputError with every log that does not fit the machine.
     """
     faults = Faults()
-    cases: list[FitCase] = []
-    for log in logs:
-        cases += faults.attempt(log.name, _cases, log, machine, settings, collective) or []
+    asked = machine, settings, collective
+    found = [faults.attempt(log.name, _cases, log, *asked) or [] for log in logs]
     faults.raise_any()
+    cases = [case for some in found for case in some]
     base = cases[0].setup.constants.nccl
     nccl, fit = fit_machine(cases)
     rounded = with_values(nccl, {n: float(f"{v:.4g}") for n, v in fit.values.items()})

@@ -24,9 +24,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,12 +103,10 @@ def make_cases(
     calls, link = calls_of(table, setup), setup.slowest_link
     for nbytes, seconds in times:
         workload = workload_of(table.collective, nbytes, table.dtype, shape.n)
-        try:
+        with suppress(InputError):  # no plan, too many ops, or less than an element for each rank
             plan = setup.compile(strategy_for(table.collective), workload)
-        except InputError:  # no plan, too many ops, or less than an element for each rank
-            continue
-        if len(plan) <= most_ops:
-            yield FitCase(setup, plan, nbytes, seconds, calls, link, group)
+            if len(plan) <= most_ops:
+                yield FitCase(setup, plan, nbytes, seconds, calls, link, group)
 
 
 def chosen_tables() -> dict[str, list[PublishedTable]]:
@@ -417,7 +415,7 @@ def calibrations() -> Iterator[Calibration]:
         base = fitted.get(AFTER.get(name, ""), NcclConstants())
         at, changed = nccl_names(base), _CHANGED.get(name, {})
         base = with_values(base, {key: at[key] * factor for key, factor in changed.items()})
-        base = replace(base, unaligned_peer=_UNALIGNED_PEER.get(runs, inf))
+        base = replace(base, unaligned_peer=_UNALIGNED_PEER.get(runs, math.inf))
         constants, fit = fit_nccl(cases, base)
         fitted[name] = constants
         generation = re.sub(r"^Cdna", "CDNA ", name.partition("-")[2].title())  # Hopper, CDNA 3

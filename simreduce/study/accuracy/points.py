@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations
-from math import isfinite, nan
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import networkx as nx
@@ -117,7 +116,7 @@ class PointGroup(Generic[P]):
 
 def group_predicted(points: Iterable[P], key: Callable[[P], K]) -> dict[K, PointGroup[P]]:
     """The points that have a prediction, by their key."""
-    found = grouped((key(point), point) for point in points if isfinite(point.predicted))
+    found = grouped((key(point), point) for point in points if math.isfinite(point.predicted))
     return {each: PointGroup(mine) for each, mine in found.items()}
 
 
@@ -198,7 +197,7 @@ def _points(table: PublishedTable, calibration: Calibration | None) -> list[Tabl
     found: list[TablePoint] = []
     too_large = ""
     for nbytes, seconds in table.times:
-        point = TablePoint(table, seconds, nan, nbytes, *facts, refusal=too_large)
+        point = TablePoint(table, seconds, math.nan, nbytes, *facts, refusal=too_large)
         if not too_large:
             try:
                 point = _predict(point, setup)

@@ -46,7 +46,7 @@ from simreduce.study.capacity.flips import (
     price_flips,
     rate_flips,
 )
-from simreduce.study.capacity.options import CapacityOption, classes_of, pieces, plain, product
+from simreduce.study.capacity.options import CapacityOption, links_of, pieces, plain, product
 from simreduce.study.capacity.price_list import ENERGY, period_of
 from simreduce.study.scenario_files import beside
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
@@ -341,13 +341,9 @@ def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer)
         return []  # a time or a profile that somebody measured
     rate = step["rate"]
     flops = units.flops(rate) * step.get("speed", 1.0) if isinstance(rate, str) else None
-    offers = {1.0: chosen}
-    for factor in RATES:
-        offers[factor] = offer(
-            bound_compute(chosen.candidate, factor, best=factor > 1.0),
-            question.prices,
-            question.target,
-        )
+    moved = {at: bound_compute(chosen.candidate, at, best=at > 1.0) for at in RATES}
+    offers = {at: offer(each, question.prices, question.target) for at, each in moved.items()}
+    offers[1.0] = chosen
     return [AtRate(at, flops and flops * at, offers[at]) for at in sorted(offers)]
 
 
@@ -477,14 +473,14 @@ def _rate_flips(
         Rate(f"compute of {machine}", tuple(o for o in options if o.key.machine == machine))
         for machine in dict.fromkeys(o.key.machine for o in options)
     ]
-    classes = {o.key: classes_of(o, question.folder) for o in options}
-    networks = dict.fromkeys(each.network for each in classes.values() if each.network)
+    links = {o.key: links_of(o, question.folder) for o in options}
+    networks = dict.fromkeys(each.network for each in links.values() if each.network)
     # A name of a link ends in its class.
     bound = [
-        name for name in (chosen.row.link or "").split()[-1:] if name in classes[chosen.key].all
+        name for name in (chosen.row.link or "").split()[-1:] if name in links[chosen.key].classes
     ]
     rates += [
-        Rate(f"links {name}", tuple(o for o in options if name in classes[o.key].all), name)
+        Rate(f"links {name}", tuple(o for o in options if name in links[o.key].classes), name)
         for name in dict.fromkeys([*networks, *bound])
     ]
     return rate_flips(question, candidates, rates, simulate)

@@ -343,41 +343,23 @@ def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
 
     They are machines, and, if `counted`, the cables and switch ports in use of its network.
     """
-    return replace(
-        _count(beside(Path(folder, "-"), str(option.scenario["topology"])))
-        if counted and option.nodes > 1
-        else Pieces("", 0),
-        machine=option.key.machine,
-        nodes=option.nodes,
-    )
+    found = links_of(option, folder) if counted and option.nodes > 1 else Pieces("", 0)
+    return replace(found, machine=option.key.machine, nodes=option.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """The link classes of a configuration: that of its `network` ("" for one machine), and all."""
-
-    network: str
-    all: frozenset[str]
-
-
-def classes_of(option: CapacityOption, folder: str) -> Classes:
-    """The link classes of an option."""
-    return _classes(beside(Path(folder, "-"), str(option.scenario["topology"])))
-
-
-@lru_cache(4096)
-def _classes(text: str) -> Classes:
-    return Classes(_count(text).network, frozenset(k.link_class for k in load_topology(text).links))
+def links_of(option: CapacityOption, folder: str) -> Pieces:
+    """The links of an option, without its machines. InputError if it cannot be built."""
+    return _count(beside(Path(folder, "-"), str(option.scenario["topology"])))
 
 
 @lru_cache(4096)
 def _count(text: str) -> Pieces:
-    """Network, ports and cables of a cluster. InputError if it cannot be built."""
     cluster = load_topology(text)
     kinds = {name: node.kind for name, node in cluster.nodes.items()}
     joins = [k for k in cluster.links[::2] if "switch" in (kinds[k.source], kinds[k.target])]
     ports = sum((kinds[k.source] == "switch") + (kinds[k.target] == "switch") for k in joins)
-    return Pieces("", 0, joins[0].link_class if joins else "", ports, len(joins))
+    classes = frozenset(link.link_class for link in cluster.links)
+    return Pieces("", 0, joins[0].link_class if joins else "", ports, len(joins), classes)
 
 
 _PRODUCT = re.compile(r"(?:NVIDIA )?((?!One )[A-Za-z][^:,(]*?)(?: with |:|,| \(|$)")

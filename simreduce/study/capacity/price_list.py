@@ -224,13 +224,17 @@ class PriceItem:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces of a configuration: machines of a name, and the network's links, counted."""
+    """The pieces of a configuration: machines of a name, and the network's links, counted.
+
+    `network` is their class, "" for one machine; `classes` are those of all links.
+    """
 
     machine: str
     nodes: int
     network: str = ""
     ports: int = 0
     cables: int = 0
+    classes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

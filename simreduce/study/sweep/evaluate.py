@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,7 +55,7 @@ from simreduce.study.sweep.cells import (
     code,
 )
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
-from simreduce.study.tune.rank import Candidate, rank
+from simreduce.study.tune.rank import Candidate, largest_gradient, rank
 from simreduce.study.tune.sizes import (
     DIVIDED,
     BenchCalls,
@@ -86,7 +86,9 @@ def evaluate(cell: Cell) -> Figures:
     if isinstance(outcome, Refused):
         return Figures(
             state=TOO_LARGE if isinstance(outcome.error, PlanTooLarge) else REFUSED,
-            reason="; ".join(outcome.error.problems),
+            reason="; ".join(
+                problem.removeprefix(f"{_path(cell)}: ") for problem in outcome.error.problems
+            ),
         )
     if isinstance(outcome, Stuck):
         return Figures(state=STUCK, reason=first_words(outcome.error))
@@ -221,21 +223,15 @@ def _disturbance(table: Any, machine: Topology | Folded | None) -> Disturbance:
     return found
 
 
-@contextmanager
-def _no_file(cell: Cell) -> Iterator[Path]:
-    """A path in the folder of a cell, where there is no file: faults are named without it."""
-    path = Path(cell.folder, "cell.toml")
-    try:
-        yield path
-    except InputError as error:
-        raise type(error)([text.removeprefix(f"{path}: ") for text in error.problems]) from None
+def _path(cell: Cell) -> Path:
+    """A path in the folder of a cell, where there is no file: `evaluate` names faults without."""
+    return Path(cell.folder, "cell.toml")
 
 
 def _scenario(cell: Cell) -> Scenario:
     document = cell.document
     load = partial(_machine, load_topology)
-    with _no_file(cell) as path:
-        scenario = build_scenario(path, document["scenario"], document.get("batch"), load)
+    scenario = build_scenario(_path(cell), document["scenario"], document.get("batch"), load)
     setup = scenario.setup
     changes: dict[str, Any] = {"disturbance": _disturbance(document.get("disturb"), setup.machine)}
     if document.get("gpus") is not None:
@@ -244,10 +240,8 @@ def _scenario(cell: Cell) -> Scenario:
 
 
 def _replicas(cell: Cell) -> Figures:
-    with _no_file(cell) as path:
-        replicas = build_replicas(
-            path, cell.document["scenario"], _disturbance(cell.document.get("disturb"), None)
-        )
+    calm = _disturbance(cell.document.get("disturb"), None)
+    replicas = build_replicas(_path(cell), cell.document["scenario"], calm)
     question, setup, workload = replicas.question, replicas.setup, replicas.workload
     found = repeat(question.job, question.updates, question.repetitions)
     reason = f"{found.blocked} of {question.repetitions} repetitions did not make all updates"
@@ -269,14 +263,13 @@ def _jobs(cell: Cell) -> Figures:
     """Jobs beside each other, or how many copies of them fit at a promised slowdown."""
     document, load = cell.document, partial(_machine, load_topology)
     tables, promise = document["scenario"], document.get("slowdown")
-    with _no_file(cell) as path:
-        if promise is None:
-            question = build_jobs(path, tables, load, document.get("copies", 1))
-            outcomes, fits = simulate_jobs(question.jobs, question.streams), {}
-        else:
-            *_, fit = fit_jobs(path, tables, promise, load)
-            question, outcomes = fit.question, fit.outcomes
-            fits = {"fit": fit.copies, "limit": fit.limit}
+    if promise is None:
+        question = build_jobs(_path(cell), tables, load, document.get("copies", 1))
+        outcomes, fits = simulate_jobs(question.jobs, question.streams), {}
+    else:
+        *_, fit = fit_jobs(_path(cell), tables, promise, load)
+        question, outcomes = fit.question, fit.outcomes
+        fits = {"fit": fit.copies, "limit": fit.limit}
     slow = max(outcomes, key=lambda each: each.slowdown)
     return _done(
         question.setup,
@@ -294,11 +287,6 @@ def _jobs(cell: Cell) -> Figures:
     )
 
 
-def _largest(scenario: Scenario) -> int:
-    """Bytes of the largest gradient."""
-    return max((g.nbytes for g in scenario.workload.gradients), default=0)
-
-
 def _run(cell: Cell) -> Figures:
     scenario = _scenario(cell)
     ranking = rank(scenario)
@@ -308,7 +296,7 @@ def _run(cell: Cell) -> Figures:
         raise InputError([reason for _, reason in ranking.refused] or "no plan is proven right")
     setup, interval = scenario.setup, None
     if best.strategy.reduced_by_nccl and not best.strategy.is_nominal:
-        interval = setup.running(best.strategy).interval(_largest(scenario), best.seconds)
+        interval = setup.running(best.strategy).interval(largest_gradient(scenario), best.seconds)
     busiest = max((best.link_share, best.link), (best.lane_share, best.lane))
     return _reduction(
         setup, best, scenario.workload.nbytes, interval, busiest,
@@ -320,8 +308,7 @@ def _run(cell: Cell) -> Figures:
 def _meshes(cell: Cell) -> Figures:
     """The figures of the fastest mesh that fits, or of the fastest of all where none does."""
     load = partial(_machine, load_topology)
-    with _no_file(cell) as path:
-        meshes = build_meshes(path, cell.document["scenario"], load=load)
+    meshes = build_meshes(_path(cell), cell.document["scenario"], load=load)
     ranking = rank_meshes(meshes)
     pass_on(ranking.untried)
     step, setup = ranking.best, meshes.setup
@@ -373,7 +360,7 @@ def _step(cell: Cell) -> Figures:
     low = high = None
     with suppress(StrategyError):  # a mode is none
         if parse_strategy(chosen).reduced_by_nccl:
-            low, high = setup.interval(_largest(scenario), step.exposed) or (None, None)
+            low, high = setup.interval(largest_gradient(scenario), step.exposed) or (None, None)
     parts = {
         "compute": step.compute,
         "exposed communication": step.exposed,

@@ -159,11 +159,9 @@ class SweepQuestion:
         machine: dict[str, str | int] = {}
         for name, value in settings.items():
             key = faults.attempt(name, self.key_of, name)
-            if key is None:
-                continue
-            if key in SHORT or key.startswith("topology."):
+            if key and (key in SHORT or key.startswith("topology.")):
                 machine[key.removeprefix("topology.")] = value
-            else:
+            elif key:
                 self._set(document, key, faults.attempt(name, _read, key, value), faults)
         if machine:
             table = document if self.kind == BENCH else document["scenario"]

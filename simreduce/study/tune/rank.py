@@ -95,20 +95,17 @@ def candidates_of(scenario: Scenario) -> list[Strategy]:
         return found
     if FRAMEWORKS[name].has_typed:
         return [each for each in found if getattr(settings(each, layout), name)]
-    more = (parse_strategy(f"nccl{text}") for text in _some_packings(name, scenario))
+    # The default, and others with sizes two octaves from each other.
+    sizes = {0, *bucket_sizes(scenario.workload)[::-_FEWER]}
+    packings = [text for text, nbytes in packings_of(name, scenario) if nbytes in sizes]
+    views = any(text.endswith(",view") for text in packings)  # of buckets, of which none copies
+    more = (
+        parse_strategy(f"nccl{text}")
+        for text in packings
+        if not (views and "=" in text) or text.endswith(",view")
+    )
     every = {each.text: each for each in (*more, *found)}
     return [each for each in every.values() if files_of(name, scenario, each) is not None]
-
-
-def _some_packings(name: str, scenario: Scenario) -> list[str]:
-    """The packings to rank: the default, and others with sizes two octaves from each other.
-
-    DDP's are views of their buckets, which no copies are made of.
-    """
-    sizes = {0, *bucket_sizes(scenario.workload)[::-_FEWER]}
-    found = [text for text, nbytes in packings_of(name, scenario) if nbytes in sizes]
-    views = any(text.endswith(",view") for text in found)
-    return [text for text in found if not (views and "=" in text) or text.endswith(",view")]
 
 
 def sharing_candidates(layout: Layout) -> list[Strategy]:
@@ -498,7 +495,7 @@ def ranking_limits(scenario: Scenario, found: Sequence[Candidate]) -> Callable[[
         limit = max([last, *(by_target[each] for each in _TYPED if getattr(typed, each))])
         if strategy.reduced_by_nccl:  # the lower end of its interval counts
             interval = setup.running(strategy).interval(
-                _largest(scenario), 1.0, strategy.collective
+                largest_gradient(scenario), 1.0, strategy.collective
             )
             limit /= min(interval[0], 1.0) if interval else 1.0
         return limit * TIED
@@ -506,7 +503,8 @@ def ranking_limits(scenario: Scenario, found: Sequence[Candidate]) -> Callable[[
     return limit_of
 
 
-def _largest(scenario: Scenario) -> int:
+def largest_gradient(scenario: Scenario) -> int:
+    """Bytes of the largest gradient."""
     return max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
 
 
@@ -548,7 +546,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: PredictedPlan, cache: Plan
     same = scenario.faithful or not has_quirks(strategy)
     theirs = plan if same else _upstream(scenario, strategy, cache)
     link, lane = (next(iter(uses), Use("", 0.0)) for uses in (result.links, result.lanes))
-    asked = setup, strategy, _largest(scenario), result.seconds / times
+    asked = setup, strategy, largest_gradient(scenario), result.seconds / times
     interval = interval_of(*asked) if strategy.reduced_by_nccl else None
     return Candidate(
         strategy=strategy,

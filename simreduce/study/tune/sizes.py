@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import inf
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -91,7 +90,7 @@ class BenchRow:
     count: int
     dtype: int
     redop: str
-    seconds: float = inf
+    seconds: float = math.inf
     floor_seconds: float = 0.0
     transfers: int = 0
     wrong: int = 0
@@ -258,7 +257,7 @@ class Machines:
             )
         self.setup, self.dtype, self.faithful, self.root = setup, dtype, faithful, root
         self.calls = calls
-        self.patience = inf if eager or fold is False else PATIENCE
+        self.patience = math.inf if eager or fold is False else PATIENCE
         self.fold, whole = fold is not False, isinstance(setup.machine, Topology)
         self.foldable = self.fold and whole and calm and not faithful
         self.eager = eager and self.foldable and len(setup.layout.tasks) > 1
@@ -372,16 +371,14 @@ def bench(
             answered = True
         yield row
     if refused and not answered:
+        # A problem may begin with the strategy and its chunk size.
         problems = by_reason(
-            (text, _prefix(text, each)) for text, one in refused.items() for each in one.problems
+            (text, each if each.startswith((f"{text}: ", f"{text}+")) else f"{text}: {each}")
+            for text, one in refused.items()
+            for each in one.problems
         )
         kinds = [type(error) for error in refused.values()]
         raise (kinds[0] if len(kinds) == 1 else StrategyError)(problems)
-
-
-def _prefix(text: str, problem: str) -> str:
-    """The problem after the name of its strategy, which may have a chunk size already."""
-    return problem if problem.startswith((f"{text}: ", f"{text}+")) else f"{text}: {problem}"
 
 
 def bench_all(
@@ -409,7 +406,9 @@ def bench_all(
     asked = [(strategy, size) for size in nbytes for strategy in strategies]
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        best = dict.fromkeys(((size, known) for size in nbytes for known in (False, True)), inf)
+        best = dict.fromkeys(
+            ((size, known) for size in nbytes for known in (False, True)), math.inf
+        )
         for place, row in outcomes.items():
             if isinstance(row, BenchRow) and not row.wrong:
                 size = asked[place][1]
@@ -446,7 +445,7 @@ def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | AtLeast |
 
 def simulate_row(question: BenchCell) -> BenchRow:
     """The row of a question, however long it takes; Deadlock if its plan never finishes."""
-    run = simulate_up_to(question, inf)
+    run = simulate_up_to(question, math.inf)
     assert isinstance(run, PredictedPlan)  # noqa: S101 - without a limit there is no other
     return _row(question, run)
 

@@ -365,9 +365,8 @@ class _Placing:
                 return
             tried.update(new)
             some = [self.orders.nodes(leaves) for leaves in new]
-            for nodes, each in zip(some, self._simulate(do, some), strict=True):
-                if each.exact:
-                    self.outcome.seconds[nodes] = each.seconds
+            tries = zip(some, self._simulate(do, some), strict=True)
+            self.outcome.seconds |= {nodes: each.seconds for nodes, each in tries if each.exact}
 
     def answer(self, asked: Placed) -> Placement:
         """The best order found, and what is known of the others."""

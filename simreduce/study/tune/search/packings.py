@@ -327,11 +327,9 @@ def distinct(
     """
     found: dict[object, GradientPacking] = {}
     for text, knob in texts:
-        try:
+        with suppress(InputError):
             packing = read_packing(text, gradients, knob)
-        except InputError:
-            continue
-        found.setdefault((packing.groups, packing.sizes, packing.copied), packing)
+            found.setdefault((packing.groups, packing.sizes, packing.copied), packing)
     return list(found.values())
 
 
@@ -397,7 +395,11 @@ class OverlapEstimate:
         if not self.in_turns:
             return self.alone
         if self._is_dynamic(packing):
-            return self._fused(packing, seconds)
+            # Buffers hold the gradients that happen to be ready. None is larger than the largest
+            # one here, and none takes less per byte.
+            sizes = [sum(size.nbytes for size in group) for group in packing.sizes]
+            rate = min(t / max(n, 1) for t, n in zip(seconds, sizes, strict=True))
+            return max(self.compute, _FUSED * rate * sum(sizes)) + self.update
         _, finish = self._turns(
             packing, [t + copying * n for t, n in zip(seconds, packing.copied, strict=True)]
         )
@@ -429,15 +431,6 @@ class OverlapEstimate:
         places = hanging(ready, finish)
         left = seconds - self.update - min((ready[place] for place in places), default=0.0)
         return scaled([each for place in places for each in calls[place]], max(left, 0.0))
-
-    def _fused(self, packing: GradientPacking, seconds: Sequence[float]) -> float:
-        """Horovod's buffers hold the gradients that happen to be ready.
-
-        None is larger than the largest one here, and none takes less per byte.
-        """
-        sizes = [sum(size.nbytes for size in group) for group in packing.sizes]
-        rate = min(t / max(n, 1) for t, n in zip(seconds, sizes, strict=True))
-        return max(self.compute, _FUSED * rate * sum(sizes)) + self.update
 
 
 def estimate_overlap(scenario: Scenario) -> OverlapEstimate:

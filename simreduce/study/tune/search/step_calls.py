@@ -283,11 +283,10 @@ class StepCalls:
                     self._near.setdefault(each.how, []),
                     (each.size.nbytes, found.seconds, found.whole),
                 )
-                continue
-            least = found.seconds * (PART if each.coarse else 1.0)
-            self._least[key] = max(self._least.get(key, 0.0), least)
-            if each.coarse:
-                self._coarse.add(key)
+            else:
+                least = found.seconds * (PART if each.coarse else 1.0)
+                self._least[key] = max(self._least.get(key, 0.0), least)
+                self._coarse |= {key} if each.coarse else set()
 
     def rules(self, called: Iterable[CallSize], do: Do) -> tuple[Rule, ...]:
         """The fastest choice by ranges of sizes for these calls, which are settled.

@@ -185,11 +185,11 @@ def size_ranges(target: str, scenario: Scenario) -> tuple[SizeRange, ...]:
         choice = Choice(setup, tensor(nbytes, dtype), parse_strategy("nccl"))
         took = times_of(target, choice)
         best = min(took, key=took.__getitem__, default="")
-        if not best or (found and took.get(found[-1].strategy, inf) <= took[best] * TIED):
-            continue
-        default = known.default(choice).partition("+")[0]  # one tensor is not packed
-        now = took.get(default, took[best])
-        found.append(SizeRange(nbytes, best, known.switches[best], took[best], default, now))
+        before = took.get(found[-1].strategy, inf) if found else inf
+        if best and before > took[best] * TIED:
+            default = known.default(choice).partition("+")[0]  # one tensor is not packed
+            now = took.get(default, took[best])
+            found.append(SizeRange(nbytes, best, known.switches[best], took[best], default, now))
     return tuple(found)
 
 
