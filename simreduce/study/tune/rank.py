@@ -185,9 +185,11 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
     known = {i: least(strategies[i]) for i in places}
     waited = [i for i in first if is_quick(strategies[i], _PATIENCE * (i == first[0]))]
     late = [i for i in first if i not in waited]
-    rest = sorted((i for i in places if i not in first), key=known.__getitem__)
-    if late:  # those that differ from them by their packing are as large
-        rest = sorted(rest, key=lambda i: not is_quick(strategies[i]))
+    rest = sorted(
+        (i for i in places if i not in first),
+        # If some are late, those that differ from them by their packing are as large.
+        key=lambda i: (bool(late) and not is_quick(strategies[i]), known[i]),
+    )
     return StrategyOrder([*waited, *rest], waited, known, late)
 
 
