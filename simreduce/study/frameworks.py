@@ -167,8 +167,7 @@ def untried_words(name: str, scenario: Scenario, tried: Iterable[str]) -> str:
     """What `tune` tries for a framework besides what was `tried`."""
     parts = [each.rpartition(", ") for each in tried]
     texts, ways = {text for *_, text in parts}, {way or "ddp" for way, *_ in parts}
-    packings = packings_of(name, scenario)
-    if not packings:
+    if not (packings := packings_of(name, scenario)):
         return "more algorithms, packings and orders of the GPUs"
     left = sum(f"nccl{text}" not in texts for text, _ in packings)
     found = [f"up to {units.plural(left, 'other packing')}"] * bool(left)
@@ -286,8 +285,7 @@ def typed_files(name: str, typed: StrategySettings) -> Mapping[str, str] | None:
 
 def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
     """The files of a default that was not simulated."""
-    text = default_text(name, scenario)
-    if not text:
+    if not (text := default_text(name, scenario)):
         return None
     if FRAMEWORKS[name].has_typed:  # its files take a compiled plan
         return typed_files(name, settings(parse_strategy(text), scenario.setup.layout))

@@ -351,8 +351,7 @@ def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:
     machine, ranks = setup.topology, setup.layout.ranks
     wires = ((link.source, link.target) for link in machine.links if not link.is_toll)
     most = max((part.intersection(ranks) for part in joined(ranks, wires)), key=len)
-    lost = [rank for rank in ranks if rank not in most]
-    if not lost:
+    if not (lost := [rank for rank in ranks if rank not in most]):
         return ""
     verb, left = "is" if len(lost) == 1 else "are", plural(len(most), "GPU")
     return f"{first_few(lost)} {verb} cut off from the other {left} by {first_few(cuts)}"

@@ -44,7 +44,6 @@ from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, Parts,
 from simreduce.training.mesh.passes import Costs
 from simreduce.workload.decoder import Decoder
 
-_DTYPE = dtypes.NAMES.index("bfloat16")
 _FITTED = ("launch", "barrier", "release", "release_multicast", "load", "block")
 _RATES = ("nvlink", NVLS)
 _NOISE, _UNCERTAIN = 0.08, 0.35
@@ -77,7 +76,7 @@ def _predict(setup: Setup, call: PublishedKernel) -> float:
     """Seconds of a call. A copy of the tensor is a kernel that reads and writes it."""
     strategy = parse_strategy(call.strategy)
     running = setup.running(strategy)
-    plan = running.compile(strategy, tensor(call.nbytes, _DTYPE))
+    plan = running.compile(strategy, tensor(call.nbytes, dtypes.code("bfloat16")))
     memory = load_topology(call.machine).nodes[setup.layout.ranks[0]].memory_bandwidth
     copy = setup.constants.nccl.kernels.launch + 2 * call.nbytes / memory
     return float(running.summarise(plan).seconds) + call.copies * copy
@@ -172,8 +171,7 @@ def find_constant(group: PointGroup[Point[TimedCompute]]) -> ComputeConstant | N
 
 @cache
 def _gpu(model: str) -> Gpu:
-    found = gpu_of(model)
-    if found is None:
+    if (found := gpu_of(model)) is None:
         raise InputError(f"no GPU {model!r}; known are {', '.join(GPUS)}")
     return found
 

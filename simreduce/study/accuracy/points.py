@@ -443,8 +443,7 @@ def cover(points: Iterable[TablePoint]) -> Coverage | None:
     None if no point has an interval.
     """
     mine = [point for point in points if point.high > 0 and not point.bracketed]
-    whole = inside(PointGroup(mine))
-    if whole is None:
+    if (whole := inside(PointGroup(mine))) is None:
         return None
     fitted = {machine_of(table.topology) for table in published_tables() if not table.held}
     unseen = inside(PointGroup([point for point in mine if point.machine not in fitted]))

@@ -97,8 +97,7 @@ def failures(
     replies = dict(zip(asked, simulate(without), strict=True))
     found = []
     for kind in question.fails:
-        count = len(members(machine, kind))
-        if not count:
+        if not (count := len(members(machine, kind))):
             found.append(Failure(kind))
         found += sorted(
             [
@@ -197,8 +196,7 @@ class RankedOptions(Generic[P]):
         """How the prices of machines that are bought became prices per hour; "" if none is."""
         kinds = dict.fromkeys((each.candidate.key.machine, self.verb(each.candidate.key))
                               for each in self.offers)  # fmt: skip
-        bought = [machine for machine, verb in kinds if verb == "buy"]
-        if not bought:
+        if not (bought := [machine for machine, verb in kinds if verb == "buy"]):
             return ""
         rented = [product(machine) for machine, verb in kinds if verb == "rent"]
         each = [
@@ -438,8 +436,7 @@ def parts(chosen: CapacityCandidate) -> list[TimePart]:
 def _failure_flips(
     question: CapacityQuestion, candidates: Sequence[CapacityCandidate]
 ) -> list[Assumption]:
-    failures = question.failures
-    if failures is None:
+    if (failures := question.failures) is None:
         return []
 
     def chosen(key: str, value: float) -> Configuration | None:

@@ -214,7 +214,6 @@ _LEAST = {
     "samples_per_second": _LEAST_RATE,
     "tokens_per_second": _LEAST_RATE,
 }
-_OF_TOKENS = ("tokens", "tokens_per_second", "cost_per_million_tokens")
 
 
 _OF_JOBS = ("slowdown", "copies", COPY)
@@ -263,7 +262,6 @@ TARGET = Format(
     Field("hourly_per_copy", PER_HOUR, "Of `jobs`: price per hour and copy at most."),
     check=_large_enough,
 )  # fmt: skip
-_MOST_FACTOR = 100.0
 
 
 def _file_beside(text: str) -> str:
@@ -299,7 +297,7 @@ SENSITIVITY = Format(
           0.01),
     Field("patience", SOME_PERIOD, "Time after which the search at rates stops with what it knows.",
           300.0, default_words="`5 min`"),
-    Field("within", number(1.01, _MOST_FACTOR), "Factor up and down within which rates are tried.",
+    Field("within", number(1.01, 100.0), "Factor up and down within which rates are tried.",
           4.0),
 )  # fmt: skip
 CAPACITY = Format(
@@ -403,7 +401,8 @@ def _read_steps(
     known = decoder or model
     tokens = values["tokens_per_sample"] or (known.tokens if known else 0)
     target = _target(values["target"], prices, tokens, faults)
-    wanted = [key for key in _OF_TOKENS if values["target"] and key in values["target"].given]
+    of_tokens = ("tokens", "tokens_per_second", "cost_per_million_tokens")
+    wanted = [key for key in of_tokens if values["target"] and key in values["target"].given]
     if wanted and known is not None and not tokens and "tokens_per_sample" not in values.given:
         words = f"nobody says how many tokens a sample of {known.name} has; give tokens_per_sample"
         faults.add(f"target.{wanted[0]}", words)
@@ -491,8 +490,7 @@ def _target(
                 f"is in {money.currency}, prices are in {prices.currency}; convert it",
             )
         found[key] = money and money.amount
-    run = found.pop("tokens")
-    if run is not None:
+    if (run := found.pop("tokens")) is not None:
         found["samples"] = run / (tokens or 1)
     usual = HOURLY if found["samples"] is None else COST
     if values["slowdown"] is not None and values["copies"] is None:

@@ -50,7 +50,6 @@ _OF_A_BATCH = ("time", "profile", "activations")
 """Keys of `[step]` that were measured with its batch, and change in proportion to it."""
 
 
-_FABRIC = choice(tuple(FABRICS), "fabric")
 _OF_OPTIONS = {"method": "method", "strategy": "strategy", "strategies": "strategy"}
 """Keys that a table `[step]` may not have here, and what options call them."""
 _SAID_BY_STEP = {
@@ -171,8 +170,7 @@ def expand(
             faults.add(f"{at}", problem)
     for machine in table["machine"] or ():
         before, near = len(faults.problems), beside(Path(folder, "-"), machine)
-        box = _box(at, table, machine, near, faults)
-        if box is None:
+        if (box := _box(at, table, machine, near, faults)) is None:
             continue
         asked = {
             method: None if MESH in merged else _read_step(
@@ -214,7 +212,8 @@ def expand_jobs(
 def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
     """Note networks and classes of links that do not exist."""
     for i, text in enumerate(table["network"]):
-        _FABRIC.take(text.partition(",")[0].strip(), faults, f"{at}.network[{i}]")
+        fabric = text.partition(",")[0].strip()
+        choice(tuple(FABRICS), "fabric").take(fabric, faults, f"{at}.network[{i}]")
     for i, text in enumerate(table["nic"] if "nic" in table.given else ()):
         choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
 

@@ -52,9 +52,7 @@ _PERIODS = {
     **dict.fromkeys(("month", "months"), 730 * HOUR),
     **dict.fromkeys(("year", "years"), 8760 * HOUR),
 }  # fmt: skip
-_WATTS = {"W": 1.0, "kW": 1e3, "MW": 1e6}
 _PER_HOUR = {"h": 1.0, "d": 24.0, "month": 730.0, "year": 8760.0}
-_PER_KWH = {"kWh": 1.0, "MWh": 1e3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,9 @@ _TIME = "a time", ("72 h", "30 d", "4 years")
 PERIOD = quantity(_read_period, *_TIME, (0.0, math.inf, "from 0 s"))
 SOME_PERIOD = quantity(_read_period, *_TIME, (1e-9, math.inf, "above 0 s"))
 POWER = quantity(
-    partial(units.read, table=_WATTS, what="power", examples="'10.2 kW'"), "a power", ("10.2 kW",)
+    partial(units.read, table={"W": 1.0, "kW": 1e3, "MW": 1e6}, what="power", examples="'10.2 kW'"),
+    "a power",
+    ("10.2 kW",),
 )
 MONEY = quantity(
     partial(_read_money, words="a sum such as '50000 USD'", per={}), "a sum of money",
@@ -109,9 +109,15 @@ PRICE = quantity(
     "a price per time or per piece", ("39.33 USD/h", "310000 USD"),
 )  # fmt: skip
 ENERGY_PRICE = quantity(
-    partial(_read_money, words="a price such as '0.09 USD/kWh'", per=_PER_KWH, piece=False),
-    "a price of energy", ("0.09 USD/kWh",),
-)  # fmt: skip
+    partial(
+        _read_money,
+        words="a price such as '0.09 USD/kWh'",
+        per={"kWh": 1.0, "MWh": 1e3},
+        piece=False,
+    ),
+    "a price of energy",
+    ("0.09 USD/kWh",),
+)
 
 
 def format_period(seconds: float) -> str:
@@ -144,8 +150,11 @@ def _share(value: object) -> float:
     return found
 
 
-_SHARE_SCHEMA = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
-_SHARE = Scalar("a number above 0 and at most 1", _SHARE_SCHEMA, _share)
+_SHARE = Scalar(
+    "a number above 0 and at most 1",
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    _share,
+)
 _ABOUT = (
     Field("lifetime", SOME_PERIOD, "Time over which what is bought is paid off.",
           default_words="the list's"),
@@ -192,11 +201,10 @@ PRICES = Format(
     Field("energy", ENERGY_PRICE, "Price of energy.", default_words="energy is included"),
     Field("overhead", number(1.0), "Power drawn from the grid over that of the equipment (PUE).",
           1.0),
-    Field("lifetime", SOME_PERIOD, "Time over which what is bought is paid off.",
+    Field("lifetime", SOME_PERIOD, "Time over which what is bought is paid off.", 4 * 8760 * HOUR,
           default_words="`4 years`"),
     Field("utilisation", _SHARE, "Part of its lifetime in which what is bought computes.", 1.0),
 )  # fmt: skip
-_LIFETIME = 4 * 8760 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +385,6 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     values = PRICES.read(table, faults, path)
     items: dict[str, PriceItem] = {}
     currencies: dict[str, str] = {}
-    lifetime = values["lifetime"] or _LIFETIME
     place = f"{path}." if path else ""
 
     def add(name: str, price: Money | None, of: FieldValues | None) -> None:
@@ -385,7 +392,7 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
             return
         currencies.setdefault(price.currency, name)
         own: Mapping[str, Any] = of or {}
-        seconds, used = own.get("lifetime") or lifetime, values["utilisation"]
+        seconds, used = own.get("lifetime") or values["lifetime"], values["utilisation"]
         item = PriceItem(
             name, price.amount, price.unit, source=own.get("source") or "",
             date=own.get("date") or values["date"] or "" if of else "",

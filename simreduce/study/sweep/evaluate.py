@@ -291,8 +291,7 @@ def _run(cell: Cell) -> Figures:
     scenario = _scenario(cell)
     ranking = rank(scenario)
     pass_on(ranking.untried)
-    best = ranking.recommended
-    if best is None:
+    if (best := ranking.recommended) is None:
         raise InputError([reason for _, reason in ranking.refused] or "no plan is proven right")
     setup, interval = scenario.setup, None
     if best.strategy.reduced_by_nccl and not best.strategy.is_nominal:

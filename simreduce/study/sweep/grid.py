@@ -134,8 +134,7 @@ def _split(key: str, text: str) -> list[str]:
 
 
 def _parse(key: str, text: str) -> Choices:
-    match = _RANGE.fullmatch(text)
-    if match is None:
+    if (match := _RANGE.fullmatch(text)) is None:
         return (parse_scalar(key, text),)
     low, unit, high, unit_high, sign, step, unit_step = match.groups()
     if last_part(key) in SIZES:

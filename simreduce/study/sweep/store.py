@@ -258,8 +258,7 @@ class Store(ExitStack):
     def sweep(self, number: int | None = None) -> Sweep:
         """The sweep of that number, else the last. InputError if there is none."""
         known = self.sweeps()
-        found = [s for s in known if number in (None, s.id)]
-        if not found:
+        if not (found := [s for s in known if number in (None, s.id)]):
             numbers = ", ".join(str(s.id) for s in known)
             lacks = f"no sweep {number}; there are {numbers}" if numbers else "has no sweep yet"
             raise InputError(f"{self.path}: {lacks}")
@@ -310,8 +309,7 @@ class Store(ExitStack):
 
     def _explain(self, fault: str) -> str:
         """What SQLite says, with the column that is meant."""
-        name = fault.partition("no such column: ")[2]
-        if not name:
+        if not (name := fault.partition("no such column: ")[2]):
             return fault
         shown = self._db.execute("SELECT name FROM pragma_table_info('sweep')")
         return fault + did_you_mean(name, [column for (column,) in shown])

@@ -46,7 +46,6 @@ ONE_EACH = "nccl:pat"
 """An algorithm for machines with one GPU each."""
 CHUNK = 100
 """Bytes of a chunk: most of `COUNTS` make several chunks and a shorter last one."""
-_ON_RINGS = ("best_ring", "multi_ring")
 MOST_RANKS = 512
 """Upper limit of GPUs on the command line: plans grow with their square."""
 
@@ -117,7 +116,12 @@ class ProofCase:
     def search(self) -> tuple[str, int, int, str]:
         """Equal for cases whose planners search the same graph, which one process does once."""
         name = re.split(r"[#+:]", self.text)[0]
-        return self.machine, self.ranks, self.tasks, "rings" if name in _ON_RINGS else name
+        return (
+            self.machine,
+            self.ranks,
+            self.tasks,
+            "rings" if name in ("best_ring", "multi_ring") else name,
+        )
 
 
 @lru_cache(maxsize=64)

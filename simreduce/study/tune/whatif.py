@@ -350,8 +350,7 @@ def few_rings(question: Question) -> FewRings | None:
         return None
     whole = layout(setup.machine)
     question = _divisible(question, len(whole.tasks[0]))
-    gain = _gain(question, limit)
-    if gain is None:
+    if (gain := _gain(question, limit)) is None:
         return None
     counts = [
         _ask(replace(question, setup=setup.but(part=whole.only(range(n)))))

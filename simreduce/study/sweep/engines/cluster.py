@@ -85,8 +85,7 @@ class DaskCluster(Engine):
                 if not running:
                     return
                 for future in self._wait(running):
-                    answers = self._take(future, running.pop(future), running)
-                    if answers:
+                    if answers := self._take(future, running.pop(future), running):
                         yield answers
         finally:
             with contextlib.suppress(Exception):  # it may be gone

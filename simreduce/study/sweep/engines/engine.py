@@ -249,8 +249,7 @@ class Processes(Engine):
         if worker.batch:
             cell = worker.batch.popleft()
             batches.put_back([*worker.batch])
-            row = batches.blame(cell, how)
-            if row is not None:
+            if (row := batches.blame(cell, how)) is not None:
                 found = [CellAnswer(cell, row, 0.0, self.memory)]
         self._workers[self._workers.index(worker)] = self._start()
         for other in self._workers:

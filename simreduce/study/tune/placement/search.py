@@ -353,15 +353,15 @@ class _Placing:
         """Simulate orders a step from the best one, those with the lowest bounds first."""
         tried = {self._class(nodes) for nodes in self.outcome.seconds}
         while not self._is_spent():
-            at = self.orders.leaves(min(self.outcome.seconds, key=self.outcome.seconds.__getitem__))
+            best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
+            at = self.orders.leaves(best)
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
             nearest = np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
             if self.bounded:
                 nearest = [number for number in nearest if longest[number] < self.outcome.best]
             steps = dict.fromkeys(self.orders.canonical(_step(at, near, n)) for n in nearest)
-            new = [leaves for leaves in steps if leaves not in tried][:_WIDTH]
-            if not new:
+            if not (new := [leaves for leaves in steps if leaves not in tried][:_WIDTH]):
                 return
             tried.update(new)
             some = [self.orders.nodes(leaves) for leaves in new]

@@ -440,8 +440,7 @@ def estimate_overlap(scenario: Scenario) -> OverlapEstimate:
     """
     dtype = scenario.workload.gradients[0].dtype
     copying = 0.0 if scenario.repeat > 1 else copying_of(scenario.setup, dtype)
-    question = scenario.step
-    if question is None:
+    if (question := scenario.step) is None:
         return OverlapEstimate(copying)
     job = question.job
     ready, now = job.ready(slowest(job, scenario.setup))

@@ -230,8 +230,7 @@ class Setting:
 
     def scenario(self, base: S) -> S:
         """The scenario with this setting as its only strategy."""
-        step = base.step
-        if step is not None:
+        if (step := base.step) is not None:
             more: dict[str, Any] = {} if self.cycle is None else {"cycle": self.cycle}
             if self.mode:
                 more |= {"mode": self.mode, "flags": Flags(local_parameter_device=self.device)}

@@ -168,8 +168,7 @@ class StepCalls:
         rates, nbytes = self._rates.get(how, _NOTHING), size.nbytes
         found = max(self._least.get((how, size), 0.0), rates.latency, rates.busy * nbytes)
         if near := self._near.get(how):
-            at = bisect_left(near, (nbytes,))
-            if at:
+            if at := bisect_left(near, (nbytes,)):
                 found = max(found, SMALLER * near[at - 1][1])
             if at < len(near):
                 found = max(found, PER_BYTE * near[at][1] * nbytes / near[at][0])

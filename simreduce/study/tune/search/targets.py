@@ -33,8 +33,6 @@ from simreduce.workload import Model
 
 TIME, STEP = OBJECTIVES = ("time", "step")
 
-_HALF = "float16"
-
 
 def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[GradientPacking]:
     """Return the packings of a target whose reductions NCCL runs, the default first.
@@ -124,7 +122,7 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
         for unit, group, *values in product(units, groups, *knobs.values())
     ]
     if half and base.reduce_dtype is None and base.param_dtype is None:
-        code = dtypes.code(_HALF)
+        code = dtypes.code("float16")
         found += [replace(each, reduce_dtype=code) for each in found]
         found += [replace(each, param_dtype=code) for each in found if each.reduce_dtype == code]
     return list(dict.fromkeys([base, *found]))

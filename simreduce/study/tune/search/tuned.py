@@ -266,8 +266,7 @@ class Tuned(Ending):
 
 def _kind(setting: Setting) -> tuple[object, ...]:
     """The key of settings that differ in the number of bytes only."""
-    strategy = setting.parsed
-    if strategy is None:
+    if (strategy := setting.parsed) is None:
         return setting.mode, setting.device
     return (
         strategy.spec,
