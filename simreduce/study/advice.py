@@ -104,8 +104,12 @@ def decide(
         limit = lasting(fastest)
         fastest = next((each for each in ranked if each.shortest <= limit), fastest)
     best = min(map(_counted, [fastest, *(each for each in ranked if not each.undispatched)]))
-    near = [each for each in ranked if _counted(each) <= best * (1 + worth)]
-    near = [each for each in near if each is fastest or not each.undispatched]
+    limit = best * (1 + worth)
+    near = [
+        each
+        for each in ranked
+        if _counted(each) <= limit and (each is fastest or not each.undispatched)
+    ]
     if today is None or (today.misfit and not fastest.misfit):
         return min(near, key=lambda each: each.simplicity), fastest, ""
     if lasting(fastest) >= lasting(today) * (1 - _SAME):

@@ -309,8 +309,7 @@ def build_jobs(
             [(each, reads.flows) for each in streams],
             max((_least_seconds(job) for job, *_ in found), default=0.0),
         )
-    faults.raise_any(ScenarioError)
-    assert machine is not None  # noqa: S101 - else there is a fault
+    machine = faults.require(machine, ScenarioError)
     jobs, does, nominal = zip(*found, strict=True)
     return JobsQuestion(
         path.stem, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),

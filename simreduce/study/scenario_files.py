@@ -257,9 +257,7 @@ def build_scenario(
     """
     faults = Faults(str(path), options=options)
     found, _ = _build(path, table, faults, batch, load, alone=True)
-    if found is None:
-        raise ScenarioError(faults.problems)
-    return found
+    return faults.require(found, ScenarioError)
 
 
 def _build(
@@ -284,8 +282,12 @@ def _build(
     )
     if values["workload"] and (finest := values["workload"].finest):
         strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
-    fuses = not alone or len(faults.problems) > before or strategies is None
-    fuses = fuses or any(isinstance(s.packer, Fusion) for s in strategies or ())
+    fuses = (
+        not alone
+        or len(faults.problems) > before
+        or strategies is None
+        or any(isinstance(strategy.packer, Fusion) for strategy in strategies)
+    )
     part = _part(values, topology, faults)
     step = _step(path, values, topology, faults, batch)
     faults.check(

@@ -414,8 +414,10 @@ def calibrations() -> Iterator[Calibration]:
         cases = [case for table in tables for case in cases_of(table)]
         base = fitted.get(AFTER.get(name, ""), NcclConstants())
         at, changed = nccl_names(base), _CHANGED.get(name, {})
-        base = with_values(base, {key: at[key] * factor for key, factor in changed.items()})
-        base = replace(base, unaligned_peer=_UNALIGNED_PEER.get(runs, math.inf))
+        base = replace(
+            with_values(base, {key: at[key] * factor for key, factor in changed.items()}),
+            unaligned_peer=_UNALIGNED_PEER.get(runs, math.inf),
+        )
         constants, fit = fit_nccl(cases, base)
         fitted[name] = constants
         generation = re.sub(r"^Cdna", "CDNA ", name.partition("-")[2].title())  # Hopper, CDNA 3
@@ -435,8 +437,9 @@ def calibrations() -> Iterator[Calibration]:
             f" percentile; {others[0]:.0%} and {others[1]:.0%} for sites"
             " left out of the fit",
         }
-        told = NcclConstants(unaligned_peer=base.unaligned_peer)
-        told = with_values(told, _rounded(nccl_names(constants)))
+        told = with_values(
+            NcclConstants(unaligned_peer=base.unaligned_peer), _rounded(nccl_names(constants))
+        )
         if name in BEFORE:
             told = replace(told, kernels=fit_kernels(name))
             provenance["kernels"] = SOURCE

@@ -275,9 +275,8 @@ def fit_all(name: str, predict: Predict) -> Iterator[tuple[str, Fit]]:
     """The fit to all steps of a GPU (""), then without each family of models."""
     steps, start = fitted_steps(name), GPUS[name]
     for family in ("", *dict.fromkeys(step.family for step in steps)):
-        others = [step for step in steps if step.family != family]
         start = replace(start, spread=round(find_spread(name, family), 4))
-        fit = fit_gpu(others, start, name, predict)
+        fit = fit_gpu([step for step in steps if step.family != family], start, name, predict)
         if not family:
             start = replace(start, **dict[str, Any](fit.values))
         yield family, replace(fit, values={_SPREAD: start.spread, **fit.values})

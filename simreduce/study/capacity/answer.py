@@ -404,19 +404,18 @@ def _candidate(
 def parts(chosen: CapacityCandidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
     row = chosen.row
-    waits = {
-        WAITS["tp"]: row.tensor,
-        WAITS["cp"]: row.context,
-        "experts": row.expert,
-        WAITS["pipeline"]: row.pipeline,
-        WAITS["data"]: row.data,
-        WAITS["interference"]: row.interference,
-    }
-    if row.method != MESH:
-        waits = {
-            "exposed communication": chosen.exposed,
-            WAITS["interference"]: row.interference or 0.0,
+    waits = (
+        {
+            WAITS["tp"]: row.tensor,
+            WAITS["cp"]: row.context,
+            "experts": row.expert,
+            WAITS["pipeline"]: row.pipeline,
+            WAITS["data"]: row.data,
         }
+        if row.method == MESH
+        else {"exposed communication": chosen.exposed}
+    )
+    waits |= {WAITS["interference"]: row.interference}
     rest = chosen.simulated - chosen.compute - sum(each or 0.0 for each in waits.values())
     found = [
         TimePart(name, each / chosen.step * chosen.goodput)

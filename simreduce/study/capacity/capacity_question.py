@@ -89,7 +89,7 @@ from simreduce.training import load_model
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas.job import ComputeTime
 from simreduce.training.step_table import MOST_SAMPLES
-from simreduce.workload import Model, Sequences, load_decoder
+from simreduce.workload import load_decoder
 
 GPU, NODE = "gpu", "node"
 
@@ -227,9 +227,8 @@ _WITH_JOBS = (
 
 def _large_enough(values: FieldValues, faults: Faults, path: str) -> None:
     for key, least in _LEAST.items():
-        fine = values[key] is None or values[key] >= least
         words = f"must be at least {least:g}, got {quote(values[key])}"
-        faults.check(fine, inside(path, key), words)
+        faults.check(values[key] is None or values[key] >= least, inside(path, key), words)
     runs = [key for key in ("samples", "tokens") if key in values.given]
     need = next((key for key in ("time", "budget") if key in values.given), "")
     words = f"{need} is that of a run; give samples or tokens, how many it takes"
@@ -388,14 +387,12 @@ def _read_steps(
 ) -> tuple[CapacityTarget, list[CapacityOption]]:
     """The target and the options for a training step."""
     near = partial(beside, Path(folder, "-"))
-    model: Model | None = None
-    decoder: Sequences | None = None
     steps = [{**_table(values["step"]), **_table(o["step"])} for o in values["options"] or ()]
     on_meshes = [MESH in step for step in steps]
-    if values["workload"] and any(on_meshes):
-        decoder = faults.attempt("workload", load_decoder, near(values["workload"]))
-    if values["workload"] and not (on_meshes and all(on_meshes)):
-        model = faults.attempt("workload", load_model, near(values["workload"]))
+    named = near(values["workload"]) if values["workload"] else ""
+    meshed, plain = any(on_meshes), not (on_meshes and all(on_meshes))
+    decoder = faults.attempt("workload", load_decoder, named) if named and meshed else None
+    model = faults.attempt("workload", load_model, named) if named and plain else None
     words = "steps on a mesh are not simulated without a part of the machine"
     faults.check(not (any(on_meshes) and values["fails"]), "fails", words)
     known = decoder or model
@@ -453,9 +450,8 @@ def _check_mix(path: Path, options: Sequence[CapacityOption], faults: Faults) ->
         else:
             return
     for problem in wrong[0] if wrong else ():
-        everywhere = all(problem in each for each in wrong)
         of_machines = problem.startswith(f"{path}: topology: ") or problem.endswith(NOT_FREE)
-        faults.check(of_machines or not everywhere, "jobs", problem)
+        faults.check(of_machines or not all(problem in each for each in wrong), "jobs", problem)
 
 
 def _table(value: object) -> dict[str, Any]:

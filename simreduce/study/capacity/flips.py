@@ -411,9 +411,8 @@ def bound_links(candidate: CapacityCandidate, factor: float, *, best: bool) -> C
     if candidate.row.method == MESH:
         return _bound_meshes(candidate, factor, best=best)
     c, change = candidate, candidate.communication * (1.0 / factor - 1.0)
-    shortest = c.step + min(change, 0.0)
     # Of communication, no more than what is exposed can go.
-    shortest = max(shortest, c.step - c.exposed) * (1.0 - SLACK)
+    shortest = max(c.step + min(change, 0.0), c.step - c.exposed) * (1.0 - SLACK)
     return replace(c, step=shortest if best else (c.step + max(change, 0.0)) * (1.0 + SLACK))
 
 

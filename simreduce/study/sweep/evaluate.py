@@ -293,9 +293,12 @@ def _run(cell: Cell) -> Figures:
     pass_on(ranking.untried)
     if (best := ranking.recommended) is None:
         raise InputError([reason for _, reason in ranking.refused] or "no plan is proven right")
-    setup, interval = scenario.setup, None
-    if best.strategy.reduced_by_nccl and not best.strategy.is_nominal:
-        interval = setup.running(best.strategy).interval(largest_gradient(scenario), best.seconds)
+    setup = scenario.setup
+    interval = (
+        setup.running(best.strategy).interval(largest_gradient(scenario), best.seconds)
+        if best.strategy.reduced_by_nccl and not best.strategy.is_nominal
+        else None
+    )
     busiest = max((best.link_share, best.link), (best.lane_share, best.lane))
     return _reduction(
         setup, best, scenario.workload.nbytes, interval, busiest,
@@ -320,14 +323,15 @@ def _meshes(cell: Cell) -> Figures:
         "data": by["data"],
         "interference": by["interference"],
     }
-    own = {"compute": by["compute"], "update": by["update"], "launch": by["host"]}
     exposed = sum(waits.values())
     bound = limit_of(step)
     return Figures(
         **_done(setup, seconds=step.seconds, machines=1).values
-        | own
         | waits
         | {
+            "compute": by["compute"],
+            "update": by["update"],
+            "launch": by["host"],
             "chosen": job.text,
             "method": MESH,
             "runtime": setup.running(parse_strategy("nccl")).runtime.name,

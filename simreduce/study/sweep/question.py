@@ -341,8 +341,9 @@ def _read(key: str, value: Any) -> Any:
     elif key in ("jitter", "tolerance"):
         return str(value)
     elif key == "size" or key.endswith(".size"):
-        nbytes = value if isinstance(value, int) else units.cli_size(str(value))
-        nbytes = whole(1, MOST_BYTES, "bytes").read(nbytes)
+        nbytes = whole(1, MOST_BYTES, "bytes").read(
+            value if isinstance(value, int) else units.cli_size(str(value))
+        )
         return nbytes if key == "size" else f"{nbytes} B"
     elif key in _KINDS:
         _KINDS[key].read(value)

@@ -131,9 +131,11 @@ class ComposedStep:
         machine refuses the strategy.
         """
         gradients, packing = self.job.model.workload.gradients, self.packing
-        pairs = zip(packing.groups, packing.sizes, strict=True)
         smallest = dict[Decision, tuple[int, ...]]()
-        for group, sizes in sorted(pairs, key=lambda pair: sum(size.nbytes for size in pair[1])):
+        for group, sizes in sorted(
+            zip(packing.groups, packing.sizes, strict=True),
+            key=lambda pair: sum(size.nbytes for size in pair[1]),
+        ):
             for size in sizes:
                 smallest.setdefault(self._decide(size), group)
         plain = replace(self.strategy, text=self.strategy.spec, packing="none", packer=NoPacking())

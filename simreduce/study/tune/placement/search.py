@@ -246,9 +246,8 @@ class _Placing:
 
     def run(self, do: Any) -> None:
         """Search until nothing can be better, or the effort is spent."""
-        count = len(self.start)
         self.cuts = Cuts(self.orders, self._moved())
-        pool = list(islice(self.orders.all(count), LISTED + 1))
+        pool = list(islice(self.orders.all(len(self.start)), LISTED + 1))
         self.count = len(pool) if len(pool) <= LISTED else None
         if self.count is None:
             pool = self._pool()
@@ -357,9 +356,11 @@ class _Placing:
             at = self.orders.leaves(best)
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
-            nearest = np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
-            if self.bounded:
-                nearest = [number for number in nearest if longest[number] < self.outcome.best]
+            nearest = [
+                number
+                for number in np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
+                if not self.bounded or longest[number] < self.outcome.best
+            ]
             steps = dict.fromkeys(self.orders.canonical(_step(at, near, n)) for n in nearest)
             if not (new := [leaves for leaves in steps if leaves not in tried][:_WIDTH]):
                 return

@@ -269,9 +269,8 @@ class ShardedSearch(Search[StepScenario]):
         rate = self._per_byte(group)
         gathers, scatters = ([size * width * rate for size in units] for width in widths)
         ends = scatters[first] + (gathers[first] if setting.method not in (ZERO1, ZERO2) else 0.0)
-        compute = factor * step.job.compute + ends
         stream = sum(scatters) if sharding.streams > 1 else sum(gathers) + sum(scatters)
-        return max(compute, stream) + factor * step.job.update / group
+        return max(factor * step.job.compute + ends, stream) + factor * step.job.update / group
 
     def _per_byte(self, group: int) -> float:
         """Seconds for each byte of an all-gather or reduce-scatter among so many ranks, at least.

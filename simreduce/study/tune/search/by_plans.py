@@ -181,8 +181,10 @@ class PlanSearch(Search[Scenario]):
         """
         sizes = sorted({g.elements for g in self.scenario.workload.gradients})
         known = {**self.outcome.excluded, **self.outcome.seconds}
-        alone = [s for s in known if s.strategy in ALGORITHMS or s.strategy in TWO_LEVEL]
-        alone = sorted((s for s in alone if not s.order), key=lambda s: (known[s], s.strategy))
+        alone = sorted(
+            (s for s in known if not s.order and s.strategy in (*ALGORITHMS, *TWO_LEVEL)),
+            key=lambda s: (known[s], s.strategy),
+        )
         names = [s.strategy for s in alone[:_FINALISTS]]
         step = max(len(sizes) // (_LIMITS + 1), 1)
         for limit in sizes[step - 1 : -1 : step]:

@@ -157,9 +157,8 @@ def _smallest(
     NVLS only if `rough`: heads whose pieces differ by an element drift apart, by up to 0.3 % of the
     time.
     """
-    count = 1 if setup.disturbance.text else _count_ways(setup.layout, how)
-    if how.algorithm.startswith("nvls") and not rough:
-        count = 1
+    drifts = how.algorithm.startswith("nvls") and not rough
+    count = 1 if setup.disturbance.text or drifts else _count_ways(setup.layout, how)
     if count > 1:
         part = _plan(setup, how, size, way=count - 1)
         if len(part) * count > _LARGE and (alike := _alike(setup, how)):

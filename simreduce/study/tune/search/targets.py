@@ -110,9 +110,8 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
             base, units=framework.unit * dtypes.SIZES[scenario.workload.gradients[0].dtype]
         )
     units = _units(step.job.model, framework.coarser, base)
-    knobs = framework.knobs
-    if method in (ZERO1, ZERO2):  # nothing is gathered ahead, or freed
-        knobs = {key: values for key, values in knobs.items() if key == "streams"}
+    gathers = method not in (ZERO1, ZERO2)  # else nothing is gathered ahead, or freed
+    knobs = {k: values for k, values in framework.knobs.items() if gathers or k == "streams"}
     groups = _groups(scenario.setup.layout) if method == HSDP else [0]
     if not groups:
         return []
