@@ -252,8 +252,7 @@ def leave_machines_out() -> Iterator[LeftOut]:
             (machine_of(time.table.topology), (time.with_it, time.without))
             for time in fitted_times(tables, load_calibration(name))
         )
-        for machine, logs in by_machine.items():
-            yield LeftOut(name, machine, *np.expm1(logs).T)
+        yield from (LeftOut(name, each, *np.expm1(logs).T) for each, logs in by_machine.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,8 +360,7 @@ def _by_band(points: Sequence[TablePoint | Calibrated]) -> Iterator[Errors]:
     setup, machine = setup_for(table), machine_of(table.topology)
     known = table.name, machine, table.collective, setup.link_class
     about = setup.node_kind, site_of(table), setup.generation, misfit
-    for size, found in bands.items():
-        yield Errors(*known, size, tuple(found), *about)
+    return (Errors(*known, size, tuple(found), *about) for size, found in bands.items())
 
 
 def write_shipped() -> None:

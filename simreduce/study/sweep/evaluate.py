@@ -188,6 +188,9 @@ def _machine(load: Callable[..., Any], text: str, overrides: Mapping[str, Any] |
     return _kept(load, text, tuple(sorted((overrides or {}).items())))
 
 
+_topology = partial(_machine, load_topology)
+
+
 @lru_cache(_KEPT)
 def _kept(load: Callable[..., Any], text: str, overrides: tuple[tuple[str, Any], ...]) -> Any:
     return load(text, dict(overrides))
@@ -230,8 +233,7 @@ def _path(cell: Cell) -> Path:
 
 def _scenario(cell: Cell) -> Scenario:
     document = cell.document
-    load = partial(_machine, load_topology)
-    scenario = build_scenario(_path(cell), document["scenario"], document.get("batch"), load)
+    scenario = build_scenario(_path(cell), document["scenario"], document.get("batch"), _topology)
     setup = scenario.setup
     changes: dict[str, Any] = {"disturbance": _disturbance(document.get("disturb"), setup.machine)}
     if document.get("gpus") is not None:
@@ -261,13 +263,13 @@ def _replicas(cell: Cell) -> Figures:
 
 def _jobs(cell: Cell) -> Figures:
     """Jobs beside each other, or how many copies of them fit at a promised slowdown."""
-    document, load = cell.document, partial(_machine, load_topology)
+    document = cell.document
     tables, promise = document["scenario"], document.get("slowdown")
     if promise is None:
-        question = build_jobs(_path(cell), tables, load, document.get("copies", 1))
+        question = build_jobs(_path(cell), tables, _topology, document.get("copies", 1))
         outcomes, fits = simulate_jobs(question.jobs, question.streams), {}
     else:
-        *_, fit = fit_jobs(_path(cell), tables, promise, load)
+        *_, fit = fit_jobs(_path(cell), tables, promise, _topology)
         question, outcomes = fit.question, fit.outcomes
         fits = {"fit": fit.copies, "limit": fit.limit}
     slow = max(outcomes, key=lambda each: each.slowdown)
@@ -309,8 +311,7 @@ def _run(cell: Cell) -> Figures:
 
 def _meshes(cell: Cell) -> Figures:
     """The figures of the fastest mesh that fits, or of the fastest of all where none does."""
-    load = partial(_machine, load_topology)
-    meshes = build_meshes(_path(cell), cell.document["scenario"], load=load)
+    meshes = build_meshes(_path(cell), cell.document["scenario"], load=_topology)
     ranking = rank_meshes(meshes)
     pass_on(ranking.untried)
     step, setup = ranking.best, meshes.setup

@@ -6,7 +6,7 @@ They are of every algorithm, packer and variable-update mode, over device counts
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -222,13 +222,14 @@ def everything() -> list[ProofCase]:
     ]
 
 
-def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[ProofCase]:
-    for algorithm in algorithms:
+def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> list[ProofCase]:
+    return [
+        ProofCase(text, ranks, ranks if algorithm.name == ONE_EACH else 1, collective, root)
+        for algorithm in algorithms
         for text in (
             algorithm.name,
             *([f"{algorithm.name}+chunk={CHUNK}"] if algorithm.pipelined else []),
-        ):
-            for ranks in RANKS:
-                tasks = ranks if algorithm.name == ONE_EACH else 1
-                for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
-                    yield ProofCase(text, ranks, tasks, collective=collective, root=root)
+        )
+        for ranks in RANKS
+        for root in (sorted({0, ranks - 1}) if collective in ROOTED else (0,))
+    ]

@@ -205,8 +205,10 @@ def routings(setup: Setup) -> Iterator[Change]:
 def network_changes(topology: Topology) -> Iterator[Change]:
     """One more lane on every link of each class that joins machines, whatever a plan uses."""
     network = [link for link in topology.links if _network(topology, link)]
-    for name in dict.fromkeys(link.link_class for link in network):
-        yield Change("nic", name, "lanes", "one more on each", partial(_more_lanes, name))
+    yield from (
+        Change("nic", name, "lanes", "one more on each", partial(_more_lanes, name))
+        for name in dict.fromkeys(link.link_class for link in network)
+    )
 
 
 def lane_kind(lane: str) -> str:

@@ -187,9 +187,11 @@ class PlanSearch(Search[Scenario]):
         )
         names = [s.strategy for s in alone[:_FINALISTS]]
         step = max(len(sizes) // (_LIMITS + 1), 1)
-        for limit in sizes[step - 1 : -1 : step]:
-            for small, large in permutations(names, 2):
-                yield Setting(f"{small}:{limit}:{large}")
+        yield from (
+            Setting(f"{small}:{limit}:{large}")
+            for limit in sizes[step - 1 : -1 : step]
+            for small, large in permutations(names, 2)
+        )
 
 
 class ModeSearch(Search[Scenario]):
