@@ -291,7 +291,6 @@ def build_jobs(
             copies = 1
     tables = [*_copies(tables, copies, {*owner})]
     raw = document["job"] * copies if tables else []
-    shape = machine.layout if machine else None
     nodes: list[tuple[int, ...]] = [() for _ in tables]
     streams = list[Stream]()
     if machine is not None:
@@ -301,9 +300,12 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    reader, found = _Reader(path, shared, load, shape, faults), list[Read]()
-    for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
-        found += reader.read(i % (len(raw) // copies), table, given, mine)
+    reader = _Reader(path, shared, load, machine.layout if machine else None, faults)
+    found = [
+        job
+        for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True))
+        for job in reader.read(i % (len(raw) // copies), table, given, mine)
+    ]
     if faults.problems and machine is not None:  # else they are counted once times are known
         faults.problems += excess_messages(
             [(each, reads.flows) for each in streams],

@@ -298,13 +298,9 @@ def answer(
             *_failure_flips(question, candidates),
             *_rate_flips(question, candidates, by_key, simulate, ranked[0].candidate),
         ]
-    far: list[WithinTarget] = []
-    if target.efficiency is not None:
-        far = within_target(
-            candidates,
-            target.efficiency,
-            ("nodes", "batch") if question.global_batch else ("nodes",),
-        )
+    differ = ("nodes", "batch") if question.global_batch else ("nodes",)
+    least = target.efficiency
+    far = [] if least is None else within_target(candidates, least, differ)
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
     return CapacityAnswer(
         question, tuple(offers), tuple(ranked), refused, waiting,

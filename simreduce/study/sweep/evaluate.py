@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +19,14 @@ from simreduce.dtypes import SIZES
 from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance import parse_disturbance
 from simreduce.engine.setup import Setup
-from simreduce.errors import Deadlock, InputError, PlanTooLarge, StrategyError, first_words
+from simreduce.errors import Deadlock, InputError, PlanTooLarge, first_words
 from simreduce.files.formats import PLACES, Faults, FieldValues
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.advice import runs_nccl
 from simreduce.study.job_files import build_jobs, fit_jobs
 from simreduce.study.ranking import Refused, Stuck, outcome_of
 from simreduce.study.scenario import Scenario, with_step
@@ -361,10 +361,8 @@ def _step(cell: Cell) -> Figures:
     best = ranking.recommended
     step, setup = best.step, scenario.setup
     method, _, chosen = step.method.rpartition(", ")
-    low = high = None
-    with suppress(StrategyError):  # a mode is none
-        if parse_strategy(chosen).reduced_by_nccl:
-            low, high = setup.interval(largest_gradient(scenario), step.exposed) or (None, None)
+    ends = setup.interval(largest_gradient(scenario), step.exposed) if runs_nccl(chosen) else None
+    low, high = ends or (None, None)
     parts = {
         "compute": step.compute,
         "exposed communication": step.exposed,
