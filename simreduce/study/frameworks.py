@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Any
 
@@ -111,10 +111,7 @@ def advise(
 
     The time of an option hangs on some `calls` of NCCL, and it `count`s all that it makes.
     """
-
-    def error(one: Option, other: Option) -> float | None:
-        return difference_error(scenario.setup, one, other, calls)
-
+    error = partial(difference_error, scenario.setup, calls=calls)
     of_calls = doubt_of_calls(scenario, count)
     files = cache(files)  # TensorFlow's take a compiled plan
     now = today.name if today else ""

@@ -111,14 +111,13 @@ def make_cases(
 
 def chosen_tables() -> dict[str, list[PublishedTable]]:
     """The tables that constants are fitted to, by the name of the generation's calibration."""
-    found: defaultdict[str, list[PublishedTable]] = defaultdict(list)
-    for table in published_tables():
-        if table.compared and not table.held:
-            setup = setup_for(table)
-            recent = (table.version or _OLDEST) >= _OLDEST
-            if (recent or setup.generation == _OLD) and setup.link_class != OTHER_NET:
-                found[setup.generation].append(table)
-    return dict(found)
+    compared = (table for table in published_tables() if table.compared and not table.held)
+    return grouped(
+        (setup.generation, table)
+        for table, setup in ((table, setup_for(table)) for table in compared)
+        if setup.link_class != OTHER_NET
+        and ((table.version or _OLDEST) >= _OLDEST or setup.generation == _OLD)
+    )
 
 
 def beside(generation: str) -> list[str]:

@@ -212,8 +212,9 @@ def expand_jobs(
 def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
     """Note networks and classes of links that do not exist."""
     for i, text in enumerate(table["network"]):
-        fabric = text.partition(",")[0].strip()
-        choice(tuple(FABRICS), "fabric").take(fabric, faults, f"{at}.network[{i}]")
+        choice(tuple(FABRICS), "fabric").take(
+            text.partition(",")[0].strip(), faults, f"{at}.network[{i}]"
+        )
     for i, text in enumerate(table["nic"] if "nic" in table.given else ()):
         choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
 
