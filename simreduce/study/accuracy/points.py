@@ -497,18 +497,19 @@ def order_machines(points: Iterable[TablePoint], least: int = MIB) -> MachineOrd
         (point for point in points if point.nbytes > least),
         lambda p: (p.of.collective, p.nbytes, p.ranks),
     ).values()
-    found = [(group, in_order(_apart(group))) for group in groups]
+    found = [
+        (
+            group,
+            in_order(
+                (a, b)
+                for a, b in combinations(group.points, 2)
+                if a.of.topology != b.of.topology and a.published != b.published
+            ),
+        )
+        for group in groups
+    ]
     right = [each for _, mine in found for each in mine]
     return MachineOrder(len(right), sum(right), [group.regret for group, mine in found if mine])
-
-
-def _apart(group: TableGroup) -> list[tuple[TablePoint, TablePoint]]:
-    """The pairs of machines with different published times."""
-    return [
-        (a, b)
-        for a, b in combinations(group.points, 2)
-        if a.of.topology != b.of.topology and a.published != b.published
-    ]
 
 
 def impossible(points: Iterable[TablePoint]) -> list[TablePoint]:
