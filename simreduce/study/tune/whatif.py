@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.computing.workers import Watch, until_stopped, unwatched
 from simreduce.engine import NCCL, LinkConstants, Recording
 from simreduce.engine.lowering.lowering import Lowered
@@ -101,10 +102,8 @@ def compare(
             found.append(save(change))
             if change is tried[-1]:
                 weak = [s for s in found if abs(s.saved) <= TIED * before]
-                for figure in dict.fromkeys(s.change.figure for s in weak):
-                    found.extend(
-                        _tied([s for s in weak if s.change.figure == figure], save, TIED * before)
-                    )
+                for same in group_by(weak, lambda saving: saving.change.figure).values():
+                    found.extend(_tied(same, save, TIED * before))
             yield change
 
     until_stopped(watch(each(), len(tried)), lambda _: found)
@@ -164,8 +163,7 @@ def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
     """
     links, used = setup.topology.links, met.used
     crossed = [links[i] for i in sorted(used) if i < len(links)]
-    for name in dict.fromkeys(link.link_class for link in crossed):
-        mine = [link for link in crossed if link.link_class == name]
+    for name, mine in group_by(crossed, lambda link: link.link_class).items():
         sort = "nic" if any(_network(setup.topology, link) for link in mine) else "link"
         yield Change(sort, name, "bandwidth", "+10%", partial(_links, name, bandwidth=MORE))
         yield Change(sort, name, "lanes", "one more on each", partial(_more_lanes, name))
