@@ -309,7 +309,15 @@ def build_jobs(
     if faults.problems and machine is not None:  # else they are counted once times are known
         faults.problems += excess_messages(
             [(each, reads.flows) for each in streams],
-            max((_least_seconds(job) for job, *_ in found), default=0.0),
+            # No job ends sooner.
+            max(
+                (
+                    job.start
+                    + job.count * (job.setup.find_floor(job.plan).seconds if job.plan else 0.0)
+                    for job, *_ in found
+                ),
+                default=0.0,
+            ),
         )
     machine = faults.require(machine, ScenarioError)
     jobs, does, nominal = zip(*found, strict=True)
@@ -396,11 +404,6 @@ class _Reader:
                     key = key.replace("strategies[0]", "strategy")
                     self.faults.add(f"job[{i}].{key}", words)
             return None
-
-
-def _least_seconds(job: Job) -> float:
-    """A bound of the time to its end; nothing is simulated."""
-    return job.start + job.count * (job.setup.find_floor(job.plan).seconds if job.plan else 0.0)
 
 
 def _job(table: FieldValues, scenario: Scenario) -> Read:

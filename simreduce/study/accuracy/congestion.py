@@ -119,8 +119,7 @@ def congestible(
         f"systems known are {', '.join(systems)}, not {', '.join(map(repr, strange))};"
         " --machine SYSTEM=TOPOLOGY says the network of another",
     )
-    faults.raise_any()
-    return known, dict(strange)
+    return faults.require(known), dict(strange)
 
 
 def predict_congestion(

@@ -311,8 +311,7 @@ def fit_logs(
     faults = Faults()
     asked = machine, settings, collective
     found = [faults.attempt(log.name, _cases, log, *asked) or [] for log in logs]
-    faults.raise_any()
-    cases = [case for some in found for case in some]
+    cases = [case for some in faults.require(found) for case in some]
     base = cases[0].setup.constants.nccl
     nccl, fit = fit_machine(cases)
     rounded = with_values(nccl, {n: float(f"{v:.4g}") for n, v in fit.values.items()})

@@ -226,9 +226,7 @@ def _settings(table: PublishedTable) -> Settings:
     given = dict(read_assignments([("settings", line) for line in table.settings], faults))
     if table.version:
         given["version"] = ".".join(map(str, min(max(table.version, OLDEST), CURRENT)))
-    found = read_settings(given, faults, "")
-    faults.raise_any()
-    return found
+    return faults.require(read_settings(given, faults, ""))
 
 
 @lru_cache(maxsize=32)

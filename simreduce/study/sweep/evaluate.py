@@ -127,9 +127,7 @@ def _reduction(
 
 def _read_bench(document: object) -> FieldValues:
     faults = Faults()
-    found = BENCH_DOCUMENT.read(document, faults)
-    faults.raise_any()
-    return found
+    return faults.require(BENCH_DOCUMENT.read(document, faults))
 
 
 def _bench(cell: Cell) -> Figures:
@@ -222,8 +220,7 @@ def _disturbance(table: Any, machine: Topology | Folded | None) -> Disturbance:
     )  # fmt: skip
     if isinstance(machine, Topology):
         faults.attempt("", found.check, machine)
-    faults.raise_any()
-    return found
+    return faults.require(found)
 
 
 def _path(cell: Cell) -> Path:

@@ -460,5 +460,4 @@ def read_specification(
         raise InputError(faults.problems)
     found = Specification(question, values["title"] or name, own, held, pairs, sample)
     found.check(faults)
-    faults.raise_any()
-    return found
+    return faults.require(found)

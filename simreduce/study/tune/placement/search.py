@@ -251,7 +251,7 @@ class _Placing:
         self.count = len(pool) if len(pool) <= LISTED else None
         if self.count is None:
             pool = self._pool()
-        known = {self._class(nodes) for nodes in self.outcome.seconds}
+        known = {self.orders.canonical(self.orders.leaves(nodes)) for nodes in self.outcome.seconds}
         longest, mean = self.cuts.seconds(pool)
         rows = zip(longest.tolist(), mean.tolist(), pool, strict=True)
         points = [
@@ -280,9 +280,6 @@ class _Placing:
 
     def _is_spent(self, part: float = 1.0) -> bool:
         return self.spent > part * self.effort and self.runs >= _LEAST * part
-
-    def _class(self, nodes: Nodes) -> Leaves:
-        return self.orders.canonical(self.orders.leaves(nodes))
 
     def _moved(self) -> Any:
         """The bytes between the nodes in the places of the given order."""
@@ -350,7 +347,7 @@ class _Placing:
 
     def _climb(self, do: Any) -> None:
         """Simulate orders a step from the best one, those with the lowest bounds first."""
-        tried = {self._class(nodes) for nodes in self.outcome.seconds}
+        tried = {self.orders.canonical(self.orders.leaves(nodes)) for nodes in self.outcome.seconds}
         while not self._is_spent():
             best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
             at = self.orders.leaves(best)
