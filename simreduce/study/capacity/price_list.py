@@ -134,9 +134,7 @@ def format_amount(amount: float) -> str:
     """`12,300` or `1.374`: four significant digits, whole from 10,000 on."""
     if not math.isfinite(amount):
         return "unlimited"
-    if abs(amount) >= 1e4:
-        return f"{amount:,.0f}"
-    return f"{amount:.4g}"
+    return f"{amount:,.0f}" if abs(amount) >= 1e4 else f"{amount:.4g}"
 
 
 ENERGY = "energy"

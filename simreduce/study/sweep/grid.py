@@ -188,9 +188,7 @@ def parse_scalar(key: str, text: str) -> Any:
         return text == "true"
     if re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
-    if re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", text):
-        return float(text)
-    return text
+    return float(text) if re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", text) else text
 
 
 @dataclass(frozen=True, slots=True)
