@@ -95,15 +95,21 @@ def decide(
     counts against an option.
     """
     given = [*options]
-    fitting = [each for each in given if not each.misfit] or given
-    ranked = sorted(fitting, key=lambda each: (lasting(each), each is not today, each.simplicity))
+    ranked = sorted(
+        [each for each in given if not each.misfit] or given,
+        key=lambda each: (lasting(each), each is not today, each.simplicity),
+    )
     fastest = ranked[0]
     if fastest.undispatched:  # its time is only a lower bound: one of NCCL may be as fast
         limit = lasting(fastest)
         fastest = next((each for each in ranked if each.shortest <= limit), fastest)
     best = min(map(_counted, [fastest, *(each for each in ranked if not each.undispatched)]))
-    near = [each for each in ranked if _counted(each) <= best * (1 + worth)]
-    near = [each for each in near if each is fastest or not each.undispatched]
+    limit = best * (1 + worth)
+    near = [
+        each
+        for each in ranked
+        if _counted(each) <= limit and (each is fastest or not each.undispatched)
+    ]
     if today is None or (today.misfit and not fastest.misfit):
         return min(near, key=lambda each: each.simplicity), fastest, ""
     if lasting(fastest) >= lasting(today) * (1 - _SAME):
@@ -112,11 +118,12 @@ def decide(
     good = [each for each in near if each is not today and _counted(each) <= enough]
     reason = f"less than the {units.format_share(worth)} that a change has to save"
     if fastest.unsimulated and lasting(fastest) <= enough:
-        copies = units.format_duration(fastest.unsimulated)
-        reason = f"less than the {copies} of copies into flat parameters, which are not simulated"
+        reason = (
+            f"less than the {units.format_duration(fastest.unsimulated)} of copies into flat"
+            " parameters, which are not simulated"
+        )
     for each in sorted(good, key=lambda each: each.simplicity):
-        bounded = each.undispatched and not today.undispatched
-        why = _LACKING if bounded else doubt(each, today)
+        why = _LACKING if each.undispatched and not today.undispatched else doubt(each, today)
         if not why:
             return each, fastest, ""
         if each is fastest or len(good) == 1:

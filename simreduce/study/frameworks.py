@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Any
 
@@ -111,10 +111,7 @@ def advise(
 
     The time of an option hangs on some `calls` of NCCL, and it `count`s all that it makes.
     """
-
-    def error(one: Option, other: Option) -> float | None:
-        return difference_error(scenario.setup, one, other, calls)
-
+    error = partial(difference_error, scenario.setup, calls=calls)
     of_calls = doubt_of_calls(scenario, count)
     files = cache(files)  # TensorFlow's take a compiled plan
     now = today.name if today else ""
@@ -167,8 +164,7 @@ def untried_words(name: str, scenario: Scenario, tried: Iterable[str]) -> str:
     """What `tune` tries for a framework besides what was `tried`."""
     parts = [each.rpartition(", ") for each in tried]
     texts, ways = {text for *_, text in parts}, {way or "ddp" for way, *_ in parts}
-    packings = packings_of(name, scenario)
-    if not packings:
+    if not (packings := packings_of(name, scenario)):
         return "more algorithms, packings and orders of the GPUs"
     left = sum(f"nccl{text}" not in texts for text, _ in packings)
     found = [f"up to {units.plural(left, 'other packing')}"] * bool(left)
@@ -258,8 +254,7 @@ def without_settings(scenario: Scenario, name: str) -> str:
     """What to do where no framework has a setting for what was tried, or not the named one."""
     if not scenario.framework:
         return f"Run {name}"
-    title = FRAMEWORKS[scenario.framework].title
-    return f"Run {name}, as {title} has no setting for any of these"
+    return f"Run {name}, as {FRAMEWORKS[scenario.framework].title} has no setting for any of these"
 
 
 def call_words(strategy: Strategy | None) -> str:
@@ -287,8 +282,7 @@ def typed_files(name: str, typed: StrategySettings) -> Mapping[str, str] | None:
 
 def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
     """The files of a default that was not simulated."""
-    text = default_text(name, scenario)
-    if not text:
+    if not (text := default_text(name, scenario)):
         return None
     if FRAMEWORKS[name].has_typed:  # its files take a compiled plan
         return typed_files(name, settings(parse_strategy(text), scenario.setup.layout))
@@ -302,8 +296,7 @@ def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Op
     """
     found, limit = list[Option](), inf
     for each in ranked:
-        plain = any(not other.unsimulated for other in found)
-        if lasting(each) > limit and plain:
+        if lasting(each) > limit and any(not other.unsimulated for other in found):
             break
         if files(each) is not None:
             found.append(each)

@@ -209,9 +209,10 @@ def fit_jobs(
         alone = {each.job.name: each.alone for each in outcomes}
         slow = max(outcomes, key=lambda each: each.slowdown)
         if slow.slowdown > promise:
-            limit = f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long"
-            none = CopiesFit(question, outcomes, promise, 0, "", final=True)
-            yield (found or none)._replace(limit=limit, final=True)
+            yield (found or CopiesFit(question, outcomes, promise, 0, "", final=True))._replace(
+                limit=f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long",
+                final=True,
+            )
             return
         used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
         full = used // copies > whole - used
@@ -257,8 +258,7 @@ def build_jobs(
     values = JOBS.read(document, faults)
     shared = {key: document[key] for key in _SHARED if key in document}
     tables = values["job"] or []
-    if values["job"] == []:
-        faults.add("job", "must have one table at least")
+    faults.check(values["job"] != [], "job", "must have one table at least")
     named = tuple(
         f"job[{i}].nodes" for i, each in enumerate(tables) if isinstance(each["nodes"], str)
     )
@@ -269,11 +269,12 @@ def build_jobs(
     owner = dict[str, str]()
     for key in ("job", "traffic"):
         for i, each in enumerate(values[key] or []):
-            first = owner.setdefault(each["name"], f"{key}[{i}]")
-            if each["name"] == "":
-                faults.add(f"{key}[{i}].name", "must not be empty")
-            elif each["name"] and first != f"{key}[{i}]":
-                faults.add(f"{key}[{i}].name", f"{first} is named {each['name']!r} too")
+            name, place = each["name"], f"{key}[{i}]"
+            first = owner.setdefault(name, place)
+            faults.check(name != "", f"{place}.name", "must not be empty")
+            faults.check(
+                not name or first == place, f"{place}.name", f"{first} is named {name!r} too"
+            )
     machine = None
     try:
         machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load, options).setup
@@ -282,12 +283,14 @@ def build_jobs(
     if machine is not None and copies > 1:
         needs = copies * sum(each["nodes"] or 0 for each in tables)
         if needs > len(machine.layout.tasks):
-            there = units.plural(len(machine.layout.tasks), "node")
-            faults.add("job", f"{copies} copies need {needs} nodes, and the machine has {there}")
+            faults.add(
+                "job",
+                f"{copies} copies need {needs} nodes, and the machine has"
+                f" {units.plural(len(machine.layout.tasks), 'node')}",
+            )
             copies = 1
     tables = [*_copies(tables, copies, {*owner})]
     raw = document["job"] * copies if tables else []
-    shape = machine.layout if machine else None
     nodes: list[tuple[int, ...]] = [() for _ in tables]
     streams = list[Stream]()
     if machine is not None:
@@ -297,14 +300,26 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    reader, found = _Reader(path, shared, load, shape, faults), list[Read]()
-    for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True)):
-        found += reader.read(i % (len(raw) // copies), table, given, mine)
+    reader = _Reader(path, shared, load, machine.layout if machine else None, faults)
+    found = [
+        job
+        for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True))
+        for job in reader.read(i % (len(raw) // copies), table, given, mine)
+    ]
     if faults.problems and machine is not None:  # else they are counted once times are known
-        least = max((_least_seconds(job) for job, *_ in found), default=0.0)
-        faults.problems += excess_messages([(each, reads.flows) for each in streams], least)
-    faults.raise_any(ScenarioError)
-    assert machine is not None  # noqa: S101 - else there is a fault
+        faults.problems += excess_messages(
+            [(each, reads.flows) for each in streams],
+            # No job ends sooner.
+            max(
+                (
+                    job.start
+                    + job.count * (job.setup.find_floor(job.plan).seconds if job.plan else 0.0)
+                    for job, *_ in found
+                ),
+                default=0.0,
+            ),
+        )
+    machine = faults.require(machine, ScenarioError)
     jobs, does, nominal = zip(*found, strict=True)
     return JobsQuestion(
         path.stem, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
@@ -352,10 +367,11 @@ class _Reader:
         if has_mesh(own):
             if not ranks:
                 return []
-            if "strategy" in given:
-                self.faults.add(
-                    f"job[{i}].strategy", "NCCL chooses how the collectives of a mesh run"
-                )
+            self.faults.check(
+                "strategy" not in given,
+                f"job[{i}].strategy",
+                "NCCL chooses how the collectives of a mesh run",
+            )
             meshes = self._noting(
                 i, lambda: build_meshes(
                     self.path, {**self.shared, **own}, load=self.load, ranks=ranks
@@ -390,11 +406,6 @@ class _Reader:
             return None
 
 
-def _least_seconds(job: Job) -> float:
-    """A bound of the time to its end; nothing is simulated."""
-    return job.start + job.count * (job.setup.find_floor(job.plan).seconds if job.plan else 0.0)
-
-
 def _job(table: FieldValues, scenario: Scenario) -> Read:
     strategies, question = scenario.strategies or (), scenario.step
     if len(strategies) != 1:
@@ -404,8 +415,8 @@ def _job(table: FieldValues, scenario: Scenario) -> Read:
     does = f"{scenario.workload.name}, {strategy.text}"
     nominal = setup.nominal([strategy.text], setup.calls_of(strategy, scenario.workload))
     if question is None:
-        plan = setup.compile(strategy, scenario.workload)
-        return Job(table["name"], setup, plan, None, *times), does, nominal
+        job = Job(table["name"], setup, setup.compile(strategy, scenario.workload), None, *times)
+        return job, does, nominal
     if question.methods != (DDP,) or question.mode:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
     method = question.method(strategy, setup.layout)
@@ -419,8 +430,7 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
     setup, job = meshes.setup.running(parse_strategy("nccl")), meshes.question.jobs[0]
     if job.tensor_all_reduce != NCCL:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
-    costs = Costs(meshes.setup, job.mesh)
-    execution = write_ranks(job, MeshPasses(job, costs), _MOST_NODES)
+    execution = write_ranks(job, MeshPasses(job, Costs(meshes.setup, job.mesh)), _MOST_NODES)
     if execution.notes:
         raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
     plans = GroupPlans(setup, "nccl")
@@ -430,10 +440,9 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
         return job.slows(channels_of(plan)) if plan else 0.0
 
     times = table["start"] or 0.0, table["count"] or 1
-    does = f"step of {meshes.model.name}, {job.mesh.text}"
     return (
         Job(table["name"], setup, None, None, *times, RecordedJob(execution, plans, slows)),
-        does,
+        f"step of {meshes.model.name}, {job.mesh.text}",
         setup.nominal(["nccl"]),
     )
 
@@ -448,15 +457,18 @@ def _share_out(
     names = node_names(shape, machine.topology)
     for i, mine in enumerate(found):
         for node in mine:
-            if owner.setdefault(node, i) != i:
-                has = f"job[{owner[node]}] has node {label(names[node])} too"
-                faults.add(f"job[{i}].nodes", has)
+            first = owner.setdefault(node, i)
+            faults.check(
+                first == i, f"job[{i}].nodes", f"job[{first}] has node {label(names[node])} too"
+            )
     free = [node for node in range(len(shape.tasks)) if node not in owner]
     for i, nodes in enumerate(asked):
         if isinstance(nodes, int):
             if nodes > len(free):
-                words = f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}"
-                faults.add(f"job[{i}].nodes", words)
+                faults.add(
+                    f"job[{i}].nodes",
+                    f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}",
+                )
             else:
                 found[i], free = tuple(free[:nodes]), free[nodes:]
     return found
@@ -483,14 +495,13 @@ class _Streams:
     ) -> Iterator[Stream]:
         """What the i-th job writes to storage and reads from it."""
         for key, pattern in (("checkpoint", WRITES), ("reads", READS)):
-            if (given := table[key]) is None or not nodes:
-                continue
-            own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
-            yield from self.of_table(
-                f"{path}.{key}",
-                {**given, **own, "ends": HOSTS, "start": table["start"], "seed": i},
-                given.faulty,
-            )
+            if (given := table[key]) is not None and nodes:
+                own = {"name": f"{table['name']}'s {key}", "pattern": pattern, "nodes": nodes}
+                yield from self.of_table(
+                    f"{path}.{key}",
+                    {**given, **own, "ends": HOSTS, "start": table["start"], "seed": i},
+                    given.faulty,
+                )
 
     def of_table(
         self, path: str, table: Mapping[str, Any], faulty: Collection[str]
@@ -502,22 +513,31 @@ class _Streams:
         if isinstance(mine, str):
             mine = _named(f"{path}.nodes", mine, self._machine, faults)
         elif not isinstance(mine, tuple):
-            if mine is not None and mine > count:
-                there = units.plural(count, "node")
-                faults.add(f"{path}.nodes", f"{mine} asked for, and the machine has {there}")
-            mine = tuple(range(count if mine is None else min(mine, count)))
+            asked = count if mine is None else mine
+            faults.check(
+                asked <= count,
+                f"{path}.nodes",
+                f"{asked} asked for, and the machine has {units.plural(count, 'node')}",
+            )
+            mine = tuple(range(min(asked, count)))
         others = _named(f"{path}.to", to, self._machine, faults)
         needs = pattern in (INCAST, READS, WRITES)
-        if needs and to is None and "to" not in faulty:
-            faults.add(f"{path}.to", f"missing; which nodes are at the other end of {pattern}")
-        if pattern and not needs and to is not None:
-            faults.add(f"{path}.to", f"{pattern} has no other end")
+        faults.check(
+            not needs or to is not None or "to" in faulty,
+            f"{path}.to",
+            f"missing; which nodes are at the other end of {pattern}",
+        )
+        faults.check(
+            not pattern or needs or to is None, f"{path}.to", f"{pattern} has no other end"
+        )
         rate, every = table.get("rate"), table.get("every")
-        if rate is not None and every is not None:
-            faults.add(f"{path}.every", "give one of rate and every")
+        faults.check(None in (rate, every), f"{path}.every", "give one of rate and every")
         ends = table["ends"] or (HOSTS if pattern in (READS, WRITES) else GPUS)
-        if ends == HOSTS and not all(shape.hosts):
-            faults.add(path, 'a node has no host; only GPUs can send, with ends = "gpus"')
+        faults.check(
+            ends != HOSTS or all(shape.hosts),
+            path,
+            'a node has no host; only GPUs can send, with ends = "gpus"',
+        )
         if faulty or len(faults.problems) > before or None in (pattern, table["size"]):
             return
         pairs = _pairs(pattern, mine, others, ends, table["seed"] or 0, shape)

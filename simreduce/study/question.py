@@ -105,8 +105,9 @@ def choice_of(question: Question, step: StepQuestion | None, method: str = "") -
     if method in ("", DDP) or sharding is None:
         return choice
     if not isinstance(question.strategy.packer, NoPacking):
-        packing = question.strategy.packing
-        raise StrategyError(f"{method} reduces a unit at a time; leave out +{packing}")
+        raise StrategyError(
+            f"{method} reduces a unit at a time; leave out +{question.strategy.packing}"
+        )
     return replace(
         choice, method=method, shards=sharding, unit=largest_unit(job.model, sharding.units)
     )

@@ -57,7 +57,6 @@ WORTH = 0.01
 
 FRAMEWORKS = tuple(sorted(TRAINED, key=NCCL.name.__eq__))
 """Frameworks whose settings are recommended, and NCCL by itself last."""
-_ALL_FRAMEWORKS = tuple(dict.fromkeys((*FRAMEWORKS, *MESH_PROGRAMS)))
 REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
 LoadMachine = Callable[[str, Overrides | None], Topology]
@@ -121,7 +120,7 @@ SCENARIO = Format(
           "What a framework adds to every call of NCCL, or of a kernel such as `oneshot`: its hook,"
           " Python, the process group.",
           CALL_COST, default_words="`25 us`"),
-    Field("framework", choice(_ALL_FRAMEWORKS, "framework"),
+    Field("framework", choice(tuple(dict.fromkeys((*FRAMEWORKS, *MESH_PROGRAMS))), "framework"),
           "Whose settings to recommend; with `step.mesh`, what it can run: "
           f"{', '.join(MESH_PROGRAMS)}.", default_words="those of each that could run it"),
     Field("worth", Scalar("a part such as `1 %`", {"type": "string", "pattern": "%"}, read_worth),

@@ -12,7 +12,7 @@ from typing import Any
 from simreduce.engine import CALM, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import Setup, read_runtime
-from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
+from simreduce.errors import InputError, ScenarioError, near_or_all, quote
 from simreduce.export.frameworks import TRAINED
 from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import (
@@ -154,8 +154,10 @@ def read_scenario_file(text: str) -> tuple[Path, dict[str, Any]]:
         if text not in known and find(text) is not None:
             raise ScenarioError(f"{text} is a machine, not a scenario; {FOR_MACHINES.format(text)}")
         if text not in known:
-            near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
-            raise ScenarioError(f"no scenario {quote(text)}{near}; a file ends in .toml")
+            raise ScenarioError(
+                f"no scenario {quote(text)}{near_or_all(text, known, '; shipped: ')};"
+                " a file ends in .toml"
+            )
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
     if not any(key in document for key in MARKS) and any(key in document for key in OF_MACHINES):
@@ -223,8 +225,9 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
     values["gone"] = frozenset()
     if values["topology"] and values["fails"]:
         where = f"{path}: fails"
-        failed = faults.attempt("fails", fail, values["topology"], values["fails"], where)
-        values["topology"], values["gone"] = failed or (values["topology"], frozenset())
+        values["topology"], values["gone"] = faults.attempt(
+            "fails", fail, values["topology"], values["fails"], where
+        ) or (values["topology"], frozenset())
     _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)
     return values
@@ -254,9 +257,7 @@ def build_scenario(
     """
     faults = Faults(str(path), options=options)
     found, _ = _build(path, table, faults, batch, load, alone=True)
-    if found is None:
-        raise ScenarioError(faults.problems)
-    return found
+    return faults.require(found, ScenarioError)
 
 
 def _build(
@@ -274,19 +275,26 @@ def _build(
     _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
     strategies = _strategies(values, faults)
-    if values["framework"] and values["framework"] not in TRAINED:
-        known = f"known are {', '.join(FRAMEWORKS)}"
-        faults.add("framework", f"{values['framework']} is for a step with a mesh; {known}")
+    faults.check(
+        values["framework"] in (None, *TRAINED),
+        "framework",
+        f"{values['framework']} is for a step with a mesh; known are {', '.join(FRAMEWORKS)}",
+    )
     if values["workload"] and (finest := values["workload"].finest):
         strategies = _of_buckets(strategies, values["workload"].workload, finest, faults)
-    fuses = not alone or len(faults.problems) > before or strategies is None
-    fuses = fuses or any(isinstance(s.packer, Fusion) for s in strategies or ())
+    fuses = (
+        not alone
+        or len(faults.problems) > before
+        or strategies is None
+        or any(isinstance(strategy.packer, Fusion) for strategy in strategies)
+    )
     part = _part(values, topology, faults)
     step = _step(path, values, topology, faults, batch)
-    if step and not step.mode and not fuses and "cycle" in values["step"]:
-        faults.add(
-            "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
-        )
+    faults.check(
+        not step or step.mode or fuses or "cycle" not in values["step"],
+        "step.cycle",
+        "is for Horovod's buffers, which no strategy has; add +fusion to one",
+    )
     advised = _advised(values, topology, faults)
     if faults.problems or topology is None:
         return None, topology
@@ -318,25 +326,24 @@ def _on_machine(
     """
     record, ranks = ranks_of(named)
     have = len(topology.devices)
-    if ranks > have:
-        faults.add(
-            "topology",
-            f"{topology.name} has {plural(have, 'GPU')}, and {Path(record).name} was recorded with"
-            f" {ranks} ranks (world_size)",
-        )
+    faults.check(
+        ranks <= have,
+        "topology",
+        f"{topology.name} has {plural(have, 'GPU')}, and {Path(record).name} was recorded with"
+        f" {ranks} ranks (world_size)",
+    )
     if step is None or not 0 < ranks < have:
         return step
-    profile = step.job.profile
     note = f"the job had {plural(ranks, 'rank')}, and this machine has {plural(have, 'GPU')}"
-    profile = replace(profile, notes=(*profile.notes, note))
+    profile = replace(step.job.profile, notes=(*step.job.profile.notes, note))
     return replace(step, job=replace(step.job, profile=profile))
 
 
 def _require_all(values: FieldValues, faults: Faults) -> None:
     """Note the keys that only `[replicas]` can do without, if they are missing."""
     for key in REQUIRED:
-        if key not in values.given:
-            faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
+        about = SCENARIO[key].about
+        faults.check(key in values.given, key, f"missing; {about[0].lower()}{about[1:-1]}")
 
 
 def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:
@@ -346,8 +353,7 @@ def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:
     machine, ranks = setup.topology, setup.layout.ranks
     wires = ((link.source, link.target) for link in machine.links if not link.is_toll)
     most = max((part.intersection(ranks) for part in joined(ranks, wires)), key=len)
-    lost = [rank for rank in ranks if rank not in most]
-    if not lost:
+    if not (lost := [rank for rank in ranks if rank not in most]):
         return ""
     verb, left = "is" if len(lost) == 1 else "are", plural(len(most), "GPU")
     return f"{first_few(lost)} {verb} cut off from the other {left} by {first_few(cuts)}"
@@ -361,13 +367,13 @@ def build_replicas(
 ) -> Replicas:
     """As `build_scenario`, of tables with `[replicas]`. ScenarioError lists `faults` too."""
     faults = faults or Faults(str(path))
-    more = () if "topology" in table else OF_TOPOLOGIES
-    unused = UNUSED | dict.fromkeys(more, "only a topology has use for it")
+    unused = UNUSED | dict.fromkeys(
+        () if "topology" in table else OF_TOPOLOGIES, "only a topology has use for it"
+    )
     values = _read(path, {k: v for k, v in table.items() if k not in unused}, faults, load_topology)
     topology = values["topology"]
     for key, why in unused.items():
-        if key in table:
-            faults.add(key, why)
+        faults.check(key not in table, key, why)
     _load(path, values, faults, "workload", load_workload)
     workload = values["workload"]
     faulty = {key for key in REQUIRED if key in table and not values[key]}
@@ -399,21 +405,21 @@ def build_meshes(
     values = _read(path, table, faults, load)
     _require_all(values, faults)
     for key in ("strategies", "repeat"):
-        if key in values.given:
-            faults.add(key, "NCCL chooses how the collectives of a mesh run")
+        faults.check(key not in values.given, key, "NCCL chooses how the collectives of a mesh run")
     if values["framework"]:
         faults.attempt("framework", check_mesh_target, values["framework"])
     alike = "one group of ranks stands for all alike, so links must be alike"
-    if "fails" in values.given:
-        faults.add("fails", alike)
+    faults.check("fails" not in values.given, "fails", alike)
     _load(path, values, faults, "workload", load_decoder)
     setup, topology = None, values["topology"]
     if topology is not None:
         classes = {link.link_class for link in topology.links}
         for name, factor in (values["link_factors"] or {}).items():
-            if name not in classes or not factor:
-                slower = f"classes may be slower, {', '.join(sorted(classes))}"
-                faults.add("link_factors", f"{name}: {alike}; {slower}")
+            faults.check(
+                name in classes and factor,
+                "link_factors",
+                f"{name}: {alike}; classes may be slower, {', '.join(sorted(classes))}",
+            )
     part = _part(values, topology, faults)
     if topology is not None and values["runtime"] and values["calibration"]:
         part = layout(topology).only(ranks) if ranks else part
@@ -435,10 +441,13 @@ def _step(
         return None
     if batch is not None:
         batch = whole(1, MOST_SAMPLES).take(batch, faults, "batch") or 1
-    read = partial(beside, path)
-    found = parse_step(table, values["workload"], topology, faults, read, batch)
-    if isinstance(table, dict) and "variable_update" in table and "strategies" in values.given:
-        faults.add("strategies", "step.variable_update says how to reduce; give one of the two")
+    found = parse_step(table, values["workload"], topology, faults, partial(beside, path), batch)
+    updates = isinstance(table, dict) and "variable_update" in table
+    faults.check(
+        not updates or "strategies" not in values.given,
+        "strategies",
+        "step.variable_update says how to reduce; give one of the two",
+    )
     return found
 
 
@@ -487,8 +496,7 @@ def read_places(
     names = read_machines(faults, path, topology, nodes)
     place = {name: i for i, name in enumerate(node_names(shape, topology))}
     for name in names:
-        if name not in place:
-            faults.add(path, f"{label(name)} has failed")
+        faults.check(name in place, path, f"{label(name)} has failed")
     return tuple(place[name] for name in names if name in place)
 
 
@@ -496,8 +504,9 @@ def _advised(values: FieldValues, topology: Topology | None, faults: Faults) -> 
     """For whom advice is, what it is worth, whether `tune` orders nodes, and which are free."""
     table, free = values["tune"] or TUNED.read({}, faults), tuple[str, ...]()
     if table["free"] is not None:
-        if not table["placement"] and "placement" not in table.faulty:
-            faults.add("tune.free", "needs placement = true")
+        faults.check(
+            table["placement"] or "placement" in table.faulty, "tune.free", "needs placement = true"
+        )
         if topology is not None:
             found = read_machines(faults, "tune.free", topology, table["free"])
             gone = {topology.nodes[name].machine for name in values["gone"]}

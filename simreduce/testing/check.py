@@ -11,7 +11,7 @@ from simreduce.engine.runtime import LINK_KINDS, NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.study.tune.prove import COUNTS, prove
+from simreduce.study.tune.prove import COUNTS, ProofCase
 from simreduce.study.tune.sizes import tensor
 from simreduce.topology import Cable, Node, NodeKind, Topology, build
 
@@ -113,7 +113,7 @@ def check_algorithm(
         for m in tasks:
             if n % m:
                 continue
-            proof = prove(strategy, n, counts, m, collective=collective)
+            proof = ProofCase(strategy, n, m, collective).prove(counts)
             where = f"{strategy} on {n} ranks in {m} tasks"
             if proof.problems:
                 raise AssertionError(f"{where}: {proof.problems[0]}")

@@ -41,8 +41,8 @@ from simreduce.study.tune.prove import (
     MOST_RANKS,
     RANKS,
     Proof,
+    ProofCase,
     everything,
-    prove,
     prove_all,
 )
 
@@ -188,13 +188,11 @@ def _select(
         for text in texts:
             faults.attempt("", parse_strategy, text, name)
     else:
-        proofs = [
-            faults.attempt(
-                "", prove, text, ranks, counts, machines,
-                faithful=bool(faithful), collective=name, root=root or 0,
-            )
+        cases = [
+            ProofCase(text, ranks, machines, name, root or 0, faithful=bool(faithful))
             for text in texts
-        ]  # fmt: skip
+        ]
+        proofs = [faults.attempt("", case.prove, counts) for case in cases]
     faults.raise_any()
     return [proof for proof in proofs if proof]
 

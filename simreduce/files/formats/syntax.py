@@ -133,9 +133,9 @@ class Faults:
         if self.problems:
             raise refuse(self.problems)
 
-    def require(self, value: T | None) -> T:
-        """The value of an `attempt`; InputError with every fault if there is one."""
-        self.raise_any()
+    def require(self, value: T | None, refuse: type[InputError] = InputError) -> T:
+        """The value of an `attempt`; `refuse` with every fault if there is one."""
+        self.raise_any(refuse)
         assert value is not None  # noqa: S101 - an attempt without a fault has a value
         return value
 

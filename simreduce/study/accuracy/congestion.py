@@ -15,7 +15,7 @@ import simpy
 from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, Fabric
 from simreduce.engine.background import Stream, TrafficFlows
-from simreduce.errors import InputError
+from simreduce.files.formats import Faults
 from simreduce.files.published import ALL_TO_ALL, INCAST_BYTES, CongestedCall
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
 from simreduce.study.accuracy.points import Point, PointGroup, group_predicted
@@ -44,9 +44,7 @@ class System:
 
     def before(self, nbytes: int) -> float:
         """Seconds before the bytes of a message move."""
-        if nbytes <= self.eager:
-            return self.latency + nbytes / self.copies
-        return self.rendezvous
+        return self.latency + nbytes / self.copies if nbytes <= self.eager else self.rendezvous
 
 
 SYSTEMS: Mapping[str, System] = {
@@ -109,19 +107,19 @@ def congestible(
     large = [call for call in calls if call.nbytes >= _SMALLEST]
     strange = Counter(call.system for call in large if call.system not in systems)
     known = [call for call in large if call.system in systems]
-    problems = []
+    faults = Faults()
     for name in dict.fromkeys(call.system for call in known):
         most = max(call.nodes for call in known if call.system == name)
-        if most > len(load_topology(systems[name].network).devices):
-            problems.append(f"{name}: {systems[name].network} has fewer than {most} nodes")
-    if not known:
-        names = ", ".join(f"{name!r}" for name in strange)
-        words = f"systems known are {', '.join(systems)}, not {names}; --machine SYSTEM=TOPOLOGY"
-        small = f"no call of {units.format_size(_SMALLEST)} or more"
-        problems.append(f"{words} says the network of another" if strange else small)
-    if problems:
-        raise InputError(problems)
-    return known, dict(strange)
+        there = len(load_topology(systems[name].network).devices)
+        faults.check(most <= there, name, f"{systems[name].network} has fewer than {most} nodes")
+    faults.check(known or strange, "", f"no call of {units.format_size(_SMALLEST)} or more")
+    faults.check(
+        known or not strange,
+        "",
+        f"systems known are {', '.join(systems)}, not {', '.join(map(repr, strange))};"
+        " --machine SYSTEM=TOPOLOGY says the network of another",
+    )
+    return faults.require(known), dict(strange)
 
 
 def predict_congestion(
@@ -130,8 +128,9 @@ def predict_congestion(
     """Every call, of systems that are known."""
     for call in calls:
         system = systems[call.system]
-        rate = system.rate_to_many if call.collective == ALL_TO_ALL else system.rate
-        machine = _network(system.network, rate)
+        machine = _network(
+            system.network, system.rate_to_many if call.collective == ALL_TO_ALL else system.rate
+        )
         took = []
         for deal in range(_DEALS):
             nodes = _nodes(machine, system, call.nodes, deal)
@@ -153,8 +152,9 @@ def _nodes(machine: Topology, system: System, count: int, deal: int) -> list[str
     if not system.span:
         first = min(deal * _DEALT_BY, len(machine.devices) - count)
         return list(machine.devices[first : first + count])
-    span = min(max(system.span, count), len(machine.devices))
-    places = np.random.default_rng(deal).choice(span, count, replace=False)
+    places = np.random.default_rng(deal).choice(
+        min(max(system.span, count), len(machine.devices)), count, replace=False
+    )
     return [machine.devices[i] for i in sorted(places.tolist())]
 
 
@@ -205,5 +205,6 @@ def _submit(fabric: Fabric, plan: Plan, nbytes: int, latency: float = 0.0) -> si
     waits = np.zeros(len(lowered.calls.cap))
     waits[lowered.call[copies]] = latency
     calls = replace(lowered.calls, latency=lowered.calls.latency + waits)
-    amount = np.where(copies, float(nbytes), 0.0)
-    return fabric.submit(plan, lowered=replace(lowered, calls=calls, amount=amount))
+    return fabric.submit(
+        plan, lowered=replace(lowered, calls=calls, amount=np.where(copies, float(nbytes), 0.0))
+    )

@@ -14,6 +14,7 @@ import numpy as np
 
 from simreduce import dtypes, units
 from simreduce.computing.arrays import AnyInts, Floats
+from simreduce.computing.lists import grouped
 from simreduce.engine import Calibration, Rerun
 from simreduce.engine.calibrate.files import nccl_names, with_values
 from simreduce.engine.calibrate.fit import (
@@ -92,8 +93,7 @@ class FitCase:
     @property
     def rerun(self) -> Rerun:
         """The plan, to be simulated often."""
-        at = self.setup
-        return Rerun(self.plan, at.machine, at.runtime, at.calibration)
+        return Rerun(self.plan, self.setup.machine, self.setup.runtime, self.setup.calibration)
 
     def predict(self, constants: NcclConstants, rerun: Rerun | None = None) -> float:
         """Seconds with these constants."""
@@ -161,10 +161,11 @@ class CasePredictor:
         constants = with_values(self._base, values)
         every = nccl_names(constants)
         found = []
-        each = zip(self._cases, self._reruns, self._names, self._known, strict=True)
-        for case, rerun, names, known in each:
-            launch = sum(every[name] for name in names if name in _LAUNCH)
-            launch += every[_CHANNEL] * case.channels
+        for case, rerun, names, known in zip(
+            self._cases, self._reruns, self._names, self._known, strict=True
+        ):
+            launch = every[_CHANNEL] * case.channels
+            launch += sum(every[name] for name in names if name in _LAUNCH)
             key = tuple(every[name] for name in names if name not in _ADDED)
             if key not in known:
                 known[key] = case.predict(replace(constants, **_NO_LAUNCH), rerun)
@@ -185,18 +186,13 @@ def fit_nccl(
     """
     predict = CasePredictor(cases, base)
     start = nccl_names(base)
-    names = [name for name in predict.names if start[name] > 0 and name not in _untold(cases)]
+    # Hosts differ in what a process takes for each GPU, which nothing tells if all have as many.
+    sites, counts = ({case.group for case in cases}, {case.calls.gpus for case in cases} - {0})
+    untold = ("nccl.launch_each",) if len(sites) > 1 and len(counts) < 2 else ()
+    names = [name for name in predict.names if start[name] > 0 and name not in untold]
     constants = [_constant(name, start[name]) for name in names]
     fit = fit_constants(constants, predict, [case.seconds for case in cases], inlier)
     return with_values(base, fit.values), fit
-
-
-def _untold(cases: Sequence[FitCase]) -> tuple[str, ...]:
-    """Constants that cases of several sites cannot tell from others, which differ between hosts:
-    what a process takes for each GPU, if all have equally many.
-    """
-    sites, counts = ({case.group for case in cases}, {case.calls.gpus for case in cases} - {0})
-    return ("nccl.launch_each",) if len(sites) > 1 and len(counts) < 2 else ()
 
 
 def _constant(name: str, start: float) -> FreeConstant:
@@ -217,18 +213,13 @@ def fit_machine(cases: Sequence[FitCase]) -> tuple[NcclConstants, Fit]:
     """Return a machine's constants and the fit, with its generation's constants as the prior."""
     base = cases[0].setup.constants.nccl
     off = np.log([case.predict(base) / case.seconds for case in cases])
-    misfit = float(f"{np.sqrt(np.mean(off**2)):.3g}")
-    base = replace(base, measured=_count_gpus(cases), misfit=misfit)
+    gpus = grouped((case.plan.contract.collective, case.setup.layout.n) for case in cases)
+    base = replace(
+        base,
+        measured={name: tuple(sorted({*counts})) for name, counts in gpus.items()},
+        misfit=float(f"{np.sqrt(np.mean(off**2)):.3g}"),
+    )
     return fit_nccl(cases, base, _ANY if len(cases) < _FEW else INLIER)
-
-
-def _count_gpus(cases: Sequence[FitCase]) -> dict[str, tuple[int, ...]]:
-    """The collectives of the cases, and on how many GPUs."""
-    found: dict[str, tuple[int, ...]] = {}
-    for case in cases:
-        name, count = case.plan.contract.collective, case.setup.layout.n
-        found[name] = tuple(sorted({*found.get(name, ()), count}))
-    return found
 
 
 def left_out_residuals(
@@ -253,8 +244,7 @@ def left_out_residuals(
     goal = np.log([case.seconds for case in cases])
 
     def residuals(x: Floats) -> Floats:
-        values = dict(zip(free, np.exp(x).tolist(), strict=True))
-        return np.asarray(np.log(predict(values)) - goal)
+        return np.asarray(np.log(predict(dict(zip(free, np.exp(x).tolist(), strict=True)))) - goal)
 
     here, slopes = residuals(logs), find_slopes(residuals, logs)
     weight = weights(here[:count])
@@ -293,14 +283,16 @@ class FittedLogs:
     def undetermined(self) -> dict[str, str]:
         """The constants that the logs do not determine, with the reason."""
         names, found = nccl_names(self.calibration.nccl), dict(self.fit.vague)
-        for name, error in self.fit.errors.items():
-            if error > VAGUE * names[name]:
-                found[name] = f"standard error {error / names[name]:.0%}"
+        found |= {
+            name: f"standard error {error / names[name]:.0%}"
+            for name, error in self.fit.errors.items()
+            if error > VAGUE * names[name]
+        }
         used = {PROTOCOLS[int(e) - 1] for case in self.cases for e in set(case.plan.executor) if e}
-        for protocol in PROTOCOLS:
-            if protocol not in used:
-                found[f"nccl.*.{protocol}"] = "no row of the logs uses this protocol"
-        return found
+        return found | dict.fromkeys(
+            [f"nccl.*.{protocol}" for protocol in PROTOCOLS if protocol not in used],
+            "no row of the logs uses this protocol",
+        )
 
 
 def fit_logs(
@@ -317,24 +309,24 @@ def fit_logs(
     InputError with every log that does not fit the machine.
     """
     faults = Faults()
-    cases: list[FitCase] = []
-    for log in logs:
-        cases += faults.attempt(log.name, _cases, log, machine, settings, collective) or []
-    faults.raise_any()
+    asked = machine, settings, collective
+    found = [faults.attempt(log.name, _cases, log, *asked) or [] for log in logs]
+    cases = [case for some in faults.require(found) for case in some]
     base = cases[0].setup.constants.nccl
     nccl, fit = fit_machine(cases)
     rounded = with_values(nccl, {n: float(f"{v:.4g}") for n, v in fit.values.items()})
-    provenance = {
-        "logs": ", ".join(log.name for log in logs),
-        "machine": f"{machine.name} ({machine.digest})",
-        "method": "robust least squares on log(predicted / measured), from the constants of the"
-        " machine's generation",
-    }
-    title = f"NCCL on {machine.name}, fitted to {units.plural(len(cases), 'row')} of nccl-tests"
     calibration = Calibration(
-        path.stem, title, nccl=rounded, provenance=provenance,
+        path.stem,
+        f"NCCL on {machine.name}, fitted to {units.plural(len(cases), 'row')} of nccl-tests",
+        nccl=rounded,
+        provenance={
+            "logs": ", ".join(log.name for log in logs),
+            "machine": f"{machine.name} ({machine.digest})",
+            "method": "robust least squares on log(predicted / measured), from the constants of the"
+            " machine's generation",
+        },
         errors={n: float(f"{e:.3g}") for n, e in fit.errors.items() if np.isfinite(e)},
-    )  # fmt: skip
+    )
     return FittedLogs(
         calibration,
         fit,

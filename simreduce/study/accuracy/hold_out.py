@@ -24,9 +24,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ import numpy as np
 
 from simreduce import units
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import grouped
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import (
@@ -102,24 +103,21 @@ def make_cases(
     calls, link = calls_of(table, setup), setup.slowest_link
     for nbytes, seconds in times:
         workload = workload_of(table.collective, nbytes, table.dtype, shape.n)
-        try:
+        with suppress(InputError):  # no plan, too many ops, or less than an element for each rank
             plan = setup.compile(strategy_for(table.collective), workload)
-        except InputError:  # no plan, too many ops, or less than an element for each rank
-            continue
-        if len(plan) <= most_ops:
-            yield FitCase(setup, plan, nbytes, seconds, calls, link, group)
+            if len(plan) <= most_ops:
+                yield FitCase(setup, plan, nbytes, seconds, calls, link, group)
 
 
 def chosen_tables() -> dict[str, list[PublishedTable]]:
     """The tables that constants are fitted to, by the name of the generation's calibration."""
-    found: defaultdict[str, list[PublishedTable]] = defaultdict(list)
-    for table in published_tables():
-        if table.compared and not table.held:
-            setup = setup_for(table)
-            recent = (table.version or _OLDEST) >= _OLDEST
-            if (recent or setup.generation == _OLD) and setup.link_class != OTHER_NET:
-                found[setup.generation].append(table)
-    return dict(found)
+    compared = (table for table in published_tables() if table.compared and not table.held)
+    return grouped(
+        (setup.generation, table)
+        for table, setup in ((table, setup_for(table)) for table in compared)
+        if setup.link_class != OTHER_NET
+        and ((table.version or _OLDEST) >= _OLDEST or setup.generation == _OLD)
+    )
 
 
 def beside(generation: str) -> list[str]:
@@ -193,8 +191,9 @@ def predict_without_sites(
         sites = {site_of(table) for table in mine}
         asked = [t for t in tables if setup_for(t).generation == name and site_of(t) in sites]
         if asked:
-            held = [table for table in asked if table not in mine]
-            for time in fitted_times(mine, load_calibration(name), held):
+            for time in fitted_times(
+                mine, load_calibration(name), [table for table in asked if table not in mine]
+            ):
                 moved[time.table.name].append(time)
     for points in predict(tables, None, workers):
         yield [_move(p, moved[p.of.name]) for p in points]
@@ -207,8 +206,9 @@ def _move(point: TablePoint, fitted: Sequence[Fitted]) -> TablePoint:
     sizes = np.log([time.nbytes for time in fitted])
     moves = [time.without - time.with_it for time in fitted]
     factor = math.exp(float(np.interp(np.log(point.nbytes), sizes, moves)))
-    times = {name: getattr(point, name) * factor for name in ("predicted", "low", "high")}
-    return replace(point, **times)
+    return replace(
+        point, **{name: getattr(point, name) * factor for name in ("predicted", "low", "high")}
+    )
 
 
 def predict_without_generations(
@@ -231,10 +231,9 @@ def predict_without(
 
 def _elsewhere(table: PublishedTable) -> list[TablePoint]:
     setup = setup_for(table)
-    own = setup.generation
-    without = own_names(table) | {own}
+    without = own_names(table) | {setup.generation}
     found = []
-    for name in beside(own):
+    for name in beside(setup.generation):
         for p in next(predict([table], load_calibration(name))):
             ends = spread(
                 table.collective, setup.link_class, p.nbytes, without, ELSEWHERE,
@@ -248,11 +247,11 @@ def _elsewhere(table: PublishedTable) -> list[TablePoint]:
 def leave_machines_out() -> Iterator[LeftOut]:
     """Every machine of the tables that constants are fitted to, by generation."""
     for name, tables in chosen_tables().items():
-        by_machine = defaultdict[str, list[tuple[float, float]]](list)
-        for time in fitted_times(tables, load_calibration(name)):
-            by_machine[machine_of(time.table.topology)].append((time.with_it, time.without))
-        for machine, logs in by_machine.items():
-            yield LeftOut(name, machine, *np.expm1(logs).T)
+        by_machine = grouped(
+            (machine_of(time.table.topology), (time.with_it, time.without))
+            for time in fitted_times(tables, load_calibration(name))
+        )
+        yield from (LeftOut(name, each, *np.expm1(logs).T) for each, logs in by_machine.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +332,11 @@ def predict_published(tables: Sequence[PublishedTable]) -> Iterator[list[TablePo
         for name, mine in chosen.items()
         if name not in AFTER and len({*map(site_of, mine)}) == 1
     }
-    generations = [setup_for(table).generation for table in tables]
-    each = [*zip(tables, generations, strict=True)]
-    held = [table for table, name in each if name in alone and table not in chosen[name]]
-    others = [table for table, name in each if name not in alone]
-    return chain(predict_without_sites(others), predict(held))
+    each = [*zip(tables, [setup_for(table).generation for table in tables], strict=True)]
+    return chain(
+        predict_without_sites([table for table, name in each if name not in alone]),
+        predict([table for table, name in each if name in alone and table not in chosen[name]]),
+    )
 
 
 def _tables(library: str) -> list[PublishedTable]:
@@ -351,16 +350,16 @@ def _tables(library: str) -> list[PublishedTable]:
 
 def _by_band(points: Sequence[TablePoint | Calibrated]) -> Iterator[Errors]:
     """The errors of a table by bands of sizes."""
-    bands: defaultdict[int, list[float]] = defaultdict(list)
-    for point in points:
-        if math.isfinite(point.predicted):
-            bands[SIZES[band_of(point.nbytes)]].append(math.log1p(point.error))
+    bands = grouped(
+        (SIZES[band_of(point.nbytes)], math.log1p(point.error))
+        for point in points
+        if math.isfinite(point.predicted)
+    )
     table, misfit = points[0].of, getattr(points[0], "misfit", None)
     setup, machine = setup_for(table), machine_of(table.topology)
     known = table.name, machine, table.collective, setup.link_class
     about = setup.node_kind, site_of(table), setup.generation, misfit
-    for size, found in bands.items():
-        yield Errors(*known, size, tuple(found), *about)
+    return (Errors(*known, size, tuple(found), *about) for size, found in bands.items())
 
 
 def write_shipped() -> None:
@@ -374,10 +373,6 @@ def write_shipped() -> None:
     for library, (file, way) in product(LIBRARIES, ways.items()):
         found = chain.from_iterable(map(_by_band, filter(None, way(_tables(library)))))
         (FOLDER / f"{library}-{file}").write_text(write_errors(found), "utf-8")
-
-
-if __name__ == "__main__":
-    write_shipped()
 
 
 _RCCL = {
@@ -416,14 +411,17 @@ def calibrations() -> Iterator[Calibration]:
         cases = [case for table in tables for case in cases_of(table)]
         base = fitted.get(AFTER.get(name, ""), NcclConstants())
         at, changed = nccl_names(base), _CHANGED.get(name, {})
-        base = with_values(base, {key: at[key] * factor for key, factor in changed.items()})
-        base = replace(base, unaligned_peer=_UNALIGNED_PEER.get(runs, inf))
+        base = replace(
+            with_values(base, {key: at[key] * factor for key, factor in changed.items()}),
+            unaligned_peer=_UNALIGNED_PEER.get(runs, math.inf),
+        )
         constants, fit = fit_nccl(cases, base)
         fitted[name] = constants
         generation = re.sub(r"^Cdna", "CDNA ", name.partition("-")[2].title())  # Hopper, CDNA 3
         own = median_and_p90(np.expm1(fit.residuals))
-        left_out = left_out_residuals(cases, base, constants, list(fit.values))
-        others = median_and_p90(np.expm1(left_out))
+        others = median_and_p90(
+            np.expm1(left_out_residuals(cases, base, constants, list(fit.values)))
+        )
         provenance = {
             "hardware": ", ".join(dict.fromkeys(table.topology for table in tables)),
             "software": f"{runs.upper()} "
@@ -436,8 +434,9 @@ def calibrations() -> Iterator[Calibration]:
             f" percentile; {others[0]:.0%} and {others[1]:.0%} for sites"
             " left out of the fit",
         }
-        told = NcclConstants(unaligned_peer=base.unaligned_peer)
-        told = with_values(told, _rounded(nccl_names(constants)))
+        told = with_values(
+            NcclConstants(unaligned_peer=base.unaligned_peer), _rounded(nccl_names(constants))
+        )
         if name in BEFORE:
             told = replace(told, kernels=fit_kernels(name))
             provenance["kernels"] = SOURCE

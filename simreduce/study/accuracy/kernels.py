@@ -44,7 +44,6 @@ from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, Parts,
 from simreduce.training.mesh.passes import Costs
 from simreduce.workload.decoder import Decoder
 
-_DTYPE = dtypes.NAMES.index("bfloat16")
 _FITTED = ("launch", "barrier", "release", "release_multicast", "load", "block")
 _RATES = ("nvlink", NVLS)
 _NOISE, _UNCERTAIN = 0.08, 0.35
@@ -77,7 +76,7 @@ def _predict(setup: Setup, call: PublishedKernel) -> float:
     """Seconds of a call. A copy of the tensor is a kernel that reads and writes it."""
     strategy = parse_strategy(call.strategy)
     running = setup.running(strategy)
-    plan = running.compile(strategy, tensor(call.nbytes, _DTYPE))
+    plan = running.compile(strategy, tensor(call.nbytes, dtypes.code("bfloat16")))
     memory = load_topology(call.machine).nodes[setup.layout.ranks[0]].memory_bandwidth
     copy = setup.constants.nccl.kernels.launch + 2 * call.nbytes / memory
     return float(running.summarise(plan).seconds) + call.copies * copy
@@ -112,9 +111,11 @@ def fit_kernels(generation: str) -> KernelConstants:
 
 
 def _changed(before: KernelConstants, values: Mapping[str, float]) -> KernelConstants:
-    plain = {key: values[key] for key in _FITTED if key in values}
-    rates = {key: values[key] for key in _RATES if key in values}
-    return replace(before, efficiency={**before.efficiency, **rates}, **plain)
+    return replace(
+        before,
+        efficiency={**before.efficiency, **{key: values[key] for key in _RATES if key in values}},
+        **{key: values[key] for key in _FITTED if key in values},
+    )
 
 
 def _with(call: PublishedKernel, before: KernelConstants, values: Mapping[str, float]) -> Setup:
@@ -170,8 +171,7 @@ def find_constant(group: PointGroup[Point[TimedCompute]]) -> ComputeConstant | N
 
 @cache
 def _gpu(model: str) -> Gpu:
-    found = gpu_of(model)
-    if found is None:
+    if (found := gpu_of(model)) is None:
         raise InputError(f"no GPU {model!r}; known are {', '.join(GPUS)}")
     return found
 
@@ -185,8 +185,9 @@ def _seconds(timed: TimedCompute) -> float:
         return kernels.moves(float(prod(shape)), (_BYTES[timed.kind], 0.0)).forward
     if timed.group == ATTENTION:
         batch, tokens, heads, width = shape
-        causal = "causal" in timed.kind
-        found = kernels.fused_attention(batch * tokens, tokens, heads * width, causal=causal)
+        found = kernels.fused_attention(
+            batch * tokens, tokens, heads * width, causal="causal" in timed.kind
+        )
         return found.forward if timed.kind.endswith("forward") else found.inputs
     if timed.group == LAYERS:
         return _layers(gpu, *shape, forward=timed.kind == "layers_forward")
@@ -199,8 +200,7 @@ def _layers(
     *, forward: bool,
 ) -> float:  # fmt: skip
     shape = Decoder(count, width, heads, groups, width // heads, inner, 1, tokens)
-    job = MeshJob(shape, Mesh(), gpu, 1, 1, tokens, "1f1b", 1, (count,))
-    parts = Parts(job)
+    parts = Parts(MeshJob(shape, Mesh(), gpu, 1, 1, tokens, "1f1b", 1, (count,)))
     found = parts.attention.times + parts.feed_forward.times
     return count * (found.forward if forward else found.seconds)
 
@@ -213,10 +213,8 @@ def predict_dispatches() -> Iterator[Point[PublishedDispatch]]:
 def _published(call: PublishedDispatch) -> float:
     if call.seconds is not None:
         return call.seconds
-    machines = len(Setup(call.machine, "nccl").layout.tasks)
-    places = call.ranks if call.link == "nvlink" else machines
-    counted = call.tokens * BYTES[call.direction] * reached(EXPERTS, ACTIVE, places)
-    return counted / call.rate
+    places = call.ranks if call.link == "nvlink" else len(Setup(call.machine, "nccl").layout.tasks)
+    return call.tokens * BYTES[call.direction] * reached(EXPERTS, ACTIVE, places) / call.rate
 
 
 def _predicted(call: PublishedDispatch) -> float:

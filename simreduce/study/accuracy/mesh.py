@@ -139,8 +139,7 @@ def fitted_gpus() -> Mapping[tuple[str, str], Gpu]:
 
 def gpu_for(step: PublishedStep) -> Gpu:
     """The GPU by constants without the step's family; table 5 took part in no fit."""
-    name = step.source.gpu
-    return fitted_gpus().get((name, step.family), GPUS[name])
+    return fitted_gpus().get((step.source.gpu, step.family), GPUS[step.source.gpu])
 
 
 def predict_steps(steps: Sequence[PublishedStep]) -> Iterator[StepPoint]:
@@ -220,9 +219,8 @@ class Tail(Point[PublishedStep]):
 def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
     """Each recipe's step on the most GPUs from those on the fewest and on the middle number."""
     found, one = [], replace(GPUS["H100"], spread=1.0)
-    for mine in _recipes({step: step for step in steps}):
-        if len(mine) < 3:
-            continue
+    recipes = _recipes({step: step for step in steps})
+    for mine in [each for each in recipes if len(each) > 2]:
         order = sorted(mine)
         few, some, many = order[0], order[(len(order) - 1) // 2], order[-1]
         low, high, most = (one.slowest(count) - 1.0 for count in (few, some, many))
@@ -230,8 +228,7 @@ def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
         slope = max(0.0, (mine[some].seconds - mine[few].seconds) / (high - low))
         mean = mine[some].seconds - slope * high
         predicted, took = mean + slope * most, mine[many].seconds
-        unchanged = mine[some].seconds
-        found.append(Tail(mine[many], took, predicted, few, some, slope / mean, unchanged))
+        found.append(Tail(mine[many], took, predicted, few, some, slope / mean, mine[some].seconds))
     return found
 
 
@@ -254,29 +251,32 @@ def fit_gpu(steps: Sequence[PublishedStep], start: Gpu, name: str, predict: Pred
         gpu = replace(start, **values)
         return [predict(step, gpu) for step in steps]
 
-    constants = [
-        FreeConstant(key, getattr(start, key), getattr(start, key) / 20, 1.0, hard=True)
-        for key in CONSTANTS[name]
-    ]
-    return fit_constants(constants, seconds, [step.seconds for step in steps])
+    return fit_constants(
+        [
+            FreeConstant(key, getattr(start, key), getattr(start, key) / 20, 1.0, hard=True)
+            for key in CONSTANTS[name]
+        ],
+        seconds,
+        [step.seconds for step in steps],
+    )
 
 
 def fitted_steps(name: str) -> list[PublishedStep]:
     """The steps of a GPU that constants are fitted to; of a recipe, those on the fewest GPUs."""
     found = [s for s in published_steps() if s.source.gpu == name and s.set != "table-5"]
-    one = [s for s in found if s.set == "vtrain-single"]
-    several = [s for s in found if s.set == "vtrain-multi"]
-    smallest = [mine[min(mine)] for mine in _recipes({step: step for step in found})]
-    return [*one[::_EVERY], *several, *smallest]
+    return [
+        *[s for s in found if s.set == "vtrain-single"][::_EVERY],
+        *[s for s in found if s.set == "vtrain-multi"],
+        *[mine[min(mine)] for mine in _recipes({step: step for step in found})],
+    ]
 
 
 def fit_all(name: str, predict: Predict) -> Iterator[tuple[str, Fit]]:
     """The fit to all steps of a GPU (""), then without each family of models."""
     steps, start = fitted_steps(name), GPUS[name]
     for family in ("", *dict.fromkeys(step.family for step in steps)):
-        others = [step for step in steps if step.family != family]
         start = replace(start, spread=round(find_spread(name, family), 4))
-        fit = fit_gpu(others, start, name, predict)
+        fit = fit_gpu([step for step in steps if step.family != family], start, name, predict)
         if not family:
             start = replace(start, **dict[str, Any](fit.values))
         yield family, replace(fit, values={_SPREAD: start.spread, **fit.values})
@@ -343,8 +343,10 @@ class Series:
             self.blocks, self.width, 1, 1, self.width, 4 * self.width, _WORDS, _TOKENS,
             gated=False, bias=True, tied=True, positions=_TOKENS,
         )  # fmt: skip
-        layers = (replace(each, backward=times * each.forward) for each in shape.layers(_TOKENS))
-        return Model(f"MPT {self.name}", tuple(layers))
+        return Model(
+            f"MPT {self.name}",
+            tuple(replace(each, backward=times * each.forward) for each in shape.layers(_TOKENS)),
+        )
 
 
 SERIES = (
@@ -393,5 +395,6 @@ def _step(series: Series, model: Model, gpus: int, compute: float) -> StepPredic
     job = StepJob(model, profile_from_seconds(model, compute), series.batch)
     setup = Setup(f"dgx-a100x{gpus // 8}", "nccl")
     sharding = Sharding(backward_prefetch="post", param_dtype=dtypes.code("bfloat16"))
-    how = sharded_method("fsdp", parse_strategy("nccl"), job, setup.layout, sharding)
-    return simulate_sharded_step(job, how, setup).step
+    return simulate_sharded_step(
+        job, sharded_method("fsdp", parse_strategy("nccl"), job, setup.layout, sharding), setup
+    ).step

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations
-from math import isfinite, nan
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import networkx as nx
@@ -117,7 +116,7 @@ class PointGroup(Generic[P]):
 
 def group_predicted(points: Iterable[P], key: Callable[[P], K]) -> dict[K, PointGroup[P]]:
     """The points that have a prediction, by their key."""
-    found = grouped((key(point), point) for point in points if isfinite(point.predicted))
+    found = grouped((key(point), point) for point in points if math.isfinite(point.predicted))
     return {each: PointGroup(mine) for each, mine in found.items()}
 
 
@@ -198,7 +197,7 @@ def _points(table: PublishedTable, calibration: Calibration | None) -> list[Tabl
     found: list[TablePoint] = []
     too_large = ""
     for nbytes, seconds in table.times:
-        point = TablePoint(table, seconds, nan, nbytes, *facts, refusal=too_large)
+        point = TablePoint(table, seconds, math.nan, nbytes, *facts, refusal=too_large)
         if not too_large:
             try:
                 point = _predict(point, setup)
@@ -227,9 +226,7 @@ def _settings(table: PublishedTable) -> Settings:
     given = dict(read_assignments([("settings", line) for line in table.settings], faults))
     if table.version:
         given["version"] = ".".join(map(str, min(max(table.version, OLDEST), CURRENT)))
-    found = read_settings(given, faults, "")
-    faults.raise_any()
-    return found
+    return faults.require(read_settings(given, faults, ""))
 
 
 @lru_cache(maxsize=32)
@@ -251,8 +248,9 @@ def _sites() -> dict[str, str]:
     joined: nx.Graph[str] = nx.Graph()
     tables = published_tables()
     joined.add_edges_from((table.site, f"on {machine_of(table.topology)}") for table in tables)
-    parts = enumerate(nx.connected_components(joined))
-    first = {name: number for number, mine in parts for name in mine}
+    first = {
+        name: number for number, mine in enumerate(nx.connected_components(joined)) for name in mine
+    }
     names = {first[table.site]: table.site for table in reversed(tables)}
     return {table.name: names[first[table.site]] for table in tables}
 
@@ -443,8 +441,7 @@ def cover(points: Iterable[TablePoint]) -> Coverage | None:
     None if no point has an interval.
     """
     mine = [point for point in points if point.high > 0 and not point.bracketed]
-    whole = inside(PointGroup(mine))
-    if whole is None:
+    if (whole := inside(PointGroup(mine))) is None:
         return None
     fitted = {machine_of(table.topology) for table in published_tables() if not table.held}
     unseen = inside(PointGroup([point for point in mine if point.machine not in fitted]))
@@ -456,8 +453,9 @@ def cover(points: Iterable[TablePoint]) -> Coverage | None:
 
 def machines(points: Iterable[TablePoint]) -> list[TableGroup]:
     """The points of each machine, worst median first."""
-    groups = group_predicted(points, lambda p: p.machine).values()
-    return sorted(groups, key=lambda group: -group.median)
+    return sorted(
+        group_predicted(points, lambda p: p.machine).values(), key=lambda group: -group.median
+    )
 
 
 NODES = ("one", "two", "more")
@@ -493,20 +491,23 @@ class MachineOrder(NamedTuple):
 
 def order_machines(points: Iterable[TablePoint], least: int = MIB) -> MachineOrder:
     """The order of machines with as many GPUs by times of more than `least` bytes."""
-    large = (point for point in points if point.nbytes > least)
-    groups = group_predicted(large, lambda p: (p.of.collective, p.nbytes, p.ranks)).values()
-    found = [(group, in_order(_apart(group))) for group in groups]
+    groups = group_predicted(
+        (point for point in points if point.nbytes > least),
+        lambda p: (p.of.collective, p.nbytes, p.ranks),
+    ).values()
+    found = [
+        (
+            group,
+            in_order(
+                (a, b)
+                for a, b in combinations(group.points, 2)
+                if a.of.topology != b.of.topology and a.published != b.published
+            ),
+        )
+        for group in groups
+    ]
     right = [each for _, mine in found for each in mine]
     return MachineOrder(len(right), sum(right), [group.regret for group, mine in found if mine])
-
-
-def _apart(group: TableGroup) -> list[tuple[TablePoint, TablePoint]]:
-    """The pairs of machines with different published times."""
-    return [
-        (a, b)
-        for a, b in combinations(group.points, 2)
-        if a.of.topology != b.of.topology and a.published != b.published
-    ]
 
 
 def impossible(points: Iterable[TablePoint]) -> list[TablePoint]:
@@ -524,11 +525,10 @@ def regrets(points: Iterable[TablePoint]) -> list[TablePoint]:
 
     The regret is its measured time over the time of the measured fastest, less 1.
     """
-    groups = group_predicted(
-        points, lambda p: (p.of.source, p.of.topology, p.of.gpus, p.of.collective, p.nbytes)
-    )
     return [
         replace(group.chosen, regret=group.regret)
-        for group in groups.values()
+        for group in group_predicted(
+            points, lambda p: (p.of.source, p.of.topology, p.of.gpus, p.of.collective, p.nbytes)
+        ).values()
         if len({point.of.settings for point in group.points}) > 1
     ]

@@ -46,7 +46,7 @@ from simreduce.study.capacity.flips import (
     price_flips,
     rate_flips,
 )
-from simreduce.study.capacity.options import CapacityOption, classes_of, pieces, plain, product
+from simreduce.study.capacity.options import CapacityOption, links_of, pieces, plain, product
 from simreduce.study.capacity.price_list import ENERGY, period_of
 from simreduce.study.scenario_files import beside
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
@@ -90,23 +90,23 @@ def failures(
     simulate: Simulate,
 ) -> list[Failure]:
     """For each class that the question names, the worst failure. What was stopped is left out."""
-    text = beside(Path(question.folder, "-"), str(option.scenario["topology"]))
-    machine = load_topology(text)
+    machine = load_topology(beside(Path(question.folder, "-"), str(option.scenario["topology"])))
     kinds = distinct(machine, question.fails)
     asked = [(kind, name) for kind, names in kinds.items() for name in names[:MOST]]
     without = [replace(option, scenario={**option.scenario, "fails": name}) for _, name in asked]
     replies = dict(zip(asked, simulate(without), strict=True))
     found = []
     for kind in question.fails:
-        count = len(members(machine, kind))
-        if not count:
+        if not (count := len(members(machine, kind))):
             found.append(Failure(kind))
-        tried = [
-            _failure(question, Failure(kind, name, count, len(kinds[kind])), chosen, c)
-            for (each, name), c in replies.items()
-            if each == kind and c is not None
-        ]
-        found += sorted(tried, key=lambda each: each.left)[:1]
+        found += sorted(
+            [
+                _failure(question, Failure(kind, name, count, len(kinds[kind])), chosen, c)
+                for (each, name), c in replies.items()
+                if each == kind and c is not None
+            ],
+            key=lambda each: each.left,
+        )[:1]
     return found
 
 
@@ -119,8 +119,11 @@ def _failure(
     """What a part leaves."""
     if isinstance(found, str):
         return replace(bare, reason=found.partition("; ")[0])  # not where the fault is written
-    at = offer(found, question.prices, question.target)
-    return replace(bare, offer=at, left=found.rate / chosen.rate if chosen.rate else 0.0)
+    return replace(
+        bare,
+        offer=offer(found, question.prices, question.target),
+        left=found.rate / chosen.rate if chosen.rate else 0.0,
+    )
 
 
 T = TypeVar("T", bound=CapacityCandidate | CopiesOffer)
@@ -191,24 +194,22 @@ class RankedOptions(Generic[P]):
     @property
     def paid_off(self) -> str:
         """How the prices of machines that are bought became prices per hour; "" if none is."""
-        prices = self.question.prices
         kinds = dict.fromkeys((each.candidate.key.machine, self.verb(each.candidate.key))
                               for each in self.offers)  # fmt: skip
-        bought = [machine for machine, verb in kinds if verb == "buy"]
-        if not bought:
+        if not (bought := [machine for machine, verb in kinds if verb == "buy"]):
             return ""
         rented = [product(machine) for machine, verb in kinds if verb == "rent"]
         each = [
             f"{product(machine)} at {price.value:,.0f} {price.unit}, paid off over {price.spread}"
-            for machine, price in prices.machines.items()
+            for machine, price in self.question.prices.machines.items()
             if machine in bought
         ]
-        power = ", with energy" if ENERGY in prices.items else ", without energy"
+        power = ", with energy" if ENERGY in self.question.prices.items else ", without energy"
         words = f"bought: {'; '.join(each)}{power}; staff, space and interest are not counted"
         if not rented:
             return words
-        also = f"rented: {', '.join(rented)}"
-        return f"rented machines are compared with bought ones; {also}; {words}"
+        also = ", ".join(rented)
+        return f"rented machines are compared with bought ones; rented: {also}; {words}"
 
     @property
     def complete(self) -> bool:
@@ -291,14 +292,15 @@ def answer(
         lost = failures(question, by_key[best.key], best, simulate)
     flips: list[Assumption] = []
     if sensitivity and ranked and not waiting:
-        flips += price_flips(candidates, prices, target)
-        flips += error_flips(candidates, prices, target, ranked[0])
-        flips += _failure_flips(question, candidates)
-        flips += _rate_flips(question, candidates, by_key, simulate, ranked[0].candidate)
-    far: list[WithinTarget] = []
-    if target.efficiency is not None:
-        differ = ("nodes", "batch") if question.global_batch else ("nodes",)
-        far = within_target(candidates, target.efficiency, differ)
+        flips = [
+            *price_flips(candidates, prices, target),
+            *error_flips(candidates, prices, target, ranked[0]),
+            *_failure_flips(question, candidates),
+            *_rate_flips(question, candidates, by_key, simulate, ranked[0].candidate),
+        ]
+    differ = ("nodes", "batch") if question.global_batch else ("nodes",)
+    least = target.efficiency
+    far = [] if least is None else within_target(candidates, least, differ)
     at = _at_rates(question, by_key[ranked[0].candidate.key], ranked[0]) if ranked else ()
     return CapacityAnswer(
         question, tuple(offers), tuple(ranked), refused, waiting,
@@ -319,11 +321,10 @@ def _evaluate(
     able = [option for option in question.options if not option.refused]
     made = [*zip(able, _simulate(question, evaluate, able, make), strict=True)]
     refused += [(o.label, each) for o, each in made if isinstance(each, str)]
-    waiting = tuple(o.label for o, each in made if each is None)
     return (
         [(o, each) for o, each in made if each is not None and not isinstance(each, str)],
         tuple(refused),
-        waiting,
+        tuple(o.label for o, each in made if each is None),
     )
 
 
@@ -334,10 +335,9 @@ def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer)
         return []  # a time or a profile that somebody measured
     rate = step["rate"]
     flops = units.flops(rate) * step.get("speed", 1.0) if isinstance(rate, str) else None
-    offers = {1.0: chosen}
-    for factor in RATES:
-        moved = bound_compute(chosen.candidate, factor, best=factor > 1.0)
-        offers[factor] = offer(moved, question.prices, question.target)
+    moved = {at: bound_compute(chosen.candidate, at, best=at > 1.0) for at in RATES}
+    offers = {at: offer(each, question.prices, question.target) for at, each in moved.items()}
+    offers[1.0] = chosen
     return [AtRate(at, flops and flops * at, offers[at]) for at in sorted(offers)]
 
 
@@ -348,12 +348,11 @@ def candidate_of(
     step, compute = row.seconds or 0.0, row.compute or 0.0
     waits = question.stragglers
     slow = 1.0 if waits is None else waits.factor(option.nodes, option.devices)
-    samples = round(step * (row.samples_per_second or 0.0))
     return CapacityCandidate(
         key=option.key,
         nodes=option.nodes,
         devices=row.ranks or option.devices,
-        samples=samples,
+        samples=round(step * (row.samples_per_second or 0.0)),
         step=step + (slow - 1.0) * compute,
         simulated=step,
         compute=compute,
@@ -374,8 +373,11 @@ def quantities_of(question: CapacityQuestion, option: CapacityOption) -> dict[st
 
 def fit_of(option: CapacityOption, row: Figures) -> MemoryFit:
     """What a GPU holds in an option's step, and its memory."""
-    found = Activations(row.activations or 0, row.activations_source or NOT_COUNTED)
-    return MemoryFit(row.memory or 0, option.memory, found)
+    return MemoryFit(
+        row.memory or 0,
+        option.memory,
+        Activations(row.activations or 0, row.activations_source or NOT_COUNTED),
+    )
 
 
 def _candidate(
@@ -398,29 +400,27 @@ def _candidate(
 def parts(chosen: CapacityCandidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
     row = chosen.row
-    waits = {
-        WAITS["tp"]: row.tensor,
-        WAITS["cp"]: row.context,
-        "experts": row.expert,
-        WAITS["pipeline"]: row.pipeline,
-        WAITS["data"]: row.data,
-        WAITS["interference"]: row.interference,
-    }
-    if row.method != MESH:
-        waits = {
-            "exposed communication": chosen.exposed,
-            WAITS["interference"]: row.interference or 0.0,
+    waits = (
+        {
+            WAITS["tp"]: row.tensor,
+            WAITS["cp"]: row.context,
+            "experts": row.expert,
+            WAITS["pipeline"]: row.pipeline,
+            WAITS["data"]: row.data,
         }
+        if row.method == MESH
+        else {"exposed communication": chosen.exposed}
+    )
+    waits |= {WAITS["interference"]: row.interference}
     rest = chosen.simulated - chosen.compute - sum(each or 0.0 for each in waits.values())
-    seconds = {
-        "compute": chosen.compute,
-        **waits,
-        "update and launch": max(rest, 0.0),
-        "stragglers": chosen.step - chosen.simulated,
-    }
     found = [
         TimePart(name, each / chosen.step * chosen.goodput)
-        for name, each in seconds.items()
+        for name, each in {
+            "compute": chosen.compute,
+            **waits,
+            "update and launch": max(rest, 0.0),
+            "stragglers": chosen.step - chosen.simulated,
+        }.items()
         if each
     ]
     if chosen.goodput < 1.0:
@@ -431,14 +431,16 @@ def parts(chosen: CapacityCandidate) -> list[TimePart]:
 def _failure_flips(
     question: CapacityQuestion, candidates: Sequence[CapacityCandidate]
 ) -> list[Assumption]:
-    failures = question.failures
-    if failures is None:
+    if (failures := question.failures) is None:
         return []
 
     def chosen(key: str, value: float) -> Configuration | None:
         changed = replace(failures, **{key: value})
-        moved = [replace(c, goodput=changed.goodput(c.nodes)) for c in candidates]
-        return choice(moved, question.prices, question.target)
+        return choice(
+            [replace(c, goodput=changed.goodput(c.nodes)) for c in candidates],
+            question.prices,
+            question.target,
+        )
 
     return [
         formula_flip(f"failures.{key}", getattr(failures, key), "s", partial(chosen, key))
@@ -463,14 +465,14 @@ def _rate_flips(
         Rate(f"compute of {machine}", tuple(o for o in options if o.key.machine == machine))
         for machine in dict.fromkeys(o.key.machine for o in options)
     ]
-    classes = {o.key: classes_of(o, question.folder) for o in options}
-    networks = dict.fromkeys(each.network for each in classes.values() if each.network)
+    links = {o.key: links_of(o, question.folder) for o in options}
+    networks = dict.fromkeys(each.network for each in links.values() if each.network)
     # A name of a link ends in its class.
     bound = [
-        name for name in (chosen.row.link or "").split()[-1:] if name in classes[chosen.key].all
+        name for name in (chosen.row.link or "").split()[-1:] if name in links[chosen.key].classes
     ]
     rates += [
-        Rate(f"links {name}", tuple(o for o in options if name in classes[o.key].all), name)
+        Rate(f"links {name}", tuple(o for o in options if name in links[o.key].classes), name)
         for name in dict.fromkeys([*networks, *bound])
     ]
     return rate_flips(question, candidates, rates, simulate)
@@ -492,12 +494,14 @@ def notes_on(
 ) -> tuple[str, ...]:
     """Return notes on the prices for the reader."""
     prices = question.prices
-    notes = [*prices.notes]
-    notes += dict.fromkeys(
-        f"{each.candidate.key.machine}: {warning}"
-        for each in offers
-        if (warning := each.candidate.row.warning)
-    )
+    notes = [
+        *prices.notes,
+        *dict.fromkeys(
+            f"{each.candidate.key.machine}: {warning}"
+            for each in offers
+            if (warning := each.candidate.row.warning)
+        ),
+    ]
     used = [prices.items[name] for each in offers for name in each.candidate.quantities]
     dated = period_of(item.date for item in used)
     bought = any(item.bought for item in prices.items.values())
@@ -530,5 +534,8 @@ def _offer_of_copies(
     if row.state != DONE:
         return str(row.reason or row.state)
     pays = quantities_of(question, option)  # of a machine that was just loaded
-    cluster = EvaluatedCluster(option.key, option.nodes, option.devices, pays, row)
-    return offer_copies(cluster, question.prices, question.target)
+    return offer_copies(
+        EvaluatedCluster(option.key, option.nodes, option.devices, pays, row),
+        question.prices,
+        question.target,
+    )

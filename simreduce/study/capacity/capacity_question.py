@@ -51,9 +51,9 @@ from simreduce.files.formats import (
     FieldValues,
     Format,
     OneOrMore,
+    Scalar,
     TableOf,
     TablesOf,
-    ValueKind,
     choice,
     inside,
     number,
@@ -89,7 +89,7 @@ from simreduce.training import load_model
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas.job import ComputeTime
 from simreduce.training.step_table import MOST_SAMPLES
-from simreduce.workload import Model, Sequences, load_decoder
+from simreduce.workload import load_decoder
 
 GPU, NODE = "gpu", "node"
 
@@ -116,8 +116,11 @@ FAILURES = Format(
 
 def _has_mean(values: FieldValues, faults: Faults, path: str) -> None:
     times: Distribution | None = values["compute"]
-    if times is not None and not 0.0 < times.expected < math.inf:
-        faults.add(inside(path, "compute"), "must have a mean above 0 s that is finite")
+    faults.check(
+        times is None or 0.0 < times.expected < math.inf,
+        inside(path, "compute"),
+        "must have a mean above 0 s that is finite",
+    )
 
 
 STRAGGLERS = Format(
@@ -189,21 +192,18 @@ class Stragglers:
         return self.compute.order_statistic(workers, workers) / self.compute.expected
 
 
-class _Prices(ValueKind[Any]):
-    """A price list by name or file, or as a table."""
+def _text_or_table(value: object) -> str | dict[str, Any]:
+    if isinstance(value, (str, dict)):
+        return value
+    raise ValueError(f"must be {_PRICES.words}")
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the name or the file of a price list, or a table with one",
-            {"anyOf": [{"type": "string"}, {"type": "object"}]},
-        )
 
-    def take(self, value: object, faults: Faults, path: str) -> Any:
-        """Return the table or the text unchanged; None if it is neither."""
-        if isinstance(value, (str, dict)):
-            return value
-        faults.add(path, f"must be {self.words}")
-        return None
+_PRICES: Scalar[str | dict[str, Any]] = Scalar(
+    "the name or the file of a price list, or a table with one",
+    {"anyOf": [{"type": "string"}, {"type": "object"}]},
+    _text_or_table,
+)
+"""A price list by name or file, or as a table."""
 
 
 _LEAST_RATE = 1e-9
@@ -214,7 +214,6 @@ _LEAST = {
     "samples_per_second": _LEAST_RATE,
     "tokens_per_second": _LEAST_RATE,
 }
-_OF_TOKENS = ("tokens", "tokens_per_second", "cost_per_million_tokens")
 
 
 _OF_JOBS = ("slowdown", "copies", COPY)
@@ -228,15 +227,13 @@ _WITH_JOBS = (
 
 def _large_enough(values: FieldValues, faults: Faults, path: str) -> None:
     for key, least in _LEAST.items():
-        if key in values.given and key not in values.faulty and values[key] < least:
-            faults.add(inside(path, key), f"must be at least {least:g}, got {quote(values[key])}")
-    needs = [key for key in ("time", "budget") if key in values.given]
+        words = f"must be at least {least:g}, got {quote(values[key])}"
+        faults.check(values[key] is None or values[key] >= least, inside(path, key), words)
     runs = [key for key in ("samples", "tokens") if key in values.given]
-    if needs and not runs and "slowdown" not in values.given:
-        words = f"{needs[0]} is that of a run; give samples or tokens, how many it takes"
-        faults.add(path, words)
-    if len(runs) > 1:
-        faults.add(path, "give one of samples, tokens; it has both")
+    need = next((key for key in ("time", "budget") if key in values.given), "")
+    words = f"{need} is that of a run; give samples or tokens, how many it takes"
+    faults.check(not need or runs or "slowdown" in values.given, path, words)
+    faults.check(len(runs) < 2, path, "give one of samples, tokens; it has both")
 
 
 TARGET = Format(
@@ -264,7 +261,6 @@ TARGET = Format(
     Field("hourly_per_copy", PER_HOUR, "Of `jobs`: price per hour and copy at most."),
     check=_large_enough,
 )  # fmt: skip
-_MOST_FACTOR = 100.0
 
 
 def _file_beside(text: str) -> str:
@@ -277,20 +273,20 @@ def _one_question(values: FieldValues, faults: Faults, path: str) -> None:
     """Note what does not go with jobs, and what does only with them."""
     target = values["target"] or FieldValues()
     if "jobs" not in values.given:
-        if "workload" not in values.given:
-            faults.add(inside(path, "workload"), f"missing; must be {LINE.words}, or give jobs")
+        words = f"missing; must be {LINE.words}, or give jobs"
+        faults.check("workload" in values.given, inside(path, "workload"), words)
         for key in sorted(target.given & {*_OF_JOBS}):
             faults.add(f"target.{key}", "is for jobs; give their file as jobs")
         return
-    if "slowdown" not in target.given:
-        words = "missing; how many times as long as alone no job may take more than, such as 1.1"
-        faults.add("target.slowdown", words)
-    options = {f"options[{i}]": each for i, each in enumerate(values["options"] or ())}
-    for place, table in {"": values, "target": target, **options}.items():
-        for key in table:
-            if key in table.given and key not in _WITH_JOBS:
-                words = "is for one training step; leave it out beside jobs"
-                faults.add(inside(place, key), words)
+    words = "missing; how many times as long as alone no job may take more than, such as 1.1"
+    faults.check("slowdown" in target.given, "target.slowdown", words)
+    for place, table in {
+        "": values,
+        "target": target,
+        **{f"options[{i}]": each for i, each in enumerate(values["options"] or ())},
+    }.items():
+        for key in [key for key in table if key in table.given and key not in _WITH_JOBS]:
+            faults.add(inside(place, key), "is for one training step; leave it out beside jobs")
 
 
 SENSITIVITY = Format(
@@ -300,7 +296,7 @@ SENSITIVITY = Format(
           0.01),
     Field("patience", SOME_PERIOD, "Time after which the search at rates stops with what it knows.",
           300.0, default_words="`5 min`"),
-    Field("within", number(1.01, _MOST_FACTOR), "Factor up and down within which rates are tried.",
+    Field("within", number(1.01, 100.0), "Factor up and down within which rates are tried.",
           4.0),
 )  # fmt: skip
 CAPACITY = Format(
@@ -318,7 +314,7 @@ CAPACITY = Format(
           default_words="`step.batch` for each GPU; `step.global_batch` of meshes"),
     Field("tokens_per_sample", whole(1, MOST_SAMPLES), "Tokens of a sample.",
           default_words="the model's sequence, if it has one"),
-    Field("prices", OneOrMore(_Prices()), "A shipped price list, a file, a table `[prices]`, or a"
+    Field("prices", OneOrMore(_PRICES), "A shipped price list, a file, a table `[prices]`, or a"
           " list of them, which join: of a price that two have, the first counts.",
           required=True),
     Field("target", TableOf(TARGET), "What to meet."),
@@ -391,20 +387,19 @@ def _read_steps(
 ) -> tuple[CapacityTarget, list[CapacityOption]]:
     """The target and the options for a training step."""
     near = partial(beside, Path(folder, "-"))
-    model: Model | None = None
-    decoder: Sequences | None = None
     steps = [{**_table(values["step"]), **_table(o["step"])} for o in values["options"] or ()]
     on_meshes = [MESH in step for step in steps]
-    if values["workload"] and any(on_meshes):
-        decoder = faults.attempt("workload", load_decoder, near(values["workload"]))
-    if values["workload"] and not (on_meshes and all(on_meshes)):
-        model = faults.attempt("workload", load_model, near(values["workload"]))
-    if any(on_meshes) and values["fails"]:
-        faults.add("fails", "steps on a mesh are not simulated without a part of the machine")
+    named = near(values["workload"]) if values["workload"] else ""
+    meshed, plain = any(on_meshes), not (on_meshes and all(on_meshes))
+    decoder = faults.attempt("workload", load_decoder, named) if named and meshed else None
+    model = faults.attempt("workload", load_model, named) if named and plain else None
+    words = "steps on a mesh are not simulated without a part of the machine"
+    faults.check(not (any(on_meshes) and values["fails"]), "fails", words)
     known = decoder or model
     tokens = values["tokens_per_sample"] or (known.tokens if known else 0)
     target = _target(values["target"], prices, tokens, faults)
-    wanted = [key for key in _OF_TOKENS if values["target"] and key in values["target"].given]
+    of_tokens = ("tokens", "tokens_per_second", "cost_per_million_tokens")
+    wanted = [key for key in of_tokens if values["target"] and key in values["target"].given]
     if wanted and known is not None and not tokens and "tokens_per_sample" not in values.given:
         words = f"nobody says how many tokens a sample of {known.name} has; give tokens_per_sample"
         faults.add(f"target.{wanted[0]}", words)
@@ -455,10 +450,8 @@ def _check_mix(path: Path, options: Sequence[CapacityOption], faults: Faults) ->
         else:
             return
     for problem in wrong[0] if wrong else ():
-        everywhere = all(problem in each for each in wrong)
         of_machines = problem.startswith(f"{path}: topology: ") or problem.endswith(NOT_FREE)
-        if everywhere and not of_machines:
-            faults.add("jobs", problem)
+        faults.check(of_machines or not all(problem in each for each in wrong), "jobs", problem)
 
 
 def _table(value: object) -> dict[str, Any]:
@@ -486,12 +479,14 @@ def _target(
     found = dict(values)
     for key in ("budget", "hourly", "cost_per_million_tokens", COPY):
         money: Money | None = values[key]
-        if money and prices and money.currency != prices.currency:
-            words = f"is in {money.currency}, prices are in {prices.currency}; convert it"
-            faults.add(f"target.{key}", words)
+        if money and prices:
+            faults.check(
+                money.currency == prices.currency,
+                f"target.{key}",
+                f"is in {money.currency}, prices are in {prices.currency}; convert it",
+            )
         found[key] = money and money.amount
-    run = found.pop("tokens")
-    if run is not None:
+    if (run := found.pop("tokens")) is not None:
         found["samples"] = run / (tokens or 1)
     usual = HOURLY if found["samples"] is None else COST
     if values["slowdown"] is not None and values["copies"] is None:
@@ -504,16 +499,16 @@ def _check_options(
     options: list[CapacityOption], prices: PriceList | None, values: FieldValues, faults: Faults
 ) -> None:
     """Note that there are none, machines without a price, and configurations named twice."""
-    if "options" in values.given and not values["options"] and "options" not in values.faulty:
-        faults.add("options", "name at least one")
-    lacking = dict.fromkeys(
+    faults.check(values["options"] != [], "options", "name at least one")
+    for machine in dict.fromkeys(
         o.key.machine for o in options if prices and prices.lacks(o.key.machine)
-    )
-    for machine in lacking:
+    ):
         faults.add("prices", prices.lacks(machine) if prices else "")
     seen: dict[tuple[str, ...], int] = {}
     for option in options:
         if seen.setdefault(option.key, option.group) != option.group:
-            words = f"has what options[{seen[option.key]}] has; give one of them a name"
-            faults.add(f"options[{option.group}]", f"{option.label} {words}")
+            faults.add(
+                f"options[{option.group}]",
+                f"{option.label} has what options[{seen[option.key]}] has; give one of them a name",
+            )
             return

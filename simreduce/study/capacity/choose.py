@@ -257,8 +257,11 @@ def near_miss(offers: Sequence[Offer], chosen: Offer | None, minimise: str) -> O
     if chosen is None:
         return min(near, key=lambda each: each.short, default=None)
     limit = chosen.values(minimise)[0] * (1 - _LESS)
-    better = [each for each in near if each.values(minimise)[0] <= limit]
-    return min(better, key=lambda each: each.values(minimise)[0], default=None)
+    return min(
+        [each for each in near if each.values(minimise)[0] <= limit],
+        key=lambda each: each.values(minimise)[0],
+        default=None,
+    )
 
 
 P = TypeVar("P", Offer, CopiesOffer)

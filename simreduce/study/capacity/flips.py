@@ -248,8 +248,7 @@ def error_flips(
     own = chosen.candidate
 
     def alone(factor: float) -> Configuration | None:
-        changed = [c.slower(factor) if c is own else c for c in candidates]
-        return choice(changed, prices, target)
+        return choice([c.slower(factor) if c is own else c for c in candidates], prices, target)
 
     def common(factor: float) -> Configuration | None:
         return choice([c.slower(factor) for c in candidates], prices, target)
@@ -412,9 +411,8 @@ def bound_links(candidate: CapacityCandidate, factor: float, *, best: bool) -> C
     if candidate.row.method == MESH:
         return _bound_meshes(candidate, factor, best=best)
     c, change = candidate, candidate.communication * (1.0 / factor - 1.0)
-    shortest = c.step + min(change, 0.0)
     # Of communication, no more than what is exposed can go.
-    shortest = max(shortest, c.step - c.exposed) * (1.0 - SLACK)
+    shortest = max(c.step + min(change, 0.0), c.step - c.exposed) * (1.0 - SLACK)
     return replace(c, step=shortest if best else (c.step + max(change, 0.0)) * (1.0 + SLACK))
 
 
@@ -432,5 +430,8 @@ def bound_compute(candidate: CapacityCandidate, factor: float, *, best: bool) ->
     step = c.step + (min(change, 0.0) if best else max(change, 0.0))
     # What compute needs by itself, and what devices take that are alone.
     step = max(step, (c.compute + slow) / factor) if best else step
-    unmoved = max(c.unmoved + candidate.compute * (1.0 / factor - 1.0), 0.0)
-    return replace(c, step=step * (1.0 - SLACK if best else 1.0 + SLACK), unmoved=unmoved)
+    return replace(
+        c,
+        step=step * (1.0 - SLACK if best else 1.0 + SLACK),
+        unmoved=max(c.unmoved + candidate.compute * (1.0 / factor - 1.0), 0.0),
+    )

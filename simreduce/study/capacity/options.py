@@ -50,7 +50,6 @@ _OF_A_BATCH = ("time", "profile", "activations")
 """Keys of `[step]` that were measured with its batch, and change in proportion to it."""
 
 
-_FABRIC = choice(tuple(FABRICS), "fabric")
 _OF_OPTIONS = {"method": "method", "strategy": "strategy", "strategies": "strategy"}
 """Keys that a table `[step]` may not have here, and what options call them."""
 _SAID_BY_STEP = {
@@ -63,8 +62,8 @@ _SAID_BY_STEP = {
 def check_step(step: object, faults: Faults, path: str) -> None:
     """Note a fault for each key of a table `[step]` that belongs in options."""
     for key in step if isinstance(step, dict) else ():
-        if key in _OF_OPTIONS:
-            faults.add(f"{path}.{key}", f"write it in options, as {_OF_OPTIONS[key]}")
+        called = _OF_OPTIONS.get(key)
+        faults.check(not called, f"{path}.{key}", f"write it in options, as {called}")
 
 
 OPTION = Format(
@@ -146,8 +145,7 @@ def expand(
     for way in said:
         keys, words = _SAID_BY_STEP[way]
         for key in keys:
-            if key in table.given:
-                faults.add(f"{at}.{key}", f"step.{way} {words}")
+            faults.check(key not in table.given, f"{at}.{key}", f"step.{way} {words}")
     if MESH in merged and global_batch is not None:
         merged = {"global_batch": global_batch, **merged}
     methods, strategies = ([""], [""]) if said else (table["method"], table["strategy"])
@@ -172,8 +170,7 @@ def expand(
             faults.add(f"{at}", problem)
     for machine in table["machine"] or ():
         before, near = len(faults.problems), beside(Path(folder, "-"), machine)
-        box = _box(at, table, machine, near, faults)
-        if box is None:
+        if (box := _box(at, table, machine, near, faults)) is None:
             continue
         asked = {
             method: None if MESH in merged else _read_step(
@@ -215,7 +212,9 @@ def expand_jobs(
 def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
     """Note networks and classes of links that do not exist."""
     for i, text in enumerate(table["network"]):
-        _FABRIC.take(text.partition(",")[0].strip(), faults, f"{at}.network[{i}]")
+        choice(tuple(FABRICS), "fabric").take(
+            text.partition(",")[0].strip(), faults, f"{at}.network[{i}]"
+        )
     for i, text in enumerate(table["nic"] if "nic" in table.given else ()):
         choice(networks(), "class of network link").take(text, faults, f"{at}.nic[{i}]")
 
@@ -223,9 +222,12 @@ def _check_networks(at: str, table: FieldValues, faults: Faults) -> None:
 def _box(at: str, table: FieldValues, machine: str, near: str, faults: Faults) -> Topology | None:
     """One machine, whose file is `near`; None with a fault. A fault too if several must be one."""
     box = faults.attempt(f"{at}.machine", _load, near)
-    if box is not None and max(table["nodes"]) > 1 and not is_single(near):
-        words = f"{machine}: is not one machine, so that no network joins several; give its name"
-        faults.add(f"{at}.machine", f"{words}, or nodes = 1")
+    faults.check(
+        box is None or max(table["nodes"]) == 1 or is_single(near),
+        f"{at}.machine",
+        f"{machine}: is not one machine, so that no network joins several; give its name, or"
+        " nodes = 1",
+    )
     return box
 
 
@@ -265,10 +267,13 @@ def _fitting(
     (method,) = question.methods
     sharding = question.sharding or Sharding()
     ranks = (sharding.group or local) if method == HSDP else option.devices
-    samples = option.scenario["step"]["batch"] if option.batch is None else option.batch
-    activations = question.activations.rescale(question.job.batch, samples)
-    needs = least_memory(method, model, sharding, ranks, activations)
-    fit = MemoryFit(needs.peak, option.memory, activations)
+    activations = question.activations.rescale(
+        question.job.batch,
+        option.scenario["step"]["batch"] if option.batch is None else option.batch,
+    )
+    fit = MemoryFit(
+        least_memory(method, model, sharding, ranks, activations).peak, option.memory, activations
+    )
     return replace(option, refused=f"a GPU {fit.words}") if fit.fits is False else option
 
 
@@ -302,14 +307,13 @@ def _product(
         scenario = {**common, "topology": text, "step": asked}
         if strategy:
             scenario["strategies"] = [strategy]
-        mode = str(step.get("variable_update", ""))
         key = Configuration(
             table["name"],
             named[0],
             str(nodes),
             shown,
             method,
-            strategy or mode,
+            strategy or str(step.get("variable_update", "")),
             "" if MESH in step else str(samples),
         )
         memory = device_memory(box, box.devices)
@@ -328,8 +332,7 @@ def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], s
     meshes = step[MESH] if isinstance(step[MESH], list) else [step[MESH]]
     own = Faults()
     able = [text for text in meshes if text == AUTO or own.attempt("", _filled, text, devices)]
-    why = "" if able else "; ".join(dict.fromkeys(own.problems))
-    return {**step, MESH: able or meshes}, why
+    return {**step, MESH: able or meshes}, "" if able else "; ".join(dict.fromkeys(own.problems))
 
 
 _load = lru_cache(64)(load_topology)
@@ -340,37 +343,23 @@ def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
 
     They are machines, and, if `counted`, the cables and switch ports in use of its network.
     """
-    text = beside(Path(folder, "-"), str(option.scenario["topology"]))
-    found = _count(text) if counted and option.nodes > 1 else Pieces("", 0)
+    found = links_of(option, folder) if counted and option.nodes > 1 else Pieces("", 0)
     return replace(found, machine=option.key.machine, nodes=option.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """The link classes of a configuration: that of its `network` ("" for one machine), and all."""
-
-    network: str
-    all: frozenset[str]
-
-
-def classes_of(option: CapacityOption, folder: str) -> Classes:
-    """The link classes of an option."""
-    return _classes(beside(Path(folder, "-"), str(option.scenario["topology"])))
-
-
-@lru_cache(4096)
-def _classes(text: str) -> Classes:
-    return Classes(_count(text).network, frozenset(k.link_class for k in load_topology(text).links))
+def links_of(option: CapacityOption, folder: str) -> Pieces:
+    """The links of an option, without its machines. InputError if it cannot be built."""
+    return _count(beside(Path(folder, "-"), str(option.scenario["topology"])))
 
 
 @lru_cache(4096)
 def _count(text: str) -> Pieces:
-    """Network, ports and cables of a cluster. InputError if it cannot be built."""
     cluster = load_topology(text)
     kinds = {name: node.kind for name, node in cluster.nodes.items()}
     joins = [k for k in cluster.links[::2] if "switch" in (kinds[k.source], kinds[k.target])]
     ports = sum((kinds[k.source] == "switch") + (kinds[k.target] == "switch") for k in joins)
-    return Pieces("", 0, joins[0].link_class if joins else "", ports, len(joins))
+    classes = frozenset(link.link_class for link in cluster.links)
+    return Pieces("", 0, joins[0].link_class if joins else "", ports, len(joins), classes)
 
 
 _PRODUCT = re.compile(r"(?:NVIDIA )?((?!One )[A-Za-z][^:,(]*?)(?: with |:|,| \(|$)")

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, did_you_mean, near_or_all, quote
 from simreduce.files.formats import (
     LINE,
     TEXT,
@@ -52,9 +52,7 @@ _PERIODS = {
     **dict.fromkeys(("month", "months"), 730 * HOUR),
     **dict.fromkeys(("year", "years"), 8760 * HOUR),
 }  # fmt: skip
-_WATTS = {"W": 1.0, "kW": 1e3, "MW": 1e6}
 _PER_HOUR = {"h": 1.0, "d": 24.0, "month": 730.0, "year": 8760.0}
-_PER_KWH = {"kWh": 1.0, "MWh": 1e3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,9 @@ _TIME = "a time", ("72 h", "30 d", "4 years")
 PERIOD = quantity(_read_period, *_TIME, (0.0, math.inf, "from 0 s"))
 SOME_PERIOD = quantity(_read_period, *_TIME, (1e-9, math.inf, "above 0 s"))
 POWER = quantity(
-    partial(units.read, table=_WATTS, what="power", examples="'10.2 kW'"), "a power", ("10.2 kW",)
+    partial(units.read, table={"W": 1.0, "kW": 1e3, "MW": 1e6}, what="power", examples="'10.2 kW'"),
+    "a power",
+    ("10.2 kW",),
 )
 MONEY = quantity(
     partial(_read_money, words="a sum such as '50000 USD'", per={}), "a sum of money",
@@ -109,9 +109,15 @@ PRICE = quantity(
     "a price per time or per piece", ("39.33 USD/h", "310000 USD"),
 )  # fmt: skip
 ENERGY_PRICE = quantity(
-    partial(_read_money, words="a price such as '0.09 USD/kWh'", per=_PER_KWH, piece=False),
-    "a price of energy", ("0.09 USD/kWh",),
-)  # fmt: skip
+    partial(
+        _read_money,
+        words="a price such as '0.09 USD/kWh'",
+        per={"kWh": 1.0, "MWh": 1e3},
+        piece=False,
+    ),
+    "a price of energy",
+    ("0.09 USD/kWh",),
+)
 
 
 def format_period(seconds: float) -> str:
@@ -128,9 +134,7 @@ def format_amount(amount: float) -> str:
     """`12,300` or `1.374`: four significant digits, whole from 10,000 on."""
     if not math.isfinite(amount):
         return "unlimited"
-    if abs(amount) >= 1e4:
-        return f"{amount:,.0f}"
-    return f"{amount:.4g}"
+    return f"{amount:,.0f}" if abs(amount) >= 1e4 else f"{amount:.4g}"
 
 
 ENERGY = "energy"
@@ -144,8 +148,11 @@ def _share(value: object) -> float:
     return found
 
 
-_SHARE_SCHEMA = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
-_SHARE = Scalar("a number above 0 and at most 1", _SHARE_SCHEMA, _share)
+_SHARE = Scalar(
+    "a number above 0 and at most 1",
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    _share,
+)
 _ABOUT = (
     Field("lifetime", SOME_PERIOD, "Time over which what is bought is paid off.",
           default_words="the list's"),
@@ -155,8 +162,9 @@ _ABOUT = (
 
 
 def _has_price(values: FieldValues, faults: Faults, path: str) -> None:
-    if not any(key in values.given for key in ("node", "port", "cable")):
-        faults.add(path, "give a price per node, port or cable")
+    faults.check(
+        {"node", "port", "cable"} & values.given, path, "give a price per node, port or cable"
+    )
 
 
 MACHINE_PRICE = Format(
@@ -191,11 +199,10 @@ PRICES = Format(
     Field("energy", ENERGY_PRICE, "Price of energy.", default_words="energy is included"),
     Field("overhead", number(1.0), "Power drawn from the grid over that of the equipment (PUE).",
           1.0),
-    Field("lifetime", SOME_PERIOD, "Time over which what is bought is paid off.",
+    Field("lifetime", SOME_PERIOD, "Time over which what is bought is paid off.", 4 * 8760 * HOUR,
           default_words="`4 years`"),
     Field("utilisation", _SHARE, "Part of its lifetime in which what is bought computes.", 1.0),
 )  # fmt: skip
-_LIFETIME = 4 * 8760 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +230,17 @@ class PriceItem:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces of a configuration: machines of a name, and the network's links, counted."""
+    """The pieces of a configuration: machines of a name, and the network's links, counted.
+
+    `network` is their class, "" for one machine; `classes` are those of all links.
+    """
 
     machine: str
     nodes: int
     network: str = ""
     ports: int = 0
     cables: int = 0
+    classes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +260,10 @@ class PriceList:
 
     def but(self, name: str, value: float) -> PriceList:
         """The list with another value of one price."""
-        items = {**self.items, name: replace(self.items[name], value=value)}
-        return replace(self, items=MappingProxyType(items))
+        return replace(
+            self,
+            items=MappingProxyType({**self.items, name: replace(self.items[name], value=value)}),
+        )
 
     def quantities(self, pieces: Pieces) -> dict[str, float]:
         """How much of each item a configuration pays for: pieces, and kW of energy."""
@@ -299,13 +312,16 @@ def load_prices(text: str) -> PriceList:
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
         if text not in shipped():
-            near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
-            raise InputError(f"no price list {quote(text)}{near}; a file ends in .toml")
+            raise InputError(
+                f"no price list {quote(text)}{near_or_all(text, shipped(), '; shipped: ')};"
+                " a file ends in .toml"
+            )
         path = FOLDER / f"{text}.toml"
     shown = text if path.parent != FOLDER else path.name
     faults = Faults(shown)
-    table = parse_toml(shown, read_text(path, InputError), InputError)
-    found = faults.require(parse_prices(table, faults, ""))
+    found = faults.require(
+        parse_prices(parse_toml(shown, read_text(path, InputError), InputError), faults, "")
+    )
     return found if found.title else replace(found, title=path.stem)
 
 
@@ -318,13 +334,17 @@ def join(lists: Sequence[PriceList]) -> PriceList:
     items, notes = dict(first.items), [*first.notes]
     for each in others:
         if each.currency != first.currency:
-            words = f"{_named(each)} is in {each.currency}, {_named(first)} in {first.currency}"
-            raise InputError(f"{words}; convert one")
+            raise InputError(
+                f"{_named(each)} is in {each.currency}, {_named(first)} in {first.currency};"
+                " convert one"
+            )
         for name, item in each.items.items():
             kept = items.setdefault(name, item)
             if (kept.value, kept.unit) != (item.value, item.unit):
-                both = (f"{shown.value:,.10g} {shown.unit}" for shown in (kept, item))
-                notes.append(f"of {name}, {' counts, not '.join(both)} of {_named(each)}")
+                notes.append(
+                    f"of {name}, {kept.value:,.10g} {kept.unit} counts,"
+                    f" not {item.value:,.10g} {item.unit} of {_named(each)}"
+                )
         notes += each.notes
     return PriceList(
         " and ".join(dict.fromkeys(each.title for each in lists)),
@@ -363,7 +383,6 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     values = PRICES.read(table, faults, path)
     items: dict[str, PriceItem] = {}
     currencies: dict[str, str] = {}
-    lifetime = values["lifetime"] or _LIFETIME
     place = f"{path}." if path else ""
 
     def add(name: str, price: Money | None, of: FieldValues | None) -> None:
@@ -371,7 +390,7 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
             return
         currencies.setdefault(price.currency, name)
         own: Mapping[str, Any] = of or {}
-        seconds, used = own.get("lifetime") or lifetime, values["utilisation"]
+        seconds, used = own.get("lifetime") or values["lifetime"], values["utilisation"]
         item = PriceItem(
             name, price.amount, price.unit, source=own.get("source") or "",
             date=own.get("date") or values["date"] or "" if of else "",
@@ -387,8 +406,11 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
         for piece in ("node", "port", "cable"):
             add(f"networks.{network}.{piece}", each[piece], each)
     add(ENERGY, values["energy"], None)
-    if not values["machines"] and "machines" not in values.faulty:
-        faults.add(f"{place}machines", "missing; give the price of at least one machine")
+    faults.check(
+        values["machines"] or "machines" in values.faulty,
+        f"{place}machines",
+        "missing; give the price of at least one machine",
+    )
     first = next(iter(currencies), "")
     for currency, name in list(currencies.items())[1:]:
         faults.add(f"{place}{name}", f"is in {currency}, others are in {first}; convert them")

@@ -87,10 +87,8 @@ class Cell:
 
 def make_cell(kind: Kind, document: Mapping[str, Any], folder: str = "") -> Cell:
     """The cell of a document, with its digests."""
-    table = document if kind == BENCH else document["scenario"]
-    found, version = contents(table, folder), code()
-    digest = digest_of([kind, document, found, version])
-    return Cell(kind, document, folder, found, version, digest)
+    found, version = contents(document if kind == BENCH else document["scenario"], folder), code()
+    return Cell(kind, document, folder, found, version, digest_of([kind, document, found, version]))
 
 
 _SHOWN = ("app/", "files/tables.py", "report/", "study/accuracy/", "study/capacity/",
@@ -230,8 +228,7 @@ def column_of(name: str, unit: str = "", spare: int = 0) -> Column:
             return cut(value)
         if name in FACTORS and isinstance(value, int | float):
             return format_figure(name, value)
-        whole = isinstance(value, int) and factor == 1.0
-        if whole or not isinstance(value, int | float):
+        if (isinstance(value, int) and factor == 1.0) or not isinstance(value, int | float):
             return str(value)
         if unit == "1":
             return f"{value:.1%}"
@@ -250,8 +247,7 @@ def _figure(
     tables of pages those with a column for a `page`.
     """
     text = [] if shown is None else [column_of(name, kind.unit, shown)]
-    html = [replace(page, missing="", on="html")] if page else []
-    columns = *text, *html
+    columns = *text, *([replace(page, missing="", on="html")] if page else [])
     return Key(name, kind, about, get, optional=True, column=columns, null_as=null_as)
 
 
@@ -367,8 +363,7 @@ class Figures(SimpleNamespace):
     def __init__(self, *, state: State, reason: str = "", **values: Any) -> None:
         if unknown := values.keys() - TYPES.keys():
             raise TypeError(f"no such figures: {', '.join(sorted(unknown))}")
-        given = values | {"state": state, "reason": reason}
-        super().__init__(**(dict.fromkeys(NAMES) | given))
+        super().__init__(**(dict.fromkeys(NAMES) | values | {"state": state, "reason": reason}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self.values), ()

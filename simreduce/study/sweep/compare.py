@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simreduce.computing.lists import group_by
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.study.sweep.cells import DONE, objective
 from simreduce.study.sweep.store import Sweep
@@ -154,17 +155,15 @@ def _flips(
     Of equals the first named wins.
     """
     at = list(keys).index(pick)
-    questions: dict[Place, list[CellChange]] = {}
-    for cell in cells:
-        place = (*cell.place[:at], *cell.place[at + 1 :])
-        questions.setdefault(place, []).append(cell)
+    questions = group_by(cells, lambda cell: (*cell.place[:at], *cell.place[at + 1 :]))
     found = []
     for place, rivals in questions.items():
         earlier = min(rivals, key=lambda c: c.figures[0] or 0.0)
         later = min(rivals, key=lambda c: c.figures[1] or 0.0)
         if earlier is not later and (later.figures[1] or 0.0) < (earlier.figures[1] or 0.0):
-            choice = earlier.place[at], later.place[at]
-            found.append(Winner(place, choice, _both(earlier), _both(later)))
+            found.append(
+                Winner(place, (earlier.place[at], later.place[at]), _both(earlier), _both(later))
+            )
     return len(questions), tuple(sorted(found, key=lambda w: -w.worth))
 
 

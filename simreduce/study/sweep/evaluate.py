@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +19,14 @@ from simreduce.dtypes import SIZES
 from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance import parse_disturbance
 from simreduce.engine.setup import Setup
-from simreduce.errors import Deadlock, InputError, PlanTooLarge, StrategyError, first_words
+from simreduce.errors import Deadlock, InputError, PlanTooLarge, first_words
 from simreduce.files.formats import PLACES, Faults, FieldValues
 from simreduce.files.textfiles import flatten
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.strategy import parse_strategy
+from simreduce.study.advice import runs_nccl
 from simreduce.study.job_files import build_jobs, fit_jobs
 from simreduce.study.ranking import Refused, Stuck, outcome_of
 from simreduce.study.scenario import Scenario, with_step
@@ -55,7 +55,7 @@ from simreduce.study.sweep.cells import (
     code,
 )
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
-from simreduce.study.tune.rank import Candidate, rank
+from simreduce.study.tune.rank import Candidate, largest_gradient, rank
 from simreduce.study.tune.sizes import (
     DIVIDED,
     BenchCalls,
@@ -80,14 +80,16 @@ _KEPT = 2
 def evaluate(cell: Cell) -> Figures:
     """The row of a cell."""
     if cell.code and cell.code != code():
-        words = f"this worker has simreduce {code()}, not {cell.code}"
-        return Figures(state=FAILED, reason=words)
+        return Figures(state=FAILED, reason=f"this worker has simreduce {code()}, not {cell.code}")
     by_kind = {BENCH: _bench, RUN: _run, STEP: _step, REPLICAS: _replicas, JOBS: _jobs}
     outcome = outcome_of(by_kind[cell.kind], cell)
     if isinstance(outcome, Refused):
-        too_large = isinstance(outcome.error, PlanTooLarge)
-        reason = "; ".join(outcome.error.problems)
-        return Figures(state=TOO_LARGE if too_large else REFUSED, reason=reason)
+        return Figures(
+            state=TOO_LARGE if isinstance(outcome.error, PlanTooLarge) else REFUSED,
+            reason="; ".join(
+                problem.removeprefix(f"{_path(cell)}: ") for problem in outcome.error.problems
+            ),
+        )
     if isinstance(outcome, Stuck):
         return Figures(state=STUCK, reason=first_words(outcome.error))
     return outcome
@@ -99,8 +101,7 @@ def _done(setup: Setup | None, best: Any = None, **own: Any) -> Figures:
     if setup:
         found["warning"] = library_warning(setup, [own.get("runtime") or ""]) or None
     if setup and "nominal" not in own:
-        nominal = setup.nominal([own.get("chosen", "")], own.pop("calls", ()))
-        found["nominal"] = nominal or None
+        found["nominal"] = setup.nominal([own.get("chosen", "")], own.pop("calls", ())) or None
     return Figures(**COLUMNS.write(SimpleNamespace(**found)))
 
 
@@ -126,9 +127,7 @@ def _reduction(
 
 def _read_bench(document: object) -> FieldValues:
     faults = Faults()
-    found = BENCH_DOCUMENT.read(document, faults)
-    faults.raise_any()
-    return found
+    return faults.require(BENCH_DOCUMENT.read(document, faults))
 
 
 def _bench(cell: Cell) -> Figures:
@@ -187,6 +186,9 @@ def _machine(load: Callable[..., Any], text: str, overrides: Mapping[str, Any] |
     return _kept(load, text, tuple(sorted((overrides or {}).items())))
 
 
+_topology = partial(_machine, load_topology)
+
+
 @lru_cache(_KEPT)
 def _kept(load: Callable[..., Any], text: str, overrides: tuple[tuple[str, Any], ...]) -> Any:
     return load(text, dict(overrides))
@@ -218,25 +220,17 @@ def _disturbance(table: Any, machine: Topology | Folded | None) -> Disturbance:
     )  # fmt: skip
     if isinstance(machine, Topology):
         faults.attempt("", found.check, machine)
-    faults.raise_any()
-    return found
+    return faults.require(found)
 
 
-@contextmanager
-def _no_file(cell: Cell) -> Iterator[Path]:
-    """A path in the folder of a cell, where there is no file: faults are named without it."""
-    path = Path(cell.folder, "cell.toml")
-    try:
-        yield path
-    except InputError as error:
-        raise type(error)([text.removeprefix(f"{path}: ") for text in error.problems]) from None
+def _path(cell: Cell) -> Path:
+    """A path in the folder of a cell, where there is no file: `evaluate` names faults without."""
+    return Path(cell.folder, "cell.toml")
 
 
 def _scenario(cell: Cell) -> Scenario:
     document = cell.document
-    load = partial(_machine, load_topology)
-    with _no_file(cell) as path:
-        scenario = build_scenario(path, document["scenario"], document.get("batch"), load)
+    scenario = build_scenario(_path(cell), document["scenario"], document.get("batch"), _topology)
     setup = scenario.setup
     changes: dict[str, Any] = {"disturbance": _disturbance(document.get("disturb"), setup.machine)}
     if document.get("gpus") is not None:
@@ -245,9 +239,8 @@ def _scenario(cell: Cell) -> Scenario:
 
 
 def _replicas(cell: Cell) -> Figures:
-    with _no_file(cell) as path:
-        calm = _disturbance(cell.document.get("disturb"), None)
-        replicas = build_replicas(path, cell.document["scenario"], calm)
+    calm = _disturbance(cell.document.get("disturb"), None)
+    replicas = build_replicas(_path(cell), cell.document["scenario"], calm)
     question, setup, workload = replicas.question, replicas.setup, replicas.workload
     found = repeat(question.job, question.updates, question.repetitions)
     reason = f"{found.blocked} of {question.repetitions} repetitions did not make all updates"
@@ -267,16 +260,15 @@ def _replicas(cell: Cell) -> Figures:
 
 def _jobs(cell: Cell) -> Figures:
     """Jobs beside each other, or how many copies of them fit at a promised slowdown."""
-    document, load = cell.document, partial(_machine, load_topology)
+    document = cell.document
     tables, promise = document["scenario"], document.get("slowdown")
-    with _no_file(cell) as path:
-        if promise is None:
-            question = build_jobs(path, tables, load, document.get("copies", 1))
-            outcomes, fits = simulate_jobs(question.jobs, question.streams), {}
-        else:
-            *_, fit = fit_jobs(path, tables, promise, load)
-            question, outcomes = fit.question, fit.outcomes
-            fits = {"fit": fit.copies, "limit": fit.limit}
+    if promise is None:
+        question = build_jobs(_path(cell), tables, _topology, document.get("copies", 1))
+        outcomes, fits = simulate_jobs(question.jobs, question.streams), {}
+    else:
+        *_, fit = fit_jobs(_path(cell), tables, promise, _topology)
+        question, outcomes = fit.question, fit.outcomes
+        fits = {"fit": fit.copies, "limit": fit.limit}
     slow = max(outcomes, key=lambda each: each.slowdown)
     return _done(
         question.setup,
@@ -294,22 +286,18 @@ def _jobs(cell: Cell) -> Figures:
     )
 
 
-def _largest(scenario: Scenario) -> int:
-    """Bytes of the largest gradient."""
-    return max((g.nbytes for g in scenario.workload.gradients), default=0)
-
-
 def _run(cell: Cell) -> Figures:
     scenario = _scenario(cell)
     ranking = rank(scenario)
     pass_on(ranking.untried)
-    best = ranking.recommended
-    if best is None:
-        reasons = [reason for _, reason in ranking.refused]
-        raise InputError(reasons or "no plan is proven right")
-    setup, interval = scenario.setup, None
-    if best.strategy.reduced_by_nccl and not best.strategy.is_nominal:
-        interval = setup.running(best.strategy).interval(_largest(scenario), best.seconds)
+    if (best := ranking.recommended) is None:
+        raise InputError([reason for _, reason in ranking.refused] or "no plan is proven right")
+    setup = scenario.setup
+    interval = (
+        setup.running(best.strategy).interval(largest_gradient(scenario), best.seconds)
+        if best.strategy.reduced_by_nccl and not best.strategy.is_nominal
+        else None
+    )
     busiest = max((best.link_share, best.link), (best.lane_share, best.lane))
     return _reduction(
         setup, best, scenario.workload.nbytes, interval, busiest,
@@ -320,9 +308,7 @@ def _run(cell: Cell) -> Figures:
 
 def _meshes(cell: Cell) -> Figures:
     """The figures of the fastest mesh that fits, or of the fastest of all where none does."""
-    load = partial(_machine, load_topology)
-    with _no_file(cell) as path:
-        meshes = build_meshes(path, cell.document["scenario"], load=load)
+    meshes = build_meshes(_path(cell), cell.document["scenario"], load=_topology)
     ranking = rank_meshes(meshes)
     pass_on(ranking.untried)
     step, setup = ranking.best, meshes.setup
@@ -335,14 +321,15 @@ def _meshes(cell: Cell) -> Figures:
         "data": by["data"],
         "interference": by["interference"],
     }
-    own = {"compute": by["compute"], "update": by["update"], "launch": by["host"]}
     exposed = sum(waits.values())
     bound = limit_of(step)
     return Figures(
         **_done(setup, seconds=step.seconds, machines=1).values
-        | own
         | waits
         | {
+            "compute": by["compute"],
+            "update": by["update"],
+            "launch": by["host"],
             "chosen": job.text,
             "method": MESH,
             "runtime": setup.running(parse_strategy("nccl")).runtime.name,
@@ -371,11 +358,8 @@ def _step(cell: Cell) -> Figures:
     best = ranking.recommended
     step, setup = best.step, scenario.setup
     method, _, chosen = step.method.rpartition(", ")
-    low = high = None
-    with suppress(StrategyError):  # a mode is none
-        if parse_strategy(chosen).reduced_by_nccl:
-            known = setup.interval(_largest(scenario), step.exposed)
-            low, high = known or (None, None)
+    ends = setup.interval(largest_gradient(scenario), step.exposed) if runs_nccl(chosen) else None
+    low, high = ends or (None, None)
     parts = {
         "compute": step.compute,
         "exposed communication": step.exposed,

@@ -125,10 +125,8 @@ def _split(key: str, text: str) -> list[str]:
         parts = text.split(";")
     elif key in _STRATEGIES:
         parts = split_strategies(text, "all_reduce")
-    elif key in _WITH_COMMAS:
-        parts = [text]
     else:
-        parts = text.split(",")
+        parts = [text] if key in _WITH_COMMAS else text.split(",")
     parts = [part.strip() for part in parts]
     if "" in parts:
         raise ValueError(f"an empty value in {quote(text)}")
@@ -136,8 +134,7 @@ def _split(key: str, text: str) -> list[str]:
 
 
 def _parse(key: str, text: str) -> Choices:
-    match = _RANGE.fullmatch(text)
-    if match is None:
+    if (match := _RANGE.fullmatch(text)) is None:
         return (parse_scalar(key, text),)
     low, unit, high, unit_high, sign, step, unit_step = match.groups()
     if last_part(key) in SIZES:
@@ -191,9 +188,7 @@ def parse_scalar(key: str, text: str) -> Any:
         return text == "true"
     if re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
-    if re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", text):
-        return float(text)
-    return text
+    return float(text) if re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", text) else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +227,7 @@ def check_design(
     problems = []
     seen: set[str] = set()
     for keys in zipped:
-        unknown = [key for key in keys if key not in over]
-        problems += [f"zip: {key} has no values" for key in unknown]
+        problems += [f"zip: {key} has no values" for key in keys if key not in over]
         problems += [f"zip: {key} is in two of them" for key in keys if key in seen]
         seen.update(keys)
         if len(set(keys)) < 2:
@@ -349,8 +343,7 @@ class Specification:
         values = {
             f"over.{key}": each if isinstance(each, tuple) else (each.at(0.0),)
             for key, each in self.over.items()
-        }
-        values |= {f"set.{key}": (value,) for key, value in self.fixed.items()}
+        } | {f"set.{key}": (value,) for key, value in self.fixed.items()}
         attempts = {
             place: faults.attempt(place, self.question.key_of, place.partition(".")[2])
             for place in values
@@ -365,14 +358,16 @@ class Specification:
         for place, key in keys.items():
             for value in values[place]:
                 faults.attempt(place, self.question.check, key, value, collectives)
-        if "root" in keys.values() and not {*collectives} & {*ROOTED}:
-            faults.add("", f"root: only {' and '.join(ROOTED)} have one; give collective too")
+        faults.check(
+            "root" not in keys.values() or {*collectives} & {*ROOTED},
+            "",
+            f"root: only {' and '.join(ROOTED)} have one; give collective too",
+        )
         for problem in clashes(keys):
             faults.add("", problem)
-        jittered = "jitter" in keys.values() or "jitter" in self.question.document.get(
-            "disturb", {}
-        )
-        if "seed" in keys.values() and not jittered:
+        if "seed" in keys.values() and not (
+            "jitter" in keys.values() or "jitter" in self.question.document.get("disturb", {})
+        ):
             faults.add(
                 "",
                 "seed: only jitter draws from it; give jitter too"
@@ -433,8 +428,9 @@ def read_specification(
     faults = Faults()
     if is_sweep(text):
         faults = Faults(text)
-        table = parse_toml(text, read_text(Path(text), InputError), InputError)
-        values = dict(SWEEP.read(table, faults))
+        values = dict(
+            SWEEP.read(parse_toml(text, read_text(Path(text), InputError), InputError), faults)
+        )
         asked, name = values["question"] or "", Path(text).stem
         kind = kind or values["kind"]
         near = Path(text).parent / asked
@@ -447,8 +443,7 @@ def read_specification(
     wanted = {k: v for k, v in flatten(values["over"] or {}).items() if k not in fixed} | dict(over)
     held = {k: v for k, v in flatten(values["set"] or {}).items() if k not in over} | dict(fixed)
     if not wanted and not faults.problems:
-        place = "" if is_sweep(text) else f"{text}: "
-        faults.add("", f"{place}nothing varies; give --over KEY=VALUES")
+        faults.add("" if is_sweep(text) else text, "nothing varies; give --over KEY=VALUES")
     own: dict[str, Choices] = {}
     unread: dict[str, Choices] = {}  # their lists have no length yet
     for key, given in wanted.items():
@@ -463,5 +458,4 @@ def read_specification(
         raise InputError(faults.problems)
     found = Specification(question, values["title"] or name, own, held, pairs, sample)
     found.check(faults)
-    faults.raise_any()
-    return found
+    return faults.require(found)

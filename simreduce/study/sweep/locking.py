@@ -17,7 +17,6 @@ _PATIENCE = 3.0
 _PAUSE = 0.05
 _LONGEST = 20
 """Characters of a lock file are fewer."""
-_NOT_SUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
@@ -58,7 +57,8 @@ def _take(name: str, held: ExitStack) -> str | None:
             fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             text = _read(number).strip()
-            return None if error.errno in _NOT_SUPPORTED else text or "?"
+            lacking = error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+            return None if lacking else text or "?"
         text = _read(number)
         if text and not (text.isdecimal() and len(text) < _LONGEST):
             raise OSError(errno.EINVAL, "is no lock of a sweep")

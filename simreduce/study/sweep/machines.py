@@ -72,8 +72,7 @@ def _parts(text: str) -> tuple[str, str, str, dict[str, str]]:
 
     `dgx1v` has no separator, and the file of a cluster has "file".
     """
-    place = find(text)
-    if place is not None:
+    if (place := find(text)) is not None:
         return text, "file" if is_cluster(read_document(*place).tables) else "", "", {}
     for separator in ":x":
         inline = split_inline(text, separator)
@@ -96,8 +95,7 @@ def key_of_job(document: Mapping[str, Any], section: str, text: str) -> str:
     InputError for a name or a key that there is not.
     """
     names = [each["name"] for each in document.get(section, ())]
-    fitting = [name for name in names if f"{text}.".startswith(f"{name}.")]
-    if not fitting:
+    if not (fitting := [name for name in names if f"{text}.".startswith(f"{name}.")]):
         name = text.partition(".")[0]
         near = did_you_mean(name, names) or f"; there are {', '.join(map(quote, names)) or 'none'}"
         raise InputError(f"no {section} is named {quote(name)}{near}")

@@ -14,7 +14,7 @@ from simreduce import dtypes, units
 from simreduce.engine import RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, near_or_all
 from simreduce.export.targets import check_mesh_target
 from simreduce.files.formats import (
     ANYTHING,
@@ -141,8 +141,11 @@ class SweepQuestion:
     @property
     def sections(self) -> tuple[str, ...]:
         """Tables whose keys may be set, as `nccl.KEY`."""
-        of_jobs = ("nccl", *(f"{section}.NAME" for section in FORMATS))
-        of_kind = {BENCH: ("nccl",), REPLICAS: ("replicas",), JOBS: of_jobs}
+        of_kind = {
+            BENCH: ("nccl",),
+            REPLICAS: ("replicas",),
+            JOBS: ("nccl", *(f"{section}.NAME" for section in FORMATS)),
+        }
         return "topology", *of_kind.get(self.kind, ("nccl", "step"))
 
     def cell(self, settings: Mapping[str, Any]) -> Cell:
@@ -156,11 +159,9 @@ class SweepQuestion:
         machine: dict[str, str | int] = {}
         for name, value in settings.items():
             key = faults.attempt(name, self.key_of, name)
-            if key is None:
-                continue
-            if key in SHORT or key.startswith("topology."):
+            if key and (key in SHORT or key.startswith("topology.")):
                 machine[key.removeprefix("topology.")] = value
-            else:
+            elif key:
                 self._set(document, key, faults.attempt(name, _read, key, value), faults)
         if machine:
             table = document if self.kind == BENCH else document["scenario"]
@@ -199,8 +200,7 @@ class SweepQuestion:
         if key in self.keys or (rest and section in self.sections):
             return key
         known = [*self.keys, *(f"{section}.KEY" for section in self.sections)]
-        near = did_you_mean(key, known) or f"; known: {', '.join(known)}"
-        raise InputError(f"unknown key{near}")
+        raise InputError(f"unknown key{near_or_all(key, known, '; known: ')}")
 
     def _load(self, key: str, value: str, collectives: Sequence[str]) -> None:
         """Read what a value names. InputError or ValueError if it cannot be."""
@@ -215,8 +215,10 @@ class SweepQuestion:
         elif key == "fails" and value.isalpha():  # a class, and no part by its name
             choice((NONE, *CLASSES), "part that fails").read(value)
         elif key in ("fabric", "nic"):
-            known = tuple(FABRICS) if key == "fabric" else networks()
-            choice(known, "class of network link" if key == "nic" else key).read(value)
+            choice(
+                tuple(FABRICS) if key == "fabric" else networks(),
+                "class of network link" if key == "nic" else key,
+            ).read(value)
 
     def _set(self, document: dict[str, Any], key: str, value: Any, faults: Faults) -> None:
         """Set a key that is none of the machine's."""
@@ -225,8 +227,7 @@ class SweepQuestion:
         table = document if self.kind == BENCH else document["scenario"]
         if key in DISTURB.keys:
             texts = value if isinstance(value, list) else [value]
-            listed = [text for text in texts if text != NONE]
-            found = listed if key in ("slow", "fault") else value
+            found = [text for text in texts if text != NONE] if key in ("slow", "fault") else value
             disturb = {**document.pop("disturb", {}), key: found}
             if kept := {k: v for k, v in disturb.items() if v != []}:  # calm as if never said
                 document["disturb"] = kept
@@ -281,12 +282,11 @@ def clashes(names: Mapping[str, str]) -> list[str]:
     """
     items = [*names.items()]
     pairs = [(one, other) for i, one in enumerate(items) for other in items[:i]]
-    found = [
+    return [
         f"{one} and {other} are one key; give one of them"
         for (one, key), (other, before) in pairs
         if key == before
-    ]
-    return found + [
+    ] + [
         f"{one} and {other} exclude each other; give one of them"
         for (one, key), (other, before) in pairs
         if key != before and _exclude(key, before)
@@ -341,8 +341,9 @@ def _read(key: str, value: Any) -> Any:
     elif key in ("jitter", "tolerance"):
         return str(value)
     elif key == "size" or key.endswith(".size"):
-        nbytes = value if isinstance(value, int) else units.cli_size(str(value))
-        nbytes = whole(1, MOST_BYTES, "bytes").read(nbytes)
+        nbytes = whole(1, MOST_BYTES, "bytes").read(
+            value if isinstance(value, int) else units.cli_size(str(value))
+        )
         return nbytes if key == "size" else f"{nbytes} B"
     elif key in _KINDS:
         _KINDS[key].read(value)

@@ -113,8 +113,7 @@ class CellRunner(ExitStack):
 
     def _insist(self) -> list[CellAnswer]:
         """Store what waits; InputError if the disk was full for too long."""
-        written = self._write()
-        if not written:
+        if not (written := self._write()):
             if self._full_since and time.monotonic() - self._full_since > PATIENCE:
                 raise InputError(f"the disk was full for {PATIENCE / 60:.0f} minutes")
             time.sleep(_AGAIN)

@@ -258,8 +258,7 @@ class Store(ExitStack):
     def sweep(self, number: int | None = None) -> Sweep:
         """The sweep of that number, else the last. InputError if there is none."""
         known = self.sweeps()
-        found = [s for s in known if number in (None, s.id)]
-        if not found:
+        if not (found := [s for s in known if number in (None, s.id)]):
             numbers = ", ".join(str(s.id) for s in known)
             lacks = f"no sweep {number}; there are {numbers}" if numbers else "has no sweep yet"
             raise InputError(f"{self.path}: {lacks}")
@@ -303,16 +302,14 @@ class Store(ExitStack):
             found = self._db.execute(query)
             return [each[0] for each in found.description], found.fetchall()
         except sqlite3.Error as error:
-            _pass_on_interrupt(error)
-            raise InputError(_damage(self.path, error) or self._explain(str(error))) from None
+            raise _read_error(self.path, error, self._explain(str(error))) from None
         finally:
             for each, most in before:
                 self._db.setlimit(each, most)
 
     def _explain(self, fault: str) -> str:
         """What SQLite says, with the column that is meant."""
-        name = fault.partition("no such column: ")[2]
-        if not name:
+        if not (name := fault.partition("no such column: ")[2]):
             return fault
         shown = self._db.execute("SELECT name FROM pragma_table_info('sweep')")
         return fault + did_you_mean(name, [column for (column,) in shown])
@@ -341,15 +338,14 @@ class Store(ExitStack):
                 raise StoreFull(f"{self.path}: {error}") from None
             raise InputError(f"{self.path}: cannot be written: {error}") from None
         except sqlite3.DatabaseError as error:
-            raise InputError(_damage(self.path, error) or f"{self.path}: {error}") from None
+            raise _read_error(self.path, error, f"{self.path}: {error}") from None
 
     def _fetch(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query of ours. InputError if the file is damaged, or cannot be read."""
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            _pass_on_interrupt(error)
-            raise InputError(_damage(self.path, error) or f"{self.path}: {error}") from None
+            raise _read_error(self.path, error, f"{self.path}: {error}") from None
 
 
 _DAMAGED = "is damaged:"
@@ -370,12 +366,6 @@ def _sweep(path: str, number: object, *fields: Any) -> Sweep:
     ):  # fmt: skip
         _refuse(path, f"{_DAMAGED} its sweep {quote(number)} is none that simreduce wrote")
     return Sweep(number, name, kind, tuple(keys), specification, version, cells, started)
-
-
-def _pass_on_interrupt(error: sqlite3.Error) -> None:
-    """Raise the KeyboardInterrupt at which SQLite stopped, if it did: `_TURN` lets it be raised."""
-    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
-        raise KeyboardInterrupt from None
 
 
 def _values(answer: CellAnswer) -> tuple[Any, ...]:
@@ -420,13 +410,17 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str | None) else json.dumps(value)
 
 
-def _damage(path: str, error: sqlite3.Error) -> str:
-    """Return advice on a damaged file; "" if the error is another."""
+def _read_error(path: str, error: sqlite3.Error, words: str) -> InputError:
+    """An error in `words`, or advice on a damaged file.
+
+    Raises the KeyboardInterrupt at which SQLite stopped, if it did: `_TURN` lets it be raised.
+    """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return ""
+    if code == sqlite3.SQLITE_INTERRUPT:
+        raise KeyboardInterrupt from None
     rescue = f"`sqlite3 {path} .recover | sqlite3 NEW.db` saves what can be read"
-    return f"{path}: is damaged ({error}); {rescue}"
+    damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return InputError(f"{path}: is damaged ({error}); {rescue}" if damaged else words)
 
 
 def _is_full(error: sqlite3.Error) -> bool:
@@ -446,8 +440,8 @@ def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection
             behind_links(path)  # or says whose link it is
             db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
         elif is_file(path):
-            name = place.absolute().as_uri()
-            db = sqlite3.connect(f"{name}?mode=ro", timeout=_BUSY, isolation_level=None, uri=True)
+            name = f"{place.absolute().as_uri()}?mode=ro"
+            db = sqlite3.connect(name, timeout=_BUSY, isolation_level=None, uri=True)
         else:
             read_start(place, 1)  # says why
             _refuse(path, "is no file")
@@ -456,14 +450,13 @@ def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection
             db.set_progress_handler(lambda: 0, _TURN)
         _prepare(path, db, write=write)
     except sqlite3.Error as error:
-        _pass_on_interrupt(error)
         if place.is_dir():
             _refuse(path, "is a directory, not a file")
         if _is_full(error):
             raise StoreFull(f"{path}: {error}") from None
+        words = f"{path}: is no database of sweeps: {error}"
         ours = is_file(path) and read_start(place, 16) == b"SQLite format 3\0"
-        damaged = ours and _damage(path, error)
-        raise InputError(damaged or f"{path}: is no database of sweeps: {error}") from None
+        raise (_read_error(path, error, words) if ours else InputError(words)) from None
     except InputError:
         raise
     except OSError as error:
@@ -478,14 +471,6 @@ def _prepare(path: str, db: sqlite3.Connection, *, write: bool) -> None:
     if write and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-    _check_ours(path, db, write=write)
-    if write:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")  # through power failures too
-
-
-def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
-    """InputError for a database that no sweep has made."""
     if db.execute("PRAGMA application_id").fetchone()[0] != _OURS:
         empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         _refuse(path, "has no sweep yet" if empty else "is a database of something else")
@@ -495,12 +480,16 @@ def _check_ours(path: str, db: sqlite3.Connection, *, write: bool) -> None:
     if write and made != _FORMAT:
         _refuse(path, "was written by an older simreduce, and can be read only; give another --db")
     _check_values(path, db)
+    if write:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")  # through power failures too
 
 
 def _check_values(path: str, db: sqlite3.Connection) -> None:
     """InputError for a value that no sweep has written, such as a time below 0."""
-    views = "SELECT name FROM sqlite_master WHERE type <> 'table' AND name IN ('rows', 'cells')"
-    if found := db.execute(views).fetchall():
+    if found := db.execute(
+        "SELECT name FROM sqlite_master WHERE type <> 'table' AND name IN ('rows', 'cells')"
+    ).fetchall():
         _refuse(path, f"{_DAMAGED} {found[0][0]} is no table")
     for table, names, wrong in (
         ("rows", OF_ROWS, _wrong_value),

@@ -28,6 +28,7 @@ from simreduce.study.tune.search.packings import (
     CallSetting,
     CallSize,
     GradientPacking,
+    choice_of_nccl,
     copying_of,
     folded_of,
     machines,
@@ -65,8 +66,7 @@ def is_composed(scenario: StepScenario, strategy: Strategy | None) -> bool:
     plain = strategy.by_nccl and strategy.reduced_by_nccl and not strategy.mean
     one = len(strategy.ranges) == 1 and strategy.ranges[0].shards == 1 and not strategy.chunk
     known = isinstance(setup.machine, Topology) and is_calm(setup)
-    turns = step.streams in (None, 1) and step.job.reduces_once
-    if not (plain and one and known and turns):
+    if not (plain and one and known and step.streams in (None, 1) and step.job.reduces_once):
         return False
     return is_large(setup, strategy, step.replicated.job.model.workload)
 
@@ -90,8 +90,9 @@ class ComposedStep:
         """Its calls, which take turns; Horovod's as its cycles have them."""
         strategy, packer, layout = self.strategy, self.strategy.packer, self.setup.layout
         if isinstance(packer, Fusion) and self.cycle != FIXED:
-            workload = self.job.model.workload
-            fused = Fused(packer, strategy, workload, layout, False, self.cycle, planned=False)
+            fused = Fused(
+                packer, strategy, self.job.model.workload, layout, False, self.cycle, planned=False
+            )
             return Method(strategy.text, None, (), streams=1, fusion=fused)
         return self.packing.method(layout.n, strategy.text)
 
@@ -107,8 +108,7 @@ class ComposedStep:
     def alone(self) -> float:
         """Seconds of all reductions, with every gradient there from the start."""
         calls = fsum(self._call(size).seconds for size in self.packing.calls)
-        ends = self.packing.copied[0] + self.packing.copied[-1]
-        return calls + self._copying * ends / 2
+        return calls + self._copying * (self.packing.copied[0] + self.packing.copied[-1]) / 2
 
     @property
     def digest(self) -> str:
@@ -131,9 +131,11 @@ class ComposedStep:
         machine refuses the strategy.
         """
         gradients, packing = self.job.model.workload.gradients, self.packing
-        pairs = zip(packing.groups, packing.sizes, strict=True)
         smallest = dict[Decision, tuple[int, ...]]()
-        for group, sizes in sorted(pairs, key=lambda pair: sum(size.nbytes for size in pair[1])):
+        for group, sizes in sorted(
+            zip(packing.groups, packing.sizes, strict=True),
+            key=lambda pair: sum(size.nbytes for size in pair[1]),
+        ):
             for size in sizes:
                 smallest.setdefault(self._decide(size), group)
         plain = replace(self.strategy, text=self.strategy.spec, packing="none", packer=NoPacking())
@@ -154,11 +156,10 @@ class ComposedStep:
         return copying_of(self.setup, dtype, wire)
 
     def _decide(self, size: CallSize) -> Decision:
-        layout = self.setup.layout
-        assert layout.decide is not None  # noqa: S101 - a setup's layout has it
-        algorithm = self.strategy.ranges[0].algorithm.partition(":")[2]
-        wanted = self.strategy.nccl._replace(algorithm=algorithm)
-        return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, wanted)
+        wanted = self.strategy.nccl._replace(
+            algorithm=self.strategy.ranges[0].algorithm.partition(":")[2]
+        )
+        return choice_of_nccl(self.setup, COLLECTIVE, size.nbytes, wanted)
 
     def _call(self, size: CallSize) -> Tried:
         return _simulate(self.setup, self._decide(size), size.rounded)
@@ -169,8 +170,9 @@ class ComposedStep:
     def _buffer_cost(self, buffer: tuple[int, ...]) -> CallCost:
         gradients = self.job.model.workload.gradients
         assert isinstance(self.strategy.packer, Fusion)  # noqa: S101 - the caller has looked
-        endless = replace(_ENDLESS, fp16=self.strategy.packer.fp16)
-        packing = packing_of(endless, [gradients[i] for i in buffer])
+        packing = packing_of(
+            replace(_ENDLESS, fp16=self.strategy.packer.fp16), [gradients[i] for i in buffer]
+        )
         return CallCost.in_turn([*packing.costs(self._cost, self._copying).values()])
 
 

@@ -83,9 +83,8 @@ class PlanCache:
 
     def summarise(self, setup: Setup, plan: Plan, times: int = 1) -> Summary:
         """The prediction of so many collectives in a row."""
-        key = "summary", setup, self.digest(plan), times
         return self.once(
-            key,
+            ("summary", setup, self.digest(plan), times),
             lambda: setup.summarise(repeat(plan, times) if times > 1 else plan),
             len(plan) * times,
         )
@@ -151,8 +150,11 @@ class _Asked:
 
     def layout_that_asks(self) -> Layout:
         """The layout, with this in the place of what knows more than it says."""
-        wiring = None if self.layout.wiring is None else self
-        return replace(self.layout, decide=partial(self.ask, "decide"), wiring=wiring)
+        return replace(
+            self.layout,
+            decide=partial(self.ask, "decide"),
+            wiring=None if self.layout.wiring is None else self,
+        )
 
     def ask(self, name: str, *given: Any, **how: Any) -> Any:
         """What the layout decides, or its wiring knows."""

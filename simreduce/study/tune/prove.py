@@ -6,7 +6,7 @@ They are of every algorithm, packer and variable-update mode, over device counts
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -22,7 +22,7 @@ from simreduce.planners.algorithms import (
     warn_of_unloaded,
 )
 from simreduce.planners.layouts import Layout, Reducer, layout
-from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.planners.strategy import compile_collective, parse_strategy
 from simreduce.study.tune.rank import COMMON
 from simreduce.study.tune.sizes import ROOTED
 from simreduce.topology import load_topology
@@ -46,7 +46,6 @@ ONE_EACH = "nccl:pat"
 """An algorithm for machines with one GPU each."""
 CHUNK = 100
 """Bytes of a chunk: most of `COUNTS` make several chunks and a shorter last one."""
-_ON_RINGS = ("best_ring", "multi_ring")
 MOST_RANKS = 512
 """Upper limit of GPUs on the command line: plans grow with their square."""
 
@@ -82,9 +81,13 @@ class ProofCase:
     root: int = 0
     machine: str = ""
     is_mode: bool = False
+    faithful: bool = False
 
     def prove(self, counts: Sequence[int]) -> Proof:
-        """The proof, for gradient lists as `prove` makes them."""
+        """The proof, for one gradient of each of `counts` elements, and for all of them together.
+
+        StrategyError if the text cannot be read, or has an option that its algorithm never takes.
+        """
         shape = (
             layout(load_topology(self.machine))
             if self.machine
@@ -94,13 +97,31 @@ class ProofCase:
             flags = Flags(all_reduce_spec="xring" if self.text == "distributed_all_reduce" else "")
             build = partial(variable_update, self.text, layout=shape, flags=flags)
             return _proof(f"--variable_update={self.text}", shape, counts, build)
-        return _prove_on(parse_strategy(self.text, self.collective), shape, counts, root=self.root)
+        strategy = parse_strategy(self.text, self.collective)
+        build = partial(
+            compile_collective, self.collective, strategy, layout=shape, root=self.root,
+            faithful=self.faithful,
+        )  # fmt: skip
+        rooted = self.collective in ROOTED
+        proof = _proof(
+            f"{strategy.text}, root {self.root}" if rooted else strategy.text, shape, counts, build
+        )
+        return replace(
+            proof,
+            collective=self.collective,
+            refused=tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused),
+        )
 
     @property
     def search(self) -> tuple[str, int, int, str]:
         """Equal for cases whose planners search the same graph, which one process does once."""
         name = re.split(r"[#+:]", self.text)[0]
-        return self.machine, self.ranks, self.tasks, "rings" if name in _ON_RINGS else name
+        return (
+            self.machine,
+            self.ranks,
+            self.tasks,
+            "rings" if name in ("best_ring", "multi_ring") else name,
+        )
 
 
 @lru_cache(maxsize=64)
@@ -126,43 +147,6 @@ def machines(ranks: int, tasks: int) -> Layout:
         ),
         reducers=(Reducer("switch0", tuple(range(ranks)), ()),),
     )
-
-
-def prove(
-    text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faithful: bool = False,
-    collective: str = "all_reduce", root: int = 0,
-) -> Proof:  # fmt: skip
-    """Compile and verify a strategy for one gradient of each of `counts` elements.
-
-    It is verified for all of them together, too.
-
-    StrategyError if the text cannot be read, or has an option that its algorithm never takes.
-    """
-    return _prove_on(
-        parse_strategy(text, collective),
-        machines(ranks, tasks),
-        counts,
-        faithful=faithful,
-        root=root,
-    )
-
-
-def _prove_on(
-    strategy: Strategy,
-    shape: Layout,
-    counts: Sequence[int],
-    *,
-    faithful: bool = False,
-    root: int = 0,
-) -> Proof:
-    build = partial(
-        compile_collective, strategy.collective, strategy, layout=shape, root=root,
-        faithful=faithful,
-    )  # fmt: skip
-    name = f"{strategy.text}, root {root}" if strategy.collective in ROOTED else strategy.text
-    proof = _proof(name, shape, counts, build)
-    refused = tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused)
-    return replace(proof, collective=strategy.collective, refused=refused)
 
 
 def _proof(
@@ -224,26 +208,28 @@ def everything() -> list[ProofCase]:
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
                 options = ("", "+packs=3", *([f"+chunk={CHUNK}"] if algorithm.pipelined else []))
                 cases += [ProofCase(spec + option, ranks, tasks) for option in options]
-    cases += [ProofCase(text, *shape) for text in BY_NCCL for shape in shapes]
-    cases += [ProofCase(text, 24, 3, machine="dgx-h100x3") for text in ACROSS]
-    cases += [ProofCase("nccl:collnet+channels=16", 24, 3, machine=machine) for machine in SUMMED]
-    for machine in REAL:
-        ranks = layout(load_topology(machine)).n
-        cases += [ProofCase(name, ranks, machine=machine) for name in ON_LINKS]
-    cases += [ProofCase(text, *shape) for text in COMMON for shape in shapes]
-    cases += [ProofCase(mode, *shape, is_mode=True) for mode in MODES for shape in shapes]
-    for collective in [name for name in COLLECTIVES if name != "all_reduce"]:
-        cases += _cases_of(collective, COLLECTIVES[collective].values())
-    return cases
+    real = {machine: layout(load_topology(machine)).n for machine in REAL}
+    others = [name for name in COLLECTIVES if name != "all_reduce"]
+    return [
+        *cases,
+        *(ProofCase(text, *shape) for text in BY_NCCL for shape in shapes),
+        *(ProofCase(text, 24, 3, machine="dgx-h100x3") for text in ACROSS),
+        *(ProofCase("nccl:collnet+channels=16", 24, 3, machine=machine) for machine in SUMMED),
+        *(ProofCase(name, n, machine=machine) for machine, n in real.items() for name in ON_LINKS),
+        *(ProofCase(text, *shape) for text in COMMON for shape in shapes),
+        *(ProofCase(mode, *shape, is_mode=True) for mode in MODES for shape in shapes),
+        *(case for name in others for case in _cases_of(name, COLLECTIVES[name].values())),
+    ]
 
 
-def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[ProofCase]:
-    for algorithm in algorithms:
+def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> list[ProofCase]:
+    return [
+        ProofCase(text, ranks, ranks if algorithm.name == ONE_EACH else 1, collective, root)
+        for algorithm in algorithms
         for text in (
             algorithm.name,
             *([f"{algorithm.name}+chunk={CHUNK}"] if algorithm.pipelined else []),
-        ):
-            for ranks in RANKS:
-                tasks = ranks if algorithm.name == ONE_EACH else 1
-                for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
-                    yield ProofCase(text, ranks, tasks, collective=collective, root=root)
+        )
+        for ranks in RANKS
+        for root in (sorted({0, ranks - 1}) if collective in ROOTED else (0,))
+    ]

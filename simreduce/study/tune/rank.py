@@ -95,20 +95,17 @@ def candidates_of(scenario: Scenario) -> list[Strategy]:
         return found
     if FRAMEWORKS[name].has_typed:
         return [each for each in found if getattr(settings(each, layout), name)]
-    more = (parse_strategy(f"nccl{text}") for text in _some_packings(name, scenario))
+    # The default, and others with sizes two octaves from each other.
+    sizes = {0, *bucket_sizes(scenario.workload)[::-_FEWER]}
+    packings = [text for text, nbytes in packings_of(name, scenario) if nbytes in sizes]
+    views = any(text.endswith(",view") for text in packings)  # of buckets, of which none copies
+    more = (
+        parse_strategy(f"nccl{text}")
+        for text in packings
+        if not (views and "=" in text) or text.endswith(",view")
+    )
     every = {each.text: each for each in (*more, *found)}
     return [each for each in every.values() if files_of(name, scenario, each) is not None]
-
-
-def _some_packings(name: str, scenario: Scenario) -> list[str]:
-    """The packings to rank: the default, and others with sizes two octaves from each other.
-
-    DDP's are views of their buckets, which no copies are made of.
-    """
-    sizes = {0, *bucket_sizes(scenario.workload)[::-_FEWER]}
-    found = [text for text, nbytes in packings_of(name, scenario) if nbytes in sizes]
-    views = any(text.endswith(",view") for text in found)
-    return [text for text in found if not (views and "=" in text) or text.endswith(",view")]
 
 
 def sharing_candidates(layout: Layout) -> list[Strategy]:
@@ -188,9 +185,11 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
     known = {i: least(strategies[i]) for i in places}
     waited = [i for i in first if is_quick(strategies[i], _PATIENCE * (i == first[0]))]
     late = [i for i in first if i not in waited]
-    rest = sorted((i for i in places if i not in first), key=known.__getitem__)
-    if late:  # those that differ from them by their packing are as large
-        rest = sorted(rest, key=lambda i: not is_quick(strategies[i]))
+    rest = sorted(
+        (i for i in places if i not in first),
+        # If some are late, those that differ from them by their packing are as large.
+        key=lambda i: (bool(late) and not is_quick(strategies[i]), known[i]),
+    )
     return StrategyOrder([*waited, *rest], waited, known, late)
 
 
@@ -312,8 +311,10 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
         """Which times of named strategies rest on no measurement."""
         scenario, refused = self.scenario, dict(self.refused)
         named = [each for each in scenario.strategies or () if each.text not in refused]
-        calls = [c for each in named for c in scenario.setup.calls_of(each, scenario.workload)]
-        return scenario.setup.nominal((each.text for each in named), calls)
+        return scenario.setup.nominal(
+            (each.text for each in named),
+            [c for each in named for c in scenario.setup.calls_of(each, scenario.workload)],
+        )
 
     @property
     def proven(self) -> list[Candidate]:
@@ -344,8 +345,11 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
-        known = (name for name in self.proven if getattr(name.settings, target))
-        return min(known, key=lasting, default=None)
+        return min(
+            (name for name in self.proven if getattr(name.settings, target)),
+            key=lasting,
+            default=None,
+        )
 
     @property
     def fastest(self) -> Candidate | None:
@@ -416,8 +420,9 @@ def rank(
     strategies = given or sorted(listed, key=lambda s: s.packing == "none")
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        known = [c for c in outcomes.values() if isinstance(c, Candidate)]
-        limit_of = ranking_limits(scenario, known)
+        limit_of = ranking_limits(
+            scenario, [c for c in outcomes.values() if isinstance(c, Candidate)]
+        )
         return lambda place: limit_of(strategies[place])
 
     promise = by_promise(strategies, scenario)
@@ -442,16 +447,15 @@ def rank(
         if isinstance(each, AtLeast)
     ]
     texts = [s.text for s in listed]
-    ranking = StrategyRanking(
-        scenario,
-        tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
-        tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
-        untried,
-        tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
-        hurried=hurried,
-    )
     return settle_ties(
-        ranking,
+        StrategyRanking(
+            scenario,
+            tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
+            tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
+            untried,
+            tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
+            hurried=hurried,
+        ),
         FIRST,
         deciding=lambda found: found.deciding,
         plan=lambda row: row.plan,
@@ -492,15 +496,17 @@ def ranking_limits(scenario: Scenario, found: Sequence[Candidate]) -> Callable[[
         # Where a target has a setting, upstream runs the same plan.
         limit = max([last, *(by_target[each] for each in _TYPED if getattr(typed, each))])
         if strategy.reduced_by_nccl:  # the lower end of its interval counts
-            own = setup.running(strategy)
-            interval = own.interval(_largest(scenario), 1.0, strategy.collective)
+            interval = setup.running(strategy).interval(
+                largest_gradient(scenario), 1.0, strategy.collective
+            )
             limit /= min(interval[0], 1.0) if interval else 1.0
         return limit * TIED
 
     return limit_of
 
 
-def _largest(scenario: Scenario) -> int:
+def largest_gradient(scenario: Scenario) -> int:
+    """Bytes of the largest gradient."""
     return max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
 
 
@@ -511,11 +517,15 @@ def one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
     """
 
     def merge(first: Candidate, others: tuple[Candidate, ...]) -> Candidate:
-        chosen_by = tuple(rule for each in (first, *others) for rule in each.chosen_by)
-        return replace(first, also=others, chosen_by=chosen_by)
+        return replace(
+            first,
+            also=others,
+            chosen_by=tuple(rule for each in (first, *others) for rule in each.chosen_by),
+        )
 
-    ordered = sorted(found, key=lambda c: (not c.runnable, c.strategy.text))
-    rows = merge_equal(ordered, lambda c: c.plan, merge)
+    rows = merge_equal(
+        sorted(found, key=lambda c: (not c.runnable, c.strategy.text)), lambda c: c.plan, merge
+    )
     return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
 
 
@@ -538,7 +548,7 @@ def _candidate(scenario: Scenario, setup: Setup, run: PredictedPlan, cache: Plan
     same = scenario.faithful or not has_quirks(strategy)
     theirs = plan if same else _upstream(scenario, strategy, cache)
     link, lane = (next(iter(uses), Use("", 0.0)) for uses in (result.links, result.lanes))
-    asked = setup, strategy, _largest(scenario), result.seconds / times
+    asked = setup, strategy, largest_gradient(scenario), result.seconds / times
     interval = interval_of(*asked) if strategy.reduced_by_nccl else None
     return Candidate(
         strategy=strategy,
@@ -566,14 +576,13 @@ def _settings(
     scenario: Scenario, strategy: Strategy, plan: Plan, theirs: Plan | str, cache: PlanCache
 ) -> StrategySettings:
     """The settings to type; none where upstream would run another plan than the ranked one."""
-    shape = scenario.setup.layout
     if scenario.faithful:
-        return settings(strategy, shape, faithful=True)
+        return settings(strategy, scenario.setup.layout, faithful=True)
     typed = as_typed(strategy)
     if typed is not strategy:
         theirs = _upstream(scenario, typed, cache)
     same = not isinstance(theirs, str) and cache.digest(theirs) == cache.digest(plan)
-    return settings(strategy, shape) if same else StrategySettings(None, None)
+    return settings(strategy, scenario.setup.layout) if same else StrategySettings(None, None)
 
 
 def _difference(plan: Plan, theirs: Plan | str, cache: PlanCache) -> str:

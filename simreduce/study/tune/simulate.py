@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -196,9 +195,9 @@ class _Trials:
 
         A smaller one would then be reduced in the same way.
         """
-        strategy = self.strategy
         return (
-            len(self.workload.gradients) == len(strategy.ranges) == 1 and strategy.packing == "none"
+            len(self.workload.gradients) == len(self.strategy.ranges) == 1
+            and self.strategy.packing == "none"
         )
 
     def _share(self, whole: Plan, rungs: Sequence[int]) -> float:
@@ -218,8 +217,10 @@ class _Trials:
     def _climb(self, at: int, step: int, rungs: Iterable[int], depth: float) -> int:
         """The first rung from `at` on whose neighbours `step` below and above are no faster."""
         while True:
-            near = [i for i in (at, at - step, at + step) if i in rungs]
-            fastest = min(near, key=lambda i: self._time(rung(i), depth))
+            fastest = min(
+                [i for i in (at, at - step, at + step) if i in rungs],
+                key=lambda i: self._time(rung(i), depth),
+            )
             if fastest == at:
                 return at
             at = fastest
@@ -345,13 +346,13 @@ def simulate_up_to(
     looked for if no chunks would be fast enough. Within the limit, all is the same as without one.
     """
     cache, setup, times = cache or PlanCache(), question.setup, question.times
-    if limit < inf and _is_searched(question.strategy) and isinstance(setup.machine, Topology):
+    if limit < math.inf and _is_searched(question.strategy) and isinstance(setup.machine, Topology):
         floor = lower_bound(question)
         if floor.seconds > limit:
             return floor
     question = _with_chunks(question, cache)
     plan = cache.compile(question)
-    if limit == inf:
+    if limit == math.inf:
         return PredictedPlan(question.strategy, plan, cache.summarise(setup, plan, times))
     result = setup.summarise_within(repeat(plan, times) if times > 1 else plan, limit * times)
     return (
@@ -367,7 +368,7 @@ def simulate_within(
     """As `simulate_up_to`; without a limit, what takes long is postponed."""
     cache, setup, strategy = cache or PlanCache(), question.setup, question.strategy
     if limit is not None or not isinstance(setup.machine, Topology):
-        return simulate_up_to(question, inf if limit is None else limit, cache)
+        return simulate_up_to(question, math.inf if limit is None else limit, cache)
     packs, gradients = int(getattr(strategy.packer, "packs", 1)), len(question.workload.gradients)
     pairs = setup.layout.n**2 * (gradients if strategy.packing == "none" else packs)
     if pairs >= _HUGE and setup.many_ops(strategy, question.workload):

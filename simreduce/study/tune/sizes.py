@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import inf
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from simreduce.errors import (
     StrategyError,
     UnevenParts,
 )
+from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Kind, Plan, verify_part, wrong_elements
 from simreduce.planners.layouts import Layout
@@ -90,7 +90,7 @@ class BenchRow:
     count: int
     dtype: int
     redop: str
-    seconds: float = inf
+    seconds: float = math.inf
     floor_seconds: float = 0.0
     transfers: int = 0
     wrong: int = 0
@@ -116,22 +116,19 @@ class BenchRow:
 
 def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
     """nccl-tests' sizes in bytes: times `factor` if it is above 1, else plus `step`."""
-    problems = []
-    if minimum < 1 or maximum < minimum:
-        problems.append(
-            f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes"
-        )
-    if maximum > MOST_BYTES:
-        name = "-b" if maximum == minimum else "-e"
-        problems.append(f"{name} {maximum}: more than 1 PiB")
+    faults = Faults()
+    faults.check(
+        1 <= minimum <= maximum,
+        "",
+        f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes",
+    )
+    name = "-b" if maximum == minimum else "-e"
+    faults.check(maximum <= MOST_BYTES, f"{name} {maximum}", "more than 1 PiB")
     if factor and not 1 <= factor < math.inf:
-        problems.append(f"-f {factor}: the factor must be above 1 (or give -i, a step)")
+        faults.add(f"-f {factor}", "the factor must be above 1 (or give -i, a step)")
     elif factor <= 1 and step < 1:
-        problems.append(
-            f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)"
-        )
-    if problems:
-        raise InputError(problems)
+        faults.add(f"-i {step}", "the step must be at least 1 byte (or give -f, a factor above 1)")
+    faults.raise_any()
     found = [minimum]
     while (
         following := max(int(found[-1] * factor), found[-1] + 1) if factor > 1 else found[-1] + step
@@ -200,8 +197,10 @@ class BenchCalls:
         if nthreads is None or not counts:
             return cls(0, iterations)
         if nthreads < 1 or len(counts) > 1 or counts[0] % nthreads:
-            many = " or ".join(map(str, counts))
-            raise InputError(f"{nthreads}: threads must share the {many} GPUs of a machine equally")
+            raise InputError(
+                f"{nthreads}: threads must share the {' or '.join(map(str, counts))} GPUs of a"
+                " machine equally"
+            )
         each = counts[0] // nthreads
         return cls(each if each > 1 else 0, iterations, each > 1 and version < _ONE_BY_ONE)
 
@@ -253,11 +252,12 @@ class Machines:
                 "and nothing may disturb one of them; leave out --fold, or take fewer machines"
             )
         if fold is False and isinstance(setup.machine, Folded):
-            why = NotFoldable(f"{setup.machine.name}: too large to hold unfolded")
-            setup = unfolded(setup, why)
+            setup = unfolded(
+                setup, NotFoldable(f"{setup.machine.name}: too large to hold unfolded")
+            )
         self.setup, self.dtype, self.faithful, self.root = setup, dtype, faithful, root
         self.calls = calls
-        self.patience = inf if eager or fold is False else PATIENCE
+        self.patience = math.inf if eager or fold is False else PATIENCE
         self.fold, whole = fold is not False, isinstance(setup.machine, Topology)
         self.foldable = self.fold and whole and calm and not faithful
         self.eager = eager and self.foldable and len(setup.layout.tasks) > 1
@@ -267,8 +267,9 @@ class Machines:
     def ask(self, strategy: Strategy, nbytes: int, setup: Setup | None = None) -> BenchCell:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
-        layout = setup.layout
-        workload = tensor(nbytes, self.dtype, layout.n if strategy.collective in DIVIDED else 1)
+        workload = tensor(
+            nbytes, self.dtype, setup.layout.n if strategy.collective in DIVIDED else 1
+        )
         return BenchCell(
             strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
             calls=self.calls,
@@ -322,8 +323,9 @@ class Machines:
             ops = cell.setup.many_ops(cell.strategy, cell.workload)
             if ops * _PER_OP > self.patience:
                 words = f"all machines would take about {ops * _PER_OP / 60:.0f} minutes"
-                more = f"{words}, for {ops:,} ops; --no-fold simulates them"
-                raise StrategyError([*why.problems, more])
+                raise StrategyError(
+                    [*why.problems, f"{words}, for {ops:,} ops; --no-fold simulates them"]
+                )
 
     @cached_property
     def _one(self) -> Setup | None:
@@ -369,16 +371,14 @@ def bench(
             answered = True
         yield row
     if refused and not answered:
+        # A problem may begin with the strategy and its chunk size.
         problems = by_reason(
-            (text, _prefix(text, each)) for text, one in refused.items() for each in one.problems
+            (text, each if each.startswith((f"{text}: ", f"{text}+")) else f"{text}: {each}")
+            for text, one in refused.items()
+            for each in one.problems
         )
         kinds = [type(error) for error in refused.values()]
         raise (kinds[0] if len(kinds) == 1 else StrategyError)(problems)
-
-
-def _prefix(text: str, problem: str) -> str:
-    """The problem after the name of its strategy, which may have a chunk size already."""
-    return problem if problem.startswith((f"{text}: ", f"{text}+")) else f"{text}: {problem}"
 
 
 def bench_all(
@@ -406,7 +406,9 @@ def bench_all(
     asked = [(strategy, size) for size in nbytes for strategy in strategies]
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        best = dict.fromkeys(((size, known) for size in nbytes for known in (False, True)), inf)
+        best = dict.fromkeys(
+            ((size, known) for size in nbytes for known in (False, True)), math.inf
+        )
         for place, row in outcomes.items():
             if isinstance(row, BenchRow) and not row.wrong:
                 size = asked[place][1]
@@ -443,7 +445,7 @@ def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | AtLeast |
 
 def simulate_row(question: BenchCell) -> BenchRow:
     """The row of a question, however long it takes; Deadlock if its plan never finishes."""
-    run = simulate_up_to(question, inf)
+    run = simulate_up_to(question, math.inf)
     assert isinstance(run, PredictedPlan)  # noqa: S101 - without a limit there is no other
     return _row(question, run)
 
@@ -451,12 +453,11 @@ def simulate_row(question: BenchCell) -> BenchRow:
 def _make_row(question: BenchCell, run: Strategy, **found: Any) -> BenchRow:
     """The row of a question by the strategy that was `run`, with what was found."""
     strategy, (one,) = question.strategy, question.workload.gradients
-    redop = ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none"
     return BenchRow(
         run.text,
         one.elements,
         one.dtype,
-        redop,
+        ("avg" if strategy.mean else "sum") if strategy.collective in SUMMING else "none",
         strategy=strategy.text,
         collective=strategy.collective,
         root=question.root if strategy.collective in ROOTED else -1,
@@ -512,8 +513,7 @@ def seconds_per_call(plan: Plan, times: Result | Timeline, iterations: int = ITE
     for device, begun in ((plan.source[copies], start), (plan.device[copies], finish)):
         np.minimum.at(first, device, begun)
         np.maximum.at(last, device, finish)
-    busy = np.where(np.isfinite(first), last - first, 0.0)
-    each = float(start.min() + busy.max())
+    each = float(start.min() + np.where(np.isfinite(first), last - first, 0.0).max())
     return each + (max(whole - each, 0.0) / iterations if iterations else 0.0)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.computing.workers import Watch, until_stopped, unwatched
 from simreduce.engine import NCCL, LinkConstants, Recording
 from simreduce.engine.lowering.lowering import Lowered
@@ -29,7 +30,7 @@ from simreduce.planners.nccl.time_model import RingLimit
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.question import Question
 from simreduce.study.tune.sizes import DIVIDED, busbw_factor, tensor
-from simreduce.topology import DIRECTIONS, Folded, Link, Node, Topology
+from simreduce.topology import DIRECTIONS, Folded, Link, Topology
 from simreduce.topology.routing.switching import CHOICES, Switching
 
 MORE, LESS = 1.1, 0.9
@@ -71,8 +72,10 @@ def savings(recording: Recording, setup: Setup, watch: Watch = unwatched) -> tup
     them.
     """
     plan, before = recording.plan, recording.result.seconds
-    met = find_used(recording.resources, [(plan, recording.lowered)])
-    tried = (*changes(met, setup), *routings(setup))
+    tried = (
+        *changes(find_used(recording.resources, [(plan, recording.lowered)]), setup),
+        *routings(setup),
+    )
     return compare(tried, before, lambda change: change.apply(setup).find_seconds(plan), watch)
 
 
@@ -99,8 +102,7 @@ def compare(
             found.append(save(change))
             if change is tried[-1]:
                 weak = [s for s in found if abs(s.saved) <= TIED * before]
-                for figure in dict.fromkeys(s.change.figure for s in weak):
-                    same = [s for s in weak if s.change.figure == figure]
+                for same in group_by(weak, lambda saving: saving.change.figure).values():
                     found.extend(_tied(same, save, TIED * before))
             yield change
 
@@ -161,8 +163,7 @@ def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
     """
     links, used = setup.topology.links, met.used
     crossed = [links[i] for i in sorted(used) if i < len(links)]
-    for name in dict.fromkeys(link.link_class for link in crossed):
-        mine = [link for link in crossed if link.link_class == name]
+    for name, mine in group_by(crossed, lambda link: link.link_class).items():
         sort = "nic" if any(_network(setup.topology, link) for link in mine) else "link"
         yield Change(sort, name, "bandwidth", "+10%", partial(_links, name, bandwidth=MORE))
         yield Change(sort, name, "lanes", "one more on each", partial(_more_lanes, name))
@@ -202,8 +203,10 @@ def routings(setup: Setup) -> Iterator[Change]:
 def network_changes(topology: Topology) -> Iterator[Change]:
     """One more lane on every link of each class that joins machines, whatever a plan uses."""
     network = [link for link in topology.links if _network(topology, link)]
-    for name in dict.fromkeys(link.link_class for link in network):
-        yield Change("nic", name, "lanes", "one more on each", partial(_more_lanes, name))
+    yield from (
+        Change("nic", name, "lanes", "one more on each", partial(_more_lanes, name))
+        for name in dict.fromkeys(link.link_class for link in network)
+    )
 
 
 def lane_kind(lane: str) -> str:
@@ -227,8 +230,9 @@ def _switching(other: Switching, setup: Setup) -> Setup:
 
 def _with_links(setup: Setup, name: str, change: Callable[[Link], Link]) -> Topology:
     """The machine with other links of a class. Transfers keep the routes they have."""
-    links = (change(each) if each.link_class == name else each for each in setup.topology.links)
-    return setup.topology.with_figures(links=links)
+    return setup.topology.with_figures(
+        links=(change(each) if each.link_class == name else each for each in setup.topology.links)
+    )
 
 
 def _links(name: str, setup: Setup, bandwidth: float = 1.0, latency: float = 1.0) -> Setup:
@@ -249,8 +253,9 @@ def _links(name: str, setup: Setup, bandwidth: float = 1.0, latency: float = 1.0
 
     members = {name, *(f"{name}:{way}" for way in DIRECTIONS)}
     members.update(each.name for each in setup.topology.links if each.link_class == name)
-    known = setup.calibration.links.items()
-    constants = {key: scaled(old) if key in members else old for key, old in known}
+    constants = {
+        key: scaled(old) if key in members else old for key, old in setup.calibration.links.items()
+    }
     return _on(_with_links(setup, name, link), _calibrated(setup, links=constants))
 
 
@@ -263,11 +268,12 @@ def _more_lanes(name: str, setup: Setup) -> Setup:
 
 
 def _memory(kind: str, setup: Setup) -> Setup:
-    def node(each: Node) -> Node:
-        factor = MORE if each.kind == kind else 1.0
-        return replace(each, memory_bandwidth=each.memory_bandwidth * factor)
-
-    nodes = {name: node(each) for name, each in setup.topology.nodes.items()}
+    nodes = {
+        name: replace(each, memory_bandwidth=each.memory_bandwidth * MORE)
+        if each.kind == kind
+        else each
+        for name, each in setup.topology.nodes.items()
+    }
     return _on(setup.topology.with_figures(nodes=nodes), setup)
 
 
@@ -344,15 +350,15 @@ def few_rings(question: Question) -> FewRings | None:
         return None
     whole = layout(setup.machine)
     question = _divisible(question, len(whole.tasks[0]))
-    gain = _gain(question, limit)
-    if gain is None:
+    if (gain := _gain(question, limit)) is None:
         return None
     counts = [
         _ask(replace(question, setup=setup.but(part=whole.only(range(n)))))
         for n in range(2, len(whole.tasks[0]) + 1)
     ]
-    found = [each for each in counts if each]
-    return FewRings(setup.layout.n, *limit, question.workload.nbytes, found, gain[1])
+    return FewRings(
+        setup.layout.n, *limit, question.workload.nbytes, [each for each in counts if each], gain[1]
+    )
 
 
 def _divisible(question: Question, most: int) -> Question:
@@ -361,8 +367,9 @@ def _divisible(question: Question, most: int) -> Question:
     cut = question.strategy.collective in DIVIDED and workload.nbytes >= whole
     if not cut or len(workload.gradients) > 1:
         return question
-    size = tensor(workload.nbytes // whole * whole, workload.gradients[0].dtype)
-    return replace(question, workload=size)
+    return replace(
+        question, workload=tensor(workload.nbytes // whole * whole, workload.gradients[0].dtype)
+    )
 
 
 def library_warning(setup: Setup, runtimes: Iterable[str]) -> str:
@@ -405,11 +412,13 @@ def ring_limit(setup: Setup) -> RingLimit | None:
 
 
 def _ask(question: Question) -> OnGpus | None:
-    setup = question.setup
     try:
-        seconds = setup.simulate(question.compile()).seconds
+        seconds = question.setup.simulate(question.compile()).seconds
     except InputError:
         return None
-    n = setup.layout.n
-    rate = question.workload.nbytes / seconds * busbw_factor(question.strategy.collective, n)
-    return OnGpus(n, seconds, rate)
+    n = question.setup.layout.n
+    return OnGpus(
+        n,
+        seconds,
+        question.workload.nbytes / seconds * busbw_factor(question.strategy.collective, n),
+    )

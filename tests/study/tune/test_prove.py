@@ -19,7 +19,6 @@ from simreduce.study.tune.prove import (
     ProofCase,
     everything,
     machines,
-    prove,
     prove_all,
 )
 from simreduce.study.tune.rank import COMMON
@@ -43,18 +42,18 @@ def forgetful(monkeypatch):
 
 def test_each_count_is_proven_alone_and_all_of_them_together():
     """One plan per count, and one with a gradient of each."""
-    assert Proof("ring", 4, 1, 3) == prove("ring", 4, (1, 7))
-    assert Proof("ring", 4, 1, 1) == prove("ring", 4, (7,))
-    assert Proof("ring", 4, 2, 3) == prove("ring", 4, (1, 7), tasks=2)
+    assert Proof("ring", 4, 1, 3) == ProofCase("ring", 4).prove((1, 7))
+    assert Proof("ring", 4, 1, 1) == ProofCase("ring", 4).prove((7,))
+    assert Proof("ring", 4, 2, 3) == ProofCase("ring", 4, 2).prove((1, 7))
 
 
 def test_a_refusal_is_no_problem():
     """It says why."""
     name = "hierarchical_copy_gcp_v100"
 
-    assert Proof(name, 3, 1, 0, refused=("needs exactly 8 devices, not 3",) * 3) == prove(
-        name, 3, (1, 7)
-    )
+    assert Proof(name, 3, 1, 0, refused=("needs exactly 8 devices, not 3",) * 3) == ProofCase(
+        name, 3
+    ).prove((1, 7))
 
 
 def test_some_lists_may_be_refused(monkeypatch):
@@ -67,7 +66,9 @@ def test_some_lists_may_be_refused(monkeypatch):
 
     monkeypatch.setitem(ALGORITHMS, "picky", Algorithm("picky", picky, "takes one"))
 
-    assert Proof("picky", 2, 1, 2, refused=("one tensor only",)) == prove("picky", 2, (1, 7))
+    assert Proof("picky", 2, 1, 2, refused=("one tensor only",)) == ProofCase("picky", 2).prove(
+        (1, 7)
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,14 +78,14 @@ def test_some_lists_may_be_refused(monkeypatch):
 def test_what_is_taken_on_no_machine_is_a_fault(text):
     """Not a refusal, which another machine might not give."""
     with pytest.raises(OptionNotTaken):
-        prove(text, 4, (1, 2000))
+        ProofCase(text, 4).prove((1, 2000))
 
 
 @pytest.mark.usefixtures("forgetful")
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_a_plan_that_sums_wrong_is_told_with_its_rank(tasks):
     """For every size at which it fails, in words."""
-    proof = prove("forgetful", 3, (5,), tasks)
+    proof = ProofCase("forgetful", 3, tasks).prove((5,))
     gpus = [f"n{i}.gpu0" for i in range(3)] if tasks == 3 else [f"n0.gpu{i}" for i in range(3)]
 
     assert ((), 1, tasks) == (proof.refused, proof.plans, proof.tasks)
@@ -96,16 +97,16 @@ def test_a_plan_that_sums_wrong_is_told_with_its_rank(tasks):
 
 def test_what_upstream_does_is_proven_when_asked_for():
     """Its hierarchical copy leaves out the last of three GPUs."""
-    assert () == prove("hierarchical_copy", 3, (5,)).problems
+    assert () == ProofCase("hierarchical_copy", 3).prove((5,)).problems
     assert tuple(
         f"5 elements: wrong sum: n0.gpu{i} [0, 5): rank 2 is missing" for i in range(3)
-    ) == prove("hierarchical_copy", 3, (5,), faithful=True).problems  # fmt: skip
+    ) == ProofCase("hierarchical_copy", 3, faithful=True).prove((5,)).problems  # fmt: skip
 
 
 def test_what_cannot_be_read_is_a_fault():
     """A misspelt strategy is not a refusal."""
     with pytest.raises(StrategyError, match="did you mean 'ring'"):
-        prove("rng", 4, (1,))
+        ProofCase("rng", 4).prove((1,))
 
 
 def test_machines_share_the_gpus_evenly():

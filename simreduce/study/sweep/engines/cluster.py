@@ -61,8 +61,7 @@ class DaskCluster(Engine):
         self.memory = memory
         # Read when it is imported: a lost connection is said once, by us.
         loggers = "asyncio", "distributed", "distributed.client", "distributed.core", "tornado"
-        quiet = {"logging": dict.fromkeys(loggers, "critical")}
-        _import("dask.config", "distributed").set(quiet)
+        _import("dask.config", "distributed").set({"logging": dict.fromkeys(loggers, "critical")})
         distributed = _import("distributed", "distributed")
         self._cluster = _new_cluster(address, workers) if address in CLUSTERS else None
         self._distributed = distributed
@@ -86,8 +85,7 @@ class DaskCluster(Engine):
                 if not running:
                     return
                 for future in self._wait(running):
-                    answers = self._take(future, running.pop(future), running)
-                    if answers:
+                    if answers := self._take(future, running.pop(future), running):
                         yield answers
         finally:
             with contextlib.suppress(Exception):  # it may be gone

@@ -23,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.computing.workers import limit_memory, modules, prepare
 from simreduce.errors import DeviceError
 from simreduce.study.sweep.cells import FAILED, KILLED, TOO_LARGE, Cell, Figures
@@ -75,8 +76,10 @@ def evaluate_timed(cell: Cell) -> tuple[Figures, float]:
     except MemoryError:
         row = Figures(state=TOO_LARGE, reason="it took more memory than a worker has")
     except Exception as error:  # noqa: BLE001 - whatever it is
-        words = f"a fault of simreduce: {type(error).__name__}: {' '.join(str(error).split())}"
-        row = Figures(state=FAILED, reason=words)
+        row = Figures(
+            state=FAILED,
+            reason=f"a fault of simreduce: {type(error).__name__}: {' '.join(str(error).split())}",
+        )
     if row.state == TOO_LARGE:
         forget()
         gc.collect()
@@ -96,9 +99,8 @@ class Batches:
     """
 
     def __init__(self, cells: Sequence[Cell], most: int) -> None:
-        self._groups: dict[Hashable, deque[Cell]] = {}
-        for cell in cells:
-            self._groups.setdefault(cell.machine, deque()).append(cell)
+        groups = group_by(cells, lambda cell: cell.machine)
+        self._groups: dict[Hashable, deque[Cell]] = {k: deque(mine) for k, mine in groups.items()}
         self._alone: deque[Cell] = deque()
         self._deaths: Counter[str] = Counter()
         self._machine_of: dict[Hashable, Hashable] = {}
@@ -247,8 +249,7 @@ class Processes(Engine):
         if worker.batch:
             cell = worker.batch.popleft()
             batches.put_back([*worker.batch])
-            row = batches.blame(cell, how)
-            if row is not None:
+            if (row := batches.blame(cell, how)) is not None:
                 found = [CellAnswer(cell, row, 0.0, self.memory)]
         self._workers[self._workers.index(worker)] = self._start()
         for other in self._workers:
@@ -258,8 +259,9 @@ class Processes(Engine):
 
     def _start(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
-        given = theirs, self.memory, tuple(modules)
-        process = multiprocessing.Process(target=_serve, args=given, daemon=True)
+        process = multiprocessing.Process(
+            target=_serve, args=(theirs, self.memory, tuple(modules)), daemon=True
+        )
         process.start()
         theirs.close()
         return _Worker(process, ours)
@@ -268,8 +270,8 @@ class Processes(Engine):
         """How many workers with how much memory there were, and what the largest took."""
         count = units.plural(self._count, "worker")
         most = _peak_of_children()
-        took = f"; the largest took {units.format_size(most)}" if most else ""
-        return f"{count} with {units.format_size(self.memory)} each{took}"
+        each = f"{count} with {units.format_size(self.memory)} each"
+        return f"{each}; the largest took {units.format_size(most)}" if most else each
 
     def close(self) -> None:
         """End the workers, whatever they are at."""

@@ -63,8 +63,9 @@ class Orders:
     def _add(self, group: SwitchGroup, path: Sequence[int], before: frozenset[int]) -> None:
         """Add a group, which is in those of a `path` from the top."""
         place, path = self._place, [*path, len(self.places)]
-        leaf = -1 if group.parts else len(self.members)
-        here = _Place(group, group.shape(self._count), before, leaf)
+        here = _Place(
+            group, group.shape(self._count), before, -1 if group.parts else len(self.members)
+        )
         self.places.append(here)
         if not group.parts:
             self.members.append(sorted(place[name] for name in group.machines if name in place))
@@ -106,8 +107,9 @@ class Orders:
             above = at = 0
             for group in self.paths[leaf]:
                 if group not in taken:
-                    kin = self._kin(group, above, at)
-                    taken[group] = next(each for each in kin if each not in used)
+                    taken[group] = next(
+                        each for each in self._kin(group, above, at) if each not in used
+                    )
                     used.add(taken[group])
                 above, at = group, taken[group]
             found.append(self.places[at].leaf)
@@ -199,10 +201,10 @@ class Cuts:
         by, is_swap = self._inside[leaf] - inside[one], (other >= 0)[:, None]
         new = stays + by * (near[one] - is_swap * near[other])
         new -= by**2 * (is_swap[:, 0] * self._both[one, other])[:, None]
-        sides = []
-        for each in (self._out, self._into):
-            change = each[one][:, None] - is_swap * each[other][:, None]
-            sides.append(each @ inside + by * change)
+        sides = [
+            each @ inside + by * (each[one][:, None] - is_swap * each[other][:, None])
+            for each in (self._out, self._into)
+        ]
         seconds = (np.maximum(*sides) - new) / self._rates
         return seconds.max(axis=1), seconds.mean(axis=1)
 

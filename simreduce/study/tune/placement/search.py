@@ -151,8 +151,11 @@ class Placement(Ending):
     def work_digest(self) -> str:
         """Names the content of what is reduced or trained."""
         asked = self.scenario
-        work = asked.job if isinstance(asked, Meshes) else (asked.workload.gradients, asked.step)
-        text = json.dumps(work, default=_plain, sort_keys=True)
+        text = json.dumps(
+            asked.job if isinstance(asked, Meshes) else (asked.workload.gradients, asked.step),
+            default=_plain,
+            sort_keys=True,
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -188,8 +191,7 @@ def place(
 
 def on_nodes(scenario: P, names: Sequence[str]) -> P:
     """The scenario on these nodes, in their order."""
-    setup = scenario.setup
-    machine, order = setup.topology, setup.layout.order
+    machine, order = scenario.setup.topology, scenario.setup.layout.order
     whole = layout(machine)
     place = {name: i for i, name in enumerate(node_names(whole, machine))}
     part = whole.on([place[name] for name in names])
@@ -202,8 +204,9 @@ def _on(scenario: Placed, names: Sequence[str]) -> Placed:
     machine = scenario.setup.topology
     nodes = {machine.nodes[rank].machine for rank in kept}
     if any(r not in kept for r in found.setup.layout.ranks if machine.nodes[r].machine in nodes):
-        why = "placement takes whole nodes, and some GPUs are left out"
-        raise InputError(f"{scenario.name}: {why}")
+        raise InputError(
+            f"{scenario.name}: placement takes whole nodes, and some GPUs are left out"
+        )
     return found
 
 
@@ -222,12 +225,11 @@ class _Placing:
     count: int | None = None
 
     def __post_init__(self) -> None:
-        topology = self.scenario.setup.topology
-        self.network = switch_groups(topology)
+        self.network = switch_groups(self.scenario.setup.topology)
         self.orders = Orders(self.network, self.free)
         self.start: Nodes = tuple(range(len(self.given)))
         self.by_switch = self.orders.by_switch(self.start)
-        kinds = machine_kinds(topology)
+        kinds = machine_kinds(self.scenario.setup.topology)
         one_kind = len({kinds[name] for name in self.free}) == 1
         self.base = _setting(self.scenario)
         # Bounds are of one plan between equal machines, which sharded steps have not.
@@ -244,13 +246,12 @@ class _Placing:
 
     def run(self, do: Any) -> None:
         """Search until nothing can be better, or the effort is spent."""
-        count = len(self.start)
         self.cuts = Cuts(self.orders, self._moved())
-        pool = list(islice(self.orders.all(count), LISTED + 1))
+        pool = list(islice(self.orders.all(len(self.start)), LISTED + 1))
         self.count = len(pool) if len(pool) <= LISTED else None
         if self.count is None:
             pool = self._pool()
-        known = {self._class(nodes) for nodes in self.outcome.seconds}
+        known = {self.orders.canonical(self.orders.leaves(nodes)) for nodes in self.outcome.seconds}
         longest, mean = self.cuts.seconds(pool)
         rows = zip(longest.tolist(), mean.tolist(), pool, strict=True)
         points = [
@@ -280,9 +281,6 @@ class _Placing:
     def _is_spent(self, part: float = 1.0) -> bool:
         return self.spent > part * self.effort and self.runs >= _LEAST * part
 
-    def _class(self, nodes: Nodes) -> Leaves:
-        return self.orders.canonical(self.orders.leaves(nodes))
-
     def _moved(self) -> Any:
         """The bytes between the nodes in the places of the given order."""
         if isinstance(self.scenario, Meshes):
@@ -292,10 +290,11 @@ class _Placing:
         scenario = replace(self.base, nodes=self.start).scenario(self.scenario)
         strategy = self.base.reduction
         setup = scenario.setup.running(strategy)
-        if scenario.step is not None and self.base.sharding is None:
-            plan = scenario.step.method(self.base.parsed, setup.layout).whole
-        else:
-            plan = setup.compile(strategy, scenario.workload)
+        plan = (
+            setup.compile(strategy, scenario.workload)
+            if scenario.step is None or self.base.sharding is not None
+            else scenario.step.method(self.base.parsed, setup.layout).whole
+        )
         self._ops = len(plan)
         return bytes_between(plan, setup.layout)
 
@@ -348,31 +347,33 @@ class _Placing:
 
     def _climb(self, do: Any) -> None:
         """Simulate orders a step from the best one, those with the lowest bounds first."""
-        tried = {self._class(nodes) for nodes in self.outcome.seconds}
+        tried = {self.orders.canonical(self.orders.leaves(nodes)) for nodes in self.outcome.seconds}
         while not self._is_spent():
             best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
             at = self.orders.leaves(best)
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
-            nearest = np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
-            if self.bounded:
-                nearest = [number for number in nearest if longest[number] < self.outcome.best]
+            nearest = [
+                number
+                for number in np.argsort(_value(longest, mean), kind="stable")[:_NEAREST].tolist()
+                if not self.bounded or longest[number] < self.outcome.best
+            ]
             steps = dict.fromkeys(self.orders.canonical(_step(at, near, n)) for n in nearest)
-            new = [leaves for leaves in steps if leaves not in tried][:_WIDTH]
-            if not new:
+            if not (new := [leaves for leaves in steps if leaves not in tried][:_WIDTH]):
                 return
             tried.update(new)
             some = [self.orders.nodes(leaves) for leaves in new]
-            for nodes, each in zip(some, self._simulate(do, some), strict=True):
-                if each.exact:
-                    self.outcome.seconds[nodes] = each.seconds
+            tries = zip(some, self._simulate(do, some), strict=True)
+            self.outcome.seconds |= {nodes: each.seconds for nodes, each in tries if each.exact}
 
     def answer(self, asked: Placed) -> Placement:
         """The best order found, and what is known of the others."""
         seconds = self.outcome.seconds
         least = self.outcome.best * (1.0 + SAME)
-        equal = [nodes for nodes, took in seconds.items() if took <= least]
-        best = min(equal, key=lambda n: (n != self.start, n != self.by_switch, n))
+        best = min(
+            [nodes for nodes, took in seconds.items() if took <= least],
+            key=lambda n: (n != self.start, n != self.by_switch, n),
+        )
         bound = self.outcome.bound if self.bounded and self.count is not None else 0.0
         return Placement(
             scenario=asked, setting=self.base,
@@ -422,8 +423,9 @@ def _seconds(scenario: Placed, setting: Setting, limit: float) -> Tried:
     """Seconds of one order of nodes."""
     if isinstance(scenario, Meshes):
         return Tried(mesh_seconds(scenario, setting.setup(scenario.setup)))
-    own = scenario if setting.sharding is not None else reducing_scenario(scenario)
-    return evaluate(own, setting, limit)
+    return evaluate(
+        scenario if setting.sharding is not None else reducing_scenario(scenario), setting, limit
+    )
 
 
 def _check(scenario: Placed, setting: Setting) -> None:

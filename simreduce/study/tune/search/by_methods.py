@@ -28,13 +28,13 @@ from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
-from simreduce.planners.layouts import OPEN, Decision
+from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl.constants import Rule
 from simreduce.study.advice import sureness_of
 from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.rank import sharing_candidates
-from simreduce.study.tune.search.packings import text_of
+from simreduce.study.tune.search.packings import choice_of_nccl, text_of
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
     SAME,
@@ -96,9 +96,9 @@ class ShardedSearch(Search[StepScenario]):
         super().__init__(aim, scenario.but(runtime=NCCL), before)
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
         self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
-        texts = ["nccl"]
-        if FRAMEWORKS[aim.target].by_plans:
-            texts += [s.text for s in sharing_candidates(scenario.setup.layout) if s.text != "nccl"]
+        by_plans = FRAMEWORKS[aim.target].by_plans
+        more = sharing_candidates(scenario.setup.layout) if by_plans else []
+        texts = list(dict.fromkeys(["nccl", *(strategy.text for strategy in more)]))
         points = points or points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
         fits = {each: least_fit(scenario.step, scenario.setup, each) for each in points}
         self.unfit = [setting for setting, fit in fits.items() if fit.fits is False]
@@ -132,8 +132,7 @@ class ShardedSearch(Search[StepScenario]):
 
         Each rank updates its shards, and all collectives may be hidden.
         """
-        overlap = self.aim.overlap
-        least = overlap.compute + overlap.update / self.scenario.setup.layout.n
+        least = self.aim.overlap.compute + self.aim.overlap.update / self.scenario.setup.layout.n
         return least, least
 
     def fit(self, setting: Setting) -> MemoryFit:
@@ -159,8 +158,9 @@ class ShardedSearch(Search[StepScenario]):
     def run(self, do: Do) -> None:
         """Simulate the default of each method; search the others; simulate the best as a whole."""
         self.aim.progress(0, len(self.settings))
-        defaults = {(s.method, s.strategy): s for s in reversed(self.settings)}
-        self._settle(list(defaults.values()), do)
+        self._settle(
+            list({(s.method, s.strategy): s for s in reversed(self.settings)}.values()), do
+        )
         seed, seconds = Setting(""), self.outcome.seconds
         seconds[seed] = self.limit
         try:
@@ -269,9 +269,8 @@ class ShardedSearch(Search[StepScenario]):
         rate = self._per_byte(group)
         gathers, scatters = ([size * width * rate for size in units] for width in widths)
         ends = scatters[first] + (gathers[first] if setting.method not in (ZERO1, ZERO2) else 0.0)
-        compute = factor * step.job.compute + ends
         stream = sum(scatters) if sharding.streams > 1 else sum(gathers) + sum(scatters)
-        return max(compute, stream) + factor * step.job.update / group
+        return max(factor * step.job.compute + ends, stream) + factor * step.job.update / group
 
     def _per_byte(self, group: int) -> float:
         """Seconds for each byte of an all-gather or reduce-scatter among so many ranks, at least.
@@ -301,11 +300,9 @@ class ShardedSearch(Search[StepScenario]):
 
     def _channels(self, setting: Setting, key: PlanKey) -> int:
         """Channels of a collective of all ranks by NCCL's own choice; 0 where that is not known."""
-        layout = self._setup.layout
-        whole = shared_by(setting, self._setup) == layout.n and setting.strategy == "nccl"
-        if not whole or layout.decide is None:
+        if shared_by(setting, self._setup) < self._setup.layout.n or setting.strategy != "nccl":
             return 0
-        return layout.decide(layout.ranks, key.collective, key.nbytes, OPEN).channels
+        return choice_of_nccl(self._setup, key.collective, key.nbytes).channels
 
     def _bound(self, setting: Setting, cost: Callable[[PlanKey], CallCost]) -> float:
         """Seconds of a point at least, where collectives have this cost at least.
@@ -358,8 +355,11 @@ class ShardedSearch(Search[StepScenario]):
             return inf
         text, group = setting.strategy, method.group
         asked = [key for key in method.distinct if (text, group, key) not in known]
-        found = do(_simulate_collective, [(setting, key) for key in asked])
-        known |= zip([(text, group, key) for key in asked], found, strict=True)
+        known |= zip(
+            [(text, group, key) for key in asked],
+            do(_simulate_collective, [(setting, key) for key in asked]),
+            strict=True,
+        )
 
         compose = self._bound if bound else self._compose
         return compose(setting, lambda key: known[text, group, key])

@@ -23,7 +23,6 @@ from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
     SAME,
     Do,
-    SearchOutcome,
     Setting,
     Tried,
     evaluate,
@@ -90,7 +89,6 @@ class NcclSearch(Search[Scenario]):
         choices = decisions(scenario.setup) if ruled else []
         self.more = more_channels(scenario.setup) if ruled else 0
         self.calls = StepCalls(scenario.setup, choices, aim.effort / 2, self.gap)
-        self.outcome: SearchOutcome[PackingPoint] = SearchOutcome()
         self.settings: dict[PackingPoint, Setting] = {}
         self.spent, self.pieced = 0, False
 
@@ -104,12 +102,11 @@ class NcclSearch(Search[Scenario]):
         found, choices = super().answer(stopped=stopped), len(self.calls.choices)
         points = len(self.packings) * (1 + choices + bool(choices) + bool(self.more))
         near = self.outcome.best * (1.0 - max(self.gap, SAME))
-        sizes = [size.nbytes for size in self.packings[0].calls]
         return replace(
             found,
             points=points,
             calls=self.calls.counted,
-            sureness=sureness_of(self.scenario, sizes),
+            sureness=sureness_of(self.scenario, [size.nbytes for size in self.packings[0].calls]),
             composed=self.pieced,
             unfit=points if self.aim.misfit else 0,
             spent=not stopped and self.outcome.bound < near,
@@ -183,11 +180,14 @@ class NcclSearch(Search[Scenario]):
         """
         for point in points:
             rules = self.calls.rules(point.packing.calls, do) if point.ruled else ()
-            channels = point.channels or needed_channels(self.scenario.setup, rules)
-            self.settings[point] = Setting(f"nccl{point.packing.text}", rules, channels)
+            self.settings[point] = Setting(
+                f"nccl{point.packing.text}",
+                rules,
+                point.channels or needed_channels(self.scenario.setup, rules),
+            )
         found = {p: self._compose(p, do) for p in points if self._is_huge(p)}
-        known = {setting: Tried(seconds) for setting, seconds in self.seconds.items()}
-        known |= {self.settings[point]: tried for point, tried in found.items()}
+        composed = {self.settings[point]: tried for point, tried in found.items()}
+        known = {s: Tried(seconds) for s, seconds in self.seconds.items()} | composed
         mine = [self.settings[point] for point in points]
         asked = [setting for setting in dict.fromkeys(mine) if setting not in known]
         tried = do(partial(evaluate, limit=self.outcome.best), asked)
@@ -218,8 +218,7 @@ class NcclSearch(Search[Scenario]):
         """
         calls, setting = self.calls, self.settings[point]
         chosen = {size: self._chosen(setting, size) for size in point.packing.calls}
-        first = max(chosen, key=lambda size: size.nbytes)
-        for sizes in ([first], chosen):
+        for sizes in ([max(chosen, key=lambda size: size.nbytes)], chosen):
             calls.ask([CallSetting(chosen[size], size) for size in sizes], do)
             took = self.aim.overlap.compose(
                 point.packing,
@@ -256,8 +255,9 @@ class NcclSearch(Search[Scenario]):
         if self.pieced:
             known |= zip(unknown, self._between(unknown, best, do), strict=True)
         elif self.spent <= self.aim.effort / 2:
-            tried = do(evaluate, [settings[packing] for packing in unknown])
-            known |= zip(unknown, tried, strict=True)
+            known |= zip(
+                unknown, do(evaluate, [settings[packing] for packing in unknown]), strict=True
+            )
         return tuple(
             BucketTime(p.knob, took.seconds, took.exact, estimated=not took.exact)
             if (took := known.get(p, Tried(inf))).seconds < inf

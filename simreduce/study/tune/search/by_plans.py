@@ -116,13 +116,17 @@ def _orders(scenario: Scenario) -> list[tuple[int, ...]]:
     if len(setup.layout.tasks) > 1 or setup.layout.n < 3 or setup.layout.order:
         return []
     try:
-        known = facts(setup.machine, setup.layout.ranks, setup.nccl)
-        channels = nccl_plan(known, setup.nccl).graphs.ring.channels
+        channels = nccl_plan(
+            facts(setup.machine, setup.layout.ranks, setup.nccl), setup.nccl
+        ).graphs.ring.channels
     except InputError:
         return []
     own = tuple(range(setup.layout.n))
-    found = [tuple(channel.gpus) for channel in channels]
-    return [order for order in dict.fromkeys(found) if order != own and sorted(order) == list(own)]
+    return [
+        order
+        for order in dict.fromkeys([tuple(channel.gpus) for channel in channels])
+        if order != own and sorted(order) == list(own)
+    ]
 
 
 class PlanSearch(Search[Scenario]):
@@ -132,8 +136,9 @@ class PlanSearch(Search[Scenario]):
         scenario, target = aim.reducing, aim.target
         self.settings = settings_of(scenario, target, half=aim.half)
         if not self.settings and before is None:
-            machine = scenario.setup.machine.name
-            raise InputError(f"{target} has no setting for any strategy on {machine}")
+            raise InputError(
+                f"{target} has no setting for any strategy on {scenario.setup.machine.name}"
+            )
         # TensorFlow's own choice, or the copies of tf_cnn_benchmarks.
         default = Setting(default_text(target, scenario) or "copy_to_gpus")
         if before is None and not _is_settable(target, scenario, default):
@@ -176,13 +181,17 @@ class PlanSearch(Search[Scenario]):
         """
         sizes = sorted({g.elements for g in self.scenario.workload.gradients})
         known = {**self.outcome.excluded, **self.outcome.seconds}
-        alone = [s for s in known if s.strategy in ALGORITHMS or s.strategy in TWO_LEVEL]
-        alone = sorted((s for s in alone if not s.order), key=lambda s: (known[s], s.strategy))
+        alone = sorted(
+            (s for s in known if not s.order and s.strategy in (*ALGORITHMS, *TWO_LEVEL)),
+            key=lambda s: (known[s], s.strategy),
+        )
         names = [s.strategy for s in alone[:_FINALISTS]]
         step = max(len(sizes) // (_LIMITS + 1), 1)
-        for limit in sizes[step - 1 : -1 : step]:
-            for small, large in permutations(names, 2):
-                yield Setting(f"{small}:{limit}:{large}")
+        yield from (
+            Setting(f"{small}:{limit}:{large}")
+            for limit in sizes[step - 1 : -1 : step]
+            for small, large in permutations(names, 2)
+        )
 
 
 class ModeSearch(Search[Scenario]):
@@ -292,8 +301,10 @@ class HorovodSearch(Search[StepScenario]):
             for used in ((), rules)[: 1 + bool(rules)]:
                 asked = [CallSetting(calls.chosen(used, size), size) for size in sizes]
                 calls.ask(asked, do)
-                times = np.array([calls.bound(each.how, each.size) for each in asked])
-                self._curves[bool(used), dtype] = nbytes, times
+                self._curves[bool(used), dtype] = (
+                    nbytes,
+                    np.array([calls.bound(each.how, each.size) for each in asked]),
+                )
         self.least = max(self.least, self._bound())
         return rules
 
@@ -337,9 +348,12 @@ class HorovodSearch(Search[StepScenario]):
             return CallCost(self._price(size.nbytes, dtype, ruled=ruled) + copying, how.channels)
 
         def seconds(cycle: float, *, ruled: bool) -> float:
-            method = Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle))
-            cost = partial(price, ruled=ruled)
-            return compose_step(self.step.job, method, self.scenario.setup, cost).seconds
+            return compose_step(
+                self.step.job,
+                Method("", None, (), streams=1, fusion=replace(fused, cycle=cycle)),
+                self.scenario.setup,
+                partial(price, ruled=ruled),
+            ).seconds
 
         return {
             Setting(f"nccl{packing.text}", used, channels * bool(used), cycle=cycle): seconds(

@@ -26,7 +26,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.planners.algorithms.nccl.paths import ways
-from simreduce.planners.layouts import Decision, Layout
+from simreduce.planners.layouts import OPEN, Decision, Layout
 from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
@@ -91,6 +91,13 @@ class CallSetting(NamedTuple):
     limit: float = inf
 
 
+def choice_of_nccl(setup: Setup, collective: str, nbytes: int, wanted: Decision = OPEN) -> Decision:
+    """How NCCL carries out a call of all ranks of a setup, as far as that is not `wanted`."""
+    layout = setup.layout
+    assert layout.decide is not None  # noqa: S101 - a setup's layout has it
+    return layout.decide(layout.ranks, collective, nbytes, wanted)
+
+
 def text_of(how: Decision) -> str:
     """The strategy that states a decision."""
     return f"nccl:{how.algorithm}+{how.protocol}+channels={how.channels}"
@@ -150,9 +157,8 @@ def _smallest(
     NVLS only if `rough`: heads whose pieces differ by an element drift apart, by up to 0.3 % of the
     time.
     """
-    count = 1 if setup.disturbance.text else _count_ways(setup.layout, how)
-    if how.algorithm.startswith("nvls") and not rough:
-        count = 1
+    drifts = how.algorithm.startswith("nvls") and not rough
+    count = 1 if setup.disturbance.text or drifts else _count_ways(setup.layout, how)
     if count > 1:
         part = _plan(setup, how, size, way=count - 1)
         if len(part) * count > _LARGE and (alike := _alike(setup, how)):
@@ -175,17 +181,18 @@ def _alike(setup: Setup, how: Decision) -> Symmetry | None:
     take.
     """
     size = CallSize(_EACH * setup.layout.n * how.channels, 0)
-    last = _count_ways(setup.layout, how) - 1
-    parts = [_plan(setup, how, size, way) for way in range(last, -1, -1)]
-    return setup.compare_parts(parts)
+    return setup.compare_parts(
+        [_plan(setup, how, size, way) for way in range(_count_ways(setup.layout, how) - 1, -1, -1)]
+    )
 
 
 @cache
 def _endless(setup: Setup) -> Setup:
     """The setup without NCCL's constants that make the bytes of small calls slower than others."""
     nccl = setup.fitted.nccl
-    pauses = dict.fromkeys(nccl.slice, 0.0)
-    constants = replace(nccl, first_pass=0.0, first_warps=0.0, few_threads=0.0, slice=pauses)
+    constants = replace(
+        nccl, first_pass=0.0, first_warps=0.0, few_threads=0.0, slice=dict.fromkeys(nccl.slice, 0.0)
+    )
     return setup.but(calibration=replace(setup.fitted, nccl=constants))
 
 
@@ -319,11 +326,9 @@ def distinct(
     """
     found: dict[object, GradientPacking] = {}
     for text, knob in texts:
-        try:
+        with suppress(InputError):
             packing = read_packing(text, gradients, knob)
-        except InputError:
-            continue
-        found.setdefault((packing.groups, packing.sizes, packing.copied), packing)
+            found.setdefault((packing.groups, packing.sizes, packing.copied), packing)
     return list(found.values())
 
 
@@ -389,9 +394,14 @@ class OverlapEstimate:
         if not self.in_turns:
             return self.alone
         if self._is_dynamic(packing):
-            return self._fused(packing, seconds)
-        busy = [t + copying * n for t, n in zip(seconds, packing.copied, strict=True)]
-        _, finish = self._turns(packing, busy)
+            # Buffers hold the gradients that happen to be ready. None is larger than the largest
+            # one here, and none takes less per byte.
+            sizes = [sum(size.nbytes for size in group) for group in packing.sizes]
+            rate = min(t / max(n, 1) for t, n in zip(seconds, sizes, strict=True))
+            return max(self.compute, _FUSED * rate * sum(sizes)) + self.update
+        _, finish = self._turns(
+            packing, [t + copying * n for t, n in zip(seconds, packing.copied, strict=True)]
+        )
         return max(*finish, self.compute) + self.update
 
     def _turns(
@@ -421,15 +431,6 @@ class OverlapEstimate:
         left = seconds - self.update - min((ready[place] for place in places), default=0.0)
         return scaled([each for place in places for each in calls[place]], max(left, 0.0))
 
-    def _fused(self, packing: GradientPacking, seconds: Sequence[float]) -> float:
-        """Horovod's buffers hold the gradients that happen to be ready.
-
-        None is larger than the largest one here, and none takes less per byte.
-        """
-        sizes = [sum(size.nbytes for size in group) for group in packing.sizes]
-        rate = min(t / max(n, 1) for t, n in zip(seconds, sizes, strict=True))
-        return max(self.compute, _FUSED * rate * sum(sizes)) + self.update
-
 
 def estimate_overlap(scenario: Scenario) -> OverlapEstimate:
     """The bounds of a scenario on NCCL's runtime.
@@ -438,8 +439,7 @@ def estimate_overlap(scenario: Scenario) -> OverlapEstimate:
     """
     dtype = scenario.workload.gradients[0].dtype
     copying = 0.0 if scenario.repeat > 1 else copying_of(scenario.setup, dtype)
-    question = scenario.step
-    if question is None:
+    if (question := scenario.step) is None:
         return OverlapEstimate(copying)
     job = question.job
     ready, now = job.ready(slowest(job, scenario.setup))
@@ -462,12 +462,10 @@ def copying_of(setup: Setup, dtype: int, wire: int = -1) -> float:
     setup, half = part_of(setup) or setup, wire not in (-1, dtype)
     one = Gradient("one", 4 * MIB, dtype)
     both = Workload("two", (one, replace(one, name="other")))
-    sent = replace(one, elements=2 * one.elements, dtype=wire if half else dtype)
-    whole = Workload("whole", (sent,))
-    layout = setup.layout
-    assert layout.decide is not None  # noqa: S101 - a setup's layout has it
-    how = layout.decide(layout.ranks, "all_reduce", whole.nbytes, parse_strategy("nccl").nccl)
-    text = text_of(how)
+    whole = Workload(
+        "whole", (replace(one, elements=2 * one.elements, dtype=wire if half else dtype),)
+    )
+    text = text_of(choice_of_nccl(setup, COLLECTIVE, whole.nbytes, parse_strategy("nccl").nccl))
     pack = parse_strategy(f"{text}+fusion={both.nbytes},fp16" if half else f"{text}+packs=1")
     packed, alone = (
         setup.find_seconds(setup.compile(strategy, work))

@@ -63,10 +63,9 @@ class Aim(Generic[S_co]):
     @cached_property
     def misfit(self) -> bool:
         """Whether only methods that shard may fit the memory of a GPU."""
-        step, setup = self.scenario.step, self.scenario.setup
-        if step is None or len(self.methods) == 1:
+        if self.scenario.step is None or len(self.methods) == 1:
             return False
-        return least_fit(step, setup, Setting("nccl")).fits is False
+        return least_fit(self.scenario.step, self.scenario.setup, Setting("nccl")).fits is False
 
     @cached_property
     def reducing(self) -> S_co:

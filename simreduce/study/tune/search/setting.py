@@ -170,10 +170,9 @@ class Setting:
     @property
     def label(self) -> str:
         """The setting in one line."""
-        mode = f"{self.mode}, variables on each {self.device.upper()}"
         parts = [
             f"{self.method}," if self.sharding is not None else "",
-            mode if self.mode else self.strategy,
+            f"{self.mode}, variables on each {self.device.upper()}" if self.mode else self.strategy,
             f"[{rules_text(self.rules)}]" if self.rules else "",
             f"NCCL_MIN_NCHANNELS={self.channels}" if self.channels else "",
             f"gpu_indices {','.join(map(str, self.order))}" if self.order else "",
@@ -231,8 +230,7 @@ class Setting:
 
     def scenario(self, base: S) -> S:
         """The scenario with this setting as its only strategy."""
-        step = base.step
-        if step is not None:
+        if (step := base.step) is not None:
             more: dict[str, Any] = {} if self.cycle is None else {"cycle": self.cycle}
             if self.mode:
                 more |= {"mode": self.mode, "flags": Flags(local_parameter_device=self.device)}
@@ -336,9 +334,12 @@ def shared_by(setting: Setting, setup: Setup) -> int:
 
 def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> MemoryFit:
     """The bytes that a GPU holds at least by a setting, and its memory."""
-    sharding = setting.sharding or step.sharding or _UNSET
     memory = least_memory(
-        setting.method, step.job.model, sharding, shared_by(setting, setup), step.activations
+        setting.method,
+        step.job.model,
+        setting.sharding or step.sharding or _UNSET,
+        shared_by(setting, setup),
+        step.activations,
     )
     return MemoryFit(
         memory.peak, device_memory(setup.topology, setup.layout.ranks), memory.activations

@@ -33,9 +33,10 @@ from math import inf
 import numpy as np
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import grouped
 from simreduce.engine import LeastSeconds
 from simreduce.engine.setup import Setup
-from simreduce.planners.layouts import OPEN, Decision
+from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import facts
 from simreduce.planners.nccl.choice import estimates, nvls_channels
 from simreduce.planners.nccl.constants import Rule
@@ -44,6 +45,7 @@ from simreduce.study.tune.search.packings import (
     MANY,
     CallSetting,
     CallSize,
+    choice_of_nccl,
     find_rates,
     machines,
     simulate_call,
@@ -87,7 +89,7 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
     if setup.nccl.release < (2, 5) or setup.layout.n < 2:
         return []
     at = setup.communicator
-    own = setup.layout.decide(setup.layout.ranks, COLLECTIVE, 1, OPEN)  # type: ignore[misc]
+    own = choice_of_nccl(setup, COLLECTIVE, 1)
     most = max(at.model.channels, more_channels(setup))
     counts = sorted({c for c in _CHANNELS if c < most} | {at.model.channels, most})
     return [
@@ -101,15 +103,13 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
 def more_channels(setup: Setup) -> int:
     """The NCCL_MIN_NCHANNELS to try; 0 where the library takes no fewer rings than elsewhere."""
     limit = ring_limit(setup)
-    at = setup.communicator
-    return limit.channels if limit and limit.channels > at.model.channels else 0
+    return limit.channels if limit and limit.channels > setup.communicator.model.channels else 0
 
 
 def needed_channels(setup: Setup, rules: Iterable[Rule]) -> int:
     """The NCCL_MIN_NCHANNELS by which a communicator has the channels of rules; 0 where it does."""
     most = max((rule.channels for rule in rules), default=0)
-    at = setup.communicator
-    return most if most > at.model.channels and most <= more_channels(setup) else 0
+    return most if most > setup.communicator.model.channels and most <= more_channels(setup) else 0
 
 
 @cache
@@ -139,9 +139,7 @@ class StepCalls:
 
     def own(self, size: CallSize, channels: int = 0) -> Decision:
         """NCCL's own choice, with so many channels as NCCL_MIN_NCHANNELS if they are given."""
-        layout = _lifted(self.setup, channels).layout
-        assert layout.decide is not None  # noqa: S101 - a setup's layout has it
-        return layout.decide(layout.ranks, COLLECTIVE, size.nbytes, OPEN)
+        return choice_of_nccl(_lifted(self.setup, channels), COLLECTIVE, size.nbytes)
 
     def chosen(self, rules: Sequence[Rule], size: CallSize, channels: int = 0) -> Decision:
         """NCCL's choice for a call by `rules`, or its own where none is for that size."""
@@ -168,11 +166,9 @@ class StepCalls:
         if (exact := self._times.get((how, size))) is not None:
             return exact.seconds
         rates, nbytes = self._rates.get(how, _NOTHING), size.nbytes
-        least = self._least.get((how, size), 0.0)
-        found = max(least, rates.latency, rates.busy * nbytes)
+        found = max(self._least.get((how, size), 0.0), rates.latency, rates.busy * nbytes)
         if near := self._near.get(how):
-            at = bisect_left(near, (nbytes,))
-            if at:
+            if at := bisect_left(near, (nbytes,)):
                 found = max(found, SMALLER * near[at - 1][1])
             if at < len(near):
                 found = max(found, PER_BYTE * near[at][1] * nbytes / near[at][0])
@@ -203,10 +199,8 @@ class StepCalls:
         """
         most = self.spent + effort
         while self.spent <= most:
-            left: dict[Decision, list[CallSize]] = {}
-            for how, size in wanted:
-                if self.between(how, size) is None:
-                    left.setdefault(how, []).append(size.rounded)
+            unknown = (each for each in wanted if self.between(*each) is None)
+            left = grouped((how, size.rounded) for how, size in unknown)
             asked = []
             for how, found in left.items():
                 sizes = sorted(found, key=lambda size: size.nbytes)
@@ -284,13 +278,14 @@ class StepCalls:
             self.spent += found.ops
             if found.exact:
                 self._times[key] = found
-                known = each.size.nbytes, found.seconds, found.whole
-                insort(self._near.setdefault(each.how, []), known)
-                continue
-            least = found.seconds * (PART if each.coarse else 1.0)
-            self._least[key] = max(self._least.get(key, 0.0), least)
-            if each.coarse:
-                self._coarse.add(key)
+                insort(
+                    self._near.setdefault(each.how, []),
+                    (each.size.nbytes, found.seconds, found.whole),
+                )
+            else:
+                least = found.seconds * (PART if each.coarse else 1.0)
+                self._least[key] = max(self._least.get(key, 0.0), least)
+                self._coarse |= {key} if each.coarse else set()
 
     def rules(self, called: Iterable[CallSize], do: Do) -> tuple[Rule, ...]:
         """The fastest choice by ranges of sizes for these calls, which are settled.
@@ -321,8 +316,9 @@ class StepCalls:
             costs = self._costs(times, sizes)
             for column, how in enumerate(self.choices):
                 if how in winners:
-                    bounds = [times[size] * self.bound(how, size) for size in sizes]
-                    costs[:, column] = np.minimum(costs[:, column], bounds)
+                    costs[:, column] = np.minimum(
+                        costs[:, column], [times[size] * self.bound(how, size) for size in sizes]
+                    )
             _, found = partition(costs)
             asked = [
                 CallSetting(self.choices[choice], size)

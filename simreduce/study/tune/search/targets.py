@@ -33,8 +33,6 @@ from simreduce.workload import Model
 
 TIME, STEP = OBJECTIVES = ("time", "step")
 
-_HALF = "float16"
-
 
 def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[GradientPacking]:
     """Return the packings of a target whose reductions NCCL runs, the default first.
@@ -48,12 +46,14 @@ def nccl_packings(target: str, scenario: Scenario, *, half: bool) -> list[Gradie
         texts = [("" if packing == "none" else f"+{packing}", 0) for packing in own] or texts
     if half and chosen.half:  # views keep their dtype
         texts += [(f"{text},{FP16}", n) for text, n in texts[1:] if "view" not in text]
-    fine = [
-        (text, nbytes)
-        for text, nbytes in texts
-        if not why_too_fine(parse_strategy(f"nccl{text}").packer, scenario.workload.finest)
-    ]
-    packings = distinct(fine, scenario.workload.gradients)
+    packings = distinct(
+        [
+            (text, nbytes)
+            for text, nbytes in texts
+            if not why_too_fine(parse_strategy(f"nccl{text}").packer, scenario.workload.finest)
+        ],
+        scenario.workload.gradients,
+    )
     if not packings:
         raise InputError(f"{target}: none of its packings takes these gradients")
     return packings
@@ -73,8 +73,10 @@ def methods_of(target: str, scenario: Scenario) -> tuple[str, ...]:
     known = (*own, *FRAMEWORKS[target].named)
     found = tuple(dict.fromkeys(m for m in step.methods if m in known))
     if not found:
-        words = f"{target} cannot be told {' or '.join(step.methods)}"
-        raise InputError(f"{scenario.name}: {words}; it has {', '.join(known)}")
+        raise InputError(
+            f"{scenario.name}: {target} cannot be told {' or '.join(step.methods)};"
+            f" it has {', '.join(known)}"
+        )
     return found
 
 
@@ -108,9 +110,8 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
             base, units=framework.unit * dtypes.SIZES[scenario.workload.gradients[0].dtype]
         )
     units = _units(step.job.model, framework.coarser, base)
-    knobs = framework.knobs
-    if method in (ZERO1, ZERO2):  # nothing is gathered ahead, or freed
-        knobs = {key: values for key, values in knobs.items() if key == "streams"}
+    gathers = method not in (ZERO1, ZERO2)  # else nothing is gathered ahead, or freed
+    knobs = {k: values for k, values in framework.knobs.items() if gathers or k == "streams"}
     groups = _groups(scenario.setup.layout) if method == HSDP else [0]
     if not groups:
         return []
@@ -120,7 +121,7 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
         for unit, group, *values in product(units, groups, *knobs.values())
     ]
     if half and base.reduce_dtype is None and base.param_dtype is None:
-        code = dtypes.code(_HALF)
+        code = dtypes.code("float16")
         found += [replace(each, reduce_dtype=code) for each in found]
         found += [replace(each, param_dtype=code) for each in found if each.reduce_dtype == code]
     return list(dict.fromkeys([base, *found]))
@@ -135,10 +136,9 @@ def without_knobs(base: Sharding) -> Sharding:
 
 def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:
     """Rules that put layers together, without rules that make the same units as one before."""
-    rules: list[str | int] = [base.units, *(() if coarser else UNIT_RULES)]
-    rules += bucket_sizes(model.workload)[:: coarser or 8]
+    sizes = bucket_sizes(model.workload)[:: coarser or 8]
     found: dict[object, str | int] = {}
-    for rule in rules:
+    for rule in (base.units, *(() if coarser else UNIT_RULES), *sizes):
         with suppress(InputError):  # no layer is in a block
             found.setdefault(tuple(unit.layers for unit in wrap(model, rule)), rule)
     return list(found.values())
@@ -182,11 +182,11 @@ def size_ranges(target: str, scenario: Scenario) -> tuple[SizeRange, ...]:
         choice = Choice(setup, tensor(nbytes, dtype), parse_strategy("nccl"))
         took = times_of(target, choice)
         best = min(took, key=took.__getitem__, default="")
-        if not best or (found and took.get(found[-1].strategy, inf) <= took[best] * TIED):
-            continue
-        default = known.default(choice).partition("+")[0]  # one tensor is not packed
-        now = took.get(default, took[best])
-        found.append(SizeRange(nbytes, best, known.switches[best], took[best], default, now))
+        before = took.get(found[-1].strategy, inf) if found else inf
+        if best and before > took[best] * TIED:
+            default = known.default(choice).partition("+")[0]  # one tensor is not packed
+            now = took.get(default, took[best])
+            found.append(SizeRange(nbytes, best, known.switches[best], took[best], default, now))
     return tuple(found)
 
 

@@ -128,11 +128,12 @@ def _doubt(found: Tuned, option: Option, today: Option) -> str:
             return _doubt(found, _option(each, found), today)
     if cycle := found.by_tick(today.row, row):
         return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
-    larger = ""
-    if found.objective == TIME:
-        larger = frameworks.starts_late(found.hanging_on(row), found.hanging_on(today.row))
-    near = frameworks.not_told_apart(option, today, found.error(today.row, row))
-    return larger or near or _doubt_of_calls(found, option, today)
+    hanging = (found.hanging_on(each) for each in (row, today.row))
+    return (
+        (frameworks.starts_late(*hanging) if found.objective == TIME else "")
+        or frameworks.not_told_apart(option, today, found.error(today.row, row))
+        or _doubt_of_calls(found, option, today)
+    )
 
 
 def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
@@ -262,8 +263,10 @@ def read_objective(scenario: Scenario | None, objective: str) -> str:
     far as that is known without a scenario.
     """
     if objective not in ("", *OBJECTIVES):
-        near = did_you_mean(objective, OBJECTIVES)
-        raise InputError(f"must be one of {', '.join(OBJECTIVES)}, got {quote(objective)}{near}")
+        raise InputError(
+            f"must be one of {', '.join(OBJECTIVES)}, got {quote(objective)}"
+            f"{did_you_mean(objective, OBJECTIVES)}"
+        )
     if scenario is None:
         return objective
     if objective == STEP:

@@ -170,10 +170,13 @@ class Tuned(Ending):
         how, setup = strategy.nccl, setting.setup(self.scenario.setup)
         call = partial(setup.call, algorithm=how.algorithm, protocol=how.protocol)
         if setting.sharding is None or step is None:
-            packing = read_packing(
-                setting.strategy.removeprefix(strategy.spec), self._reducing.workload.gradients
+            return self._overlap.calls(
+                read_packing(
+                    setting.strategy.removeprefix(strategy.spec), self._reducing.workload.gradients
+                ),
+                call,
+                row.seconds,
             )
-            return self._overlap.calls(packing, call, row.seconds)
         listed = step.job.model.workload.gradients[0].dtype
         gather, reduce = (dtypes.SIZES[d] for d in setting.sharding.wire(listed))
         units = [u.elements for u in wrap(step.job.model, setting.sharding.units) if u.elements]
@@ -263,14 +266,12 @@ class Tuned(Ending):
 
 def _kind(setting: Setting) -> tuple[object, ...]:
     """The key of settings that differ in the number of bytes only."""
-    strategy = setting.parsed
-    if strategy is None:
+    if (strategy := setting.parsed) is None:
         return setting.mode, setting.device
-    words = tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16"))
     return (
         strategy.spec,
         type(strategy.packer),
-        words,
+        tuple(word for word in strategy.packing.split(",") if word in ("view", "fp16")),
         setting.rules,
         setting.channels,
         setting.cycle,
@@ -283,14 +284,13 @@ def join(before: Tuned, after: Tuned) -> Tuned:
     """One answer of two searches of different settings, one after the other."""
     rows = in_order((*before.rows, *after.rows))
     # The bound of settings that do not fit says nothing of the best one that does.
-    bound = inf if before.best.misfit and not rows[0].misfit else before.bound
     return replace(
         before,
         scenario=after.scenario,
         rows=tuple(rows),
         points=before.points + after.points,
         calls=before.calls + after.calls,
-        bound=min(bound, after.bound),
+        bound=min(inf if before.best.misfit and not rows[0].misfit else before.bound, after.bound),
         floor=min(before.floor, after.floor),
         base=min(before.base, after.base),
         curve=before.curve if rows[0] in before.rows else (),
