@@ -497,7 +497,7 @@ def _advised(values: FieldValues, topology: Topology | None, faults: Faults) -> 
     table, free = values["tune"] or TUNED.read({}, faults), tuple[str, ...]()
     if table["free"] is not None:
         if not table["placement"] and "placement" not in table.faulty:
-            faults.add("tune.free", "needs placement = true")
+            faults.add("tune.free", "needs placement = true, or --placement")
         if topology is not None:
             found = read_machines(faults, "tune.free", topology, table["free"])
             gone = {topology.nodes[name].machine for name in values["gone"]}

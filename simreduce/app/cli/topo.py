@@ -39,6 +39,7 @@ from simreduce.app.cli.reply import (
     write_pictures,
 )
 from simreduce.app.cli.run import place
+from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
 from simreduce.errors import InputError, TopologyError, near_or_all
@@ -158,7 +159,6 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
     RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nccl-tests or
     rccl-tests; its content says which.
     """
-    faults.raise_any()
     text = read_text(Path(file), InputError)
     if not text.strip():
         raise InputError(f"{file}: is empty")
@@ -297,9 +297,8 @@ def _machine_file(
     help="Write a machine file, or NCCL's XML; default toml.",
 )
 @_output
-def export(faults: Faults, machine: Topology, form: str) -> None:
+def export(machine: Topology, form: str) -> None:
     """Write a machine as one file without `extends`: ours, or NCCL's (NCCL_TOPO_FILE)."""
-    faults.raise_any()
     write_output(
         output_path("output") or STDOUT,
         [to_toml(machine) if form == "toml" else to_nccl_xml(machine)],
@@ -309,13 +308,12 @@ def export(faults: Faults, machine: Topology, form: str) -> None:
 @command(examples="simreduce topo check dgx1v")
 @click.argument("file")
 @report_options
-def check(faults: Faults, file: str) -> None:
+def check(file: str) -> None:
     """List every fault of a machine (its file or its name), or of a file that `topo import` reads,
     with its place.
 
     Exit status 0 or 2. A machine that is merely suspicious gets a warning and status 0.
     """
-    faults.raise_any()
     problems = _faults_of_measurements(file)
     problems = check_file(file) if problems is None else problems
     wrong = [problem for problem in problems if not isinstance(problem, Suspicion)]
@@ -561,9 +559,8 @@ Equal paths: equal_cost=hashed,seed=1 or equal_cost=split"""
 
 @topo.command("list", examples="simreduce topo list")
 @report_options
-def list_(faults: Faults) -> Reply:
+def list_() -> Reply:
     """List the machines that come with simreduce, with their GPUs and NICs, and the generators."""
-    faults.raise_any()
     machines = [load_topology(name) for name, _ in shipped()]
     rows = [(each.name, parts_line(each), each.title) for each in machines]
     first, second = (max(len(row[i]) for row in rows) for i in (0, 1))
@@ -580,13 +577,12 @@ def list_(faults: Faults) -> Reply:
 @machine_argument
 @picture_options("Draw the machine instead")
 @report_options
-def show(faults: Faults, machine: Topology) -> Reply | None:
+def show(machine: Topology) -> Reply | None:
     """Show the matrix of `nvidia-smi topo -m`, and every link with its rate; or draw the machine.
 
     Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
     the picture shows a part one by one and counts the rest.
     """
-    faults.raise_any()
     paths, document = output_paths(PictureOption), partial(SHOW.write, machine)
     if not paths:
         return Reply(lambda: _lines(machine), document)
@@ -644,14 +640,13 @@ def _links(machine: Topology) -> list[str]:
 
 @topo.command(examples="simreduce topo p2p dgx1v")
 @machine_argument
-@calibration_option("nominal")
+@calibration_option("nominal", read=load_calibration)
 @report_options
-def p2p(faults: Faults, machine: Topology, calibration: str) -> Reply:
+def p2p(machine: Topology, calibration: Calibration) -> Reply:
     """Predict the matrices of p2pBandwidthLatencyTest for a machine."""
-    used = faults.require(faults.attempt("--calibration", load_calibration, calibration))
     with Progress("predicting the copies"):
-        document = P2P.write(Copies(machine, used, peer_to_peer(machine, used)))
-    about = f"# {machine.name}: {machine.title} ({machine.digest}), calibration {used.name}"
+        document = P2P.write(Copies(machine, calibration, peer_to_peer(machine, calibration)))
+    about = f"# {machine.name}: {machine.title} ({machine.digest}), calibration {calibration.name}"
     return Reply(lambda: f"{about}\n\n{p2p_table(document)}", lambda: document)
 
 

@@ -716,8 +716,8 @@ MANY = {
     "settings of another system": (
         ["export", "pytroch", "dgx1vv", "--out", "none/none", "--method", "fsdp"],
         [
-            "unknown target 'pytroch' (did you mean 'pytorch'?)",
             "--out: none/none: is in no folder that is there",
+            "unknown target 'pytroch' (did you mean 'pytorch'?)",
             "--method fsdp: only a scenario",
             "no topology 'dgx1vv' (did you mean 'dgx1v'?)",
         ],
@@ -739,7 +739,7 @@ MANY = {
     ),
     "two sweeps": (
         ["compare", "none.db", "nil.db", "--sweeps", "x", "--tolerance", "-1"],
-        ["--tolerance: ", "--sweeps x: two numbers", "none.db: ", "nil.db: "],
+        ["--sweeps: whole numbers with commas", "--tolerance: ", "none.db: ", "nil.db: "],
     ),
     "names in a capacity file": (
         ["capacity", "names.toml"],
