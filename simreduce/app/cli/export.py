@@ -282,8 +282,8 @@ def _files_of_mesh(
     faults: Faults, target: str, question: str, given: Given, workers: int
 ) -> Mapping[str, str]:
     """The files of the fastest mesh that a program can run; says on stderr which that is."""
-    faults.attempt("", check_mesh_target, target)
-    scenario = read_meshes(faults, question, given, ("algo", "method", "minbytes"), target)
+    known = faults.attempt("", check_mesh_target, target)
+    scenario = read_meshes(faults, question, given, ("algo", "method", "minbytes"), known)
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         ranking = rank_meshes(scenario, workers, progress.watch)
     pass_on(ranking.untried)

@@ -6,6 +6,7 @@ TRACE...`, a recorded run on another machine.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from math import inf
@@ -71,8 +72,9 @@ from simreduce.study.scenario_files import (
 )
 from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.study.tune.whatif_steps import Ranking, execution_of_step
+from simreduce.topology import natural
 from simreduce.training.executions import is_record, read_executions, write_chakra
-from simreduce.training.executions.chakra import message_types
+from simreduce.training.executions.chakra import GROUPS, message_types
 from simreduce.training.recorded import replay_execution
 from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
@@ -318,6 +320,15 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
 
 
+def _in_folder(folder: Path) -> tuple[Sequence[str], str]:
+    """The traces of a folder, or the folder itself if it has none; and its file of groups, if it
+    has one.
+    """
+    traces = sorted(map(str, folder.glob("*.et")), key=natural)
+    groups = folder / GROUPS
+    return traces or [str(folder)], str(groups) if groups.exists() else ""
+
+
 def _read_groups(path: str) -> dict[str, tuple[int, ...]]:
     """Ranks by the name of a process group."""
     document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
@@ -376,10 +387,14 @@ def replay(
     """Run again what was recorded elsewhere: its compute as long as it took, its collectives as
     MACHINE would do them.
 
-    TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...), a timeline of the
-    PyTorch profiler, NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or DDP's logging
-    data as JSON. A rank that was not recorded keeps nobody waiting.
+    TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...) or a folder of these, as
+    `simreduce step --chakra` writes it with its groups.json; a timeline of the PyTorch profiler;
+    NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL); or DDP's logging data as JSON. A rank
+    that was not recorded keeps nobody waiting.
     """
+    if len(traces) == 1 and os.path.isdir(traces[0]):  # noqa: PTH112 - Path raises for odd names
+        traces, beside = _in_folder(Path(traces[0]))
+        groups = groups or (beside and faults.attempt("", _read_groups, beside))
     faults.attempt("--algo", parse_strategy, algo)
     setup = read_setup(faults, topology, given)
     execution = faults.require(faults.attempt("", read_executions, traces, groups or {}))
