@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from simreduce.app.cli.options import (
     calibration_option,
     gpus_options,
     machine_argument,
+    reading,
     refuse,
     shape_of,
 )
@@ -36,9 +37,9 @@ from simreduce.app.cli.reply import (
     report_options,
     wants_json,
     write_output,
-    write_pictures,
 )
 from simreduce.app.cli.run import place
+from simreduce.app.cli.setups import check_root, root_option
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
@@ -53,6 +54,7 @@ from simreduce.planners.synthesis.network import Network, is_connected
 from simreduce.planners.synthesis.relays import all_to_all, all_to_all_paths
 from simreduce.planners.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
 from simreduce.planners.synthesis.trees import PACKINGS as BY_TREES, Trees, ring_text, tree_lines
+from simreduce.report.drawing import Drawing
 from simreduce.report.pictures import Panel, machine_picture, patterns_picture
 from simreduce.report.topo import (
     CHECK,
@@ -110,8 +112,9 @@ _output = output_option(
 )
 @click.argument("file")
 @click.option(
-    "--gpu", default=None, metavar="MODEL", help="Take the GPUs for V100, A100, H100, ..."
-)
+    "--gpu", default=None, callback=reading(model_named), metavar="MODEL",
+    help="Take the GPUs for V100, A100, H100, ...",
+)  # fmt: skip
 @click.option(
     "--nvlink",
     default=None,
@@ -120,8 +123,9 @@ _output = output_option(
 )
 @click.option(
     "--links",
-    "table",
+    "classes",
     default=None,
+    callback=reading(read_link_table),
     metavar="FILE",
     help="Take the figures of link classes from [links.NAME] tables.",
 )
@@ -195,15 +199,14 @@ def _import_xml(
     text: str,
     name: str,
     *,
-    gpu: str | None = None,
+    gpu: GpuModel | None = None,
     nvlink: str | None = None,
-    table: str | None = None,
+    classes: Mapping[str, LinkClass] | None = None,
     nics: tuple[str, ...] = (),
 ) -> str:
-    model = model_named(gpu) if gpu else None
-    classes = read_link_table(table) if table else link_classes()
+    classes = classes or link_classes()
     machine, notes = read_nccl_topology(
-        text.lstrip(), name, model, [nic.lower() for nic in nics], classes
+        text.lstrip(), name, gpu, [nic.lower() for nic in nics], classes
     )
     return _machine_file(machine, notes, nvlink, classes)
 
@@ -212,16 +215,15 @@ def _import_table(
     text: str,
     name: str,
     *,
-    gpu: str | None = None,
+    gpu: GpuModel | None = None,
     nvlink: str | None = None,
-    table: str | None = None,
+    classes: Mapping[str, LinkClass] | None = None,
     nvlink_class: str | None = None,
     pcie: str | None = None,
     socket: str | None = None,
 ) -> str:
-    model = model_named(gpu) if gpu else None
-    classes = read_link_table(table) if table else link_classes()
-    named = _with_classes(model, nvlink_class, pcie, classes)
+    classes = classes or link_classes()
+    named = _with_classes(gpu, nvlink_class, pcie, classes)
     read = table_reader(text)
     assert read is not None  # noqa: S101 - `_reader` has looked
     joined = {} if socket is None else {"socket": _socket(socket, classes)}
@@ -341,7 +343,6 @@ def _faults_of_measurements(file: str) -> list[str] | None:
 
 
 _GB = 1e9
-_ROOTED = ("broadcast", "reduce")
 _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 """Collectives whose trees carry a part of the tensor, one of as many as there are ranks."""
 
@@ -416,13 +417,7 @@ def _ring_outcome(network: Network, rate: float, n: int) -> PackingOutcome:
     metavar="NAME",
     help=f"Pack trees for this: {', '.join(PACKINGS)}; default all_reduce.",
 )
-@click.option(
-    "-r",
-    "--root",
-    type=int,
-    default=None,
-    help="Broadcast from this rank, or reduce to it; default 0.",
-)
+@root_option
 @click.option("--bound", is_flag=True, help="Print the best rate alone; pack no trees.")
 def trees(
     faults: Faults, topology: str, collective: str, root: int | None, bound: bool, **given: Any
@@ -435,12 +430,8 @@ def trees(
     if collective not in PACKINGS:
         words = f"no trees are packed for it{near_or_all(collective, PACKINGS)}"
         faults.add(f"--collective {collective}", words)
-    elif collective not in _ROOTED:
-        words = f"{collective} has no root; {' and '.join(_ROOTED)} have"
-        faults.check(root is None, f"--root {root}", words)
-    if read and root is not None:
-        words = f"the ranks are 0 to {read[1].n - 1}"
-        faults.check(0 <= root < read[1].n, f"--root {root}", words)
+    else:
+        check_root(faults, root, collective, read[1].n if read else None)
     drawn = bound and output_paths()
     faults.check(not drawn, "--bound", "there are no trees to draw; leave out --svg and --png")
     machine, shape = faults.require(read)
@@ -577,25 +568,25 @@ def list_() -> Reply:
 @machine_argument
 @picture_options("Draw the machine instead")
 @report_options
-def show(machine: Topology) -> Reply | None:
+def show(machine: Topology) -> Reply:
     """Show the matrix of `nvidia-smi topo -m`, and every link with its rate; or draw the machine.
 
     Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
     the picture shows a part one by one and counts the rest.
     """
-    paths, document = output_paths(PictureOption), partial(SHOW.write, machine)
-    if not paths:
-        return Reply(lambda: _lines(machine), document)
-    drawing = machine_picture(machine)
-    write_pictures(lambda: drawing)
-    if wants_json():
-        echo_json(document())
-        return None
+    paths, drawing = output_paths(PictureOption), cache(machine_picture)
+    return Reply(
+        lambda: _drawn(drawing(machine), paths) if paths else _lines(machine),
+        partial(SHOW.write, machine),
+        picture=partial(drawing, machine),
+    )
+
+
+def _drawn(drawing: Drawing, paths: Mapping[str, str]) -> Iterator[str]:
+    """The size of each picture."""
     for option, path in paths.items():
-        if path != STDOUT:
-            form = "as SVG" if option == "--svg" else "doubled, as PNG"
-            terminal.show(f"{path}: {drawing.width:.0f} x {drawing.height:.0f} pixels, {form}")
-    return None
+        form = "as SVG" if option == "--svg" else "doubled, as PNG"
+        yield f"{path}: {drawing.width:.0f} x {drawing.height:.0f} pixels, {form}"
 
 
 def _lines(machine: Topology) -> list[str]:
