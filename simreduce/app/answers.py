@@ -195,9 +195,7 @@ class Ranking(_Ranked, rank.StrategyRanking):
 
     __slots__ = ()
 
-    def table(self) -> Table:
-        """A row per plan, fastest first."""
-        return ranking_rows(self)
+    table = ranking_rows
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce run --json`."""
@@ -214,13 +212,8 @@ class StepRanking(_Ranked, steps.MethodRanking):
 
     _unit = " a step"
 
-    def table(self) -> Table:
-        """A row per method, shortest step first."""
-        return step_rows(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document of `simreduce step --json`."""
-        return step_document(self)
+    table = step_rows
+    to_dict = step_document
 
     def timeline(self) -> Plot:
         """Compute and transfers during the fastest step."""
@@ -250,9 +243,7 @@ class Bench(Answer, SizeTimes):
         """The runtime and the calibration."""
         return _name_models((row.runtime for row in self.rows), self.setup)
 
-    def table(self) -> Table:
-        """A row per size and strategy."""
-        return bench_rows(self)
+    table = bench_rows
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce bench --json`."""

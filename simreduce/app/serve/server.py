@@ -319,7 +319,6 @@ def serve(
     """Serve until Ctrl-C, SIGTERM, or nobody asks any more. `ready` gets the address, which has the
     token; a port of 0 is any free one. InputError if the port is taken.
     """
-    check_serve()
     listener = _listen(port)
     host = f"{HOST}:{listener.getsockname()[1]}"
     token = secrets.token_urlsafe(24)

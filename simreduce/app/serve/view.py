@@ -254,26 +254,21 @@ def _check_names(view: View, files: Files, faults: Faults) -> None:
         _check_jobs(view, files, faults)
     if view.machine or not view.jobs:
         faults.attempt("machine", _check_machine, view.machine, files)
-    known = {
-        "model": workload.shipped(),
-        "calibration": calibrate.shipped(),
-        "runtime": [*RUNTIMES, BY_STRATEGY.name],
-    }
-    for key, names in known.items():
-        _check_known(faults, key, key, getattr(view, key) or None, names)
+    _check_known(faults, "model", "model", view.model, workload.shipped())
+    _check_known(faults, "calibration", "calibration", view.calibration, calibrate.shipped())
+    _check_known(faults, "runtime", "runtime", view.runtime, [*RUNTIMES, BY_STRATEGY.name])
+    _check_known(faults, "packing", "packer", re.split(r"[=+]", view.packing)[0], PACKERS)
     if view.mesh:
         _check_mesh(view, faults)
-    packer = re.split(r"[=+]", view.packing)[0] if view.packing else None
-    _check_known(faults, "packing", "packer", packer, PACKERS)
     size = re.fullmatch(r"[A-Za-z0-9.]{1,24}", view.size)
     faults.check(size, "size", f"{quote(view.size)} is no size, such as 64MiB")
 
 
 def _check_known(
-    faults: Faults, key: str, what: str, value: str | None, known: Collection[str], more: str = ""
+    faults: Faults, key: str, what: str, value: str, known: Collection[str], more: str = ""
 ) -> None:
     """Note a value that is given and is none of the known ones."""
-    if value is not None and value not in known:
+    if value and value not in known:
         near = near_or_all(value, known or ["none"], "; there are ")
         faults.add(key, f"no {what} {quote(value)}{near}{more}")
 
@@ -297,7 +292,7 @@ def _check_mesh(view: View, faults: Faults) -> None:
     faults.check(view.model, "model", words)
     words = "missing; it says how many sequences a step has"
     faults.check(view.global_batch, "global_batch", words)
-    _check_known(faults, "schedule", "schedule", view.schedule or None, SCHEDULES)
+    _check_known(faults, "schedule", "schedule", view.schedule, SCHEDULES)
     _refuse(view, ("algo", "packing"), faults, "NCCL chooses how the collectives of a mesh run")
 
 

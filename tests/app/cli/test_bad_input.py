@@ -364,13 +364,6 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["bench"], "Missing argument 'TOPOLOGY'."),
         (["run"], "Missing argument 'SCENARIO'."),
         (["run", "good.toml", "more"], "Got unexpected extra argument (more)"),
-        (
-            ["verify", "--all", "-g", "2", "-r", "1"],
-            "-r, -g: for --algo only; --all proves everything",
-        ),
-        (["verify"], "say what to prove: --algo STRATEGY, --all, or a file of MSCCL"),
-        (["verify", "--algo", "ring", "--workers", "2"], "--workers: for --all only"),
-        (["verify", "--algo", "ring", "--all"], "--algo and --all: give one of the two"),
     ],
 )
 def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, arguments, message):
@@ -703,6 +696,14 @@ MANY = {
     "a tolerance and threads": (
         ["bench", "full:2", "--tolerance", "x", "-t", "0", "-n", "0"],
         ["-t: must be a whole", "-n: must be a whole", "--tolerance x: needs"],
+    ),
+    "all and some": (
+        ["verify", "--all", "-g", "2", "-r", "1", "--algo", "ring"],
+        [f"{option}: --all proves everything" for option in ("--algo", "--root", "--ngpus")],
+    ),
+    "nothing to prove": (
+        ["verify", "--workers", "2"],
+        ["--workers: for --all only", "say what to prove: --algo STRATEGY, --all, or a file"],
     ),
     "a search": (
         ["tune", "dgx1v-resnt50", "--target", "pytroch", "--objective", "tiem", "--workers", "0"],
