@@ -320,13 +320,13 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
 
 
-def _in_folder(folder: Path) -> tuple[Sequence[str], str]:
+def _in_folder(folder: Path) -> tuple[Sequence[str], str | None]:
     """The traces of a folder, or the folder itself if it has none; and its file of groups, if it
     has one.
     """
     traces = sorted(map(str, folder.glob("*.et")), key=natural)
     groups = folder / GROUPS
-    return traces or [str(folder)], str(groups) if groups.exists() else ""
+    return traces or [str(folder)], str(groups) if groups.exists() else None
 
 
 def _read_groups(path: str) -> dict[str, tuple[int, ...]]:
@@ -394,7 +394,7 @@ def replay(
     """
     if len(traces) == 1 and os.path.isdir(traces[0]):  # noqa: PTH112 - Path raises for odd names
         traces, beside = _in_folder(Path(traces[0]))
-        groups = groups or (beside and faults.attempt("", _read_groups, beside))
+        groups = groups if beside is None else groups or faults.attempt("", _read_groups, beside)
     faults.attempt("--algo", parse_strategy, algo)
     setup = read_setup(faults, topology, given)
     execution = faults.require(faults.attempt("", read_executions, traces, groups or {}))

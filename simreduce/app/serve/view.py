@@ -122,7 +122,8 @@ class View:
             step = {key: _number(getattr(self, key)) for key in _OF_STEPS if getattr(self, key)}
             table["step"] = step | schedule
         elif not self.chooses or self.packing:
-            table["strategies"] = self._strategies() or [ALL]
+            texts = [] if self.chooses else split_strategies(self.algo)
+            table["strategies"] = [self._packed(each.strip()) for each in texts] or [ALL]
         return table | self._settings()
 
     def _settings(self) -> dict[str, Any]:
@@ -145,11 +146,6 @@ class View:
             old = table.get(key)
             table[key] = {**old, **value} if isinstance(old, dict) else value
         return path, table
-
-    def _strategies(self) -> list[str]:
-        if self.chooses:
-            return []
-        return [self._packed(each.strip()) for each in split_strategies(self.algo)]
 
     def _packed(self, spec: str) -> str:
         return f"{spec}+{self.packing}" if self.packing and "+" not in spec else spec
