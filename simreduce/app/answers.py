@@ -186,8 +186,9 @@ class _Ranked(Answer):
 
     def plot(self) -> Plot:
         """The time of each candidate as a bar."""
-        bars = [(c.names[0], c.seconds) for c in self.candidates]
-        return bar_plot(bars, self.headline, self.subtitle)
+        return bar_plot(
+            [(c.names[0], c.seconds) for c in self.candidates], self.headline, self.subtitle
+        )
 
 
 class Ranking(_Ranked, rank.StrategyRanking):
@@ -290,8 +291,9 @@ class SweepRows(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce sweep --json`."""
         counts = count_states(self.rows)
-        done = "waiting" not in counts
-        return sweep_document(self.sweep, self.path, counts, self.rows, complete=done)
+        return sweep_document(
+            self.sweep, self.path, counts, self.rows, complete="waiting" not in counts
+        )
 
     def records(self) -> list[dict[str, Any]]:
         """A row per cell."""

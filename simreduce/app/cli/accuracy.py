@@ -191,8 +191,9 @@ def _predicted(
     chapter: Chapter, rows: Sequence[Any], *given: Any, count: int = 0
 ) -> tuple[list[Any], bool]:
     """The points of some of a chapter's rows, and whether it was not stopped."""
-    coming = chapter.predict(rows, *given)
-    found, complete = show_until_stopped(coming, count or len(rows), chapter.progress)
+    found, complete = show_until_stopped(
+        chapter.predict(rows, *given), count or len(rows), chapter.progress
+    )
     several = (each if isinstance(each, list) else [each] for each in found)
     return [*chain(*several)], complete
 
@@ -360,5 +361,6 @@ def congestion(faults: Faults, file: str, machines: tuple[str, ...]) -> Reply:
             faults.add(f"--machine {name}", f"{words}, not {network!r}")
     faults.raise_any()
     calls, left_out = congestible(congested_calls(file), systems)
-    found = _predicted(CONGESTION, calls, systems)
-    return _reply(CONGESTION, *found, source=file or CRAB, left_out=left_out)
+    return _reply(
+        CONGESTION, *_predicted(CONGESTION, calls, systems), source=file or CRAB, left_out=left_out
+    )

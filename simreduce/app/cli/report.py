@@ -261,8 +261,7 @@ def _from_scenario(
         versions={"Python": platform.python_version(), **{p: version(p) for p in _PROGRAMS}},
     )
     if isnan(seconds):
-        few = setup is None or len(setup.layout) <= _FEW
-        seconds = _BUDGET if few else _LARGE_BUDGET
+        seconds = _BUDGET if setup is None or len(setup.layout) <= _FEW else _LARGE_BUDGET
     with within(seconds):
         document, beside, complete = until_stopped(stages(question, shared, workers))[-1]
         if not complete and time_is_up():

@@ -508,30 +508,13 @@ def _read(
 ) -> tuple[Topology, Layout] | None:
     """The machine and its GPUs; notes the faults of all options that rings and trees share."""
     machine = faults.attempt("", load_topology, topology)
-    shape = None
-    if machine is not None:
-        shape = faults.attempt("", _shape, topology, machine, searched, ngpus, gpus)
+    shape = faults.attempt("", shape_of, layout(machine), ngpus, gpus) if machine else None
+    source = f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
+    if shape and shape.n < 2:
+        faults.add(source, f"{shape.n} GPU has nobody to share with; take 2 at least")
+    elif shape:
+        faults.attempt(source, lambda whole: searched(whole).network(), shape)
     return (machine, shape) if machine and shape else None
-
-
-def _shape(
-    topology: str,
-    machine: Topology,
-    searched: Callable[[Layout], Layout],
-    ngpus: int | None,
-    gpus: str | None,
-) -> Layout:
-    shape = shape_of(layout(machine), ngpus, gpus)
-    try:
-        if shape.n < 2:
-            raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
-        searched(shape).network()
-    except ValueError as error:
-        source = (
-            f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
-        )
-        raise InputError(f"{source}: {error}") from None
-    return shape
 
 
 @click.group(cls=CommandGroup)

@@ -87,8 +87,7 @@ class Guard:
                 message = {**message, "headers": [*own, *HEADERS]}
             await send(message)
 
-        status = self._refusal(scope)
-        if status:
+        if status := self._refusal(scope):
             await refuse(with_headers, status)
             return
         # What follows the token is all that the page itself sees.
@@ -98,20 +97,20 @@ class Guard:
     def _refusal(self, scope: Scope) -> int:
         """The status of a request that is not let through, 0 for one that is."""
         headers = grouped((key.lower(), value.decode("latin-1")) for key, value in scope["headers"])
-        if headers.get(b"host", []) not in [[host] for host in self.hosts]:
-            return 421
-        origins = {f"http://{host}" for host in self.hosts}
-        if any(origin not in origins for origin in headers.get(b"origin", [])):
-            return 403
-        if any(site not in ("same-origin", "none") for site in headers.get(b"sec-fetch-site", [])):
-            return 403
-        if scope["method"] != "GET":
-            return 405
-        if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST:
-            return 414
+        origins, sites = {f"http://{host}" for host in self.hosts}, {"same-origin", "none"}
         parts = scope["path"].split("/", 2)
         given = parts[1].encode() if len(parts) == 3 else b""
-        return 0 if hmac.compare_digest(given, self._token) else 404
+        refused = {
+            421: headers.get(b"host", []) not in [[host] for host in self.hosts],
+            403: not (
+                origins.issuperset(headers.get(b"origin", []))
+                and sites.issuperset(headers.get(b"sec-fetch-site", []))
+            ),
+            405: scope["method"] != "GET",
+            414: len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST,
+            404: not hmac.compare_digest(given, self._token),
+        }
+        return next((status for status, holds in refused.items() if holds), 0)
 
 
 _NAMES = frozenset(name for name, _ in HEADERS)
