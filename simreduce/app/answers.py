@@ -186,8 +186,9 @@ class _Ranked(Answer):
 
     def plot(self) -> Plot:
         """The time of each candidate as a bar."""
-        bars = [(c.names[0], c.seconds) for c in self.candidates]
-        return bar_plot(bars, self.headline, self.subtitle)
+        return bar_plot(
+            [(c.names[0], c.seconds) for c in self.candidates], self.headline, self.subtitle
+        )
 
 
 class Ranking(_Ranked, rank.StrategyRanking):
@@ -195,9 +196,7 @@ class Ranking(_Ranked, rank.StrategyRanking):
 
     __slots__ = ()
 
-    def table(self) -> Table:
-        """A row per plan, fastest first."""
-        return ranking_rows(self)
+    table = ranking_rows
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce run --json`."""
@@ -214,13 +213,8 @@ class StepRanking(_Ranked, steps.MethodRanking):
 
     _unit = " a step"
 
-    def table(self) -> Table:
-        """A row per method, shortest step first."""
-        return step_rows(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document of `simreduce step --json`."""
-        return step_document(self)
+    table = step_rows
+    to_dict = step_document
 
     def timeline(self) -> Plot:
         """Compute and transfers during the fastest step."""
@@ -250,9 +244,7 @@ class Bench(Answer, SizeTimes):
         """The runtime and the calibration."""
         return _name_models((row.runtime for row in self.rows), self.setup)
 
-    def table(self) -> Table:
-        """A row per size and strategy."""
-        return bench_rows(self)
+    table = bench_rows
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce bench --json`."""
@@ -299,8 +291,9 @@ class SweepRows(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce sweep --json`."""
         counts = count_states(self.rows)
-        done = "waiting" not in counts
-        return sweep_document(self.sweep, self.path, counts, self.rows, complete=done)
+        return sweep_document(
+            self.sweep, self.path, counts, self.rows, complete="waiting" not in counts
+        )
 
     def records(self) -> list[dict[str, Any]]:
         """A row per cell."""

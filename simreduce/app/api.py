@@ -34,6 +34,7 @@ from simreduce.engine.setup import (
     read_workload,
 )
 from simreduce.errors import InputError, StrategyError, expect, quote, whole
+from simreduce.files.formats import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Plan, Problem
 from simreduce.planners.layouts import Layout
@@ -313,14 +314,12 @@ def _as_list(values: Any, name: str) -> list[Any]:
 def _read_size(size: Any, least: int) -> int:
     """Bytes of a number or of text as `-b` takes it, at least one element of every part."""
     if isinstance(size, str):
-        try:
-            nbytes = units.cli_size(size)
-        except ValueError as error:
-            raise InputError(f"sizes: {error}") from None
-    else:
+        faults = Faults()
+        nbytes = faults.require(faults.attempt("sizes", units.cli_size, size))
+    elif isinstance(size, bool) or not isinstance(size, Integral):
         words = "sizes: expected bytes as a whole number or text such as '1M'"
-        if isinstance(size, bool) or not isinstance(size, Integral):
-            raise TypeError(f"{words}, got {type(size).__name__} {quote(size)}")
+        raise TypeError(f"{words}, got {type(size).__name__} {quote(size)}")
+    else:
         nbytes = int(size)
     if not least <= nbytes <= MOST_BYTES:
         raise InputError(

@@ -6,6 +6,7 @@ The tf_cnn_benchmarks flags and the TensorFlow call that run a strategy, where t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from simreduce.errors import InputError, StrategyError, did_you_mean
@@ -67,11 +68,9 @@ def nearest(name: str, choice: Choice) -> str:
     """The nearest strategy that a target has a setting for, "" if none is known."""
     target = find_target(name)
     for text in target.nearest(choice):
-        try:
+        with suppress(StrategyError):
             if not target.refusals(replace(choice, strategy=parse_strategy(text))):
                 return text
-        except StrategyError:
-            continue
     return ""
 
 

@@ -150,6 +150,7 @@ OPTIONS = {
     "strategies": "--algo",
     "gpu_indices": "--gpu-indices",
     "nodes": "--nodes",
+    "worth": "--worth",
     "tune.placement": "--placement",
     "tune.free": "--free",
     "batch": "--batch",

@@ -505,7 +505,9 @@ def _advised(values: FieldValues, topology: Topology | None, faults: Faults) -> 
     table, free = values["tune"] or TUNED.read({}, faults), tuple[str, ...]()
     if table["free"] is not None:
         faults.check(
-            table["placement"] or "placement" in table.faulty, "tune.free", "needs placement = true"
+            table["placement"] or "placement" in table.faulty,
+            "tune.free",
+            "needs placement = true, or --placement",
         )
         if topology is not None:
             found = read_machines(faults, "tune.free", topology, table["free"])

@@ -20,6 +20,7 @@ from simreduce.app.cli.reply import (
     report_options,
     show_until_stopped,
 )
+from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.files.formats import Faults
 from simreduce.files.published import (
@@ -141,7 +142,7 @@ def accuracy() -> None:
     help="Print the errors on each table with constants fitted to three of its sizes; takes"
     " minutes.",
 )
-@calibration_option(None, "that of each machine's generation")
+@calibration_option(None, "that of each machine's generation", load_calibration)
 @workers_option
 @picture_options("Predicted beside measured busbw over size")
 @report_options
@@ -154,14 +155,13 @@ def accuracy_nccl(
     leave_one_out: bool,
     left_out: str | None,
     three_sizes: bool,
-    calibration: str | None,
+    calibration: Calibration | None,
     workers: int,
 ) -> Reply:
     """Compare predicted times of NCCL's collectives with published ones.
 
     On Ctrl-C or SIGTERM, prints the tables so far and exits with status 130.
     """
-    constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
     chosen = _chosen(tables, library, only, most_machines)
     faults.check(chosen, "", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any()
@@ -174,7 +174,7 @@ def accuracy_nccl(
         return _reply(UNSEEN, points, complete, what=left_out, order=order_machines(points))
     if three_sizes:
         return _reply(THREE_SIZES, *_predicted(THREE_SIZES, chosen, workers))
-    points, complete = _predicted(NCCL, chosen, constants, workers)
+    points, complete = _predicted(NCCL, chosen, calibration, workers)
     done = len({point.of.name for point in points})
     notes = [] if complete else [f"# stopped after {done} of {len(chosen)} tables"]
     if larger := len(_chosen(tables, library, only, sys.maxsize)) - len(chosen):
@@ -182,7 +182,7 @@ def accuracy_nccl(
             f"# left out: {units.plural(larger, 'table')} of more than {most_machines} machines,"
             " which take minutes each (--most-machines)"
         )
-    name = "by generation" if constants is None else constants.name
+    name = "by generation" if calibration is None else calibration.name
     about = {"calibration": name, "tables": tables, "notes": notes}
     return _reply(NCCL, points, complete, draw_points, **about)
 
@@ -191,8 +191,9 @@ def _predicted(
     chapter: Chapter, rows: Sequence[Any], *given: Any, count: int = 0
 ) -> tuple[list[Any], bool]:
     """The points of some of a chapter's rows, and whether it was not stopped."""
-    coming = chapter.predict(rows, *given)
-    found, complete = show_until_stopped(coming, count or len(rows), chapter.progress)
+    found, complete = show_until_stopped(
+        chapter.predict(rows, *given), count or len(rows), chapter.progress
+    )
     several = (each if isinstance(each, list) else [each] for each in found)
     return [*chain(*several)], complete
 
@@ -240,13 +241,12 @@ def _chosen(
     help=f"Compare this model only: {', '.join(_NAMES)}. Repeatable; default all.",
 )
 @report_options
-def sharded(faults: Faults, models: tuple[str, ...]) -> Reply:
+def sharded(models: tuple[str, ...]) -> Reply:
     """Compare predicted throughputs of MPT models, trained by FSDP on 16 to 128 A100, with those
     that MosaicML published. The compute is fitted to the first number of GPUs.
 
     On Ctrl-C or SIGTERM, prints the rows so far and exits with status 130.
     """
-    faults.raise_any()
     chosen = [series for series in SERIES if not models or series.name in models]
     count = sum(len(series.tokens) for series in chosen)
     return _reply(SHARDED, *_predicted(SHARDED, chosen, count=count))
@@ -300,14 +300,13 @@ def mesh(faults: Faults, sets: tuple[str, ...], models: tuple[str, ...]) -> Repl
     help=f"Compare this set only: {', '.join(KERNEL_SETS)}. Repeatable; default all.",
 )
 @report_options
-def kernels(faults: Faults, sets: tuple[str, ...]) -> Reply:
+def kernels(sets: tuple[str, ...]) -> Reply:
     """Compare predicted times of all-reduces by one kernel on every GPU with published ones, on 2
     to 8 H100, H200 and B200: one-shot, two-shot, multimem, and NCCL beside them. Constants are
     fitted to the sets that are not held out.
 
     On Ctrl-C or SIGTERM, prints the calls so far and exits with status 130.
     """
-    faults.raise_any()
     chosen = [call for call in published_kernels() if not sets or call.set in sets]
     return _reply(KERNELS, *_predicted(KERNELS, chosen))
 
@@ -315,7 +314,7 @@ def kernels(faults: Faults, sets: tuple[str, ...]) -> Reply:
 @command(examples="simreduce accuracy compute")
 @click.argument("file", default="", metavar="[FILE]")
 @report_options
-def compute(faults: Faults, file: str) -> Reply:
+def compute(file: str) -> Reply:
     """Compare predicted times of what a GPU computes in a training step with measured ones:
     products, attention, kernels that move bytes, and layers of Llama, on one H100 and one H200. No
     constant is fitted to them: those of H100 are fitted to published steps.
@@ -323,7 +322,6 @@ def compute(faults: Faults, file: str) -> Reply:
     FILE has times of another GPU, from `python -m simreduce_validate.computing FILE`. The last
     column has what a file for `gpu` in [step] would say of it.
     """
-    faults.raise_any()
     return _reply(COMPUTE, [*COMPUTE.predict(timed_compute(file))], source=file or COMPUTE_SOURCE)
 
 
@@ -363,5 +361,6 @@ def congestion(faults: Faults, file: str, machines: tuple[str, ...]) -> Reply:
             faults.add(f"--machine {name}", f"{words}, not {network!r}")
     faults.raise_any()
     calls, left_out = congestible(congested_calls(file), systems)
-    found = _predicted(CONGESTION, calls, systems)
-    return _reply(CONGESTION, *found, source=file or CRAB, left_out=left_out)
+    return _reply(
+        CONGESTION, *_predicted(CONGESTION, calls, systems), source=file or CRAB, left_out=left_out
+    )

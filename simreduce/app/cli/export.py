@@ -16,6 +16,7 @@ from simreduce.app.cli.explain import (
     read_topology_question,
 )
 from simreduce.app.cli.group import command
+from simreduce.app.cli.options import reading
 from simreduce.app.cli.reply import Progress
 from simreduce.app.cli.setups import Given, read_meshes
 from simreduce.app.cli.terminal import show
@@ -56,10 +57,8 @@ _REASONS = 3
 """Why strategies have no setting, shown at most."""
 
 
-def check_folder(path: str | None) -> None:
-    """InputError unless the folder is there, or could be made; None is no folder to write to."""
-    if path is None:
-        return
+def _check_folder(path: str) -> str:
+    """The folder if it is there, or could be made; else InputError."""
     folder = Path(path)
     try:
         fine = folder.is_dir() or (not folder.exists() and folder.parent.is_dir())
@@ -69,11 +68,14 @@ def check_folder(path: str | None) -> None:
         there = path and folder.exists()
         why = "is no folder" if there else "is in no folder that is there"
         raise InputError(f"{path}: {why}")
+    return path
 
 
 def folder_option(name: str, about: str) -> Callable[[Any], Any]:
     """An option that names a folder to write to."""
-    return click.option(name, default=None, metavar="DIR", help=about)
+    return click.option(
+        name, default=None, callback=reading(_check_folder), metavar="DIR", help=about
+    )
 
 
 @command(
@@ -115,7 +117,7 @@ def export(
     meshes = is_scenario(question) and asks_for_meshes(question)
     if not meshes:
         faults.attempt("", find_target, target)
-    faults.attempt("--out", check_folder, out)
+
     if meshes:
         files = _files_of_mesh(faults, target, question, given, workers)
     elif is_scenario(question):
@@ -280,8 +282,8 @@ def _files_of_mesh(
     faults: Faults, target: str, question: str, given: Given, workers: int
 ) -> Mapping[str, str]:
     """The files of the fastest mesh that a program can run; says on stderr which that is."""
-    faults.attempt("", check_mesh_target, target)
-    scenario = read_meshes(faults, question, given, ("algo", "method", "minbytes"), target)
+    known = faults.attempt("", check_mesh_target, target)
+    scenario = read_meshes(faults, question, given, ("algo", "method", "minbytes"), known)
     with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
         ranking = rank_meshes(scenario, workers, progress.watch)
     pass_on(ranking.untried)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module, resources
+from inspect import signature
 from math import isfinite
 from typing import Any, Literal
 
@@ -145,16 +146,21 @@ class Command(click.Command):
         self.examples = tuple(line.strip() for line in lines)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command on the faults of its options so far, and give its reply. It adds its own,
-        and raises them before it does any work; it knows nothing of `--json` and of files to write
-        unless it asks. Returns the exit status.
+        """Run the command, and give its reply; it knows nothing of `--json` and of files to write
+        unless it asks. One that takes `faults` gets those of its options so far: it adds its own,
+        and raises them before it does any work. Returns the exit status.
         """
         own = {each.name for each in self.params if isinstance(each, OutputOption)} | {"as_json"}
         values = {name: value for name, value in ctx.params.items() if name not in own}
         faults: Faults = ctx.meta[_FAULTS]
         check_outputs(faults)
+        assert self.callback is not None  # noqa: S101 - only groups have none
+        if "faults" in signature(self.callback).parameters:
+            values["faults"] = faults
+        else:
+            faults.raise_any()
         try:
-            found = ctx.invoke(self.callback, faults, **values) if self.callback else None
+            found = ctx.invoke(self.callback, **values)
         except InputError as error:
             faults.problems += [each for each in error.problems if each not in faults.problems]
             if len(faults.problems) == len(error.problems):

@@ -20,6 +20,7 @@ from simreduce.app.cli.options import (
     sizes_options,
 )
 from simreduce.app.cli.reply import Progress, Reply, report_options
+from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.calibrate.logs import read_nccl_log
 from simreduce.engine.setup import Setup
@@ -69,7 +70,7 @@ from simreduce.topology import Topology, load_topology
     "--tuner", default=None, metavar="FILE", help="Apply the CSV of NCCL's example tuner plugin."
 )
 @click.option("--simulate", is_flag=True, help="Also simulate each choice.")
-@calibration_option("nominal")
+@calibration_option("nominal", read=load_calibration)
 @report_options
 def nccl(
     faults: Faults,
@@ -84,7 +85,7 @@ def nccl(
     conf: str | None,
     tuner: str | None,
     simulate: bool,
-    calibration: str,
+    calibration: Calibration,
 ) -> Reply:
     """Show what NCCL itself chooses on a machine: channels, graphs, tuning table, and the algorithm
     and protocol of each size, in the words of NCCL's log.
@@ -96,10 +97,12 @@ def nccl(
     if maxbytes is None and not is_typed("minbytes"):
         maxbytes, stepfactor = "1G", stepfactor or 4.0
     sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
-    constants = faults.attempt("--calibration", load_calibration, calibration)
-    constants, sizes = faults.require(constants), faults.require(sizes)
+    sizes = faults.require(sizes)
     at = plan(facts(machine, settings=settings), settings)
-    setup, decide = Setup(machine, calibration=constants, nccl=settings), Decide(machine, settings)
+    setup, decide = (
+        Setup(machine, calibration=faults.require(calibration), nccl=settings),
+        Decide(machine, settings),
+    )
     calls = []
     with Progress("simulated {} of {} sizes") as progress:
         for nbytes in progress.watch(sizes, len(sizes)):

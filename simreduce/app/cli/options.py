@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 import click
@@ -24,6 +24,23 @@ _STEP = "1M"
 _MOST_WORKERS = 4096
 _MANY = 100
 """Sizes that nobody means who gives a factor of 1."""
+
+
+def reading(
+    read: Callable[[str], object],
+) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """The callback of an option whose text is read before its command runs, with what else is wrong
+    in one round; None stays None.
+    """
+
+    def callback(_: click.Context, param: click.Parameter, text: str | None) -> object:
+        faults = Faults()
+        found = None if text is None else faults.attempt(param.opts[0], read, text)
+        faults.raise_any()
+        return found
+
+    return callback
+
 
 machine_argument = click.argument(
     "machine",
@@ -85,12 +102,17 @@ gpus_options = options(
 )
 
 
-def calibration_option(default: str | None, words: str = "") -> Decorator:
-    """`--calibration`; `words` say what its absence means."""
+def calibration_option(
+    default: str | None, words: str = "", read: Callable[[str], object] = str
+) -> Decorator:
+    """`--calibration`; `words` say what its absence means, and `read` makes of its text what the
+    command takes.
+    """
     said = words or default
     return click.option(
         "--calibration",
         default=default,
+        callback=reading(read),
         shell_complete=calibrations,
         metavar="NAME|FILE",
         help=f"Use these constants, or none (nominal){f'; default {said}' if said else ''}.",
@@ -102,7 +124,7 @@ def read_gpu_indices(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        return _numbers(text)
+        return read_numbers(text)
     except ValueError as error:
         raise InputError(f"--gpu-indices {text}: {error}") from None
 
@@ -124,7 +146,7 @@ def shape_of(
         if ngpus is not None:
             shape = _of_threads(shape, nthreads, ngpus) if nthreads else shape.subset(ngpus)
         if gpus is not None:
-            shape = shape.only(_numbers(gpus))
+            shape = shape.only(read_numbers(gpus))
     except ValueError as error:
         option = f"-g {ngpus}" if gpus is None else f"--gpus {gpus}"
         raise InputError(f"{option}: {error}") from None
@@ -146,7 +168,7 @@ def _of_threads(shape: Layout, nthreads: int, ngpus: int) -> Layout:
     return shape.only([rank for task in shape.tasks for rank in task[:count]])
 
 
-def _numbers(text: str) -> list[int]:
+def read_numbers(text: str) -> list[int]:
     """`0,1,2,3` as a list; raises ValueError for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 6 for part in parts):

@@ -13,7 +13,7 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any
@@ -258,11 +258,10 @@ def _from_scenario(
         machine=setup.topology if setup else None,
         calibration=setup.calibration if setup else None,
         files={path.name: read_text(path, InputError)} if path.suffix == ".toml" else {},
-        versions={"Python": platform.python_version(), **_versions()},
+        versions={"Python": platform.python_version(), **{p: version(p) for p in _PROGRAMS}},
     )
     if isnan(seconds):
-        few = setup is None or len(setup.layout) <= _FEW
-        seconds = _BUDGET if few else _LARGE_BUDGET
+        seconds = _BUDGET if setup is None or len(setup.layout) <= _FEW else _LARGE_BUDGET
     with within(seconds):
         document, beside, complete = until_stopped(stages(question, shared, workers))[-1]
         if not complete and time_is_up():
@@ -330,16 +329,6 @@ def _typed(name: str, without: str = "") -> str:
             for each in value if isinstance(value, tuple) else (value,):
                 words += [long_option(param), str(each)]
     return shlex.join(words)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PROGRAMS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 Stage = tuple[Document, Attachments, bool]

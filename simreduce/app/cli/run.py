@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.export import check_folder, draw_orders, folder_option, hand_over
+from simreduce.app.cli.export import draw_orders, folder_option, hand_over
 from simreduce.app.cli.group import command, scenario_argument
 from simreduce.app.cli.options import (
     algo_option,
@@ -56,7 +56,7 @@ from simreduce.report.meshes import TUNED_MESHES, meshes_text
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.question import Question, choice_of
-from simreduce.study.scenario import Meshes, read_worth
+from simreduce.study.scenario import Meshes
 from simreduce.study.scenario_files import asks_for_meshes, tables_of
 from simreduce.study.tune.placement.search import Placed, on_nodes, place as place_ranks
 from simreduce.study.tune.rank import StrategyRanking, rank
@@ -169,7 +169,6 @@ def tune_placement(
     """
     if target is not None:
         faults.attempt("", find_framework, target, LAUNCHERS, f"--target {target}: starts no ranks")
-    faults.attempt("--out", check_folder, out)
     seconds = read_budget(faults, budget, quick=quick)
     faults.raise_any()
     assert scenario is not None  # noqa: S101 - else there is a fault
@@ -334,10 +333,7 @@ def tune(
     target: str | None,
     objective: str | None,
     fp16: bool,
-    worth: str | None,
     out: str | None,
-    placement: bool | None,
-    free: str | None,
     budget: str | None,
     quick: bool,
     workers: int,
@@ -352,19 +348,14 @@ def tune(
 
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
-    if placement or asks_for_placement(scenario):
-        least = None if worth is None else faults.attempt("--worth", read_worth, worth)
+    if given["placement"] or asks_for_placement(scenario):
         unused = ("fp16", "objective", "measure", *_DRAWN)
         refuse(faults, unused, "says nothing about the order of nodes")
-        given |= {"placement": placement, "free": free}
         asked = read_question_of_order(faults, scenario, given)
-        asked = replace(asked, worth=least) if asked and least is not None else asked
         return tune_placement(faults, asked, workers, target, out, budget, quick=quick)
-    refuse(faults, ["free"], "needs --placement")
     if asks_for_meshes(scenario):
         about_step = objective in (None, STEP)
         faults.check(about_step, "--objective", "a scenario with step.mesh is about a step")
-        faults.attempt("--out", check_folder, out)
         seconds = read_budget(faults, budget, quick=quick)
         unused = (*_DRAWN, "fp16", "worth", "measure")
         meshes = read_meshes(faults, scenario, given, unused, target)
@@ -372,15 +363,12 @@ def tune(
             return _tune_meshes(meshes, out, workers).give()
     if target is not None:
         faults.attempt("", find_framework, target, TUNED, f"--target: unknown {quote(target)}")
-    least = None if worth is None else faults.attempt("--worth", read_worth, worth)
-    faults.attempt("--out", check_folder, out)
     read = read_scenario(faults, scenario, given)
     measurement = read_measurement(faults, read, given)
     if faults.attempt("--objective", read_objective, read, objective or "") == STEP:
         refuse(faults, ["measure"], "devices time an all-reduce; give --objective time")
     seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(read)
-    question = question if least is None else replace(question, worth=least)
     name, what = target or question.framework or USUAL, objective or ""
     with within(seconds), Progress("simulated or excluded {} of {} settings") as progress:
         found = find_best(question, name, what, half=fp16, workers=workers, progress=progress)

@@ -7,7 +7,6 @@ import click
 from simreduce.app.cli.group import command, completes
 from simreduce.app.cli.terminal import show
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults
 from simreduce.report.schemas import schema_text, schemas
 
 
@@ -19,14 +18,13 @@ from simreduce.report.schemas import schema_text, schemas
     """
 )
 @click.argument("name", required=False, shell_complete=completes(schemas))
-def schema(faults: Faults, name: str | None) -> None:
+def schema(name: str | None) -> None:
     """Print the JSON Schema (draft 2020-12) NAME: every key with its type, its unit and what it
     means. Without NAME, list all.
 
     A document of --json names its schema: run/1 is the first version of run. Names in .toml are
     those of files that simreduce reads.
     """
-    faults.raise_any()
     known = schemas()
     if name is None:
         width = max(map(len, known))

@@ -167,7 +167,8 @@ def setup_options(runtime: str = "the strategy's", calibration: str = "nominal")
 Given: TypeAlias = Mapping[str, Any]
 """What was typed of a command's options, by parameter; None, or nothing, where it was not."""
 _REPLACED = (
-    "topology", "workload", "runtime", "calibration", "nodes", "tune.placement", "tune.free",
+    "topology", "workload", "runtime", "calibration", "nodes", "worth", "tune.placement",
+    "tune.free",
 )  # fmt: skip
 """Keys of scenarios that options replace, whose parameters have the last part as their name."""
 

@@ -6,6 +6,7 @@ TRACE...`, a recorded run on another machine.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from math import inf
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.export import check_folder, folder_option, write_folder
+from simreduce.app.cli.export import folder_option, write_folder
 from simreduce.app.cli.group import command, scenario_argument, strategies
 from simreduce.app.cli.options import (
     algo_option,
@@ -23,6 +24,7 @@ from simreduce.app.cli.options import (
     details_option,
     gpus_options,
     read_budget,
+    reading,
     refuse,
     strategy_texts,
     workers_option,
@@ -70,8 +72,9 @@ from simreduce.study.scenario_files import (
 )
 from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.study.tune.whatif_steps import Ranking, execution_of_step
+from simreduce.topology import natural
 from simreduce.training.executions import is_record, read_executions, write_chakra
-from simreduce.training.executions.chakra import message_types
+from simreduce.training.executions.chakra import GROUPS, message_types
 from simreduce.training.recorded import replay_execution
 from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
@@ -141,7 +144,6 @@ def step(
     keys = tables_of(scenario)
     seconds = read_budget(faults, budget, quick=quick)
     if chakra is not None:
-        faults.attempt("--chakra", check_folder, chakra)
         faults.attempt("--chakra", message_types)
     if "replicas" in keys:
         refuse(faults, ["chakra"], "updates of [replicas] are no step of every rank")
@@ -318,6 +320,32 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
 
 
+def _in_folder(folder: Path) -> tuple[Sequence[str], str | None]:
+    """The traces of a folder, or the folder itself if it has none; and its file of groups, if it
+    has one.
+    """
+    traces = sorted(map(str, folder.glob("*.et")), key=natural)
+    groups = folder / GROUPS
+    return traces or [str(folder)], str(groups) if groups.exists() else None
+
+
+def _read_groups(path: str) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of a process group."""
+    document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
+    faults = Faults(path)
+    if not isinstance(document, dict) or not document:
+        faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')
+        document = {}
+    for name, ranks in document.items():
+        numbers = isinstance(ranks, list) and all(
+            type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
+        )
+        once = numbers and ranks and len(set(ranks)) == len(ranks)
+        faults.check(once, name, "must be a list of ranks, each once, such as [0, 1]")
+    faults.raise_any()
+    return {name: tuple(ranks) for name, ranks in document.items()}
+
+
 @command(
     examples="""
     echo '{"world_size": 8, "bucket_sizes": "4194304, 25165824"}' > ddp.json
@@ -336,6 +364,7 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
 @click.option(
     "--groups",
     default=None,
+    callback=reading(_read_groups),
     metavar="FILE",
     help='Read the ranks of process groups from this JSON: {"0": [0, 1], "1": [2, 3]}.',
 )
@@ -352,20 +381,23 @@ def replay(
     traces: Sequence[str],
     topology: str,
     algo: str,
-    groups: str | None,
+    groups: dict[str, tuple[int, ...]] | None,
     **given: Any,
 ) -> Reply:
     """Run again what was recorded elsewhere: its compute as long as it took, its collectives as
     MACHINE would do them.
 
-    TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...), a timeline of the
-    PyTorch profiler, NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL), or DDP's logging
-    data as JSON. A rank that was not recorded keeps nobody waiting.
+    TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...) or a folder of these, as
+    `simreduce step --chakra` writes it with its groups.json; a timeline of the PyTorch profiler;
+    NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL); or DDP's logging data as JSON. A rank
+    that was not recorded keeps nobody waiting.
     """
-    ranks = faults.attempt("", _read_groups, groups)
+    if len(traces) == 1 and os.path.isdir(traces[0]):  # noqa: PTH112 - Path raises for odd names
+        traces, beside = _in_folder(Path(traces[0]))
+        groups = groups if beside is None else groups or faults.attempt("", _read_groups, beside)
     faults.attempt("--algo", parse_strategy, algo)
     setup = read_setup(faults, topology, given)
-    execution = faults.require(faults.attempt("", read_executions, traces, ranks))
+    execution = faults.require(faults.attempt("", read_executions, traces, groups or {}))
     setup = faults.require(setup).but(call_cost=CALL_COST)
     with Progress("replayed {} of {} nodes") as progress:
         found = replay_execution(execution, setup, algo, progress.watch)
@@ -376,22 +408,3 @@ def replay(
         document,
         files={"trace": lambda: trace_text(document(), executed_events(found.ran))},
     )
-
-
-def _read_groups(path: str | None) -> dict[str, tuple[int, ...]]:
-    """Ranks by the name of a process group."""
-    if path is None:
-        return {}
-    document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
-    faults = Faults(path)
-    if not isinstance(document, dict) or not document:
-        faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')
-        document = {}
-    for name, ranks in document.items():
-        numbers = isinstance(ranks, list) and all(
-            type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
-        )
-        once = numbers and ranks and len(set(ranks)) == len(ranks)
-        faults.check(once, name, "must be a list of ranks, each once, such as [0, 1]")
-    faults.raise_any()
-    return {name: tuple(ranks) for name, ranks in document.items()}

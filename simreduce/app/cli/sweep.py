@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,13 @@ import click
 
 from simreduce import units
 from simreduce.app.cli.group import command
-from simreduce.app.cli.options import is_typed, refuse, workers_option
+from simreduce.app.cli.options import (
+    is_typed,
+    read_numbers,
+    reading,
+    refuse,
+    workers_option,
+)
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
@@ -74,6 +80,40 @@ from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
 from simreduce.study.sweep.grid import SAMPLES, Sample, parse_scalar
 from simreduce.study.sweep.running import CellRunner
 
+_LEAST = 64 << 20
+
+
+def _sample(text: str) -> Sample:
+    """`sobol:128`."""
+    by, _, count = text.partition(":")
+    if by not in SAMPLES or not count.isdecimal() or not 1 <= int(count) <= 10_000_000:
+        raise ValueError(f"must be random:N or sobol:N, with N cells, got {quote(text)}")
+    return Sample(by, int(count))
+
+
+def _memory(text: str) -> int:
+    """Bytes of each worker."""
+    nbytes = units.cli_size(text)
+    if nbytes < _LEAST:
+        raise ValueError(f"needs at least {units.format_size(_LEAST)}, got {quote(text)}")
+    return nbytes
+
+
+def _names(text: str) -> list[str]:
+    """`a,b` as a list; ValueError for an empty name."""
+    found = [name.strip() for name in text.split(",")]
+    if "" in found or "-" in found:
+        raise ValueError(f"{text!r} has an empty name")
+    return found
+
+
+def _two_numbers(text: str) -> list[int]:
+    """`1,2` as a list; ValueError for anything else."""
+    found = read_numbers(text)
+    if len(found) != 2:
+        raise ValueError(f"two numbers with a comma between, such as 1,2, got {quote(text)}")
+    return found
+
 
 @command(
     examples="""
@@ -98,10 +138,13 @@ from simreduce.study.sweep.running import CellRunner
 @click.option(
     "--sample",
     default=None,
+    callback=reading(_sample),
     metavar="random:N|sobol:N",
     help="Take N of the combinations; also of intervals such as 0.5..2.0.",
 )
-@click.option("--seed", type=int, default=None, help="Start the sample here; default 0.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=None, help="Start the sample here; default 0."
+)
 @click.option("--kind", type=click.Choice(KINDS), default=None, help="Ask for this; default: step "
               "if the scenario has one, else run; bench for a topology.")  # fmt: skip
 @click.option("--db", default=None, metavar="FILE", help="Keep rows in this database; default "
@@ -122,7 +165,9 @@ from simreduce.study.sweep.running import CellRunner
 )
 @click.option(
     "--memory",
-    default=None,
+    default=str(MEMORY_DEFAULT),
+    envvar=MEMORY,
+    callback=reading(_memory),
     metavar="SIZE",
     help="Give each worker so much memory, and refuse cells that need more; default 4G.",
 )
@@ -135,14 +180,14 @@ def sweep(
     over: Sequence[str],
     fixed: Sequence[str],
     zipped: Sequence[str],
-    sample: str | None,
+    sample: Sample | None,
     seed: int | None,
     kind: str | None,
     db: str | None,
     others: Sequence[str],
     workers: int,
     cluster: str | None,
-    memory: str | None,
+    memory: int | None,
     retry: bool,
     dry_run: bool,
 ) -> Reply | None:
@@ -154,8 +199,8 @@ def sweep(
     Exit status 1 if a cell can never finish, killed its workers or failed, or if none is done. On
     Ctrl-C or SIGTERM, keeps the rows so far and exits with status 130.
     """
-    bytes_each = faults.attempt("--memory", _memory, memory)
-    chosen = faults.attempt("", _sample, sample, seed)
+    drawn = "only --sample draws from it; for jitter, --over seed"
+    faults.check(seed is None or is_typed("sample"), f"--seed {seed}", drawn)
     held = {
         key: faults.attempt(f"--set {key}", parse_scalar, key, value)
         for key, value in _pairs(faults, "--set", fixed).items()
@@ -163,14 +208,15 @@ def sweep(
     spec = faults.attempt(
         "", read_specification, question, _pairs(faults, "--over", over),
         {key: value for key, value in held.items() if value is not None},
-        [[key.strip() for key in keys.split(",")] for keys in zipped], chosen, kind,
+        [[key.strip() for key in keys.split(",")] for keys in zipped],
+        sample and replace(sample, seed=seed or 0), kind,
     )  # fmt: skip
     known = cluster is None or "://" in cluster or cluster in CLUSTERS
     words = f"{quote(cluster)} is none of tcp://HOST:PORT, slurm, kubernetes"
     faults.check(known, "--cluster", words)
     spec = faults.require(spec)
     path = db or f"{Path(spec.title.partition(',')[0]).stem.replace(':', '-') or 'sweep'}.db"
-    each = bytes_each or 0
+    each = memory or 0
     engine: Callable[[], Engine] = partial(Processes, workers, each)
     if cluster is not None:
         engine = partial(DaskCluster, cluster, workers if is_typed("workers") else None, each, say)
@@ -272,32 +318,8 @@ def _pairs(faults: Faults, option: str, texts: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _sample(text: str | None, seed: int | None) -> Sample | None:
-    """`sobol:128`."""
-    if text is None:
-        if seed is not None:
-            raise InputError(f"--seed {seed}: only --sample draws from it; for jitter, --over seed")
-        return None
-    by, _, count = text.partition(":")
-    if by not in SAMPLES or not count.isdecimal() or not 1 <= int(count) <= 10_000_000:
-        raise InputError(f"--sample {text}: must be random:N or sobol:N, with N cells")
-    if seed is not None and seed < 0:
-        raise InputError(f"--seed {seed}: must be at least 0")
-    return Sample(by, int(count), seed or 0)
-
-
-def _memory(text: str | None) -> int:
-    """Bytes of each worker."""
-    given = os.environ.get(MEMORY) if text is None else text
-    nbytes = MEMORY_DEFAULT if given is None else units.cli_size(given)
-    if nbytes < _LEAST:
-        raise ValueError(f"needs at least {units.format_size(_LEAST)}, got {quote(given)}")
-    return nbytes
-
-
 _BAD = (STUCK, KILLED, FAILED)
 """States of cells that may be a fault of nobody's input."""
-_LEAST = 64 << 20
 _SHOWN = 40
 """Rows that are shown at once; `simreduce table` shows more."""
 
@@ -318,15 +340,18 @@ _where_option = click.option(
 @click.argument("db")
 @click.option("--sweep", "number", type=int, default=None, help="Show this sweep; default: last.")
 @click.option("--list", "list_", is_flag=True, help="List the sweeps of the database.")
-@click.option("--columns", default=None, metavar="A,B,...", help="Show these columns, or all.")
+@click.option("--columns", default=None, callback=reading(_names), metavar="A,B,...",
+              help="Show these columns, or all.")  # fmt: skip
 @_where_option
-@click.option("--sort", default=None, metavar="A,-B", help="Sort by A, then by B downwards.")
-@click.option("--group", default=None, metavar="A,B", help="Of rows with equal A and B, keep the "
-              "best.")  # fmt: skip
+@click.option("--sort", default=None, callback=reading(_names), metavar="A,-B",
+              help="Sort by A, then by B downwards.")  # fmt: skip
+@click.option("--group", default=None, callback=reading(_names), metavar="A,B",
+              help="Of rows with equal A and B, keep the best.")  # fmt: skip
 @click.option("--by", default=None, metavar="[-]NAME", help="What is best: least NAME, or "
               "greatest with -; default seconds, of jobs slowdown.")  # fmt: skip
-@click.option("--pivot", "across", default=None, metavar="DOWN,ACROSS,VALUE", help="A row for each "
-              "value of DOWN, a column for each of ACROSS.")  # fmt: skip
+@click.option("--pivot", "axes", default=None, callback=reading(_names),
+              metavar="DOWN,ACROSS,VALUE",
+              help="A row for each value of DOWN, a column for each of ACROSS.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(0), default=None, help="Show so many rows.")
 @output_option("--csv", about="Also write CSV; -: stdout.")
 @output_option("--parquet", about="Also write Parquet.")
@@ -336,12 +361,12 @@ def table(
     db: str,
     number: int | None,
     list_: bool,
-    columns: str | None,
+    columns: list[str] | None,
     where: str | None,
-    sort: str | None,
-    group: str | None,
+    sort: list[str] | None,
+    group: list[str] | None,
     by: str | None,
-    across: str | None,
+    axes: list[str] | None,
     limit: int | None,
 ) -> Reply | None:
     """Show the rows of a sweep in the database DB, while it runs or afterwards.
@@ -349,9 +374,8 @@ def table(
     Tables have ms and GB/s; CSV, JSON and Parquet have SI units and every digit. --where takes any
     condition of SQLite on the columns; --columns all shows their names.
     """
-    typed = ("--pivot", across), ("--columns", columns), ("--group", group), ("--sort", sort)
-    axes, wanted, alike, order = (faults.attempt(o, _names, text) or [] for o, text in typed)
-    faults.check(across is None or len(axes) == 3, f"--pivot {across}", "must be DOWN,ACROSS,VALUE")
+    fine = axes is None or len(axes) == 3
+    faults.check(fine, f"--pivot {','.join(axes or ())}", "must be DOWN,ACROSS,VALUE")
     store = faults.attempt("", Store, db)
     with store or faults.require(store) as store:
         if list_:
@@ -363,28 +387,26 @@ def table(
         sweep, known = chosen or faults.require(chosen)
         every, by = [*known, *(["cells"] if group else [])], by or objective(sweep.kind)
         text = faults.attempt(
-            "", query, known, where=where, group=alike, by=by, sort=order, limit=limit
+            "", query, known, where=where, group=group or (), by=by, sort=sort or (), limit=limit
         )
-        named = [] if columns == "all" else wanted
-        faults.attempt("", check_columns, [*named, *axes], every)
+        columns = every if columns == ["all"] else columns
+        faults.attempt("", check_columns, [*(columns or ()), *(axes or ())], every)
         if faults.problems:
             faults.attempt("", _select, store, query(known, where=where, limit=0), where)
         rows = _select(store, faults.require(text), where)
         counts = count_states({"state": state} for (state,) in store.select(_STATES)[1])
-        names = wanted or first_columns(sweep, rows, group=group is not None)
-        names = every if columns == "all" else names
-        shown = rows
-        if across is not None:
+        names, shown = columns or first_columns(sweep, rows, group=group is not None), rows
+        if axes:
             names, shown = pivot(rows, *axes)
         kept = [{name: row[name] for name in names} for row in shown]
         shape = (
             pivot_table(kept, names, *axes[1:])
-            if across
+            if axes
             else rows_table(names, kept, all_names=columns is not None)
         )
         most = rows_shown(everything=limit is not None, most=SCREEN)
         lines = table_lines(store, sweep, shape, counts, most)
-    every, whole = (names, kept) if columns or across else (every, rows)
+    every, whole = (names, kept) if columns or axes else (every, rows)
     return Reply(
         lambda: lines,
         lambda: sweep_document(sweep, db, counts, whole, complete="waiting" not in counts),
@@ -393,16 +415,6 @@ def table(
             "parquet": lambda: [parquet_bytes(sweep, every, whole)],
         },
     )
-
-
-def _names(text: str | None) -> list[str]:
-    """`a,b` as a list. InputError for an empty name."""
-    if text is None:
-        return []
-    found = [name.strip() for name in text.split(",")]
-    if "" in found or "-" in found:
-        raise InputError(f"{text!r} has an empty name")
-    return found
 
 
 def _select(store: Store, text: str, where: str | None) -> list[dict[str, Any]]:
@@ -490,6 +502,7 @@ _COMPARED = (
 @click.option(
     "--sweeps",
     default=None,
+    callback=reading(_two_numbers),
     metavar="I,J",
     help="Compare sweep I of A with sweep J of B; default: the last of each.",
 )
@@ -512,7 +525,7 @@ def compare(
     faults: Faults,
     a: str,
     b: str,
-    sweeps: str | None,
+    sweeps: list[int] | None,
     choose: str | None,
     tolerance: float,
     where: str | None,
@@ -530,7 +543,7 @@ def compare(
         if not all(documents) and is_file(a) and is_file(b):
             raise InputError(f"{a}, {b}: {_COMPARED}")
         return _compare_orders(faults, a, b)
-    first, second = faults.attempt("", _numbers, sweeps) or (None, None)
+    first, second = sweeps or (None, None)
     old = faults.attempt("", _read_sweep, a, first, where)
     new = faults.attempt("", _read_sweep, b, second, where)
     before, after = faults.require(old), faults.require(new)
@@ -555,12 +568,3 @@ def _read_order(path: str) -> Mapping[str, Any]:
     if found.get("command") != PLACEMENT.command or kind_of(found, path)[1] is not PLACEMENT:
         raise InputError(f"{path}: has no order of nodes; {_COMPARED}")
     return found
-
-
-def _numbers(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise InputError(f"--sweeps {text}: two numbers with a comma between, such as 1,2")
-    return int(parts[0]), int(parts[1])

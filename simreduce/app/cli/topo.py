@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from simreduce.app.cli.options import (
     calibration_option,
     gpus_options,
     machine_argument,
+    reading,
     refuse,
     shape_of,
 )
@@ -36,9 +37,10 @@ from simreduce.app.cli.reply import (
     report_options,
     wants_json,
     write_output,
-    write_pictures,
 )
 from simreduce.app.cli.run import place
+from simreduce.app.cli.setups import check_root, root_option
+from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
 from simreduce.errors import InputError, TopologyError, near_or_all
@@ -52,6 +54,7 @@ from simreduce.planners.synthesis.network import Network, is_connected
 from simreduce.planners.synthesis.relays import all_to_all, all_to_all_paths
 from simreduce.planners.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
 from simreduce.planners.synthesis.trees import PACKINGS as BY_TREES, Trees, ring_text, tree_lines
+from simreduce.report.drawing import Drawing
 from simreduce.report.pictures import Panel, machine_picture, patterns_picture
 from simreduce.report.topo import (
     CHECK,
@@ -109,8 +112,9 @@ _output = output_option(
 )
 @click.argument("file")
 @click.option(
-    "--gpu", default=None, metavar="MODEL", help="Take the GPUs for V100, A100, H100, ..."
-)
+    "--gpu", default=None, callback=reading(model_named), metavar="MODEL",
+    help="Take the GPUs for V100, A100, H100, ...",
+)  # fmt: skip
 @click.option(
     "--nvlink",
     default=None,
@@ -119,8 +123,9 @@ _output = output_option(
 )
 @click.option(
     "--links",
-    "table",
+    "classes",
     default=None,
+    callback=reading(read_link_table),
     metavar="FILE",
     help="Take the figures of link classes from [links.NAME] tables.",
 )
@@ -158,7 +163,6 @@ def import_(faults: Faults, file: str, **given: Any) -> None:
     RCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest, nccl-tests or
     rccl-tests; its content says which.
     """
-    faults.raise_any()
     text = read_text(Path(file), InputError)
     if not text.strip():
         raise InputError(f"{file}: is empty")
@@ -195,15 +199,14 @@ def _import_xml(
     text: str,
     name: str,
     *,
-    gpu: str | None = None,
+    gpu: GpuModel | None = None,
     nvlink: str | None = None,
-    table: str | None = None,
+    classes: Mapping[str, LinkClass] | None = None,
     nics: tuple[str, ...] = (),
 ) -> str:
-    model = model_named(gpu) if gpu else None
-    classes = read_link_table(table) if table else link_classes()
+    classes = classes or link_classes()
     machine, notes = read_nccl_topology(
-        text.lstrip(), name, model, [nic.lower() for nic in nics], classes
+        text.lstrip(), name, gpu, [nic.lower() for nic in nics], classes
     )
     return _machine_file(machine, notes, nvlink, classes)
 
@@ -212,16 +215,15 @@ def _import_table(
     text: str,
     name: str,
     *,
-    gpu: str | None = None,
+    gpu: GpuModel | None = None,
     nvlink: str | None = None,
-    table: str | None = None,
+    classes: Mapping[str, LinkClass] | None = None,
     nvlink_class: str | None = None,
     pcie: str | None = None,
     socket: str | None = None,
 ) -> str:
-    model = model_named(gpu) if gpu else None
-    classes = read_link_table(table) if table else link_classes()
-    named = _with_classes(model, nvlink_class, pcie, classes)
+    classes = classes or link_classes()
+    named = _with_classes(gpu, nvlink_class, pcie, classes)
     read = table_reader(text)
     assert read is not None  # noqa: S101 - `_reader` has looked
     joined = {} if socket is None else {"socket": _socket(socket, classes)}
@@ -297,9 +299,8 @@ def _machine_file(
     help="Write a machine file, or NCCL's XML; default toml.",
 )
 @_output
-def export(faults: Faults, machine: Topology, form: str) -> None:
+def export(machine: Topology, form: str) -> None:
     """Write a machine as one file without `extends`: ours, or NCCL's (NCCL_TOPO_FILE)."""
-    faults.raise_any()
     write_output(
         output_path("output") or STDOUT,
         [to_toml(machine) if form == "toml" else to_nccl_xml(machine)],
@@ -309,13 +310,12 @@ def export(faults: Faults, machine: Topology, form: str) -> None:
 @command(examples="simreduce topo check dgx1v")
 @click.argument("file")
 @report_options
-def check(faults: Faults, file: str) -> None:
+def check(file: str) -> None:
     """List every fault of a machine (its file or its name), or of a file that `topo import` reads,
     with its place.
 
     Exit status 0 or 2. A machine that is merely suspicious gets a warning and status 0.
     """
-    faults.raise_any()
     problems = _faults_of_measurements(file)
     problems = check_file(file) if problems is None else problems
     wrong = [problem for problem in problems if not isinstance(problem, Suspicion)]
@@ -343,7 +343,6 @@ def _faults_of_measurements(file: str) -> list[str] | None:
 
 
 _GB = 1e9
-_ROOTED = ("broadcast", "reduce")
 _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 """Collectives whose trees carry a part of the tensor, one of as many as there are ranks."""
 
@@ -418,13 +417,7 @@ def _ring_outcome(network: Network, rate: float, n: int) -> PackingOutcome:
     metavar="NAME",
     help=f"Pack trees for this: {', '.join(PACKINGS)}; default all_reduce.",
 )
-@click.option(
-    "-r",
-    "--root",
-    type=int,
-    default=None,
-    help="Broadcast from this rank, or reduce to it; default 0.",
-)
+@root_option
 @click.option("--bound", is_flag=True, help="Print the best rate alone; pack no trees.")
 def trees(
     faults: Faults, topology: str, collective: str, root: int | None, bound: bool, **given: Any
@@ -437,12 +430,8 @@ def trees(
     if collective not in PACKINGS:
         words = f"no trees are packed for it{near_or_all(collective, PACKINGS)}"
         faults.add(f"--collective {collective}", words)
-    elif collective not in _ROOTED:
-        words = f"{collective} has no root; {' and '.join(_ROOTED)} have"
-        faults.check(root is None, f"--root {root}", words)
-    if read and root is not None:
-        words = f"the ranks are 0 to {read[1].n - 1}"
-        faults.check(0 <= root < read[1].n, f"--root {root}", words)
+    else:
+        check_root(faults, root, collective, read[1].n if read else None)
     drawn = bound and output_paths()
     faults.check(not drawn, "--bound", "there are no trees to draw; leave out --svg and --png")
     machine, shape = faults.require(read)
@@ -519,30 +508,13 @@ def _read(
 ) -> tuple[Topology, Layout] | None:
     """The machine and its GPUs; notes the faults of all options that rings and trees share."""
     machine = faults.attempt("", load_topology, topology)
-    shape = None
-    if machine is not None:
-        shape = faults.attempt("", _shape, topology, machine, searched, ngpus, gpus)
+    shape = faults.attempt("", shape_of, layout(machine), ngpus, gpus) if machine else None
+    source = f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
+    if shape and shape.n < 2:
+        faults.add(source, f"{shape.n} GPU has nobody to share with; take 2 at least")
+    elif shape:
+        faults.attempt(source, lambda whole: searched(whole).network(), shape)
     return (machine, shape) if machine and shape else None
-
-
-def _shape(
-    topology: str,
-    machine: Topology,
-    searched: Callable[[Layout], Layout],
-    ngpus: int | None,
-    gpus: str | None,
-) -> Layout:
-    shape = shape_of(layout(machine), ngpus, gpus)
-    try:
-        if shape.n < 2:
-            raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
-        searched(shape).network()
-    except ValueError as error:
-        source = (
-            f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
-        )
-        raise InputError(f"{source}: {error}") from None
-    return shape
 
 
 @click.group(cls=CommandGroup)
@@ -561,9 +533,8 @@ Equal paths: equal_cost=hashed,seed=1 or equal_cost=split"""
 
 @topo.command("list", examples="simreduce topo list")
 @report_options
-def list_(faults: Faults) -> Reply:
+def list_() -> Reply:
     """List the machines that come with simreduce, with their GPUs and NICs, and the generators."""
-    faults.raise_any()
     machines = [load_topology(name) for name, _ in shipped()]
     rows = [(each.name, parts_line(each), each.title) for each in machines]
     first, second = (max(len(row[i]) for row in rows) for i in (0, 1))
@@ -580,26 +551,25 @@ def list_(faults: Faults) -> Reply:
 @machine_argument
 @picture_options("Draw the machine instead")
 @report_options
-def show(faults: Faults, machine: Topology) -> Reply | None:
+def show(machine: Topology) -> Reply:
     """Show the matrix of `nvidia-smi topo -m`, and every link with its rate; or draw the machine.
 
     Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
     the picture shows a part one by one and counts the rest.
     """
-    faults.raise_any()
-    paths, document = output_paths(PictureOption), partial(SHOW.write, machine)
-    if not paths:
-        return Reply(lambda: _lines(machine), document)
-    drawing = machine_picture(machine)
-    write_pictures(lambda: drawing)
-    if wants_json():
-        echo_json(document())
-        return None
+    paths, drawing = output_paths(PictureOption), cache(machine_picture)
+    return Reply(
+        lambda: _drawn(drawing(machine), paths) if paths else _lines(machine),
+        partial(SHOW.write, machine),
+        picture=partial(drawing, machine),
+    )
+
+
+def _drawn(drawing: Drawing, paths: Mapping[str, str]) -> Iterator[str]:
+    """The size of each picture."""
     for option, path in paths.items():
-        if path != STDOUT:
-            form = "as SVG" if option == "--svg" else "doubled, as PNG"
-            terminal.show(f"{path}: {drawing.width:.0f} x {drawing.height:.0f} pixels, {form}")
-    return None
+        form = "as SVG" if option == "--svg" else "doubled, as PNG"
+        yield f"{path}: {drawing.width:.0f} x {drawing.height:.0f} pixels, {form}"
 
 
 def _lines(machine: Topology) -> list[str]:
@@ -644,14 +614,13 @@ def _links(machine: Topology) -> list[str]:
 
 @topo.command(examples="simreduce topo p2p dgx1v")
 @machine_argument
-@calibration_option("nominal")
+@calibration_option("nominal", read=load_calibration)
 @report_options
-def p2p(faults: Faults, machine: Topology, calibration: str) -> Reply:
+def p2p(machine: Topology, calibration: Calibration) -> Reply:
     """Predict the matrices of p2pBandwidthLatencyTest for a machine."""
-    used = faults.require(faults.attempt("--calibration", load_calibration, calibration))
     with Progress("predicting the copies"):
-        document = P2P.write(Copies(machine, used, peer_to_peer(machine, used)))
-    about = f"# {machine.name}: {machine.title} ({machine.digest}), calibration {used.name}"
+        document = P2P.write(Copies(machine, calibration, peer_to_peer(machine, calibration)))
+    about = f"# {machine.name}: {machine.title} ({machine.digest}), calibration {calibration.name}"
     return Reply(lambda: f"{about}\n\n{p2p_table(document)}", lambda: document)
 
 

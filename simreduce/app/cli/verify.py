@@ -14,7 +14,7 @@ import click
 
 from simreduce import units
 from simreduce.app.cli.group import command
-from simreduce.app.cli.options import algo_option, strategy_texts
+from simreduce.app.cli.options import algo_option, refuse, strategy_texts
 from simreduce.app.cli.reply import (
     Reply,
     report_options,
@@ -46,7 +46,8 @@ from simreduce.study.tune.prove import (
     prove_all,
 )
 
-_ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
+_ONLY_ALGO = ("algo", "collective", "root", "ngpus", "tasks")
+_OPTIONS = (*_ONLY_ALGO, "prove_everything", "count", "workers", "faithful")
 
 
 @command(
@@ -110,21 +111,16 @@ def verify(
     prints the proofs so far and exits with status 130.
     """
     if files:
-        if (
-            algo
-            or prove_everything
-            or workers
-            or count
-            or any(each is not None for each in (*given.values(), faithful))
-        ):
-            raise click.UsageError("files are proved by themselves; leave out the options")
+        refuse(faults, _OPTIONS, "files are proved by themselves; leave it out")
         return _verify_files(faults, files)
-    _check_usage(algo, workers, given, prove_everything=prove_everything)
     counts, whole = count or COUNTS, True
     if prove_everything:
+        refuse(faults, _ONLY_ALGO, "--all proves everything on every number of GPUs; leave it out")
         faults.raise_any()
         proofs, whole = _everything(counts, workers or os.cpu_count() or 1)
     else:
+        refuse(faults, ["workers"], "for --all only")
+        faults.check(algo, "", "say what to prove: --algo STRATEGY, --all, or a file of MSCCL")
         proofs = _select(faults, algo, counts, faithful=faithful, **given)
     stopped = [] if whole else ["stopped before all was proved"]
     complete = {"complete": whole} if prove_everything else {}
@@ -134,27 +130,6 @@ def verify(
         failed=bool(list_problems(proofs) or list_unproved(proofs)),
         complete=whole,
     )
-
-
-def _check_usage(
-    algo: tuple[str, ...], workers: int | None, given: dict[str, Any], *, prove_everything: bool
-) -> None:
-    """Raises UsageError for options that do not go together."""
-    wrong = [option for key, option in _ONLY_ALGO.items() if given[key] is not None]
-    only = f"{', '.join(wrong)}: for --algo only"
-    usage = {
-        "say what to prove: --algo STRATEGY, --all, or a file of MSCCL": (
-            not algo and not prove_everything
-        ),
-        "--workers: for --all only": workers and not prove_everything,
-        "--algo and --all: give one of the two; --all proves everything": (
-            algo and prove_everything
-        ),
-        f"{only}; --all proves everything on every number of GPUs": wrong and prove_everything,
-    }
-    for words, holds in usage.items():
-        if holds:
-            raise click.UsageError(words)
 
 
 def _select(

@@ -14,6 +14,7 @@ import secrets
 import shlex
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -86,8 +87,7 @@ class Guard:
                 message = {**message, "headers": [*own, *HEADERS]}
             await send(message)
 
-        status = self._refusal(scope)
-        if status:
+        if status := self._refusal(scope):
             await refuse(with_headers, status)
             return
         # What follows the token is all that the page itself sees.
@@ -97,20 +97,20 @@ class Guard:
     def _refusal(self, scope: Scope) -> int:
         """The status of a request that is not let through, 0 for one that is."""
         headers = grouped((key.lower(), value.decode("latin-1")) for key, value in scope["headers"])
-        if headers.get(b"host", []) not in [[host] for host in self.hosts]:
-            return 421
-        origins = {f"http://{host}" for host in self.hosts}
-        if any(origin not in origins for origin in headers.get(b"origin", [])):
-            return 403
-        if any(site not in ("same-origin", "none") for site in headers.get(b"sec-fetch-site", [])):
-            return 403
-        if scope["method"] != "GET":
-            return 405
-        if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST:
-            return 414
+        origins, sites = {f"http://{host}" for host in self.hosts}, {"same-origin", "none"}
         parts = scope["path"].split("/", 2)
         given = parts[1].encode() if len(parts) == 3 else b""
-        return 0 if hmac.compare_digest(given, self._token) else 404
+        refused = {
+            421: headers.get(b"host", []) not in [[host] for host in self.hosts],
+            403: not (
+                origins.issuperset(headers.get(b"origin", []))
+                and sites.issuperset(headers.get(b"sec-fetch-site", []))
+            ),
+            405: scope["method"] != "GET",
+            414: len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST,
+            404: not hmac.compare_digest(given, self._token),
+        }
+        return next((status for status, holds in refused.items() if holds), 0)
 
 
 _NAMES = frozenset(name for name, _ in HEADERS)
@@ -190,44 +190,44 @@ class _Answer:
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send the messages."""
-        messages = self.workers.answer(self.view)
-        left = asyncio.create_task(_until_left(receive))
-        try:
-            await self._send_all(messages, left, send)
-        finally:
-            left.cancel()
-            await messages.aclose()
+        async with asyncio.TaskGroup() as group:
+            both = [group.create_task(self._send_all(send)), group.create_task(_left(receive))]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in both:
+                task.cancel()
 
-    async def _send_all(
-        self, messages: AsyncGenerator[dict[str, Any]], left: asyncio.Task[None], send: Send
-    ) -> None:
+    async def _send_all(self, send: Send) -> None:
         begun = False
-        while True:
-            coming = asyncio.ensure_future(anext(messages, None))
-            if not await _comes(coming, left):
-                return
-            try:
-                message = coming.result()
-            except Busy:
-                await refuse(send, 503)
-                return
-            except Late:
-                message = {"faults": [_LATE.format(self.workers.seconds)]}
-            except WorkerLost:
-                message = {"faults": [_LOST]}
-            line = b"" if message is None else json.dumps(message).encode() + b"\n"
-            more = message is not None and "faults" not in message
-            try:
-                async with asyncio.timeout(UNREAD):
-                    if not begun:
-                        begun = True
-                        start = {"type": "http.response.start", "status": 200}
-                        await send({**start, "headers": [_LINES]})
-                    await send({"type": "http.response.body", "body": line, "more_body": more})
-            except TimeoutError:  # the client is there and does not read
-                return
-            if not more:
-                return
+        try:
+            async with aclosing(self._lines()) as lines:
+                async for line in lines:
+                    async with asyncio.timeout(UNREAD):
+                        if not begun:
+                            begun = True
+                            start = {"type": "http.response.start", "status": 200}
+                            await send({**start, "headers": [_LINES]})
+                        body = {"type": "http.response.body", "body": line}
+                        await send({**body, "more_body": bool(line)})
+        except Busy:
+            await refuse(send, 503)
+        except TimeoutError:  # the client is there and does not read
+            return
+
+    async def _lines(self) -> AsyncGenerator[bytes]:
+        """A line of JSON for each message; the last one is empty."""
+        try:
+            async with aclosing(self.workers.answer(self.view)) as messages:
+                async for message in messages:
+                    yield _line(message)
+        except Late:
+            yield _line({"faults": [_LATE.format(self.workers.seconds)]})
+        except WorkerLost:
+            yield _line({"faults": [_LOST]})
+        yield b""
+
+
+def _line(message: Message) -> bytes:
+    return json.dumps(message).encode() + b"\n"
 
 
 UNREAD = 30.0
@@ -237,18 +237,7 @@ _LATE = "the answer took longer than {:g} s (--seconds); ask for less, or type s
 _LOST = "the process that computed this has ended; ask again, or type simreduce run"
 
 
-async def _comes(coming: asyncio.Future[Any], left: asyncio.Future[None]) -> bool:
-    """Whether something comes before the browser leaves; else the wait for it is over."""
-    try:
-        await asyncio.wait({coming, left}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        if not coming.done():
-            coming.cancel()
-            await asyncio.wait({coming})
-    return not coming.cancelled()
-
-
-async def _until_left(receive: Receive) -> None:
+async def _left(receive: Receive) -> None:
     """Wait until the browser has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -329,7 +318,6 @@ def serve(
     """Serve until Ctrl-C, SIGTERM, or nobody asks any more. `ready` gets the address, which has the
     token; a port of 0 is any free one. InputError if the port is taken.
     """
-    check_serve()
     listener = _listen(port)
     host = f"{HOST}:{listener.getsockname()[1]}"
     token = secrets.token_urlsafe(24)

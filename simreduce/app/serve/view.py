@@ -122,7 +122,8 @@ class View:
             step = {key: _number(getattr(self, key)) for key in _OF_STEPS if getattr(self, key)}
             table["step"] = step | schedule
         elif not self.chooses or self.packing:
-            table["strategies"] = self._strategies() or [ALL]
+            texts = [] if self.chooses else split_strategies(self.algo)
+            table["strategies"] = [self._packed(each.strip()) for each in texts] or [ALL]
         return table | self._settings()
 
     def _settings(self) -> dict[str, Any]:
@@ -145,11 +146,6 @@ class View:
             old = table.get(key)
             table[key] = {**old, **value} if isinstance(old, dict) else value
         return path, table
-
-    def _strategies(self) -> list[str]:
-        if self.chooses:
-            return []
-        return [self._packed(each.strip()) for each in split_strategies(self.algo)]
 
     def _packed(self, spec: str) -> str:
         return f"{spec}+{self.packing}" if self.packing and "+" not in spec else spec
@@ -254,26 +250,21 @@ def _check_names(view: View, files: Files, faults: Faults) -> None:
         _check_jobs(view, files, faults)
     if view.machine or not view.jobs:
         faults.attempt("machine", _check_machine, view.machine, files)
-    known = {
-        "model": workload.shipped(),
-        "calibration": calibrate.shipped(),
-        "runtime": [*RUNTIMES, BY_STRATEGY.name],
-    }
-    for key, names in known.items():
-        _check_known(faults, key, key, getattr(view, key) or None, names)
+    _check_known(faults, "model", "model", view.model, workload.shipped())
+    _check_known(faults, "calibration", "calibration", view.calibration, calibrate.shipped())
+    _check_known(faults, "runtime", "runtime", view.runtime, [*RUNTIMES, BY_STRATEGY.name])
+    _check_known(faults, "packing", "packer", re.split(r"[=+]", view.packing)[0], PACKERS)
     if view.mesh:
         _check_mesh(view, faults)
-    packer = re.split(r"[=+]", view.packing)[0] if view.packing else None
-    _check_known(faults, "packing", "packer", packer, PACKERS)
     size = re.fullmatch(r"[A-Za-z0-9.]{1,24}", view.size)
     faults.check(size, "size", f"{quote(view.size)} is no size, such as 64MiB")
 
 
 def _check_known(
-    faults: Faults, key: str, what: str, value: str | None, known: Collection[str], more: str = ""
+    faults: Faults, key: str, what: str, value: str, known: Collection[str], more: str = ""
 ) -> None:
     """Note a value that is given and is none of the known ones."""
-    if value is not None and value not in known:
+    if value and value not in known:
         near = near_or_all(value, known or ["none"], "; there are ")
         faults.add(key, f"no {what} {quote(value)}{near}{more}")
 
@@ -297,7 +288,7 @@ def _check_mesh(view: View, faults: Faults) -> None:
     faults.check(view.model, "model", words)
     words = "missing; it says how many sequences a step has"
     faults.check(view.global_batch, "global_batch", words)
-    _check_known(faults, "schedule", "schedule", view.schedule or None, SCHEDULES)
+    _check_known(faults, "schedule", "schedule", view.schedule, SCHEDULES)
     _refuse(view, ("algo", "packing"), faults, "NCCL chooses how the collectives of a mesh run")
 
 

@@ -155,7 +155,8 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     for seconds in (_FIRST, inf):
         with within(seconds):
             ranking = rank(question, 1, work.watch, keep_refused=view.chooses, cache=cache)
-        document, names = ranking_document(ranking), _names(ranking)
+        document = ranking_document(ranking)
+        names = [candidate.strategy.text for candidate in ranking.candidates]
         chosen, look = _chosen(view, ranking, document)
         table = _table(view, ranking, files)
         shared = replace(beside, machine=whole, files={"view.toml": toml_text(table)})
@@ -187,10 +188,6 @@ def _answer_meshes(meshes: Meshes, beside: Attachments, sayer: Sayer) -> None:
     sayer.check()
     timeline = timeline_of_events(pipeline_events(found.closely.ran), most=_BARS)
     sayer.page(document, replace(beside, timeline=timeline, missing=""))
-
-
-def _names(ranking: StrategyRanking) -> list[str]:
-    return [candidate.strategy.text for candidate in ranking.candidates]
 
 
 def _chosen(
@@ -241,14 +238,10 @@ def _place(link: Link, whole: Topology, degrees: Mapping[str, int]) -> int:
     return 0 if is_nvlink(link) else 1
 
 
-def _command(view: View, files: Files) -> str:
-    """The command that opens a page at a view."""
-    mine = [shlex.quote(files[name]) for name in (view.machine, view.jobs) if name in files]
-    return " ".join(["simreduce serve", *mine, f"'{view.query}'"])
-
-
 def _commands(view: View, files: Files) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "This view, on your machine", (_command(view, files),)
+    mine = [shlex.quote(files[name]) for name in (view.machine, view.jobs) if name in files]
+    serve = " ".join(["simreduce serve", *mine, f"'{view.query}'"])
+    yield "This view, on your machine", (serve,)
     where = f" beside {files[view.jobs]}" if view.jobs else ""
     command = "jobs" if view.jobs else "step" if view.mesh else "run"
     yield (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from simreduce.export.framework import Framework, MeshedJob, MeshProgram, unwritten
+from simreduce.files.formats import toml_text
 
 _SCHEDULES = {
     "gpipe": "GPipe",
@@ -43,12 +43,7 @@ def _files(job: MeshedJob) -> dict[str, str]:
         },
         "activation_checkpoint": {"mode": job.recompute},
     }
-    lines = [
-        line
-        for name, table in tables.items()
-        for line in (f"[{name}]", *(f"{k} = {json.dumps(v)}" for k, v in table.items()), "")
-    ]
-    return {"torchtitan.toml": "\n".join(lines)}
+    return {"torchtitan.toml": toml_text(tables).lstrip()}
 
 
 def _limits(title: str, job: MeshedJob) -> dict[str, bool]:

@@ -335,10 +335,9 @@ def or_null(kind: KeyKind) -> KeyKind:
 def list_of(kind: KeyKind, exactly: int = 0, least: int = 0) -> KeyKind:
     """A list of values of this kind, perhaps `exactly` so many, or at the `least` so many."""
     bounds = {"minItems": exactly or least, "maxItems": exactly}
-    length = {name: bound for name, bound in bounds.items() if bound}
-    schema = {"type": "array", "items": kind.schema, **length}
-    least_words = f"list of at least {least}" if least else "list"
-    words = f"list of {exactly}" if exactly else least_words
+    schema = {"type": "array", "items": kind.schema, **{k: n for k, n in bounds.items() if n}}
+    words = f"list of at least {least}" if least else "list"
+    words = f"list of {exactly}" if exactly else words
     return _ListOf(f"{words}: {kind.words}", schema, kind)
 
 

@@ -282,7 +282,9 @@ class Format:
 
     def read(self, value: object, faults: Faults, path: str = "") -> FieldValues:
         """Return the values of a table, and note each fault at `path` and its key."""
-        table = take_table(value, faults, path)
+        table: Mapping[str, Any] = value if isinstance(value, dict) else {}
+        if table is not value:
+            faults.add(path, refusal("a table", value))
         faults.unknown(path, table, self.keys)
         values = FieldValues()
         for field in self.fields:
@@ -313,14 +315,6 @@ def field_at(path: str, *forms: Format) -> Field:
         raise InputError(f"unknown key{near_or_all(key, fields, '; known keys: ')}")
     kind = field.kind
     return field_at(rest, kind.form, *kind.others) if dot and isinstance(kind, TableOf) else field
-
-
-def take_table(value: object, faults: Faults, path: str) -> dict[str, Any]:
-    """Return `value` if it is a table; else note a fault and return an empty one."""
-    if isinstance(value, dict):
-        return value
-    faults.add(path, refusal("a table", value))
-    return {}
 
 
 class TableOf(ValueKind[FieldValues]):

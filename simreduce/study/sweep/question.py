@@ -26,8 +26,8 @@ from simreduce.files.formats import (
     Format,
     ListOf,
     MapOf,
-    Scalar,
     TableOf,
+    ValueKind,
     choice,
     text_of,
     whole,
@@ -37,6 +37,7 @@ from simreduce.planners.algorithms import NAMES
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.strategy import ALL, parse_strategy
 from simreduce.study.job_files import JOBS as JOBS_FILE
+from simreduce.study.scenario import SCENARIO
 from simreduce.study.scenario_files import beside, has_mesh, is_scenario, read_scenario_file
 from simreduce.study.sweep.cells import BENCH, JOBS, REPLICAS, RUN, STEP, Cell, Kind, make_cell
 from simreduce.study.sweep.machines import (
@@ -76,7 +77,8 @@ BENCH_DOCUMENT = Format(
     Field("size", whole(1, MOST_BYTES), "Bytes of the tensor.", 32 << 20),
     Field("dtype", text_of(dtypes.code, "a type"), "The type of its elements.", 0),
     Field("root", whole(0), "The root of a broadcast or reduce.", 0),
-    Field("runtime", LINE, "The runtime.", BY_STRATEGY.name),
+    Field("runtime", choice((*RUNTIMES, BY_STRATEGY.name), "runtime"), "The runtime.",
+          BY_STRATEGY.name),
     Field("calibration", LINE, "The calibration.", "nominal"),
     Field("faithful", FLAG, "Upstream's quirks.", default=False),
     Field("nccl", TableOf(SETTINGS), "NCCL's settings."),
@@ -346,21 +348,20 @@ def _read(key: str, value: Any) -> Any:
         )
         return nbytes if key == "size" else f"{nbytes} B"
     elif key in _KINDS:
-        _KINDS[key].read(value)
+        _KINDS[key].take(value, faults := Faults(), "")
+        faults.raise_any()
     return value
 
 
-_KINDS: Mapping[str, Scalar[Any]] = {
-    "runtime": choice((*RUNTIMES, BY_STRATEGY.name), "runtime"),
-    "collective": choice(NAMES, "collective"),
-    "dtype": text_of(dtypes.code, "a type"),
-    "batch": whole(1, 10**9, "samples"),
-    "seed": whole(0),
-    "repeat": whole(1, 1000),
+_KINDS: Mapping[str, ValueKind[Any]] = {
     "copies": whole(1, 10_000, "copies"),
-    "root": whole(0),
-    "faithful": FLAG,
-}
+    "batch": STEP_TABLE["batch"].kind,
+    "repeat": SCENARIO["repeat"].kind,
+    "seed": DISTURB["seed"].kind,
+    **{key: BENCH_DOCUMENT[key].kind
+       for key in ("runtime", "collective", "dtype", "root", "faithful")},
+}  # fmt: skip
+"""Kinds of values of which every cell has to have one."""
 
 
 def read_question(text: str, kind: str | None = None) -> SweepQuestion:

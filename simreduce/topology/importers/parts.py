@@ -118,7 +118,7 @@ def model_named(name: str) -> GpuModel:
     head = re.match(r"[a-z]*[0-9]*", plain)
     alike = [known for known in MODELS if head and head[0] and head[0] in _plain(known)]
     near = did_you_mean(plain, alike) or f"; known are {', '.join(MODELS)}"
-    raise TopologyError(f"--gpu: unknown model {name!r}{near}")
+    raise TopologyError(f"unknown model {name!r}{near}")
 
 
 def without_nvlinks(model: GpuModel, links: int, peers: int = 1) -> str:

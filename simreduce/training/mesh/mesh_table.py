@@ -26,7 +26,7 @@ from simreduce.files.formats import (
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
-from simreduce.training.gpus import INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu
+from simreduce.training.gpus import GPUS, INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu
 from simreduce.training.mesh.job import (
     ALLTOALL,
     DISPATCHES,
@@ -206,9 +206,8 @@ def _gpu(
     if own is None:
         models = {setup.topology.nodes[name].model for name in setup.layout.ranks}
         which = ", ".join(sorted(filter(None, models))) or "no model"
-        faults.add(
-            "step.compute", f"the machine's GPUs ({which}) are not known; name one or a file"
-        )
+        known = f"one of {', '.join(GPUS)}, or a file"
+        faults.add("step.compute", f"the machine's GPUs ({which}) are not known; name {known}")
     return own
 
 

@@ -364,13 +364,6 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["bench"], "Missing argument 'TOPOLOGY'."),
         (["run"], "Missing argument 'SCENARIO'."),
         (["run", "good.toml", "more"], "Got unexpected extra argument (more)"),
-        (
-            ["verify", "--all", "-g", "2", "-r", "1"],
-            "-r, -g: for --algo only; --all proves everything",
-        ),
-        (["verify"], "say what to prove: --algo STRATEGY, --all, or a file of MSCCL"),
-        (["verify", "--algo", "ring", "--workers", "2"], "--workers: for --all only"),
-        (["verify", "--algo", "ring", "--all"], "--algo and --all: give one of the two"),
     ],
 )
 def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, arguments, message):
@@ -704,6 +697,14 @@ MANY = {
         ["bench", "full:2", "--tolerance", "x", "-t", "0", "-n", "0"],
         ["-t: must be a whole", "-n: must be a whole", "--tolerance x: needs"],
     ),
+    "all and some": (
+        ["verify", "--all", "-g", "2", "-r", "1", "--algo", "ring"],
+        [f"{option}: --all proves everything" for option in ("--algo", "--root", "--ngpus")],
+    ),
+    "nothing to prove": (
+        ["verify", "--workers", "2"],
+        ["--workers: for --all only", "say what to prove: --algo STRATEGY, --all, or a file"],
+    ),
     "a search": (
         ["tune", "dgx1v-resnt50", "--target", "pytroch", "--objective", "tiem", "--workers", "0"],
         [
@@ -716,8 +717,8 @@ MANY = {
     "settings of another system": (
         ["export", "pytroch", "dgx1vv", "--out", "none/none", "--method", "fsdp"],
         [
-            "unknown target 'pytroch' (did you mean 'pytorch'?)",
             "--out: none/none: is in no folder that is there",
+            "unknown target 'pytroch' (did you mean 'pytorch'?)",
             "--method fsdp: only a scenario",
             "no topology 'dgx1vv' (did you mean 'dgx1v'?)",
         ],
@@ -739,7 +740,7 @@ MANY = {
     ),
     "two sweeps": (
         ["compare", "none.db", "nil.db", "--sweeps", "x", "--tolerance", "-1"],
-        ["--tolerance: ", "--sweeps x: two numbers", "none.db: ", "nil.db: "],
+        ["--sweeps: whole numbers with commas", "--tolerance: ", "none.db: ", "nil.db: "],
     ),
     "names in a capacity file": (
         ["capacity", "names.toml"],

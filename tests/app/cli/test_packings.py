@@ -128,9 +128,9 @@ def test_a_drawing_has_a_panel_for_each(simreduce, tmp_path, command):
         (["trees", "dgx1v", "--collective", "brodcast"], ["(did you mean 'broadcast'?)"]),
         (
             ["trees", "dgx1v", "--collective", "broadcast", "--root", "8"],
-            ["--root 8: the ranks are 0 to 7"],
+            ["-r 8: the ranks are 0 to 7"],
         ),
-        (["trees", "dgx1v", "--root", "1"], ["--root 1: all_reduce has no root"]),
+        (["trees", "dgx1v", "--root", "1"], ["-r 1: all_reduce has no root"]),
         (["trees", "switch:65"], ["switch:65: plans are made for the graph at hand up to 64 GPUs"]),
         (["trees", "dgx1v", "--bound", "--svg", "x.svg"], ["--bound: there are no trees to draw"]),
         (["rings", "ring:5", "-g", "3"], ["no ring over these GPUs was found"]),

@@ -274,8 +274,8 @@ def test_every_fault_at_once(faults):
         "--hosts: h1 is named twice",
         "--free: t.conf names no host 'hh2' (did you mean 'h2'?)",
     ]
-    found = faults("tune", "dgx1v-resnet50", "--free", "1")
-    assert found == ["--free: needs --placement"]
+    found = faults("tune", "dgx1v-resnet50", "--free", "0")
+    assert found == ["--free: needs placement = true, or --placement"]
 
 
 MESH = """
@@ -292,7 +292,7 @@ def test_all_of_a_mesh_is_checked_before_it_is_simulated(faults, folder, monkeyp
     (folder / "job.toml").write_text(MESH, "utf-8")
     found = faults("tune", "job.toml", "--target", "slurn", "--out", "a/b", "--budget", "soon")
     assert [each.partition(": ")[0] for each in found] == [
-        "--target slurn", "--out", "--budget",
+        "--out", "--target slurn", "--budget",
     ]  # fmt: skip
     (folder / "t.conf").write_text("SwitchName=a Nodes=h[1-2]\n", "utf-8")
     found = faults("topo", "place", "job.toml", "--nodes", "t.conf", "--hosts", "h1")
@@ -332,7 +332,9 @@ def test_free_nodes_are_checked_whatever_else_is_wrong(text, faults, folder):
 
 def test_free_needs_placement_unless_that_is_what_is_wrong(faults, folder):
     (folder / "job.toml").write_text(SCENARIO.replace("placement = true", 'free = "n5"'), "utf-8")
-    assert faults("tune", "job.toml") == ["job.toml: tune.free: needs placement = true"]
+    assert faults("tune", "job.toml") == [
+        "job.toml: tune.free: needs placement = true, or --placement"
+    ]
 
 
 def test_the_answer_does_not_hang_on_hashes(folder):

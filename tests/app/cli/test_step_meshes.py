@@ -213,9 +213,24 @@ def test_steps_without_a_mesh_are_written_as_chakra_too(simreduce, tmp_path):
     seconds = json.loads(out)["seconds"]
 
     assert (0, 8) == (status, len(traces))
+    assert simreduce("replay", where, "--topology", "dgx-h100", "--json").out == out
     assert seconds == pytest.approx(
         (step["step_time_us"] - step["interference_us"]) / 1e6, rel=0.03
     )
+
+
+def test_a_target_that_takes_no_mesh_is_told_once(simreduce, scenario):
+    assert simreduce("export", "pytorch", scenario({})).err == (
+        "simreduce: pytorch: takes no mesh; megatron, nemo, torchtitan, deepspeed do\n"
+    )
+
+
+def test_gpus_that_nobody_knows_are_told_with_those_that_are_known(simreduce, scenario, tmp_path):
+    machine = simreduce("topo", "export", "dgx-a100").out.replace('"A100', '"H9000')
+    (tmp_path / "h9000.toml").write_text(machine, "utf-8")
+    _, _, err = simreduce("step", scenario({}), "--topology", tmp_path / "h9000.toml")
+    assert "step.compute: the machine's GPUs (H9000" in err
+    assert "are not known; name one of V100, A100, H100" in err
 
 
 def test_kernels_are_those_of_decoders(simreduce, tmp_path):

@@ -92,7 +92,7 @@ def test_every_fault_is_said_at_once(simreduce):
 
     assert status == 2
     for words in ("--over size: must be KEY=VALUE", "--set dtype=: must be KEY=VALUE",
-                  "over.nodes: '8..2' ends before it begins", "--sample sobel:4: must be",
+                  "over.nodes: '8..2' ends before it begins", "--sample: must be random:N",
                   "--memory: needs at least 67.11 MB", "--cluster: 'slurn' is none"):  # fmt: skip
         assert f"simreduce: {words}" in err
     assert simreduce("sweep", "switch:4").err == (
