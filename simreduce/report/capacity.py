@@ -7,7 +7,7 @@ document, as a report for terminals and pages, and as a plot.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -55,16 +55,12 @@ from simreduce.study.capacity.choose import (
     TIME,
     CapacityCandidate,
     CapacityTarget,
-    Configuration,
-    CopiesOffer,
     Offer,
 )
 from simreduce.study.capacity.price_list import HOUR, PriceList, format_amount, format_period
 from simreduce.study.sweep.cells import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 
-_OF_PLACE = ("nodes", "network", "batch")
-"""Parts of a configuration that depend on the number of nodes."""
 _MINIMISED = {
     HOURLY: "price per hour",
     TIME: "time of the run",
@@ -470,70 +466,66 @@ CAPACITY_JOBS = Document(
 """Of `RankedOptions` offers of copies."""
 
 
-def copies_plot(answer: RankedOptions[CopiesOffer]) -> Plot:
-    """The price of an hour and copy against that of an hour."""
-    per_hour = f"({answer.question.prices.currency}/h)"
-    axes = Axis(f"price {per_hour}"), Axis(f"price of a copy {per_hour}", zero=False)
-
-    def point(o: CopiesOffer) -> PlotPoint:
-        return PlotPoint(o.hourly, o.per_copy, label=o.candidate.key.nodes, meets=o.meets)
-
-    return _option_plot(answer, point, (), axes)
-
-
-def capacity_plot(answer: CapacityAnswer) -> Plot:
-    """Cost against time of every option."""
-    run = f"{format_amount(answer.question.target.run)} samples"
-    axes = (
-        Axis(f"time of {run} (h)", log=True),
-        Axis(f"cost of {run} ({answer.question.prices.currency})", zero=False),
-    )
-    known = any(o.candidate.row.low is not None for o in answer.offers)
-    note = "bars: 80 % interval of the predicted step" if known else ""
-    return _option_plot(answer, _cost_and_time, answer.frontier, axes, note)
-
-
-def _cost_and_time(offer: Offer) -> PlotPoint:
-    """An option by hours and cost, with the 80 % interval of its time."""
-    found, time = offer.candidate, offer.time / HOUR
-    low, high = (
-        None if end is None else time * end / found.simulated
-        for end in (found.row.low, found.row.high)
-    )
-    return PlotPoint(time, offer.cost, low, high, str(found.nodes), offer.meets)
-
-
-def _option_plot(
-    answer: RankedOptions[Any],
-    point: Callable[[Any], PlotPoint],
-    frontier: Sequence[Any],
-    axes: tuple[Axis, Axis],
-    note: str = "",
-) -> Plot:
-    """A line for options that differ in the number of nodes only, filled marks where they meet the
-    target, and a ring around the choice. `point` is where an option stands.
+def options_plot(document: Written) -> Plot:
+    """Cost against time of every option; of copies of jobs, the price of one against that of all.
+    InputError if no option has a price.
     """
-    names, series = _series_names(answer), dict[str, list[PlotPoint]]()
-    for each in answer.offers:
-        at = point(each)
-        if 0.0 < at.x < math.inf and 0.0 <= at.y < math.inf:
-            series.setdefault(names[each.candidate.key], []).append(at)
-    if not series:
+    facet = options_facet(document)
+    if not facet.series:
         raise InputError("no configuration was evaluated: there is nothing to draw")
+    known = any(point.low is not None for series in facet.series for point in series.points)
+    asked = document["jobs"] if "jobs" in document else document["workload"]
+    about = f"{asked}; numbers: nodes; filled: meets the target"
+    notes = ["bars: 80 % interval of the predicted step"] * known
+    return Plot(document["title"], about, [facet], notes=notes)
+
+
+def options_facet(document: Written) -> Facet:
+    """A line for options that differ in the number of nodes only, filled marks where they meet the
+    target, a ring around the choice, and the frontier of cost and time.
+    """
+    rows, currency = document["options"], document["currency"]
+    axes = Axis(f"price ({currency}/h)"), Axis(f"price of a copy ({currency}/h)", zero=False)
+    if "counted" in document:
+        samples, counted = document["target"]["samples"], document["counted"]
+        many = f"{format_amount(samples or _MILLION)} {'samples' if samples else counted}"
+        time, cost = Axis(f"time of {many} (h)", log=True), f"cost of {many} ({currency})"
+        axes = time, Axis(cost, zero=False)
+    series: dict[str, list[PlotPoint]] = {}
+    at: dict[str, PlotPoint] = {}
+    for row, name in zip(rows, _series_names(rows), strict=True):
+        x, y = _place(row, document)
+        if x and y is not None:
+            ends = row.get("step_low_s"), row.get("step_high_s")
+            low, high = (end and x * end / row["simulated_s"] for end in ends)
+            point = PlotPoint(x, y, low, high, str(row.get("nodes", "")), not row["misses"])
+            series.setdefault(name, []).append(point)
+            at[row["option"]] = PlotPoint(x, y)
     drawn = [
-        PlotSeries(n, sorted(p, key=lambda q: q.x), interval="across") for n, p in series.items()
+        PlotSeries(name, sorted(points, key=lambda p: p.x), interval="across")
+        for name, points in series.items()
     ]
-    best = [PlotPoint(*point(each)[:2]) for each in frontier]
+    best = [at[option] for option in document.get("frontier", ()) if option in at]
     if len(best) > 1:
         corners = [PlotPoint(b.x, a.y) for a, b in pairwise(best)]
         steps = sorted([*best, *corners], key=lambda p: (p.x, -p.y))
-        drawn.append(PlotSeries("frontier", steps, "dotted", "", "#222222"))
-    if answer.chosen is not None:
-        ring = [PlotPoint(*point(answer.chosen)[:2])]
-        drawn.append(PlotSeries("choice", ring, "", "ring", "#222222"))
-    about = f"{answer.question.workload}; numbers: nodes; filled: meets the target"
-    facet = Facet(*axes, drawn, height=380.0)
-    return Plot(answer.question.title, about, [facet], notes=[note])
+        drawn.append(PlotSeries("frontier", steps, "dotted", "", "ink"))
+    if (choice := document["choice"]) and choice["option"] in at:
+        drawn.append(PlotSeries("the choice", [at[choice["option"]]], "", "ring", "ink"))
+    return Facet(*axes, drawn, height=380.0)
+
+
+_MILLION = 1e6
+
+
+def _place(row: Written, document: Written) -> tuple[float | None, float | None]:
+    """Hours and cost of the run or of a million of what is counted; of copies of jobs, prices."""
+    if "counted" not in document:
+        return row["hourly"], row[COPY]
+    if document["target"]["samples"]:
+        return row["time_s"] and row["time_s"] / HOUR, row["cost"]
+    rate = row[f"{document['counted']}_per_second"]
+    return rate and _MILLION / rate / HOUR, row["per_million"]
 
 
 def target_words(document: Written) -> str:
@@ -755,22 +747,31 @@ def step_range(choice: Written) -> str:
     return f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
-def _series_names(answer: RankedOptions[Any]) -> dict[Configuration, str]:
+def _series_names(rows: Sequence[Written]) -> list[str]:
     """The names of options that differ in the number of nodes only, such as `p5, fat_tree`. What
     all options share is left out, and a batch that follows from the number of GPUs.
     """
-    shared = {"nodes", *Configuration._fields}.difference(answer.varied, {"machine"})
-    shared |= {"nodes", *(["batch"] if answer.question.global_batch else [])}
-    keys = [each.candidate.key for each in answer.offers]
-    networks: dict[Configuration, set[str]] = {}
-    for key in keys:
-        networks.setdefault(key.without(_OF_PLACE), set()).add(key.network)
-    names = {}
-    for key in keys:  # one machine has no network, and is of the series even so
-        several = len(networks[key.without(_OF_PLACE)] - {""}) > 1
-        parts = key.without(shared if several else shared | {"network"})
-        names[key] = ", ".join(filter(None, parts)) or key.machine
+    kept = ("name", "machine", "method", "strategy")
+    batches = {(row["gpus"], row.get("batch")) for row in rows}
+    several = len(batches) > len({row["gpus"] for row in rows})
+    shown = [
+        part
+        for part in (*kept[:2], "network", *kept[2:], *["batch"] * several)
+        if part == "machine" or len({row.get(part) for row in rows} - {"", None}) > 1
+    ]
+    networks: dict[tuple[str, ...], set[str]] = {}
+    for row in rows:
+        networks.setdefault(_parts(row, kept), set()).add(row.get("network", ""))
+    names = []
+    for row in rows:  # one machine has no network, and is of the series even so
+        one = len(networks[_parts(row, kept)] - {""}) < 2
+        mine = _parts(row, [part for part in shown if part != "network" or not one])
+        names.append(", ".join(filter(None, mine)))
     return names
+
+
+def _parts(row: Written, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(row.get(name, "") for name in names)
 
 
 _SHIPPED = Record(

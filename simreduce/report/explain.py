@@ -38,13 +38,13 @@ from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.report.blocks import (
     Attachments,
     Block,
-    Chart,
     Fact,
     Page,
     Paragraph,
     Rows,
     Section,
     Written,
+    bars,
     folded_when_long,
     page_text,
     stack,
@@ -62,6 +62,7 @@ from simreduce.report.headings import (
     opening,
     took_of,
 )
+from simreduce.report.plots import Axis
 from simreduce.report.sections import us
 
 if TYPE_CHECKING:
@@ -474,7 +475,6 @@ def path_blocks(found: Written) -> tuple[Block, ...]:
         f"the one before lets it. It takes {took_of(found)}, spent on:",
         shown,
         _shares("spent on", parts, whole),
-        130,
     )
     floors = [
         ("the longest chain of operations, each alone", found["floors"]["critical_path_us"]),
@@ -506,15 +506,11 @@ def help_section(beside: Attachments) -> Iterable[Section]:
         none = f"None of these changes, by itself, makes this {what} faster."
         yield Section("help", "What would help", (Paragraph(none), Rows(caption, table)))
         return
-    data = {
-        "unit": "share",
-        "names": [change_words(c) for c in useful],
-        "values": [c["saving_share"] for c in useful],
-        "marks": [1, *[0] * (len(useful) - 1)],
-    }
     words = f"{caption}. Bars: the part of the time that it saves; some may save nothing."
-    height = 30 * len(useful) + 50
-    yield Section("help", "What would help", (Chart("bars", words, data, table, height),))
+    rows = [{**c, "name": change_words(c)} for c in useful]
+    marks, saves = [1, *[0] * (len(rows) - 1)], Axis("of the time", "share", log=False)
+    chart = bars(words, table, rows, "name", "saving_share", marks, axis=saves)
+    yield Section("help", "What would help", (chart,))
 
 
 def _what(found: Written) -> str:
@@ -632,7 +628,6 @@ def step_path_section(beside: Attachments) -> Iterable[Section]:
         "spent on:",
         parts,
         table_of(_SPENT, look["path"]),
-        130,
     )
     yield Section("path", "What limits it", (chart, *_transfers(look), *_alone(look)))
 

@@ -38,18 +38,15 @@ def sweep_plot(
     """A plot of the rows of a sweep. Lines and Pareto plots show column `y` over `x`; a heat map
     shows `value` for each `x` and `y`. InputError names columns that there are not.
     """
-    rows = [_with_bytes(row) for row in rows]
+    rows = [with_bytes(row) for row in rows]
     done = [row for row in rows if row.get("state") == "done"]
     if not done:
         raise InputError(f"{sweep.name}: no cell is done: there is nothing to draw")
     varied = [key for key in sweep.keys if len({row.get(key) for row in rows}) > 1]
     best = objective(sweep.kind)
     default = "busbw" if sweep.kind == BENCH else best
-    chosen = {
-        LINES: (x or _widest(varied, done, sweep), y or default),
-        PARETO: (x or best, y or "ranks"),
-        HEAT: (x or _widest(varied, done, sweep), y or ""),
-    }[kind]
+    first = x or widest(varied, done) or [*varied, *sweep.keys, "digest"][0]
+    chosen = (x or best, y or "ranks") if kind == PARETO else (first, y or default)
     if kind == HEAT and not y:
         others = [key for key in varied if key != chosen[0]]
         if not others:
@@ -62,25 +59,26 @@ def sweep_plot(
         return _heat(rows, chosen, shown, varied, title, about)
     if kind == PARETO:
         return _pareto(done, chosen, varied, title, about)
-    return _lines(done, chosen, varied, title, about)
+    facet = lines_facet(done, chosen, varied)
+    banded = any(point.low is not None for series in facet.series for point in series.points)
+    return _plot(title, about, facet, ["bands: 80 % interval of the calibration"] * banded)
 
 
-def _with_bytes(row: Row) -> Row:
+def with_bytes(row: Row) -> Row:
     """The row with sizes, which may be text such as `64M`, in bytes where it has these."""
     sizes = [key for key in _SIZES if isinstance(row.get(key), str)]
     return {**row, **dict.fromkeys(sizes, row["nbytes"])} if sizes and row.get("nbytes") else row
 
 
-def _widest(varied: Sequence[str], rows: Sequence[Row], sweep: Sweep) -> str:
-    """The key of numbers with most values, else the first that varies."""
+def widest(keys: Iterable[str], rows: Sequence[Row]) -> str:
+    """The key of numbers with most values, "" if no numbers vary."""
     counts = {
         key: len({row[key] for row in rows})
-        for key in varied
-        if all(isinstance(row.get(key), int | float) for row in rows)
+        for key in keys
+        if all(type(row.get(key)) in (int, float) for row in rows)
     }
-    if counts:
-        return max(counts, key=counts.__getitem__)
-    return (list(varied) or list(sweep.keys) or ["digest"])[0]
+    most = max(counts, key=counts.__getitem__, default="")
+    return most if counts.get(most, 0) > 1 else ""
 
 
 def _about(sweep: Sweep, rows: Sequence[Row], varied: Sequence[str]) -> str:
@@ -130,11 +128,9 @@ def _name(row: Row, keys: Iterable[str]) -> str:
     return ", ".join(parts)
 
 
-def _lines(
-    rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
-) -> Plot:
-    """A line for each value of the other keys. Words on the x axis stand side by side in the order
-    in which they come.
+def lines_facet(rows: Sequence[Row], chosen: tuple[str, str], keys: Sequence[str]) -> Facet:
+    """The second chosen column over the first, a line for each value of the other keys. Words on
+    the x axis stand side by side in the order in which they come.
     """
     x, y = chosen
     rows = [r for r in rows if isinstance(r.get(y), int | float) and r.get(x) is not None]
@@ -147,12 +143,10 @@ def _lines(
     series: dict[str, list[PlotPoint]] = {}
     for row in rows:
         at = values.index(row[x]) if across.names else float(row[x])
-        name = _name(row, (key for key in varied if key != x)) or axis(y).name
+        name = _name(row, (key for key in keys if key != x)) or axis(y).name
         series.setdefault(name, []).append(PlotPoint(at, row[y], *_band(row, y)))
     drawn = [PlotSeries(n, sorted(points, key=lambda p: p.x)) for n, points in series.items()]
-    banded = any(point.low is not None for points in series.values() for point in points)
-    notes = ["bands: 80 % interval of the calibration"] * banded
-    return _plot(title, about, Facet(across, axis(y), drawn, height=340.0), notes)
+    return Facet(across, axis(y), drawn, height=340.0)
 
 
 def _plot(title: str, about: str, facet: Facet, notes: Sequence[str] = ()) -> Plot:

@@ -204,8 +204,16 @@ def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
     return [bar for bar, _ in found]
 
 
-def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
+def timeline_chart(timeline: TimelineBlock, words: str) -> Chart:
     """The chart of a timeline."""
+    if timeline.resolution:
+        took = units.format_duration(timeline.resolution * 1e-6)
+        words += f" Bars shorter than {took} that stand side by side are drawn as one."
+    return Chart(words, timeline, _table(timeline))
+
+
+def timeline_data(timeline: TimelineBlock) -> dict[str, Any]:
+    """What a page's script draws of a timeline: its groups with their rows, and each text once."""
     texts: dict[str, int] = {}
     kinds = list(dict.fromkeys(bar.kind for bar in timeline.bars))
     groups: dict[str, dict[str, dict[str, list[Bar]]]] = {}
@@ -213,7 +221,7 @@ def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
         rows = groups.setdefault(bar.group, {})
         rows.setdefault(bar.row, {}).setdefault(bar.kind, []).append(bar)
         texts.setdefault(bar.text, len(texts))
-    data = {
+    return {
         "whole": timeline.whole,
         "kinds": kinds,
         "texts": list(texts),
@@ -236,10 +244,6 @@ def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
             for group, rows in groups.items()
         ],
     }
-    if timeline.resolution:
-        took = units.format_duration(timeline.resolution * 1e-6)
-        words += f" Bars shorter than {took} that stand side by side are drawn as one."
-    return Chart("timeline", words, data, _table(timeline))
 
 
 def _table(timeline: TimelineBlock) -> Table:

@@ -34,6 +34,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
+    TIME,
     Attachments,
     Block,
     Chart,
@@ -332,19 +333,38 @@ def tuned_document(found: Tuned, files: Written) -> dict[str, Any]:
 
 
 def sensitivity_plot(found: Tuned) -> Plot:
-    """The time over the size of buckets, near the best and with its bound."""
-    points = [PlotPoint(place.nbytes, place.seconds) for place in found.curve if place.known]
-    scenario, best = found.scenario, _setting_cell(_ROW.write(found.best, found))
-    series = [PlotSeries("simulated", points)]
-    for name, seconds in (("bound", found.bound), ("default", found.default.seconds)):
-        level = [PlotPoint(point.x, seconds) for point in points]
-        series.append(PlotSeries(name, level, "dashed", ""))
-    x, y = Axis("bytes of a bucket", "bytes"), Axis("time", "seconds", log=False)
+    """The time over the size of buckets, near the best and with its bounds."""
+    scenario, document = found.scenario, TUNE.write(found)
     return Plot(
-        f"{scenario.workload.name} on {scenario.setup.machine.name}: {best}",
+        f"{scenario.workload.name} on {scenario.setup.machine.name}: "
+        f"{_setting_cell(document['best'])}",
         f"time of {_TAKES[found.objective]}, calibration {scenario.setup.calibration.name}",
-        [Facet(x, y, series)],
+        [_curve_facet(document)],
     )
+
+
+def _curve_facet(document: Written) -> Facet:
+    """The time over the size of buckets, hollow where it is a lower bound, and levels that no size
+    changes.
+    """
+    curve = document.get("curve") or []
+    simulated = [
+        PlotPoint(
+            place["bucket_bytes"],
+            place["time_us"] * 1e-6,
+            meets=place["exact"] or place.get("estimated", False),
+        )
+        for place in curve
+    ]
+    series = [PlotSeries("the best setting with buckets of this size", simulated)]
+    for name, level, line, colour in (
+        ("default", document["default"]["time_us"], "dashed", "today"),
+        ("bound of the settings that were tried", document["bound_us"], "dashed", "ink"),
+        ("no setting takes less", document["floor_us"], "dotted", "ink"),
+    ):
+        points = [PlotPoint(point.x, level * 1e-6) for point in simulated]
+        series.append(PlotSeries(name, points, line, "", colour))
+    return Facet(Axis("size of a bucket", "bytes"), TIME, series)
 
 
 def tune_report(document: Written) -> Page:
@@ -487,16 +507,6 @@ def _curve(document: Written) -> Iterable[Section]:
     curve = document.get("curve") or []
     if len(curve) < 2:
         return
-    default = document["default"]["time_us"]
-    points = [(each["bucket_bytes"], each["time_us"]) for each in curve]
-    lines: list[dict[str, Any]] = [
-        {"name": "the best setting with buckets of this size", "points": points},
-        {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True,
-         "today": True},
-        {"name": "no setting takes less",
-         "points": [(x, document["floor_us"]) for x, _ in points], "dashed": True},
-    ]  # fmt: skip
-    data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": lines}
     about = "The time over the size of buckets, all else as in the best setting."
-    chart = Chart("curves", about, data, _PLACE.table(curve), 360)
+    chart = Chart(about, _curve_facet(document), _PLACE.table(curve))
     yield Section("bucket-sizes", "Over bucket sizes", (chart,))

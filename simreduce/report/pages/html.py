@@ -17,7 +17,7 @@ import re
 import statistics
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,10 +27,11 @@ from simreduce.errors import InputError
 from simreduce.files.formats.syntax import read_json
 from simreduce.files.tables import Table
 from simreduce.files.textfiles import exists
-from simreduce.report.blocks import Chart, Page
+from simreduce.report.blocks import Chart, Page, TimelineBlock
 from simreduce.report.drawing import to_svg
 from simreduce.report.pages.kinds import check_kinds
 from simreduce.report.pictures import heat_picture
+from simreduce.report.timelines import timeline_data
 from simreduce.topology import Topology, load_topology
 from simreduce.version import __version__
 
@@ -97,7 +98,8 @@ def page_parts(page: Page) -> list[PagePart]:
 
 
 def _spec(chart: Chart) -> dict[str, Any]:
-    return {"kind": chart.kind, **chart.data}
+    drawn = chart.drawn
+    return timeline_data(drawn) if isinstance(drawn, TimelineBlock) else asdict(drawn)
 
 
 def _policy(scripts: list[str], style: str) -> str:

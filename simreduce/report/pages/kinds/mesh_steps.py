@@ -13,7 +13,6 @@ from simreduce.files import tables
 from simreduce.files.tables import Table
 from simreduce.report.blocks import (
     Attachments,
-    Chart,
     Code,
     Fact,
     Page,
@@ -27,6 +26,7 @@ from simreduce.report.blocks import (
 from simreduce.report.explain import change_words, help_section, nic_fact
 from simreduce.report.headings import faster, page_title
 from simreduce.report.meshes import answer, candidates_table, held_table, name_of
+from simreduce.report.plots import Axis
 from simreduce.report.replicas import backups_table
 from simreduce.report.sections import (
     calibration_section,
@@ -116,20 +116,15 @@ def _spent(best: Mapping[str, Any]) -> Iterable[Section]:
     rows = tuple((name, us(value), f"{value / best['time_us']:.1%}") for name, value in named)
     words = "What the rank that ends last does, and what it waits for."
     table = tables.Table(columns, rows)
-    yield Section("limits", "What limits it", (stack(words, named, table, 150),))
+    yield Section("limits", "What limits it", (stack(words, named, table),))
 
 
 def _memory(document: Mapping[str, Any]) -> Iterable[Section]:
     held = document["candidates"][0]["held"]
     table = held_table(document, on="html")
-    data = {
-        "unit": "bytes",
-        "names": [f"stage {row['place']}" for row in held],
-        "values": [row["peak_bytes"] for row in held],
-        "marks": [0] * len(held),
-    }
-    words = "What a GPU of each stage holds at most."
-    chart = Chart("bars", words, data, table, 26 * len(held) + 46)
+    rows = [{**row, "name": f"stage {row['place']}"} for row in held]
+    words, axis = "What a GPU of each stage holds at most.", Axis("memory", "bytes", log=False)
+    chart = bars(words, table, rows, "name", "peak_bytes", [0] * len(held), axis=axis)
     yield Section("memory", "Memory by stage", (chart, Rows("In gigabytes", table)))
 
 
@@ -292,12 +287,11 @@ def _replicas_spent(beside: Attachments) -> Iterable[Section]:
     if look is None or not any(look["spent"].values()):
         return
     parts = sorted(look["spent"].items(), key=lambda part: -part[1])
-    shown = [{"name": _SPENT.get(name, name), "value": share} for name, share in parts]
+    shown = [(_SPENT.get(name, name), share) for name, share in parts]
     columns = tables.columns("spent on|of the time", left="spent on")
-    rows = tuple((each["name"], f"{each['value']:.1%}") for each in shown)
+    table = Table(columns, tuple((name, f"{share:.1%}") for name, share in shown))
     words = "What all workers together spend their time on, after the first updates are skipped."
-    data = {"unit": "share", "parts": [each for each in shown if each["value"] > 0]}
-    chart = Chart("stack", words, data, Table(columns, rows), 130)
+    chart = stack(words, shown, table, Axis("of the time", "share", log=False))
     yield Section("limits", "What limits it", (chart,))
 
 
@@ -312,18 +306,18 @@ def _backups(document: Document, now: int) -> Iterable[Section]:
         yield Section("choice", "How many backups", (block,))
         return
     best = document["best_backups"]
-    data = {
-        "unit": "plain",
-        "name": "gradients a second",
-        "names": [units.plural(each["backups"], "backup") for each in rated],
-        "values": [each["gradients_per_second"]["mean"] for each in rated],
-        "marks": [
-            1 if each["backups"] == best else 2 if each["backups"] == now else 0 for each in rated
-        ],
-    }
+    rows = [
+        {
+            "name": units.plural(each["backups"], "backup"),
+            "rate": each["gradients_per_second"]["mean"],
+        }
+        for each in rated
+    ]
+    marks = [1 if each["backups"] == best else 2 * (each["backups"] == now) for each in rated]
+    axis = Axis("gradients a second", log=False)
     words = (
         "Gradients that enter updates in a second, with the same random times. Blue: the best; "
         "orange: the scenario's. Fewer gradients in an update make it faster, and worth less."
     )
-    chart = Chart("bars", words, data, table, 30 * len(rated) + 66)
+    chart = bars(words, table, rows, "name", "rate", marks, axis=axis)
     yield Section("choice", "How many backups", (chart,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,9 @@ from simreduce.errors import InputError
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
 from simreduce.report.headings import faster_than
+from simreduce.report.plots import bar_facet
 from simreduce.report.sections import machine_section, repeat_section
+from simreduce.report.sweep_plots import axis, lines_facet, widest, with_bytes
 from simreduce.report.sweeps import ROW
 from simreduce.study.sweep import STEP, objective
 from simreduce.study.sweep.cells import FACTORS
@@ -201,7 +202,7 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
     """Which key matters most, and how many cells have an answer."""
     figure = objective(document.get("kind", ""))
     if matters := _matters(done, keys, figure):
-        (key, factor), what = matters[0], _NAMES.get(figure, figure)
+        (key, factor), what = matters[0], axis(figure).name
         others = "; ".join(f"{name}, {ratio:.3g} times" for name, ratio in matters[1:3])
         more = f"From one value to another, all else equal, up to {factor:.3g} times the {what}."
         yield Fact("What matters most?", key, f"{more}{f' Others: {others}.' if others else ''}")
@@ -209,9 +210,6 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
     if answered < count:
         more = "The table has the reasons of the others."
         yield Fact("How many have an answer?", f"{answered:,} of {count:,}", more)
-
-
-_NAMES = {"seconds": "time"}
 
 
 def _matters(done: Sequence[Row], keys: Sequence[str], figure: str) -> list[tuple[str, float]]:
@@ -225,82 +223,30 @@ def _matters(done: Sequence[Row], keys: Sequence[str], figure: str) -> list[tupl
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _curves(done: Sequence[Row], keys: Sequence[str], figure: str) -> Iterable[Section]:
-    """Over the number with most values, a line for each value of the others; else bars."""
-    numbers = [
-        key
-        for key in keys
-        if all(_is_number(row.get(key)) and row[key] > 0 for row in done)
-        and len({row[key] for row in done}) > 1
-    ]
+    """Over the number with most values, a line for each value of the others, those that begin best;
+    else bars.
+    """
     if not done:
         return
-    if numbers:
-        across = max(numbers, key=lambda key: len({row[key] for row in done}))
-        chart = _lines(done, keys, across, figure)
+    table = _table(done, keys, ROW.columns("html"))
+    name, rows = axis(figure).name, [with_bytes(row) for row in done]
+    if across := widest(keys, rows):
+        facet = lines_facet(rows, (across, figure), keys)
+        count = len(facet.series)
+        more = f" The {_MOST_LINES} of {count} that begin lowest." if count > _MOST_LINES else ""
+        words = f"{name.capitalize()} over {across}.{more}"
+        facet = replace(facet, series=facet.series[:_MOST_LINES])
     else:
         shown, best = done[:_MOST_BARS], "the least" if figure in FACTORS else "the fastest"
-        data: dict[str, Any] = {
-            "unit": _unit(figure),
-            "names": [_cell(row, keys) for row in shown],
-            "values": [_scaled(row, figure) for row in shown],
-            "marks": [1, *[0] * (len(shown) - 1)],
-        }
+        bars = [(_cell(row, keys), row[figure]) for row in shown]
+        facet = bar_facet(replace(axis(figure), log=False), bars, [1, *[0] * (len(bars) - 1)])
         words = (
             f"{units.plural(len(shown), 'cell')}, {best} first."
             if len(shown) == len(done)
             else f"{best.capitalize()} {len(shown)} of {len(done):,} cells."
         )
-        chart = Chart(
-            "bars", words, data, _table(done, keys, ROW.columns("html")), 26 * len(shown) + 46
-        )
-    yield Section("curves", f"{_NAMES.get(figure, figure).capitalize()}s", (chart,))
-
-
-def _unit(figure: str) -> str:
-    """The unit of a figure in charts."""
-    return "plain" if figure in FACTORS else "us"
-
-
-def _scaled(row: Row, figure: str) -> float:
-    """A figure in that unit."""
-    return float(row[figure]) * (1.0 if figure in FACTORS else 1e6)
-
-
-def _lines(done: Sequence[Row], keys: Sequence[str], across: str, figure: str) -> Chart:
-    """A figure over a key, a line for each value of the others, those that begin best."""
-    name = _NAMES.get(figure, figure)
-    others = [key for key in keys if key != across]
-    lines = [
-        {
-            "name": _cell(rows[0], others) or name,
-            "points": sorted((row[across], _scaled(row, figure)) for row in rows),
-        }
-        for rows in _by(done, others)
-    ]
-    values = [row[across] for row in done]
-    data = {
-        "x": "bytes" if across == "size" else "plain",
-        "y": _unit(figure),
-        "log": True,
-        "base": 2 if max(values) / min(values) < 1025 else 10,
-        "name_x": across,
-        "name_y": name,
-        "lines": lines[:_MOST_LINES],
-    }
-    count = len(lines)
-    more = f" The {_MOST_LINES} of {count} that begin lowest." if count > _MOST_LINES else ""
-    return Chart(
-        "curves",
-        f"{name.capitalize()} over {across}.{more}",
-        data,
-        _table(done, keys, ROW.columns("html")),
-        400,
-    )
+    yield Section("curves", f"{name.capitalize()}s", (Chart(words, facet, table),))
 
 
 def _table(
