@@ -336,8 +336,8 @@ def measured_block(
     if not groups:
         return Rows("Measured times", table)
     words = f"{what} over predicted ones. On the dashed line both are equal."
-    every = [time for points in groups.values() for point in points for time in point[:2] if time]
-    equal = [PlotPoint(end, end) for end in (log_ends(every) if every else ())]
+    every = [time for points in groups.values() for point in points for time in point[:2]]
+    equal = [PlotPoint(end, end) for end in (log_ends(every) if min(every) > 0 else ())]
     series = [PlotSeries(name, points, "") for name, points in groups.items()]
     series.append(PlotSeries("equal", equal, "dashed", "", "ink"))
     axes = Axis("predicted", "seconds"), Axis("measured", "seconds")
