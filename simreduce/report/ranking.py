@@ -151,26 +151,6 @@ def _recommendation(ranking: StrategyRanking) -> list[str]:
     return [*lines, *more_lines(advice)]
 
 
-def how_lines(best: Candidate, instead: Callable[[str], tuple[Candidate, str] | None]) -> list[str]:
-    """The settings of a candidate for each target.
-
-    For a target without a setting for it, `instead` gives another candidate, and says why.
-    """
-    lines = []
-    for target, title, what in (
-        ("tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
-        ("tensorflow", "TensorFlow", "call"),
-    ):
-        if own := getattr(best.settings, target):
-            lines.append(f"  {title:17}  {own}")
-        elif (found := instead(target)) is None:
-            lines.append(f"  {title:17}  has no {what} for any of them")
-        else:
-            lines.append(f"  {title:17}  has no {what} for {found[1]}:")
-            lines.append(f"  {'':17}  {getattr(found[0].settings, target)}")
-    return lines
-
-
 def _upstream(ranking: StrategyRanking) -> list[str]:
     names = [name for c in ranking.candidates for name in (c, *c.also)]
     different = [c for c in names if c.upstream]
