@@ -7,7 +7,7 @@ document, as a report for terminals and pages, and as a plot.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -748,30 +748,18 @@ def step_range(choice: Written) -> str:
 
 
 def _series_names(rows: Sequence[Written]) -> list[str]:
-    """The names of options that differ in the number of nodes only, such as `p5, fat_tree`. What
-    all options share is left out, and a batch that follows from the number of GPUs.
+    """The names of options that differ in the number of nodes only, such as `DGX H100, 2:1 fat
+    tree`: their configurations without that number, and without a batch that follows from the
+    number of GPUs. One machine has no network, and is of the series even so.
     """
-    kept = ("name", "machine", "method", "strategy")
     batches = {(row["gpus"], row.get("batch")) for row in rows}
-    several = len(batches) > len({row["gpus"] for row in rows})
-    shown = [
-        part
-        for part in (*kept[:2], "network", *kept[2:], *["batch"] * several)
-        if part == "machine" or len({row.get(part) for row in rows} - {"", None}) > 1
-    ]
-    networks: dict[tuple[str, ...], set[str]] = {}
-    for row in rows:
-        networks.setdefault(_parts(row, kept), set()).add(row.get("network", ""))
-    names = []
-    for row in rows:  # one machine has no network, and is of the series even so
-        one = len(networks[_parts(row, kept)] - {""}) < 2
-        mine = _parts(row, [part for part in shown if part != "network" or not one])
-        names.append(", ".join(filter(None, mine)))
-    return names
-
-
-def _parts(row: Written, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(row.get(name, "") for name in names)
+    follows = len(batches) == len({row["gpus"] for row in rows})
+    names = [row["configuration"].partition(" ")[2] or row["configuration"] for row in rows]
+    if follows:
+        names = [name.partition(", batch ")[0] for name in names]
+    parts = {name: set(name.split(", ")) for name in names}
+    longer = {name: [each for each in parts if parts[name] < parts[each]] for name in parts}
+    return [longer[name][0] if len(longer[name]) == 1 else name for name in names]
 
 
 _SHIPPED = Record(

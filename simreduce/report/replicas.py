@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
@@ -44,10 +43,16 @@ from simreduce.report.blocks import (
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY
 from simreduce.report.plots import Axis
 from simreduce.report.sections import us
-from simreduce.report.timelines import IDLE, WIDTH, letters, shares, timeline_rows
+from simreduce.report.timelines import IDLE, WIDTH, TimelineRow, timeline_rows
 from simreduce.study.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
-from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, ReplicasRun
+from simreduce.training.replicas import (
+    Delays,
+    ReplicasJob,
+    ReplicasQuestion,
+    ReplicasRun,
+    WorkerStep,
+)
 from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Repetitions
 
 _MOST = 8
@@ -295,37 +300,25 @@ def replicas_timeline(run: ReplicasRun, names: Sequence[str], most: int = WIDTH)
     first = max(len(run.updates) - UPDATES, 0)
     begin, end = run.updates[first - 1].time if first else 0.0, run.seconds
     shown = range(len(names)) if len(names) <= _MOST else (*range(_MOST - 1), len(names) - 1)
-    rows: list[tuple[str, Callable[[int], str]]] = [
-        (names[w], partial(_bar, run, w, begin, end)) for w in shown
+    steps = (*run.steps, *run.unfinished)
+    rows: list[TimelineRow] = [
+        (names[worker], [span for step in steps if step.worker == worker for span in _spans(step)])
+        for worker in shown
     ]
-    times = [update.time for update in run.updates[first:]]
-    rows.append(("updates", partial(_marks, times, begin, end)))
+    marks = [(update.time, update.time, "|") for update in run.updates[first:]]
     numbers = f"updates {first + 1} to {len(run.updates)}"
     more = [f"  ({units.plural(len(names) - _MOST, 'worker')} more)"] if len(names) > _MOST else []
     return [
         f"the first repetition, {numbers}: r reads, C computes, s sends, {IDLE} waits or is gone",
-        *timeline_rows(rows, units.format_duration(begin), units.format_duration(end), most),
+        *timeline_rows([*rows, ("updates", marks)], begin, end, units.format_duration(end), most),
         *more,
     ]
 
 
-def _bar(run: ReplicasRun, worker: int, begin: float, end: float, width: int) -> str:
-    spans = (
-        (since, until, kind)
-        for step in (*run.steps, *run.unfinished)
-        if step.worker == worker
-        for kind, (since, until) in zip(
-            "rCs", pairwise((step.begun, step.read, step.computed, step.asked)), strict=True
-        )
-    )
-    return letters(shares(spans, begin, end, "rCs", width))
-
-
-def _marks(times: Iterable[float], begin: float, end: float, width: int) -> str:
-    """A mark at each of these times."""
-    scale = width / (end - begin) if end > begin else 0.0
-    cells = {min(int((time - begin) * scale), width - 1) for time in times}
-    return "".join("|" if cell in cells else IDLE for cell in range(width))
+def _spans(step: WorkerStep) -> Iterable[tuple[float, float, str]]:
+    """When a worker reads, computes and sends."""
+    times = pairwise((step.begun, step.read, step.computed, step.asked))
+    return ((since, until, kind) for kind, (since, until) in zip("rCs", times, strict=True))
 
 
 def _finite(value: float | None) -> float | None:

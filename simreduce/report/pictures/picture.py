@@ -34,6 +34,7 @@ from simreduce.report.drawing import (
     shift,
     stack,
     text_width,
+    wrap,
 )
 from simreduce.report.pictures.fabric import draw_network, draw_torus, torus_grid
 from simreduce.report.pictures.machine import MOST, draw_machine
@@ -325,7 +326,7 @@ def patterns_picture(
     """Draw a panel for each pattern; `names` are the ranks'."""
     columns = max(1, min(_COLUMNS, len(panels)))
     width = max(columns * _PANEL, 2 * _PANEL) + 2 * _FOOT
-    below = [*_wrap(subtitle, width - 2 * _FOOT, 12)]
+    below = [*wrap(subtitle, width - 2 * _FOOT, 12)]
     head = _HEAD + _LINE * len(below)
     height = head + -(-len(panels) // columns) * (_PANEL + 16) + _FOOT
     size = min(16.0, 16 * (width - 2 * _FOOT) / (1.1 * text_width(title, 16)))
@@ -376,19 +377,6 @@ def _draw_panel(names: Sequence[str], panel: Panel, most: float) -> Iterator[Sha
         yield Circle(x, y, mark, _ROOT if i == panel.root else fills[i], _BLUE)
         if mark >= 7:
             yield Text(x, y + 4, _gpu_number(names[i]), min(12.0, mark * 0.85), "middle")
-
-
-def _wrap(text: str, width: float, size: float) -> Iterator[str]:
-    """The text in lines of at most this width, broken at spaces."""
-    line = ""
-    for word in text.split():
-        longer = f"{line} {word}".strip()
-        if line and text_width(longer, size) > width:
-            yield line
-            longer = word
-        line = longer
-    if line:
-        yield line
 
 
 def _group_ranks(names: Sequence[str]) -> list[tuple[int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -29,6 +28,7 @@ from simreduce.report.drawing import (
     text_width,
     to_png,
     to_svg,
+    wrap,
 )
 from simreduce.report.plots.axes import Axis, Scale
 
@@ -166,7 +166,7 @@ def _deep(text: str) -> float:
 
 def _lines(text: str, size: float, width: float, *, bold: bool = False) -> Iterator[Drawing]:
     """A text on lines that are at most about `width` pixels long."""
-    for line in textwrap.wrap(" ".join(escape(text).split()), int(width / size / 0.56)):
+    for line in wrap(escape(text), width, size):
         shape = Text(0, size, line, size, fill=INK if bold else FAINT, bold=bold)
         yield Drawing(width, size, (shape,))
 
