@@ -53,7 +53,6 @@ from simreduce.study.capacity.choose import (
     HOURLY,
     OBJECTIVES,
     TIME,
-    CapacityCandidate,
     CapacityTarget,
     Offer,
 )
@@ -92,11 +91,6 @@ def _tokens(offer: Offer, answer: CapacityAnswer) -> float | None:
     return rate * tokens if tokens and math.isfinite(rate) else None
 
 
-def mesh_of(candidate: CapacityCandidate) -> str | None:
-    """The mesh that was priced; None of other steps."""
-    return candidate.row.chosen if candidate.row.method == MESH else None
-
-
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
 
@@ -123,7 +117,8 @@ OFFER = Record(
     _part("strategy", "The strategy.", keep="known"),
     _part("batch", "Samples per GPU.", keep="varied", left=False),
     Key("mesh", or_null(TEXT), "The fastest mesh that fits, with what goes with it; null of other"
-        " steps.", lambda offer: mesh_of(offer.candidate),
+        " steps.", lambda offer: offer.candidate.row.chosen
+        if offer.candidate.row.method == MESH else None,
         column=Column("mesh", left=True, keep="known", missing="", spare=8)),
     Key("gpus", COUNT, "All of its GPUs.", "candidate.devices", column=Column("GPUs", spare=6)),
     Key("step_time_s", SECONDS, "A step with its stragglers.", "candidate.step",
@@ -706,19 +701,16 @@ def _rate(at: Written) -> str:
 
 
 def changes(document: Written) -> list[tuple[float, str, Written]]:
-    """How near each change of the choice is, its side and its assumption, the nearest first."""
+    """How near each change of the choice is, as a part of the value, its side and its assumption,
+    the nearest first.
+    """
     found = [
-        (_distance(each, side), side, each)
+        (abs(each[side]["at"] / each["value"] - 1.0) if each["value"] else 0.0, side, each)
         for each in document["sensitivity"]
         for side in ("below", "above")
         if each[side] is not None
     ]
     return sorted(found, key=lambda change: change[0])
-
-
-def _distance(each: Written, side: str) -> float:
-    """How far the change is, as a part of today's value."""
-    return abs(each[side]["at"] / each["value"] - 1.0) if each["value"] else 0.0
 
 
 def nearest_change(document: Written) -> tuple[str, str]:

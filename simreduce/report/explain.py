@@ -235,18 +235,6 @@ def change_words(change: Written) -> str:
     return words.format(name) if words else f"{name}: {change['figure']} {change['change']}"
 
 
-def _percent_cell(row: Written) -> str:
-    return f"{round(row['saving_share'], 4) + 0.0:.2%}"
-
-
-def _saving_share(saving: Saving, whole: Explained) -> float:
-    return saving.saved / whole.seconds if whole.seconds else 0.0
-
-
-def _cause_share(cause: tuple[tuple[str, ...], float], whole: Explained) -> float:
-    return cause[1] / whole.seconds
-
-
 LANE = Record(
     "lane",
     "A lane: a queue of the runtime or of the hardware.",
@@ -273,8 +261,9 @@ CHANGE = Record(
         column=Column("saves", "(us)", spare=1, show=_us),
     ),
     Key(
-        "saving_share", RATIO, "That as a part of the time.", get_in=_saving_share,
-        column=Column("of the time", cell=_percent_cell),
+        "saving_share", RATIO, "That as a part of the time.",
+        get_in=lambda saving, whole: saving.saved / whole.seconds if whole.seconds else 0.0,
+        column=Column("of the time", cell=lambda row: f"{round(row['saving_share'], 4) + 0.0:.2%}"),
     ),
     Key(
         "saving_low_us", MICROSECONDS, "The lower end of its 95 % interval.", written=False,
@@ -299,7 +288,8 @@ _CAUSE = Record(
     Key("at", TEXT, 'Its link, memory or kind of op; "" else.', "0.3",
         column=Column("at", left=True, keep="known")),
     Key("time_us", MICROSECONDS, "All of these stretches.", "1", column=Column("time", "(us)")),
-    Key("share", RATIO, "Its part of the whole time.", get_in=_cause_share,
+    Key("share", RATIO, "Its part of the whole time.",
+        get_in=lambda cause, whole: cause[1] / whole.seconds,
         column=Column("of the time", show=percent(1))),
 )  # fmt: skip
 _ON_GPUS = Record(

@@ -379,7 +379,8 @@ def compared_text(both: ComparedSweeps) -> str:
             *table_section(
                 "changes", "Changes", "The largest changes",
                 _table(found.keys, "change", [
-                    (*each.place, *_figures(figure, each), _percent(each))
+                    (*each.place, *_figures(figure, each), each.reason[:60]
+                     if None in each.figures else f"{each.ratio - 1.0:+.2%}")
                     for each in found.changed
                 ]),
             ),
@@ -409,21 +410,11 @@ def _figures(name: str, each: CellChange) -> list[str]:
     ]
 
 
-def _percent(each: CellChange) -> str:
-    return each.reason[:60] if None in each.figures else f"{each.ratio - 1.0:+.2%}"
-
-
 class ComparedSweeps(NamedTuple):
-    """Two sweeps with the names of their files, and what changed between them."""
+    """What changed between two sweeps, each with the name of its file."""
 
     found: Comparison
-    sweeps: tuple[Sweep, Sweep]
-    names: tuple[str, str]
-
-    @property
-    def files(self) -> list[tuple[str, Sweep]]:
-        """Each file with its sweep."""
-        return [*zip(self.names, self.sweeps, strict=True)]
+    files: Sequence[tuple[str, Sweep]]
 
 
 def _cell_of(each: CellChange | Winner, of: ComparedSweeps) -> dict[str, Any]:

@@ -129,10 +129,6 @@ def _setting_cell(row: Written) -> str:
     return re.sub(r"\[.*\]", ranges, setting) if len(row["rules"]) > _FEW else setting
 
 
-def _known_cell(row: Written) -> str:
-    return "exactly" if row["exact"] else "about" if row.get("estimated") else "at least"
-
-
 _RULE = Record(
     "rule",
     "A choice that NCCL makes for calls of these sizes.",
@@ -200,10 +196,6 @@ _ROW = Record(
 )  # fmt: skip
 
 
-def _microseconds(us: float) -> str:
-    return f"{us:.2f}"
-
-
 _SIZE = Record(
     "size_range",
     "From a size on, the fastest all-reduce of a small tensor that the target has.",
@@ -214,12 +206,12 @@ _SIZE = Record(
     Key("algorithm", TEXT, "The strategy.", "strategy", column=Column("fastest", left=True)),
     Key(
         "time_us", MICROSECONDS, "Its time at that size.", "seconds",
-        column=Column("", "(us)", show=_microseconds),
+        column=Column("", "(us)"),
     ),
     Key("default", TEXT, "What runs unless anybody says.", column=Column("unless told", left=True)),
     Key(
         "default_us", MICROSECONDS, "Its time at that size.", "default_seconds",
-        column=Column("", "(us)", show=_microseconds),
+        column=Column("", "(us)"),
     ),
     Key("switch", TEXT, "What switches the fastest on.", column=Column("set or call", left=True)),
 )  # fmt: skip
@@ -232,7 +224,12 @@ _PLACE = Record(
     ),
     Key("time_us", MICROSECONDS, "The time with it.", "seconds", column=Column("time", "(ms)")),
     Key(
-        "exact", FLAG, "Whether the time was simulated.", column=Column("known", cell=_known_cell),
+        "exact", FLAG, "Whether the time was simulated.",
+        column=Column(
+            "known",
+            cell=lambda row: "exactly" if row["exact"]
+            else "about" if row.get("estimated") else "at least",
+        ),
     ),
     Key("estimated", FLAG, "Whether it lies between simulated calls."),
 )  # fmt: skip

@@ -71,14 +71,10 @@ def heat(load: float) -> str:
     return next((colour for end, colour, _ in LEVELS if load <= end + 5e-4), LEVELS[-1][1])
 
 
-def colour_loads(drawing: Drawing, loads: Mapping[str, float]) -> Drawing:
-    """The drawing with its links and boxes coloured; titles say the loads. Busy links lie on top of
+def _coloured(shapes: tuple[Shape, ...], loads: Mapping[str, float]) -> list[Shape]:
+    """The shapes with links and boxes coloured; titles say the loads. Busy links lie on top of
     others.
     """
-    return replace(drawing, shapes=tuple(_coloured(drawing.shapes, loads)))
-
-
-def _coloured(shapes: tuple[Shape, ...], loads: Mapping[str, float]) -> list[Shape]:
     found: list[Shape] = []
     lines: list[tuple[float, Shape]] = []
     for shape in shapes:
@@ -151,7 +147,9 @@ def heat_picture(topology: Topology, loads: Mapping[str, float]) -> Drawing:
     `loads` says for which part of the time, 0 to 1, each link and memory is busy, by the names that
     results have. Where one part is drawn for several, the busiest counts.
     """
-    return _page([colour_loads(_without_loads(topology), loads), draw_scale()])
+    drawing = _without_loads(topology)
+    coloured = replace(drawing, shapes=tuple(_coloured(drawing.shapes, loads)))
+    return _page([coloured, draw_scale()])
 
 
 @lru_cache(maxsize=4)
