@@ -50,22 +50,21 @@ def check_pages() -> None:
 
 def page_html(page: Page) -> str:
     """The page as HTML."""
-    check_pages()
-    charts = [b for s in page.sections for b in s.blocks if isinstance(b, Chart)]
-    numbers = {id(chart): i for i, chart in enumerate(charts)}
-    scripts = [*map(_static, _SCRIPTS)] if charts else []
+    parts = page_parts(page)
+    specs = {name: spec for part in parts for name, spec in part.charts.items()}
+    scripts = [*map(_static, _SCRIPTS)] if specs else []
     style = _static("page.css")
     return str(
         templates(_STATIC)
         .get_template("page.html")
         .render(
             page=page,
+            parts=parts,
             version=__version__,
             policy=_policy(scripts, style),
             style=style,
             scripts=scripts,
-            data=_json([_spec(chart) for chart in charts]),
-            number_of=lambda chart: numbers[id(chart)],
+            data=_json(specs),
             licences=[_static(f"echarts-{name}.txt") for name in _LICENCES],
         )
     )
