@@ -181,14 +181,21 @@ def section_lines(section: Section, most: int) -> Iterator[str]:
 
 
 def first_rows(
-    table: Table, most: int | None, how: str = "--json has all", indent: int = 2
+    table: Table,
+    most: int | None,
+    how: str = "--json has all",
+    indent: int = 2,
+    *,
+    comment: bool = False,
 ) -> list[str]:
-    """The lines of a table, or of its first `most` rows and how to see the others."""
+    """The lines of a table, or of its first `most` rows and how to see the others; as a `comment`
+    but for its rows.
+    """
+    lines = replace(table, rows=table.rows[:most]).lines(indent=indent, comment=comment)
     if most is None or len(table.rows) <= most:
-        return table.lines(indent=indent)
+        return lines
     others = units.plural(len(table.rows) - most, "other")
-    lines = replace(table, rows=table.rows[:most]).lines(indent=indent)
-    return [*lines, f"{' ' * indent}... and {others} ({how})"]
+    return [*lines, f"{'# ' if comment else ' ' * indent}... and {others} ({how})"]
 
 
 @dataclass(frozen=True, slots=True)

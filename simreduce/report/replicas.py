@@ -126,7 +126,7 @@ def replicas_report(document: Written) -> Page:
 
 def backups_of(document: Written) -> int:
     """The workers whose gradients an update does not need."""
-    return max(document["workers"] - document["replicas_to_aggregate"], 0)
+    return max(int(document["workers"]) - int(document["replicas_to_aggregate"]), 0)
 
 
 def _answer(document: Written, backups: int) -> str:

@@ -331,8 +331,8 @@ def measured_block(
     for name, row in rows:
         if row["predicted_time_us"] is not None:
             size = units.format_size(row["size_bytes"]) if "size_bytes" in row else ""
-            times = (row[key] * 1e-6 for key in ("predicted_time_us", "time_us"))
-            groups.setdefault(name, []).append(PlotPoint(*times, label=size))
+            x, y = row["predicted_time_us"] * 1e-6, row["time_us"] * 1e-6
+            groups.setdefault(name, []).append(PlotPoint(x, y, label=size))
     if not groups:
         return Rows("Measured times", table)
     words = f"{what} over predicted ones. On the dashed line both are equal."

@@ -36,7 +36,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
-from simreduce.report.blocks import Fact, Page, Written, page_text, table_section
+from simreduce.report.blocks import Fact, Page, Written, first_rows, page_text, table_section
 from simreduce.report.jobs import QUESTION, best_order, bracketed, cut, percent
 from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.study.sweep.cells import FACTORS, column_of, format_figure
@@ -333,13 +333,9 @@ def table_lines(
         f"{_states(counts)}; calibration {', '.join(several[:4]) or 'unknown'}",
     ]
     about += [nominal] if (nominal := _nominal(sweep)) else []
-    count = len(table.rows)
-    first = replace(table, rows=table.rows[:most])
-    lines = [*tables.comments(about), *first.lines(comment=True)]
-    if len(first.rows) < count:
-        how = f"--limit {count} shows them, and so does a pipe"
-        lines.append(f"# ... and {units.plural(count - len(first.rows), 'other')} ({how})")
-    return lines if count else [*lines, "# no row"]
+    how = f"--limit {len(table.rows)} shows them, and so does a pipe"
+    lines = [*tables.comments(about), *first_rows(table, most, how, 0, comment=True)]
+    return lines if table.rows else [*lines, "# no row"]
 
 
 _MOST = 12

@@ -354,13 +354,13 @@ def _curve_facet(document: Written) -> Facet:
         for place in curve
     ]
     series = [PlotSeries("the best setting with buckets of this size", simulated)]
-    for name, level, line, colour in (
-        ("default", document["default"]["time_us"], "dashed", "today"),
-        ("bound of the settings that were tried", document["bound_us"], "dashed", "ink"),
-        ("no setting takes less", document["floor_us"], "dotted", "ink"),
+    for name, level, colour in (
+        ("default", document["default"]["time_us"], "today"),
+        ("bound of the settings that were tried", document["bound_us"], "others"),
+        ("no setting takes less", document["floor_us"], "ink"),
     ):
         points = [PlotPoint(point.x, level * 1e-6) for point in simulated]
-        series.append(PlotSeries(name, points, line, "", colour))
+        series.append(PlotSeries(name, points, "dashed", "", colour))
     return Facet(Axis("size of a bucket", "bytes"), TIME, series)
 
 
