@@ -93,7 +93,9 @@ def capacity_report(document: Written) -> Page:
     """The report on options for a run or a rate, for a terminal and a page."""
     choice = document["choice"]
     asked = ", ".join([document["workload"], *run_words(document["target"])])
-    words = "Every option by its time and cost"
+    words = f"Every option by the time and the cost of a million {document['counted']}"
+    if document["target"]["samples"]:
+        words = "Every option by its cost and the time of the run"
     return Page(
         title=_title(document),
         about=_about(document, asked),
@@ -208,8 +210,10 @@ def _options(document: Written, words: str) -> Section:
     table, facet = options_table(document), options_facet(document)
     blocks: list[Block] = [Rows("Every option", table)]
     if facet.series:
-        words = f"{words}; numbers are nodes, filled marks meet the target. Lower and further left"
-        blocks = [Chart(f"{words} is better.", facet, table)]
+        words += (
+            ". Numbers are nodes, filled marks meet the target; lower and further left is better."
+        )
+        blocks = [Chart(words, facet, table)]
     if document["refused"]:
         blocks.append(folded_when_long("Left out", REFUSED.table(document["refused"]), 12))
     return Section("options", "Options", tuple(blocks))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simreduce import units
 from simreduce.computing.lists import grouped
-from simreduce.engine import CAUSES, PathOp, PathPart, Recording, Result
+from simreduce.engine import CAUSES, PathOp, Recording, Result
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -101,17 +101,13 @@ class Explained(NamedTuple):
     @property
     def causes(self) -> list[tuple[tuple[str, ...], float]]:
         """Causes of the critical path and their seconds, longest first."""
-        parts = [part for step in self.path for part in step.parts]
-        return _group(parts, lambda part: (part.cause, part.where, part.meanwhile, part.at))
-
-
-def _group(
-    parts: Iterable[PathPart], key: Callable[[PathPart], tuple[str, ...]]
-) -> list[tuple[tuple[str, ...], float]]:
-    """Keys and their seconds, most first."""
-    found = grouped((key(part), part.seconds) for part in parts)
-    rows = [(names, math.fsum(seconds)) for names, seconds in found.items()]
-    return sorted(rows, key=lambda row: (-row[1], row[0]))
+        found = grouped(
+            ((part.cause, part.where, part.meanwhile, part.at), part.seconds)
+            for step in self.path
+            for part in step.parts
+        )
+        rows = [(names, math.fsum(seconds)) for names, seconds in found.items()]
+        return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
 _SHOWN = 12
@@ -539,17 +535,21 @@ def nic_fact(beside: Attachments) -> tuple[str, str]:
     )
 
 
+def limit_words(parts: Iterable[tuple[str, float]], what: str, digits: int) -> tuple[str, str]:
+    """The largest share of `what`, in a few words and a sentence with those that follow."""
+    (first, most), *others = [*parts] or [("nothing", 1.0)]
+    then = ", ".join(f"{name} {part:.{digits}%}" for name, part in others[:2] if part >= _LEAST)
+    return first, f"{most:.{digits}%} of {what}{f'; then {then}' if then else ''}."
+
+
 def limit_fact(beside: Attachments) -> tuple[str, str]:
     """The largest cause of the critical path, in a few words and a sentence."""
     found = beside.explanation
     parts = spent(found) if found else []
     if found is None or not parts:
         return "not known here", beside.missing or "This file has no critical path."
-    (words, time), whole = parts[0], found["time_us"] or inf  # no part of no time
-    more = f"{time / whole:.0%} of the critical path"
-    if len(parts) > 1:
-        more += f"; then {parts[1][0]}, {parts[1][1] / whole:.0%}"
-    return words, f"{more}."
+    whole = found["time_us"] or inf  # no part of no time
+    return limit_words(((words, time / whole) for words, time in parts), "the critical path", 0)
 
 
 _KINDS = {
@@ -584,10 +584,8 @@ def limit_of_step(look: Written) -> tuple[str, str]:
     for part in look["path"]:
         name = "compute" if part["kind"] in ("forward", "backward") else _path_words(part)
         shares[name] = shares.get(name, 0.0) + part["share"]
-    (first, share), *others = sorted(shares.items(), key=lambda each: -each[1]) or [("nothing", 1)]
-    then = ", ".join(f"{name} {part:.1%}" for name, part in others[:2] if part >= _LEAST)
-    more = f"; then {then}" if then else ""
-    return first, f"{share:.1%} of the step's critical path{more}."
+    parts = sorted(shares.items(), key=lambda each: -each[1])
+    return limit_words(parts, "the step's critical path", 1)
 
 
 _SPENT = (

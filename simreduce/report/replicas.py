@@ -88,7 +88,7 @@ def replicas_text(found: Updates, run: ReplicasRun | None = None) -> str:
             f"{settings.initial_tokens} at first",
             *["no two workers share a link"] * (not document["contention"]),
         )),
-        f"the first {units.plural(question.skip, 'update')} do not count, seed {job.seed}",
+        f"times are without the first {units.plural(question.skip, 'update')}, seed {job.seed}",
         *_computing(job),
     ]  # fmt: skip
     header = _header(found.scenario) if found.scenario else []

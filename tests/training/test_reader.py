@@ -431,7 +431,7 @@ def test_what_is_printed_and_what_programs_get():
     assert "# 4 workers, 1 variable; an update takes 4 gradients" in text
     assert "5 repetitions of 8 updates simulated" in text
     assert "# 4 tokens after an update, 0 at first, no two workers share a link" in text
-    assert "# the first 2 updates do not count, seed 0" in text
+    assert "# times are without the first 2 updates, seed 0" in text
     assert spread.step(2).mean * 1e6 == document["step_time_us"]["mean"]
     assert [0, 1, 2] == [row["backups"] for row in document["backups"]]
     best = max(document["backups"], key=lambda row: row["gradients_per_second"]["mean"])

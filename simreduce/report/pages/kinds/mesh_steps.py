@@ -24,7 +24,7 @@ from simreduce.report.blocks import (
     folded_when_long,
     stack,
 )
-from simreduce.report.explain import change_words, help_section, nic_fact
+from simreduce.report.explain import change_words, help_section, limit_words, nic_fact
 from simreduce.report.headings import faster, page_title
 from simreduce.report.meshes import answer, candidates_table, held_table, name_of
 from simreduce.report.plots import Axis
@@ -173,8 +173,9 @@ def _limits(document: Written, beside: Attachments) -> Iterable[Fact]:
 def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
     if beside.look is None or not any(beside.look["spent"].values()):
         return "not known here", beside.missing or _ASK
-    parts = sorted(beside.look["spent"].items(), key=lambda part: -part[1])
-    (name, share), (second, other) = parts[0], parts[1]
+    spent = sorted(beside.look["spent"].items(), key=lambda part: -part[1])
+    parts = ((_SPENT.get(name, name), share) for name, share in spent)
+    first, words = limit_words(parts, "the workers' time", 0)
     row, step = row_of(document, backups_of(document)), document["step_time_us"]
     ideal = row["ideal_step_time_us"] if row else None
     more = (
@@ -182,8 +183,7 @@ def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
         if ideal is not None and step["mean"] is not None
         else ""
     )
-    then = f"then {_SPENT.get(second, second)}, {other:.0%}"
-    return _SPENT.get(name, name), f"{share:.0%} of the workers' time; {then}.{more}"
+    return first, f"{words}{more}"
 
 
 def _helps(first: Written, look: Written) -> tuple[str, str]:
