@@ -210,9 +210,7 @@ def _options(document: Written, words: str) -> Section:
     table, facet = options_table(document), options_facet(document)
     blocks: list[Block] = [Rows("Every option", table)]
     if facet.series:
-        words += (
-            ". Numbers are nodes, filled marks meet the target; lower and further left is better."
-        )
+        words += ". Numbers: nodes; filled: meets the target. Lower and further left is better."
         blocks = [Chart(words, facet, table)]
     if document["refused"]:
         blocks.append(folded_when_long("Left out", REFUSED.table(document["refused"]), 12))
