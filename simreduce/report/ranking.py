@@ -344,20 +344,24 @@ def run_page(document: Written, beside: Attachments) -> Page:
 
 def answer_row(document: Written) -> Written | None:
     """The row of what a ranking recommends."""
-    for row in document["candidates"]:
-        if document["recommended"] in [row["strategy"], *(e["strategy"] for e in row["also"])]:
-            found: Written = row
-            return found
-    return None
+    best = document["recommended"]
+    return next(
+        (
+            row
+            for row in document["candidates"]
+            if best in [row["strategy"], *(each["strategy"] for each in row["also"])]
+        ),
+        None,
+    )
 
 
 def advice_of(document: Written) -> Written | None:
     """The first advice of a ranking; where devices chose, that they did."""
     best = answer_row(document)
     found: Written | None = next(iter(document["advice"]), None)
-    if best is None or found is None or best["strategy"] == found["strategy"]:
+    if best is None or found is None:
         return found
-    if document["recommended"] == found["strategy"]:
+    if found["strategy"] in (best["strategy"], document["recommended"]):
         return found
     name = best["strategy"]
     return {

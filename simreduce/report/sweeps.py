@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
@@ -58,18 +59,18 @@ def sweep_text(
     ended: str = "",
 ) -> str:
     """How many cells have which state, and why some have no answer."""
-    lines = [f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}"]
-    lines.append(f"  {path}: {_states(counts)}")
-    if nominal := _nominal(sweep):
-        lines.append(f"  {nominal}")
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row["state"] not in ("done", "waiting"):
-            cell = " ".join(f"{key}={row[key]}" for key in sweep.keys if key in row)
-            reasons.setdefault((row["state"], row["reason"]), []).append(cell)
-    for (state, reason), cells in [*reasons.items()][:_MOST_REASONS]:
-        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-        lines += [f"  {state.replace('_', ' ')}: {cells[0]}{more}:", f"    {reason}"]
+    nominal = _nominal(sweep)
+    lines = [
+        f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}",
+        f"  {path}: {_states(counts)}",
+        *[f"  {nominal}"] * bool(nominal),
+    ]
+    failed = (row for row in rows if row["state"] not in ("done", "waiting"))
+    reasons = group_by(failed, lambda row: (row["state"], row["reason"]))
+    for (state, reason), (row, *others) in [*reasons.items()][:_MOST_REASONS]:
+        cell = " ".join(f"{key}={row[key]}" for key in sweep.keys if key in row)
+        more = f" and {len(others)} more" if others else ""
+        lines += [f"  {state.replace('_', ' ')}: {cell}{more}:", f"    {reason}"]
     if len(reasons) > _MOST_REASONS:
         lines.append(f"  and {len(reasons) - _MOST_REASONS} more reasons: simreduce table {path}"
                      " --where \"state <> 'done'\"")  # fmt: skip

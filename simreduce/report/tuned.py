@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.export.choice import METHODS
 from simreduce.export.frameworks import TUNED
 from simreduce.files.formats.documents import (
@@ -461,13 +462,11 @@ def _facts(document: Written, advice: Written) -> Iterator[Fact]:
 
 def _methods(rows: Iterable[Written]) -> Iterator[Fact]:
     """The best of each method, where there are several."""
-    found: dict[str, Written] = {}
-    for row in rows:
-        found.setdefault(row["method"], row)
+    found = group_by(rows, lambda row: row["method"])
     words = [
         f"{METHODS.get(name, name)} {us(row['time_us'])}"
         f"{' (does not fit)' * (row['fits'] is False)}"
-        for name, row in found.items()
+        for name, (row, *_) in found.items()
     ]
     if len(words) > 1:
         yield Fact("And the other methods?", ", ".join(words))
