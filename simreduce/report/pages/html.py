@@ -27,7 +27,7 @@ from simreduce.errors import InputError
 from simreduce.files.formats.syntax import read_json
 from simreduce.files.tables import Table
 from simreduce.files.textfiles import exists
-from simreduce.report.blocks import Chart, Page, TimelineBlock
+from simreduce.report.blocks import Chart, Page, TimelineBlock, Written
 from simreduce.report.drawing import to_svg
 from simreduce.report.pages.kinds import check_kinds
 from simreduce.report.pictures import heat_picture
@@ -167,10 +167,7 @@ def templates(folder: Path) -> Any:
     return place
 
 
-Document = Mapping[str, Any]
-
-
-def read_document(text: str, place: str) -> Document:
+def read_document(text: str, place: str) -> Written:
     """Read what `--json` printed, or what `simreduce validate --out` kept, line by line.
 
     Raises InputError with every value that is not as the command writes it.
@@ -184,7 +181,7 @@ def read_document(text: str, place: str) -> Document:
         found = _of_records([line for line in lines if line], place)
     if not isinstance(found, dict):
         raise InputError(f"{place}: is no document of simreduce: it must be a JSON object")
-    document: Document = _of_records([found], place) if found.get("record") == "run" else found
+    document: Written = _of_records([found], place) if found.get("record") == "run" else found
     check_kinds(document, place)
     return document
 
@@ -197,7 +194,7 @@ def _line(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _of_records(lines: Sequence[Document], place: str) -> dict[str, Any]:
+def _of_records(lines: Sequence[Written], place: str) -> dict[str, Any]:
     """The records of a validation as its document; a candidate without samples has no row."""
     try:
         return _document(lines)
@@ -205,7 +202,7 @@ def _of_records(lines: Sequence[Document], place: str) -> dict[str, Any]:
         raise InputError(f"{place}: is no file of simreduce validate --out: {error!r}") from None
 
 
-def _document(lines: Sequence[Document]) -> dict[str, Any]:
+def _document(lines: Sequence[Written]) -> dict[str, Any]:
     run = lines[0]
     provenance = run["provenance"]
     samples: dict[int, list[float]] = {}

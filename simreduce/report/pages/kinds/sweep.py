@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simreduce import units
 from simreduce.computing.lists import group_by
 from simreduce.errors import InputError
 from simreduce.files.tables import Column, Table, table_of
-from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
+from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section, Written
 from simreduce.report.headings import faster_than
 from simreduce.report.plots import bar_facet
 from simreduce.report.sections import machine_section, repeat_section
@@ -21,13 +21,10 @@ from simreduce.report.sweeps import ROW
 from simreduce.study.sweep import STEP, objective
 from simreduce.study.sweep.cells import FACTORS
 
-Document = Mapping[str, Any]
-Row = Mapping[str, Any]
-
 _MOST_LINES, _MOST_BARS = 6, 15
 
 
-def sweep_page(document: Document, beside: Attachments) -> Page:
+def sweep_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce sweep --json` and `simreduce table --json`."""
     keys = document["keys"]
     choices = [key for key in keys if key in _CHOICES]
@@ -57,7 +54,7 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
     )
 
 
-def _machine(document: Document) -> str:
+def _machine(document: Written) -> str:
     best = "best" if objective(document.get("kind", "")) in FACTORS else "fastest"
     return "Machine" if document["topology"] else f"Machine of the {best} cell"
 
@@ -67,7 +64,7 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
 
 
-def _cell(row: Row, keys: Iterable[str]) -> str:
+def _cell(row: Written, keys: Iterable[str]) -> str:
     """`nodes 4, strategy ring`."""
     return ", ".join(f"{key} {_shown(row[key], key)}" for key in keys if row.get(key) is not None)
 
@@ -87,10 +84,10 @@ class _Wins(NamedTuple):
 
     cases: int
     counts: tuple[tuple[str, int], ...]
-    largest: tuple[Row, Row]
+    largest: tuple[Written, Written]
 
 
-def _wins(done: Sequence[Row], keys: Sequence[str]) -> _Wins | None:
+def _wins(done: Sequence[Written], keys: Sequence[str]) -> _Wins | None:
     """None unless there are choices, and several cases with at least two of them."""
     choices = [key for key in keys if key in _CHOICES]
     rest = [key for key in keys if key not in _CHOICES]
@@ -102,12 +99,12 @@ def _wins(done: Sequence[Row], keys: Sequence[str]) -> _Wins | None:
     return _Wins(len(cases), tuple(counts.most_common()), (slowest[0], slowest[1]))
 
 
-def _by(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
+def _by(rows: Sequence[Written], keys: Sequence[str]) -> list[list[Written]]:
     """The rows by the values of these keys."""
     return [*group_by(rows, lambda row: tuple(str(row.get(key)) for key in keys)).values()]
 
 
-def _chosen(row: Row, choices: Sequence[str]) -> str:
+def _chosen(row: Written, choices: Sequence[str]) -> str:
     """The choice of a cell, without the word strategy where that is all there is to choose."""
     return str(row[choices[0]]) if len(choices) == 1 else _cell(row, choices)
 
@@ -129,7 +126,7 @@ def _compared(wins: _Wins, keys: Sequence[str]) -> str:
     )
 
 
-def _answer(done: Sequence[Row], keys: Sequence[str], figure: str, wins: _Wins | None) -> str:
+def _answer(done: Sequence[Written], keys: Sequence[str], figure: str, wins: _Wins | None) -> str:
     if not done:
         return "No cell of this sweep has an answer."
     if wins:
@@ -149,17 +146,17 @@ def _answer(done: Sequence[Row], keys: Sequence[str], figure: str, wins: _Wins |
     )
 
 
-def _loss(row: Row, figure: str) -> str:
+def _loss(row: Written, figure: str) -> str:
     """What the job that loses most loses in a cell."""
     return f"{row.get('job') or 'one'} takes {row[figure]:.2f} times as long as alone"
 
 
-def _if_right(document: Document) -> str:
+def _if_right(document: Written) -> str:
     """What an interval of a step leaves out: it is of communication, computing is as stated."""
     return ", if GPUs compute as fast as the question says" if document.get("kind") == STEP else ""
 
 
-def _sure(document: Document, wins: _Wins | None, best: Row | None) -> str:
+def _sure(document: Written, wins: _Wins | None, best: Written | None) -> str:
     if best is None:
         return ""
     slowdown = objective(document.get("kind", "")) in FACTORS
@@ -174,7 +171,7 @@ def _sure(document: Document, wins: _Wins | None, best: Row | None) -> str:
 
 
 def _best_facts(
-    document: Document, best: Row, keys: Sequence[str], wins: _Wins | None
+    document: Written, best: Written, keys: Sequence[str], wins: _Wins | None
 ) -> Iterable[Fact]:
     """Which cell is the best, how sure that is, and which link it keeps busy."""
     figure = objective(document.get("kind", ""))
@@ -198,7 +195,7 @@ def _best_facts(
         yield Fact("Which link is the busiest then?", best["bound"], more)
 
 
-def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iterable[Fact]:
+def _facts(document: Written, done: Sequence[Written], keys: Sequence[str]) -> Iterable[Fact]:
     """Which key matters most, and how many cells have an answer."""
     figure = objective(document.get("kind", ""))
     if matters := _matters(done, keys, figure):
@@ -212,7 +209,7 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
         yield Fact("How many have an answer?", f"{answered:,} of {count:,}", more)
 
 
-def _matters(done: Sequence[Row], keys: Sequence[str], figure: str) -> list[tuple[str, float]]:
+def _matters(done: Sequence[Written], keys: Sequence[str], figure: str) -> list[tuple[str, float]]:
     """Keys, and the largest ratio of two figures that differ in this key alone; largest first."""
     found = []
     for key in keys:
@@ -223,7 +220,7 @@ def _matters(done: Sequence[Row], keys: Sequence[str], figure: str) -> list[tupl
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def _curves(done: Sequence[Row], keys: Sequence[str], figure: str) -> Iterable[Section]:
+def _curves(done: Sequence[Written], keys: Sequence[str], figure: str) -> Iterable[Section]:
     """Over the number with most values, a line for each value of the others, those that begin best;
     else bars.
     """
@@ -250,14 +247,14 @@ def _curves(done: Sequence[Row], keys: Sequence[str], figure: str) -> Iterable[S
 
 
 def _table(
-    rows: Sequence[Row], keys: Sequence[str], columns: Iterable[tuple[str, Column]]
+    rows: Sequence[Written], keys: Sequence[str], columns: Iterable[tuple[str, Column]]
 ) -> Table:
     """A column for each key, then others."""
     shown = [(key, Column(key, left=True, show=partial(_shown, key=key))) for key in keys]
     return table_of([*shown, *columns], rows)
 
 
-def _rows(document: Document, keys: Sequence[str]) -> Section:
+def _rows(document: Written, keys: Sequence[str]) -> Section:
     """Every cell, with the reason of those that have no answer."""
     figure = objective(document.get("kind", ""))
     state, reason = ((name, Column(name, left=True, missing="")) for name in ("state", "reason"))
