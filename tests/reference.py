@@ -14,8 +14,10 @@ import click
 
 import simreduce
 from simreduce.app.cli.main import cli
+from simreduce.files.formats import reference
+from simreduce.files.formats.documents import output_reference
 from simreduce.planners.algorithms import ALGORITHMS
-from simreduce.report.schemas import output_texts, reference_texts
+from simreduce.report.schemas import FORMATS, outputs
 
 _ROOT = Path(__file__).parents[1]
 _WIDTH = 99
@@ -88,7 +90,7 @@ GENERATED: Mapping[str, Callable[..., str]] = {
     "algorithms": _algorithms,
     "api": _api,
     "source": lambda place: f"```py\n{(_ROOT / place).read_text('utf-8')}```",
-    "formats": lambda: "\n\n".join(text.strip() for text in reference_texts().values()),
-    "outputs": lambda: "\n\n".join(text.strip() for text in output_texts().values()),
+    "formats": lambda: "\n\n".join(reference(form).strip() for form in FORMATS.values()),
+    "outputs": lambda: "\n\n".join(output_reference(found).strip() for found in outputs().values()),
 }
 """Markdown by the name of a part."""

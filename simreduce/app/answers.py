@@ -12,18 +12,18 @@ from simreduce import engine, units
 from simreduce.engine.setup import Setup
 from simreduce.files.tables import Table, columns
 from simreduce.plan import Kind
-from simreduce.report.bench import BENCH, SizeTimes, bench_rows
+from simreduce.report.bench import BENCH, SizeTimes, bench_rows, sizes_facet
 from simreduce.report.headings import runtimes_text
 from simreduce.report.pages.html import Picture, cell_html, load_pictures
-from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, bar_plot
+from simreduce.report.plots import Plot, bar_plot
 from simreduce.report.ranking import ranking_document, ranking_rows
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
-from simreduce.report.timelines import step_plot
+from simreduce.report.timelines import timeline_of_events, timeline_plot
+from simreduce.report.trace import step_events
 from simreduce.study.sweep import Sweep, objective
 from simreduce.study.sweep.cells import FACTORS
 from simreduce.study.tune import rank, steps
-from simreduce.study.tune.sizes import busbw
 
 A = TypeVar("A")
 
@@ -218,7 +218,9 @@ class StepRanking(_Ranked, steps.MethodRanking):
 
     def timeline(self) -> Plot:
         """Compute and transfers during the fastest step."""
-        return step_plot(self.recommended.step, self.headline, self.subtitle)
+        names = [gradient.name for gradient in self.scenario.workload.gradients]
+        found = timeline_of_events(step_events(self.recommended.step, names))
+        return timeline_plot(found, self.headline, self.subtitle)
 
     def pictures(self) -> list[Picture]:
         """The methods as bars, and the timeline of the fastest step."""
@@ -252,16 +254,7 @@ class Bench(Answer, SizeTimes):
 
     def plot(self) -> Plot:
         """Bus bandwidth over sizes, a curve for each strategy."""
-        curves: dict[str, list[PlotPoint]] = {}
-        for row in self.rows:
-            if row.unfinished is None:
-                rate = busbw(row.nbytes, row.seconds, self.setup.layout.n, row.collective)
-                curves.setdefault(row.strategy, []).append(PlotPoint(row.nbytes, rate))
-        series = [
-            PlotSeries(name, sorted(points, key=lambda p: p.x)) for name, points in curves.items()
-        ]
-        facet = Facet(Axis("size", "bytes"), Axis("busbw", "bytes/s", log=False), series)
-        return Plot(self.headline, self.subtitle, [facet])
+        return Plot(self.headline, self.subtitle, [sizes_facet(self.to_dict())])
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -389,16 +389,13 @@ def _kernel_lines(found: AccuracyComparison[Any]) -> Iterator[str]:
     yield from comments(_titles(found, KERNEL_SETS))
 
 
-def _implementation(point: Any) -> tuple[str, str, int, str]:
-    return point.of.set, point.of.machine, point.of.gpus, point.of.implementation
-
-
+_BY_KERNEL = attrgetter("of.set", "of.machine", "of.gpus", "of.implementation")
 KERNELS = Chapter(
     Document(
         "accuracy-kernels",
         "`simreduce accuracy kernels --json`: published times of kernels beside predictions.",
         Key("groups", list_of(_KERNEL_GROUP), "Errors by set, machine and implementation.",
-            lambda found: group_predicted(found.points, _implementation).values()),
+            lambda found: group_predicted(found.points, _BY_KERNEL).values()),
         Key("points", list_of(_KERNEL_POINT), "Every published call."),
         complete_key("calls"),
         command="accuracy kernels",
@@ -644,10 +641,6 @@ def machines_text(several: bool, bracketed: bool) -> str:
     return ("several" if several else "one") + " (EFA, ...)" * bracketed
 
 
-def _machines_cell(row: Mapping[str, Any]) -> str:
-    return machines_text(row["several_machines"], row["bracketed"])
-
-
 def _interval_cell(row: Mapping[str, Any]) -> str:
     low, high = row["interval_low"], row["interval_high"]
     return "-" if low is None else f"{low:.2f}-{high:.2f}"
@@ -663,11 +656,6 @@ def _limit_cell(row: Mapping[str, Any]) -> str:
 def _off_most(name: str, spare: int, show: Callable[[dict[str, Any]], str]) -> Column:
     """A column of the point at which a machine is off most."""
     return Column(name, left=name in ("off most", "why"), spare=spare, show=show)
-
-
-def _why(point: Mapping[str, Any]) -> str:
-    """The largest part of a predicted time."""
-    return "".join(f"{term['part']:.0%} {term['cause']}" for term in point["terms"][:1])
 
 
 _GROUP = (
@@ -709,7 +697,11 @@ _CELL = Record(
     Key(
         "several_machines", FLAG, "Whether several machines take part.",
         lambda cell: cell.points[0].nodes > 1,
-        column=Column("machines", left=True, cell=_machines_cell),
+        column=Column(
+            "machines",
+            left=True,
+            cell=lambda row: machines_text(row["several_machines"], row["bracketed"]),
+        ),
     ),
     Key("bracketed", FLAG, "Whether the network has software of its own.",
         "points.0.bracketed"),
@@ -801,7 +793,11 @@ _MACHINE = Record(
             _off_most("size", 7, lambda p: units.format_size(p["size_bytes"])),
             _off_most("measured", 6, lambda p: units.format_duration(p["measured_s"])),
             _off_most("predicted", 5, lambda p: units.format_duration(p["predicted_s"])),
-            _off_most("why", 3, _why),
+            _off_most(
+                "why",
+                3,
+                lambda p: "".join(f"{t['part']:.0%} {t['cause']}" for t in p["terms"][:1]),
+            ),
         ),
     ),
 )  # fmt: skip

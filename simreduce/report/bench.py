@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simreduce import dtypes, units
 from simreduce.computing.lists import group_by
@@ -53,6 +53,7 @@ from simreduce.report.headings import (
     sure,
     took_of,
 )
+from simreduce.report.plots import Axis, Facet, PlotPoint, PlotSeries
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -605,37 +606,37 @@ def sizes_section(
     yield Section("sizes", title, (chart, *names))
 
 
-def _over_sizes(found: Written, today: str) -> Chart:
-    lines: dict[str, list[tuple[float, float]]] = {}
-    bound: dict[float, float] = {}
+def sizes_facet(found: Written, today: str = "", most: int | None = None) -> Facet:
+    """Bus bandwidths over sizes, a curve for each of the first `most` strategies, and what no run
+    of the best of these plans can exceed.
+    """
+    curves: dict[str, list[PlotPoint]] = {}
+    bound: dict[int, float] = {}
     for row in found["rows"]:
-        size, rate = row["size_bytes"], row["busbw_gb_per_s"]
-        lines.setdefault(plain_name(row), []).append((size, rate))
+        size, rate = row["size_bytes"], row["busbw_gb_per_s"] * 1e9
+        curves.setdefault(plain_name(row), []).append(PlotPoint(size, rate))
         reach = rate * row["time_us"] / row["floor_us"] if row["floor_us"] else 0.0
         bound[size] = max(bound.get(size, 0.0), reach)
-    shown: list[dict[str, Any]] = [
-        {"name": f"{name} (runs today)", "points": points, "today": True}
-        if name == today
-        else {"name": name, "points": points}
-        for name, points in list(lines.items())[:6]
+    series = [
+        PlotSeries(
+            f"{name} (runs today)" if name == today else name,
+            sorted(points),
+            colour="today" if name == today else "",
+        )
+        for name, points in list(curves.items())[:most]
     ]
-    shown.append(
-        {"name": "highest bound of these plans", "points": sorted(bound.items()), "dashed": True}
-    )
+    ends = [PlotPoint(size, rate) for size, rate in sorted(bound.items()) if rate]
+    series.append(PlotSeries("highest bound of these plans", ends, "dotted", "", "ink"))
+    return Facet(Axis("size", "bytes"), Axis("bus bandwidth", "bytes/s"), series)
+
+
+def _over_sizes(found: Written, today: str) -> Chart:
     collective = found["collective"].replace("_", "-")
     words = (
         f"Bus bandwidth of one {collective} of one tensor over its size, on {found['topology']}. "
         "The dotted line is what no run of the best of these plans can exceed."
     )
-    data = {
-        "x": "bytes",
-        "y": "rate",
-        "log": True,
-        "name_x": "size",
-        "name_y": "bus bandwidth",
-        "lines": shown,
-    }
-    return Chart("curves", words, data, ROW.table(found["rows"], on="html"), 400)
+    return Chart(words, sizes_facet(found, today, 6), ROW.table(found["rows"], on="html"))
 
 
 def _at_one_size(found: Written) -> Chart:

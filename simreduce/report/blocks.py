@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simreduce import units
 from simreduce.files.tables import Table, comments
+from simreduce.report.plots import Axis, Facet, PlotPoint, PlotSeries, bar_facet
 
 if TYPE_CHECKING:
     from simreduce.engine import Calibration
     from simreduce.export.targets import Exported
     from simreduce.report.drawing import Drawing
     from simreduce.topology import Topology
+
+TIME = Axis("time", "seconds", log=False)
+"""The axis of times, which begins at 0."""
 
 Written: TypeAlias = Mapping[str, Any]
 """A document, or an object in one, as it was written."""
@@ -66,31 +71,27 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart that the page's script draws from `data`, which is made of JSON types.
+    """A facet of a plot, or a timeline, that the page's script draws.
 
-    `words` say what is to be seen, and `table` has the figures. `height` is in pixels.
+    `words` say what is to be seen, and `table` has the figures.
     """
 
-    kind: Literal["bars", "curves", "points", "stack", "timeline"]
     words: str
-    data: Mapping[str, Any]
+    drawn: Facet | TimelineBlock
     table: Table
-    height: int = 320
 
 
 def bars(
-    words: str, table: Table, rows: Sequence[Mapping[str, Any]], name: str, time: str,
-    marks: Sequence[int], floors: str = "",
+    words: str, table: Table, rows: Iterable[Written], name: str, figure: str,
+    marks: Sequence[int], floors: str = "", axis: Axis = TIME,
 ) -> Chart:  # fmt: skip
-    """A bar for the time of each row, by the keys of its name, its time and its lower bound."""
-    data = {
-        "unit": "us",
-        "names": [row[name] for row in rows],
-        "values": [row[time] for row in rows],
-        **({"floors": [row[floors] for row in rows]} if floors else {}),
-        "marks": list(marks),
-    }
-    return Chart("bars", words, data, table, 26 * len(rows) + 46)
+    """A bar for a figure of each row, by the keys of its name, its figure and its lower bound.
+    Times are in microseconds.
+    """
+    scale = 1e-6 if axis.quantity == "seconds" else 1.0
+    shown = [(row[name], row[figure] * scale) for row in rows]
+    least = [row[floors] * scale for row in rows] if floors else ()
+    return Chart(words, bar_facet(axis, shown, marks, least), table)
 
 
 def colour_words(marks: Sequence[int]) -> str:
@@ -100,16 +101,16 @@ def colour_words(marks: Sequence[int]) -> str:
     return f"{words[0].upper()}{words[1:]}." if words else "Nothing is recommended."
 
 
-def stack(
-    words: str,
-    parts: Sequence[tuple[str, float]],
-    table: Table,
-    height: int = 320,
-    unit: Literal["us", "share"] = "us",
-) -> Chart:
+def stack(words: str, parts: Sequence[tuple[str, float]], table: Table, axis: Axis = TIME) -> Chart:
     """Parts of a time side by side, in microseconds or as shares."""
-    shown = [{"name": name, "value": value} for name, value in parts if value > 0]
-    return Chart("stack", words, {"unit": unit, "parts": shown}, table, height)
+    scale = 1e-6 if axis.quantity == "seconds" else 1.0
+    shown = [(name, value * scale) for name, value in parts if value > 0]
+    ends = [0.0, *accumulate(value for _, value in shown)]
+    series = [
+        PlotSeries(name, [PlotPoint(end, 0, begin)], "", "bar", interval="across")
+        for (name, _), (begin, end) in zip(shown, pairwise(ends), strict=True)
+    ]
+    return Chart(words, Facet(axis, Axis(names=("",)), series, height=40.0), table)
 
 
 def folded_when_long(caption: str, table: Table, most: int) -> Rows:
@@ -175,19 +176,26 @@ def section_lines(section: Section, most: int) -> Iterator[str]:
                 yield from ("", f"# {about}", text)
             case Rows(caption, table):
                 yield from ("", caption, *first_rows(table, most))
-            case Chart(_, words):
+            case Chart(words):
                 yield from ("", words.partition(". ")[0], *first_rows(block.table, most))
 
 
 def first_rows(
-    table: Table, most: int | None, how: str = "--json has all", indent: int = 2
+    table: Table,
+    most: int | None,
+    how: str = "--json has all",
+    indent: int = 2,
+    *,
+    comment: bool = False,
 ) -> list[str]:
-    """The lines of a table, or of its first `most` rows and how to see the others."""
+    """The lines of a table, or of its first `most` rows and how to see the others; as a `comment`
+    but for its rows.
+    """
+    lines = replace(table, rows=table.rows[:most]).lines(indent=indent, comment=comment)
     if most is None or len(table.rows) <= most:
-        return table.lines(indent=indent)
+        return lines
     others = units.plural(len(table.rows) - most, "other")
-    lines = replace(table, rows=table.rows[:most]).lines(indent=indent)
-    return [*lines, f"{' ' * indent}... and {others} ({how})"]
+    return [*lines, f"{'# ' if comment else ' ' * indent}... and {others} ({how})"]
 
 
 @dataclass(frozen=True, slots=True)

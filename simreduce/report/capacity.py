@@ -53,18 +53,13 @@ from simreduce.study.capacity.choose import (
     HOURLY,
     OBJECTIVES,
     TIME,
-    CapacityCandidate,
     CapacityTarget,
-    Configuration,
-    CopiesOffer,
     Offer,
 )
 from simreduce.study.capacity.price_list import HOUR, PriceList, format_amount, format_period
 from simreduce.study.sweep.cells import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 
-_OF_PLACE = ("nodes", "network", "batch")
-"""Parts of a configuration that depend on the number of nodes."""
 _MINIMISED = {
     HOURLY: "price per hour",
     TIME: "time of the run",
@@ -96,11 +91,6 @@ def _tokens(offer: Offer, answer: CapacityAnswer) -> float | None:
     return rate * tokens if tokens and math.isfinite(rate) else None
 
 
-def mesh_of(candidate: CapacityCandidate) -> str | None:
-    """The mesh that was priced; None of other steps."""
-    return candidate.row.chosen if candidate.row.method == MESH else None
-
-
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
 
@@ -127,7 +117,8 @@ OFFER = Record(
     _part("strategy", "The strategy.", keep="known"),
     _part("batch", "Samples per GPU.", keep="varied", left=False),
     Key("mesh", or_null(TEXT), "The fastest mesh that fits, with what goes with it; null of other"
-        " steps.", lambda offer: mesh_of(offer.candidate),
+        " steps.", lambda offer: offer.candidate.row.chosen
+        if offer.candidate.row.method == MESH else None,
         column=Column("mesh", left=True, keep="known", missing="", spare=8)),
     Key("gpus", COUNT, "All of its GPUs.", "candidate.devices", column=Column("GPUs", spare=6)),
     Key("step_time_s", SECONDS, "A step with its stragglers.", "candidate.step",
@@ -470,70 +461,66 @@ CAPACITY_JOBS = Document(
 """Of `RankedOptions` offers of copies."""
 
 
-def copies_plot(answer: RankedOptions[CopiesOffer]) -> Plot:
-    """The price of an hour and copy against that of an hour."""
-    per_hour = f"({answer.question.prices.currency}/h)"
-    axes = Axis(f"price {per_hour}"), Axis(f"price of a copy {per_hour}", zero=False)
-
-    def point(o: CopiesOffer) -> PlotPoint:
-        return PlotPoint(o.hourly, o.per_copy, label=o.candidate.key.nodes, meets=o.meets)
-
-    return _option_plot(answer, point, (), axes)
-
-
-def capacity_plot(answer: CapacityAnswer) -> Plot:
-    """Cost against time of every option."""
-    run = f"{format_amount(answer.question.target.run)} samples"
-    axes = (
-        Axis(f"time of {run} (h)", log=True),
-        Axis(f"cost of {run} ({answer.question.prices.currency})", zero=False),
-    )
-    known = any(o.candidate.row.low is not None for o in answer.offers)
-    note = "bars: 80 % interval of the predicted step" if known else ""
-    return _option_plot(answer, _cost_and_time, answer.frontier, axes, note)
-
-
-def _cost_and_time(offer: Offer) -> PlotPoint:
-    """An option by hours and cost, with the 80 % interval of its time."""
-    found, time = offer.candidate, offer.time / HOUR
-    low, high = (
-        None if end is None else time * end / found.simulated
-        for end in (found.row.low, found.row.high)
-    )
-    return PlotPoint(time, offer.cost, low, high, str(found.nodes), offer.meets)
-
-
-def _option_plot(
-    answer: RankedOptions[Any],
-    point: Callable[[Any], PlotPoint],
-    frontier: Sequence[Any],
-    axes: tuple[Axis, Axis],
-    note: str = "",
-) -> Plot:
-    """A line for options that differ in the number of nodes only, filled marks where they meet the
-    target, and a ring around the choice. `point` is where an option stands.
+def options_plot(document: Written) -> Plot:
+    """Cost against time of every option; of copies of jobs, the price of one against that of all.
+    InputError if no option has a price.
     """
-    names, series = _series_names(answer), dict[str, list[PlotPoint]]()
-    for each in answer.offers:
-        at = point(each)
-        if 0.0 < at.x < math.inf and 0.0 <= at.y < math.inf:
-            series.setdefault(names[each.candidate.key], []).append(at)
-    if not series:
+    facet = options_facet(document)
+    if not facet.series:
         raise InputError("no configuration was evaluated: there is nothing to draw")
+    known = any(point.low is not None for series in facet.series for point in series.points)
+    asked = document["jobs"] if "jobs" in document else document["workload"]
+    about = f"{asked}; numbers: nodes; filled: meets the target"
+    notes = ["bars: 80 % interval of the predicted step"] * known
+    return Plot(document["title"], about, [facet], notes=notes)
+
+
+def options_facet(document: Written) -> Facet:
+    """A line for options that differ in the number of nodes only, filled marks where they meet the
+    target, a ring around the choice, and the frontier of cost and time.
+    """
+    rows, currency = document["options"], document["currency"]
+    axes = Axis(f"price ({currency}/h)"), Axis(f"price of a copy ({currency}/h)", zero=False)
+    if "counted" in document:
+        samples, counted = document["target"]["samples"], document["counted"]
+        many = f"{format_amount(samples or _MILLION)} {'samples' if samples else counted}"
+        time, cost = Axis(f"time of {many} (h)", log=True), f"cost of {many} ({currency})"
+        axes = time, Axis(cost, zero=False)
+    series: dict[str, list[PlotPoint]] = {}
+    at: dict[str, PlotPoint] = {}
+    for row, name in zip(rows, _series_names(rows), strict=True):
+        x, y = _place(row, document)
+        if x and y is not None:
+            ends = row.get("step_low_s"), row.get("step_high_s")
+            low, high = (end and x * end / row["simulated_s"] for end in ends)
+            point = PlotPoint(x, y, low, high, str(row.get("nodes", "")), not row["misses"])
+            series.setdefault(name, []).append(point)
+            at[row["option"]] = PlotPoint(x, y)
     drawn = [
-        PlotSeries(n, sorted(p, key=lambda q: q.x), interval="across") for n, p in series.items()
+        PlotSeries(name, sorted(points, key=lambda p: p.x), interval="across")
+        for name, points in series.items()
     ]
-    best = [PlotPoint(*point(each)[:2]) for each in frontier]
+    best = [at[option] for option in document.get("frontier", ()) if option in at]
     if len(best) > 1:
         corners = [PlotPoint(b.x, a.y) for a, b in pairwise(best)]
         steps = sorted([*best, *corners], key=lambda p: (p.x, -p.y))
-        drawn.append(PlotSeries("frontier", steps, "dotted", "", "#222222"))
-    if answer.chosen is not None:
-        ring = [PlotPoint(*point(answer.chosen)[:2])]
-        drawn.append(PlotSeries("choice", ring, "", "ring", "#222222"))
-    about = f"{answer.question.workload}; numbers: nodes; filled: meets the target"
-    facet = Facet(*axes, drawn, height=380.0)
-    return Plot(answer.question.title, about, [facet], notes=[note])
+        drawn.append(PlotSeries("frontier", steps, "dotted", "", "ink"))
+    if (choice := document["choice"]) and choice["option"] in at:
+        drawn.append(PlotSeries("the choice", [at[choice["option"]]], "", "ring", "ink"))
+    return Facet(*axes, drawn, height=380.0)
+
+
+_MILLION = 1e6
+
+
+def _place(row: Written, document: Written) -> tuple[float | None, float | None]:
+    """Hours and cost of the run or of a million of what is counted; of copies of jobs, prices."""
+    if "counted" not in document:
+        return row["hourly"], row[COPY]
+    if document["target"]["samples"]:
+        return row["time_s"] and row["time_s"] / HOUR, row["cost"]
+    rate = row[f"{document['counted']}_per_second"]
+    return rate and _MILLION / rate / HOUR, row["per_million"]
 
 
 def target_words(document: Written) -> str:
@@ -714,19 +701,16 @@ def _rate(at: Written) -> str:
 
 
 def changes(document: Written) -> list[tuple[float, str, Written]]:
-    """How near each change of the choice is, its side and its assumption, the nearest first."""
+    """How near each change of the choice is, as a part of the value, its side and its assumption,
+    the nearest first.
+    """
     found = [
-        (_distance(each, side), side, each)
+        (abs(each[side]["at"] / each["value"] - 1.0) if each["value"] else 0.0, side, each)
         for each in document["sensitivity"]
         for side in ("below", "above")
         if each[side] is not None
     ]
     return sorted(found, key=lambda change: change[0])
-
-
-def _distance(each: Written, side: str) -> float:
-    """How far the change is, as a part of today's value."""
-    return abs(each[side]["at"] / each["value"] - 1.0) if each["value"] else 0.0
 
 
 def nearest_change(document: Written) -> tuple[str, str]:
@@ -755,22 +739,19 @@ def step_range(choice: Written) -> str:
     return f"{low - 1:+.1%} to {high - 1:+.1%}"
 
 
-def _series_names(answer: RankedOptions[Any]) -> dict[Configuration, str]:
-    """The names of options that differ in the number of nodes only, such as `p5, fat_tree`. What
-    all options share is left out, and a batch that follows from the number of GPUs.
+def _series_names(rows: Sequence[Written]) -> list[str]:
+    """The names of options that differ in the number of nodes only, such as `DGX H100, 2:1 fat
+    tree`: their configurations without that number, and without a batch that follows from the
+    number of GPUs. One machine has no network, and is of the series even so.
     """
-    shared = {"nodes", *Configuration._fields}.difference(answer.varied, {"machine"})
-    shared |= {"nodes", *(["batch"] if answer.question.global_batch else [])}
-    keys = [each.candidate.key for each in answer.offers]
-    networks: dict[Configuration, set[str]] = {}
-    for key in keys:
-        networks.setdefault(key.without(_OF_PLACE), set()).add(key.network)
-    names = {}
-    for key in keys:  # one machine has no network, and is of the series even so
-        several = len(networks[key.without(_OF_PLACE)] - {""}) > 1
-        parts = key.without(shared if several else shared | {"network"})
-        names[key] = ", ".join(filter(None, parts)) or key.machine
-    return names
+    batches = {(row["gpus"], row.get("batch")) for row in rows}
+    follows = len(batches) == len({row["gpus"] for row in rows})
+    names = [row["configuration"].partition(" ")[2] or row["configuration"] for row in rows]
+    if follows:
+        names = [name.partition(", batch ")[0] for name in names]
+    parts = {name: set(name.split(", ")) for name in names}
+    longer = {name: [each for each in parts if parts[name] < parts[each]] for name in parts}
+    return [longer[name][0] if len(longer[name]) == 1 else name for name in names]
 
 
 _SHIPPED = Record(

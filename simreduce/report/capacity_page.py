@@ -36,6 +36,7 @@ from simreduce.report.capacity import (
     choice_words,
     money,
     nearest_change,
+    options_facet,
     options_table,
     or_inf,
     price_words,
@@ -45,6 +46,7 @@ from simreduce.report.capacity import (
     target_words,
 )
 from simreduce.report.headings import opening
+from simreduce.report.plots import Axis
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.study.capacity.answer import (
     CapacityAnswer,
@@ -55,7 +57,7 @@ from simreduce.study.capacity.choose import (
     COPY,
     CopiesOffer,
 )
-from simreduce.study.capacity.price_list import HOUR, format_period
+from simreduce.study.capacity.price_list import format_period
 
 
 def capacity_text(answer: CapacityAnswer) -> str:
@@ -89,19 +91,11 @@ def _asides(answer: CapacityAnswer) -> Iterator[str]:
 
 def capacity_report(document: Written) -> Page:
     """The report on options for a run or a rate, for a terminal and a page."""
-    choice, currency, counted = document["choice"], document["currency"], document["counted"]
+    choice = document["choice"]
     asked = ", ".join([document["workload"], *run_words(document["target"])])
-    chart = (
-        f"Every option by its price per hour and the cost of a million {counted}",
-        (f"price in {currency} per hour", f"cost in {currency} per 1M {counted}"),
-        ("hourly", "per_million"),
-    )
+    words = f"Every option by the time and the cost of a million {document['counted']}"
     if document["target"]["samples"]:
-        chart = (
-            "Every option by its cost and the time of the run",
-            ("time of the run in hours", f"cost in {currency}"),
-            ("time_s", "cost"),
-        )
+        words = "Every option by its cost and the time of the run"
     return Page(
         title=_title(document),
         about=_about(document, asked),
@@ -109,7 +103,7 @@ def capacity_report(document: Written) -> Page:
         sure=_sure(document),
         facts=tuple(_facts(document, choice)) if choice else (),
         sections=(
-            _options(document, *chart),
+            _options(document, words),
             *_binds(document),
             *table_section("efficiency", "Efficiency", "Up to where the target's efficiency holds",
                            REACH.table(document.get("efficiency_holds", ()))),
@@ -124,16 +118,14 @@ def capacity_report(document: Written) -> Page:
 
 def copies_report(document: Written) -> Page:
     """The report on copies of jobs, for a terminal and a page."""
-    choice, currency = document["choice"], document["currency"]
-    names = f"price in {currency} per hour", f"price of a copy in {currency} per hour"
-    about = "Every option by its price per hour and that of a copy"
+    words, choice = "Every option by its price per hour and that of a copy", document["choice"]
     return Page(
         title=_title(document),
         about=_about(document, f"Copies of {document['jobs']}"),
         answer=f"{document['headline'].rstrip('.')}.",
         sure=_paid_and_notes(document),
         facts=tuple(_facts_of_copies(document, choice)) if choice else (),
-        sections=(_options(document, about, names, ("hourly", COPY)), *_waiting(document)),
+        sections=(_options(document, words), *_waiting(document)),
     )
 
 
@@ -211,37 +203,15 @@ def _facts_of_copies(document: Written, choice: Written) -> Iterator[Fact]:
     yield Fact("What does it cost?", hourly, f"{each} a copy.")
 
 
-_CHOICE = "the choice"
-
-
-def _options(
-    document: Written, words: str, names: tuple[str, str], figures: tuple[str, str]
-) -> Section:
+def _options(document: Written, words: str) -> Section:
     """Every option as a point and as a row, and those without a time. `words` say what the chart
-    shows, and `names` what its axes do.
+    shows.
     """
-    chosen = document["choice"] and document["choice"]["option"]
-    scale = HOUR if figures[0] == "time_s" else 1.0
-    groups: dict[str, list[tuple[float, float, str]]] = {}
-    for each in document["options"]:
-        x, y = (each[figure] for figure in figures)
-        if x is not None and y is not None:
-            name = _CHOICE if each["option"] == chosen else each["machine"]
-            groups.setdefault(name, []).append((x / scale, y, each["option"]))
-    table = options_table(document)
+    table, facet = options_table(document), options_facet(document)
     blocks: list[Block] = [Rows("Every option", table)]
-    if groups:
-        data = {
-            "x": "plain",
-            "y": "plain",
-            "name_x": names[0],
-            "name_y": names[1],
-            "groups": [
-                {"name": name, "points": groups[name], "best": name == _CHOICE}
-                for name in sorted(groups, key=lambda name: name != _CHOICE)
-            ],
-        }
-        blocks = [Chart("points", f"{words}. Lower and further left is better.", data, table, 420)]
+    if facet.series:
+        words += ". Numbers: nodes; filled: meets the target. Lower and further left is better."
+        blocks = [Chart(words, facet, table)]
     if document["refused"]:
         blocks.append(folded_when_long("Left out", REFUSED.table(document["refused"]), 12))
     return Section("options", "Options", tuple(blocks))
@@ -252,7 +222,7 @@ def _binds(document: Written) -> Iterator[Section]:
     if parts:
         shares = [(part["name"], part["share"]) for part in parts]
         words = "What the choice spends its time on."
-        chart = stack(words, shares, PART.table(parts), unit="share")
+        chart = stack(words, shares, PART.table(parts), Axis("of the time", "share", log=False))
         yield Section("limits", "What limits it", (chart,))
 
 

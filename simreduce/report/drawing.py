@@ -160,6 +160,19 @@ def text_width(text: str, size: float) -> float:
     return ems * size
 
 
+def wrap(text: str, width: float, size: float) -> Iterator[str]:
+    """The text in lines of at most this width, broken at spaces."""
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}".strip()
+        if line and text_width(longer, size) > width:
+            yield line
+            longer = word
+        line = longer
+    if line:
+        yield line
+
+
 def polyline(points: Sequence[Point], pieces: int = 48) -> list[Point]:
     """The points of `Line`, with curves as straight pieces."""
     if len(points) < 4:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simreduce import units
 from simreduce.computing.lists import grouped
-from simreduce.engine import CAUSES, PathOp, PathPart, Recording, Result
+from simreduce.engine import CAUSES, PathOp, Recording, Result
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -38,13 +38,13 @@ from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.report.blocks import (
     Attachments,
     Block,
-    Chart,
     Fact,
     Page,
     Paragraph,
     Rows,
     Section,
     Written,
+    bars,
     folded_when_long,
     page_text,
     stack,
@@ -62,6 +62,7 @@ from simreduce.report.headings import (
     opening,
     took_of,
 )
+from simreduce.report.plots import Axis
 from simreduce.report.sections import us
 
 if TYPE_CHECKING:
@@ -100,17 +101,13 @@ class Explained(NamedTuple):
     @property
     def causes(self) -> list[tuple[tuple[str, ...], float]]:
         """Causes of the critical path and their seconds, longest first."""
-        parts = [part for step in self.path for part in step.parts]
-        return _group(parts, lambda part: (part.cause, part.where, part.meanwhile, part.at))
-
-
-def _group(
-    parts: Iterable[PathPart], key: Callable[[PathPart], tuple[str, ...]]
-) -> list[tuple[tuple[str, ...], float]]:
-    """Keys and their seconds, most first."""
-    found = grouped((key(part), part.seconds) for part in parts)
-    rows = [(names, math.fsum(seconds)) for names, seconds in found.items()]
-    return sorted(rows, key=lambda row: (-row[1], row[0]))
+        found = grouped(
+            ((part.cause, part.where, part.meanwhile, part.at), part.seconds)
+            for step in self.path
+            for part in step.parts
+        )
+        rows = [(names, math.fsum(seconds)) for names, seconds in found.items()]
+        return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
 _SHOWN = 12
@@ -234,18 +231,6 @@ def change_words(change: Written) -> str:
     return words.format(name) if words else f"{name}: {change['figure']} {change['change']}"
 
 
-def _percent_cell(row: Written) -> str:
-    return f"{round(row['saving_share'], 4) + 0.0:.2%}"
-
-
-def _saving_share(saving: Saving, whole: Explained) -> float:
-    return saving.saved / whole.seconds if whole.seconds else 0.0
-
-
-def _cause_share(cause: tuple[tuple[str, ...], float], whole: Explained) -> float:
-    return cause[1] / whole.seconds
-
-
 LANE = Record(
     "lane",
     "A lane: a queue of the runtime or of the hardware.",
@@ -272,8 +257,9 @@ CHANGE = Record(
         column=Column("saves", "(us)", spare=1, show=_us),
     ),
     Key(
-        "saving_share", RATIO, "That as a part of the time.", get_in=_saving_share,
-        column=Column("of the time", cell=_percent_cell),
+        "saving_share", RATIO, "That as a part of the time.",
+        get_in=lambda saving, whole: saving.saved / whole.seconds if whole.seconds else 0.0,
+        column=Column("of the time", cell=lambda row: f"{round(row['saving_share'], 4) + 0.0:.2%}"),
     ),
     Key(
         "saving_low_us", MICROSECONDS, "The lower end of its 95 % interval.", written=False,
@@ -298,7 +284,8 @@ _CAUSE = Record(
     Key("at", TEXT, 'Its link, memory or kind of op; "" else.', "0.3",
         column=Column("at", left=True, keep="known")),
     Key("time_us", MICROSECONDS, "All of these stretches.", "1", column=Column("time", "(us)")),
-    Key("share", RATIO, "Its part of the whole time.", get_in=_cause_share,
+    Key("share", RATIO, "Its part of the whole time.",
+        get_in=lambda cause, whole: cause[1] / whole.seconds,
         column=Column("of the time", show=percent(1))),
 )  # fmt: skip
 _ON_GPUS = Record(
@@ -474,7 +461,6 @@ def path_blocks(found: Written) -> tuple[Block, ...]:
         f"the one before lets it. It takes {took_of(found)}, spent on:",
         shown,
         _shares("spent on", parts, whole),
-        130,
     )
     floors = [
         ("the longest chain of operations, each alone", found["floors"]["critical_path_us"]),
@@ -506,15 +492,11 @@ def help_section(beside: Attachments) -> Iterable[Section]:
         none = f"None of these changes, by itself, makes this {what} faster."
         yield Section("help", "What would help", (Paragraph(none), Rows(caption, table)))
         return
-    data = {
-        "unit": "share",
-        "names": [change_words(c) for c in useful],
-        "values": [c["saving_share"] for c in useful],
-        "marks": [1, *[0] * (len(useful) - 1)],
-    }
     words = f"{caption}. Bars: the part of the time that it saves; some may save nothing."
-    height = 30 * len(useful) + 50
-    yield Section("help", "What would help", (Chart("bars", words, data, table, height),))
+    rows = [{**c, "name": change_words(c)} for c in useful]
+    marks, saves = [1, *[0] * (len(rows) - 1)], Axis("of the time", "share", log=False)
+    chart = bars(words, table, rows, "name", "saving_share", marks, axis=saves)
+    yield Section("help", "What would help", (chart,))
 
 
 def _what(found: Written) -> str:
@@ -553,17 +535,21 @@ def nic_fact(beside: Attachments) -> tuple[str, str]:
     )
 
 
+def limit_words(parts: Iterable[tuple[str, float]], what: str, digits: int) -> tuple[str, str]:
+    """The largest share of `what`, in a few words and a sentence with those that follow."""
+    (first, most), *others = [*parts] or [("nothing", 1.0)]
+    then = ", ".join(f"{name} {part:.{digits}%}" for name, part in others[:2] if part >= _LEAST)
+    return first, f"{most:.{digits}%} of {what}{f'; then {then}' if then else ''}."
+
+
 def limit_fact(beside: Attachments) -> tuple[str, str]:
     """The largest cause of the critical path, in a few words and a sentence."""
     found = beside.explanation
     parts = spent(found) if found else []
     if found is None or not parts:
         return "not known here", beside.missing or "This file has no critical path."
-    (words, time), whole = parts[0], found["time_us"] or inf  # no part of no time
-    more = f"{time / whole:.0%} of the critical path"
-    if len(parts) > 1:
-        more += f"; then {parts[1][0]}, {parts[1][1] / whole:.0%}"
-    return words, f"{more}."
+    whole = found["time_us"] or inf  # no part of no time
+    return limit_words(((words, time / whole) for words, time in parts), "the critical path", 0)
 
 
 _KINDS = {
@@ -598,10 +584,8 @@ def limit_of_step(look: Written) -> tuple[str, str]:
     for part in look["path"]:
         name = "compute" if part["kind"] in ("forward", "backward") else _path_words(part)
         shares[name] = shares.get(name, 0.0) + part["share"]
-    (first, share), *others = sorted(shares.items(), key=lambda each: -each[1]) or [("nothing", 1)]
-    then = ", ".join(f"{name} {part:.1%}" for name, part in others[:2] if part >= _LEAST)
-    more = f"; then {then}" if then else ""
-    return first, f"{share:.1%} of the step's critical path{more}."
+    parts = sorted(shares.items(), key=lambda each: -each[1])
+    return limit_words(parts, "the step's critical path", 1)
 
 
 _SPENT = (
@@ -632,7 +616,6 @@ def step_path_section(beside: Attachments) -> Iterable[Section]:
         "spent on:",
         parts,
         table_of(_SPENT, look["path"]),
-        130,
     )
     yield Section("path", "What limits it", (chart, *_transfers(look), *_alone(look)))
 

@@ -99,6 +99,7 @@ def header(
     scenario = found.scenario
     at = scenario.setup
     ranks = units.plural(len(at.layout), "rank")
+    cost = units.format_duration(at.call_cost)
     faithful, known = ", faithful to upstream" * scenario.faithful, record_lines(scenario)
     return tables.header(
         scenario.title,
@@ -114,14 +115,10 @@ def header(
             ("", found.nominal),
             ("", warning),
             ("warning", library_warning(at, found.runtimes)),
-            ("call cost", _call_cost_text(at.call_cost)),
+            ("call cost", f"{cost} of the framework for each call of NCCL" * bool(at.call_cost)),
             ("disturbed", at.disturbed),
         ],
     )
-
-
-def _call_cost_text(cost: float) -> str:
-    return f"{units.format_duration(cost)} of the framework for each call of NCCL" * bool(cost)
 
 
 def nccl_sureness(

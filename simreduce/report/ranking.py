@@ -151,26 +151,6 @@ def _recommendation(ranking: StrategyRanking) -> list[str]:
     return [*lines, *more_lines(advice)]
 
 
-def how_lines(best: Candidate, instead: Callable[[str], tuple[Candidate, str] | None]) -> list[str]:
-    """The settings of a candidate for each target.
-
-    For a target without a setting for it, `instead` gives another candidate, and says why.
-    """
-    lines = []
-    for target, title, what in (
-        ("tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
-        ("tensorflow", "TensorFlow", "call"),
-    ):
-        if own := getattr(best.settings, target):
-            lines.append(f"  {title:17}  {own}")
-        elif (found := instead(target)) is None:
-            lines.append(f"  {title:17}  has no {what} for any of them")
-        else:
-            lines.append(f"  {title:17}  has no {what} for {found[1]}:")
-            lines.append(f"  {'':17}  {getattr(found[0].settings, target)}")
-    return lines
-
-
 def _upstream(ranking: StrategyRanking) -> list[str]:
     names = [name for c in ranking.candidates for name in (c, *c.also)]
     different = [c for c in names if c.upstream]
@@ -364,20 +344,24 @@ def run_page(document: Written, beside: Attachments) -> Page:
 
 def answer_row(document: Written) -> Written | None:
     """The row of what a ranking recommends."""
-    for row in document["candidates"]:
-        if document["recommended"] in [row["strategy"], *(e["strategy"] for e in row["also"])]:
-            found: Written = row
-            return found
-    return None
+    best = document["recommended"]
+    return next(
+        (
+            row
+            for row in document["candidates"]
+            if best in [row["strategy"], *(each["strategy"] for each in row["also"])]
+        ),
+        None,
+    )
 
 
 def advice_of(document: Written) -> Written | None:
     """The first advice of a ranking; where devices chose, that they did."""
     best = answer_row(document)
     found: Written | None = next(iter(document["advice"]), None)
-    if best is None or found is None or best["strategy"] == found["strategy"]:
+    if best is None or found is None:
         return found
-    if document["recommended"] == found["strategy"]:
+    if found["strategy"] in (best["strategy"], document["recommended"]):
         return found
     name = best["strategy"]
     return {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from itertools import pairwise
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simreduce import units
 from simreduce.engine import NOMINAL, TENSORFLOW
@@ -29,13 +28,32 @@ from simreduce.files.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.files.tables import Column, Table, percent
+from simreduce.files.tables import Column, percent
+from simreduce.report.blocks import (
+    Block,
+    Fact,
+    Page,
+    Paragraph,
+    Rows,
+    Section,
+    Written,
+    bars,
+    page_text,
+)
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY
-from simreduce.report.timelines import IDLE, WIDTH, letters, shares, timeline_rows
+from simreduce.report.plots import Axis
+from simreduce.report.sections import us
+from simreduce.report.timelines import IDLE, WIDTH, TimelineRow, timeline_rows
 from simreduce.study.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
-from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, ReplicasRun
-from simreduce.training.stragglers import CONFIDENCE, BackupChoice, ConfidenceInterval, Repetitions
+from simreduce.training.replicas import (
+    Delays,
+    ReplicasJob,
+    ReplicasQuestion,
+    ReplicasRun,
+    WorkerStep,
+)
+from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Repetitions
 
 _MOST = 8
 """Workers unlike the others that the head names, and workers of a timeline, at most."""
@@ -59,53 +77,161 @@ class Updates(NamedTuple):
 
 
 def replicas_text(found: Updates, run: ReplicasRun | None = None) -> str:
-    """The job, the time of its updates, and a row for every number of backups that was tried;
-    first, whose question it is. With a `run`, a timeline of it.
-    """
-    question, spread, choices, scenario, complete = found
-    job, settings = question.job, question.job.settings
-    step = spread.step(question.skip)
-    links = (
-        "no two workers share a link"
-        if isinstance(job.network, Delays)
-        else job.network.setup.topology.name
-    )
-    variables = units.plural(job.variables, "variable")
-    gradients = units.plural(settings.replicas_to_aggregate, "gradient")
-    tokens = units.plural(settings.tokens_per_step, "token")
-    repetitions = units.plural(len(spread.updates), "repetition")
-    updates = units.plural(question.updates, "update")
+    """The report under the job, with a timeline of a `run`, and what was left out by Ctrl-C."""
+    question, job, settings = found.question, found.question.job, found.question.job.settings
+    document = REPLICAS.write(found)
+    page = replicas_report(document)
     about = [
-        f"{units.plural(job.workers, 'worker')}, {variables}, {links}",
-        f"{gradients} in an update, {tokens} after it, {settings.initial_tokens} at first",
-        (
-            f"{repetitions} of {updates}, of which the first {question.skip} do not count, "
-            f"seed {job.seed}"
-        ),
+        page.about,
+        ", ".join((
+            f"{units.plural(settings.tokens_per_step, 'token')} after an update",
+            f"{settings.initial_tokens} at first",
+            *["no two workers share a link"] * (not document["contention"]),
+        )),
+        f"times are without the first {units.plural(question.skip, 'update')}, seed {job.seed}",
         *_computing(job),
-    ]
-    lines = [
-        *(_header(scenario) if scenario else []),
-        *tables.comments(about),
-        "",
-        f"one update     {_time(step)}{_of_those(spread)}",
-        f"dropped        {spread.wasted:.2%} of the gradients",
-    ]
-    if spread.blocked:
-        lines.append(f"blocked        {spread.blocked} of {repetitions} did not make all updates")
-    if choices:
-        lines += ["", *_backup_lines(found)]
+    ]  # fmt: skip
+    header = _header(found.scenario) if found.scenario else []
+    lines = [page_text(page, head=[*header, *tables.comments(about), ""])]
     if run and run.updates:
         lines += ["", *replicas_timeline(run, job.names)]
-    if not complete:
-        made, wanted = len(spread.updates), question.repetitions
-        before = (
-            f"after {made} of {units.plural(wanted, 'repetition')}"
-            if made < wanted
-            else "before all backups were tried"
-        )
+    if not found.complete:
+        made, wanted = document["repetitions"], units.plural(question.repetitions, "repetition")
+        early = made < question.repetitions
+        before = f"after {made} of {wanted}" if early else "before all backups were tried"
         lines += ["", f"stopped {before}"]
     return "\n".join(lines)
+
+
+def replicas_report(document: Written) -> Page:
+    """The report on updates, for a terminal and a page."""
+    workers, needed = document["workers"], document["replicas_to_aggregate"]
+    backups = backups_of(document)
+    where = f" on {document['topology']}" if document["topology"] else ""
+    repetitions = units.plural(document["repetitions"], "repetition")
+    variables = units.plural(document["variables"], "variable")
+    sent = f"{document['workload']}, {variables}" if document["workload"] else variables
+    return Page(
+        title=f"{document['scenario']}: updates of synchronous replicas",
+        about=f"{units.plural(workers, 'worker')}{where}, {sent}; an update takes "
+        f"{units.plural(needed, 'gradient')}, so {units.plural(backups, 'worker')} "
+        f"{units.noun(backups, 'is a backup', 'are backups')}. {repetitions} of "
+        f"{document['updates']} updates simulated.",
+        answer=_answer(document, backups),
+        sure=_sure(document),
+        facts=tuple(_facts(document, backups)),
+        sections=(Section("choice", "How many backups", (_backups(document, backups),)),),
+    )
+
+
+def backups_of(document: Written) -> int:
+    """The workers whose gradients an update does not need."""
+    return max(int(document["workers"]) - int(document["replicas_to_aggregate"]), 0)
+
+
+def _answer(document: Written, backups: int) -> str:
+    step, best = document["step_time_us"], document["best_backups"]
+    if step["mean"] is None:
+        return "Training stops in every repetition: not all updates are ever made."
+    took = f"One update takes {us(step['mean'])}"
+    if best is None:
+        return f"{took} with {units.plural(backups, 'backup')}."
+    now, then = (row_of(document, each) for each in (backups, best))
+    if best == backups or now is None or then is None:
+        return f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}."
+    if now["as_good_as_the_best"]:
+        return (
+            f"Keep {units.plural(backups, 'backup')}: {took[0].lower()}{took[1:]}. {best} is "
+            "better by less than the random times explain."
+        )
+    mine, other = (each["gradients_per_second"]["mean"] for each in (then, now))
+    number = units.plural(best, "backup") if best else "no backups"
+    more = f"{mine / other - 1.0:.1%} more" if other else "and training stops less often"
+    gain = f"{mine:.1f} gradients enter updates in a second, {more} than with {backups}"
+    return f"Use {number}: {gain}."
+
+
+def row_of(document: Written, backups: int) -> Written | None:
+    """The outcome of a number of backups, if it was tried."""
+    return next((each for each in document["backups"] if each["backups"] == backups), None)
+
+
+def _range(step: Written) -> str:
+    if step["low"] is None or step["high"] is None:
+        return "not known: there is one repetition"
+    return f"{us(step['low'])} to {us(step['high'])}"
+
+
+def _sure(document: Written) -> str:
+    step, blocked = document["step_time_us"], document["blocked"]
+    repetitions = units.plural(document["repetitions"], "repetition")
+    stops = f"In {blocked} of {repetitions} training stops" * bool(blocked)
+    if step["mean"] is None:
+        return f"{stops}."
+    others = f" {stops}; times are those of the others." if stops else ""
+    return (
+        f"How sure: with {document['confidence']:.0%} confidence the mean of more repetitions is "
+        f"{_range(step)}. That is the error of the random compute times alone; no published "
+        f"timings say how far off the model of the machine is.{others}"
+    )
+
+
+def _facts(document: Written, backups: int) -> Iterable[Fact]:
+    step, share = document["step_time_us"], document["dropped_share"]
+    took = "never made" if step["mean"] is None else us(step["mean"])
+    some = share is not None  # there are gradients
+    dropped = f"{share:.2%} of the gradients come too late and are dropped." if some else ""
+    yield Fact("How many backups?", *_choice(document, backups))
+    yield Fact(f"How long does an update take with {backups}?", took, dropped)
+    if step["mean"] is not None:
+        more = f"The mean, with {document['confidence']:.0%} confidence."
+        yield Fact("How sure is that?", _range(step), more)
+
+
+def _choice(document: Written, backups: int) -> tuple[str, str]:
+    if not document["backups"]:
+        return str(backups), "Given; simreduce step --backups tries others."
+    best = document["best_backups"]
+    if best is None:
+        return "none will do", "Training stops with every number of them."
+    equal = [
+        str(each["backups"])
+        for each in document["backups"]
+        if each["as_good_as_the_best"] and each["backups"] != best
+    ]
+    if str(backups) in equal:
+        return f"{backups}, as now", f"{best} is better by less than the random times explain."
+    more = f" {' and '.join(equal)} may be as good." if equal else ""
+    stops = sorted({each["blocked"] for each in document["backups"]})
+    tried = "of those tried" + " with which training stops least often" * (len(stops) > 1)
+    tried += ", in the repetitions in which it stops with none of them" * bool(stops[0])
+    return str(best), f"Most gradients in a second, {tried}.{more}"
+
+
+def _backups(document: Written, now: int) -> Block:
+    """Updates and gradients over the number of backups."""
+    found = document["backups"]
+    rated = [each for each in found if each["gradients_per_second"]["mean"] is not None]
+    whole = ({**each, "in_update": document["workers"] - each["backups"]} for each in found)
+    table = _BACKUPS.table(whole)
+    if not rated:
+        ask = Paragraph("simreduce step --backups compares numbers of backups.")
+        return Rows("Every number that was tried", table) if found else ask
+    best = document["best_backups"]
+    rows = [
+        {
+            "name": units.plural(each["backups"], "backup"),
+            "rate": each["gradients_per_second"]["mean"],
+        }
+        for each in rated
+    ]
+    marks = [1 if each["backups"] == best else 2 * (each["backups"] == now) for each in rated]
+    axis = Axis("gradients a second", log=False)
+    words = (
+        "Gradients that enter updates in a second, with the same random times. Blue: the best; "
+        "orange: the scenario's. Fewer gradients in an update make it faster, and worth less."
+    )
+    return bars(words, table, rows, "name", "rate", marks, axis=axis)
 
 
 def _computing(job: ReplicasJob) -> list[str]:
@@ -160,56 +286,6 @@ def _header(scenario: Replicas) -> list[str]:
     return tables.header(scenario.title, [*facts, ("", "faithful to upstream" * scenario.faithful)])
 
 
-def _of_those(spread: Repetitions) -> str:
-    """Whose times these are, where training stopped in some repetitions."""
-    made = len(spread.updates) - spread.blocked
-    return (
-        f", of the {units.plural(made, 'repetition')} that made all updates"
-        if spread.blocked and made
-        else ""
-    )
-
-
-def _time(step: ConfidenceInterval) -> str:
-    if not isfinite(step.mean):
-        return "never made"
-    if not isfinite(step.high):
-        return units.format_duration(step.mean)
-    return (
-        f"{units.format_duration(step.mean)}, between {units.format_duration(step.low)} and "
-        f"{units.format_duration(step.high)} with {CONFIDENCE:.0%} confidence"
-    )
-
-
-def backups_table(document: Mapping[str, Any], *, on: str = "text") -> Table:
-    """A row for every number of backups that was tried; `on` is `text` or `html`."""
-    workers = document["workers"]
-    rows = [row | {"in_update": workers - row["backups"]} for row in document["backups"]]
-    return _BACKUPS.table(rows, on=on)
-
-
-def _backup_lines(found: Updates) -> list[str]:
-    choices = found.choices
-    lines = backups_table(REPLICAS.write(found)).lines()
-    best = best_choice(choices)
-    if best is None:
-        return [*lines, "", "No choice makes all its updates."]
-    lines += ["", f"Most gradients in a second with {units.plural(best.backups, 'backup')}"]
-    if any(each.blocked != best.blocked for each in choices):
-        lines.append("  of the choices with which training stops least often")
-    if best.blocked:
-        lines.append("  in the repetitions in which it stops with none of them")
-    others = [str(each.backups) for each in choices if each.as_good and each is not best]
-    if others:
-        lines.append(f"  these repetitions do not tell it from {', '.join(others)}")
-    return lines
-
-
-def best_choice(choices: Sequence[BackupChoice]) -> BackupChoice | None:
-    """The one with the most gradients in a second; None if nothing is ever trained."""
-    return next((each for each in choices if each.best), None)
-
-
 UPDATES = 4
 """That are shown, the last ones of the run."""
 
@@ -224,37 +300,25 @@ def replicas_timeline(run: ReplicasRun, names: Sequence[str], most: int = WIDTH)
     first = max(len(run.updates) - UPDATES, 0)
     begin, end = run.updates[first - 1].time if first else 0.0, run.seconds
     shown = range(len(names)) if len(names) <= _MOST else (*range(_MOST - 1), len(names) - 1)
-    rows: list[tuple[str, Callable[[int], str]]] = [
-        (names[w], partial(_bar, run, w, begin, end)) for w in shown
+    steps = (*run.steps, *run.unfinished)
+    rows: list[TimelineRow] = [
+        (names[worker], [span for step in steps if step.worker == worker for span in _spans(step)])
+        for worker in shown
     ]
-    times = [update.time for update in run.updates[first:]]
-    rows.append(("updates", partial(_marks, times, begin, end)))
+    marks = [(update.time, update.time, "|") for update in run.updates[first:]]
     numbers = f"updates {first + 1} to {len(run.updates)}"
     more = [f"  ({units.plural(len(names) - _MOST, 'worker')} more)"] if len(names) > _MOST else []
     return [
         f"the first repetition, {numbers}: r reads, C computes, s sends, {IDLE} waits or is gone",
-        *timeline_rows(rows, units.format_duration(begin), units.format_duration(end), most),
+        *timeline_rows([*rows, ("updates", marks)], begin, end, units.format_duration(end), most),
         *more,
     ]
 
 
-def _bar(run: ReplicasRun, worker: int, begin: float, end: float, width: int) -> str:
-    spans = (
-        (since, until, kind)
-        for step in (*run.steps, *run.unfinished)
-        if step.worker == worker
-        for kind, (since, until) in zip(
-            "rCs", pairwise((step.begun, step.read, step.computed, step.asked)), strict=True
-        )
-    )
-    return letters(shares(spans, begin, end, "rCs", width))
-
-
-def _marks(times: Iterable[float], begin: float, end: float, width: int) -> str:
-    """A mark at each of these times."""
-    scale = width / (end - begin) if end > begin else 0.0
-    cells = {min(int((time - begin) * scale), width - 1) for time in times}
-    return "".join("|" if cell in cells else IDLE for cell in range(width))
+def _spans(step: WorkerStep) -> Iterable[tuple[float, float, str]]:
+    """When a worker reads, computes and sends."""
+    times = pairwise((step.begun, step.read, step.computed, step.asked))
+    return ((since, until, kind) for kind, (since, until) in zip("rCs", times, strict=True))
 
 
 def _finite(value: float | None) -> float | None:
@@ -317,10 +381,7 @@ _BACKUPS = Record(
     ),
     Key(
         "blocked", COUNT, "Repetitions that did not make all their updates.",
-        column=(
-            Column("blocked", "(runs)", spare=2, show=lambda n: str(n or "-"), on="text"),
-            Column("runs that stop", on="html"),
-        ),
+        column=Column("runs that stop", spare=2, show=lambda n: str(n or "-")),
     ),
     Key(
         "as_good_as_the_best", FLAG, "Whether it is not told apart from the best.", "as_good"
@@ -402,7 +463,7 @@ REPLICAS = Document(
     ),
     Key(
         "best_backups", or_null(COUNT), "The best number; null if none was tried.",
-        lambda found: getattr(best_choice(found.choices), "backups", None),
+        lambda found: next((each.backups for each in found.choices if each.best), None),
     ),
     Key("complete", FLAG, "False if the command was stopped."),
     command="step",

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.engine.calibrate import CALIBRATION
-from simreduce.files.formats import Format, json_schema, reference
-from simreduce.files.formats.documents import Output, output_reference, output_schema
+from simreduce.files.formats import Format, json_schema
+from simreduce.files.formats.documents import Output, output_schema
 from simreduce.files.published import PUBLISHED
 from simreduce.planners.nccl import SETTINGS
 from simreduce.report import accuracy, capacity, sweeps, topo, verified
@@ -108,16 +108,6 @@ def schema_texts() -> dict[str, str]:
 def schema_text(schema: Mapping[str, Any]) -> str:
     """A schema as files have it."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
-def reference_texts() -> dict[str, str]:
-    """The reference of each format in Markdown, by its name."""
-    return {name: reference(form) for name, form in FORMATS.items()}
-
-
-def output_texts() -> dict[str, str]:
-    """The reference of each output in Markdown, by its name."""
-    return {name: output_reference(output) for name, output in outputs().items()}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from simreduce.report.blocks import (
     Written,
 )
 from simreduce.report.headings import LINK, MEASURED
-from simreduce.report.timelines import draw_timeline
+from simreduce.report.plots import Axis, Facet, PlotPoint, PlotSeries, log_ends
+from simreduce.report.timelines import timeline_chart
 from simreduce.study.advice import strategy_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def timeline_section(beside: Attachments, words: str) -> Iterable[Section]:
     """The timeline, if there is one."""
     if beside.timeline is None or not beside.timeline.bars:
         return
-    yield Section("timeline", "Timeline", (draw_timeline(beside.timeline, words),))
+    yield Section("timeline", "Timeline", (timeline_chart(beside.timeline, words),))
 
 
 def record_section(document: Written) -> Iterable[Section]:
@@ -326,19 +327,18 @@ def measured_block(
     rows: Iterable[tuple[str, Written]], table: tables.Table, what: str = "Measured times"
 ) -> Block:
     """Measured over predicted times of named rows, or the table where nothing is predicted."""
-    groups: dict[str, list[tuple[float, float, str]]] = {}
+    groups: dict[str, list[PlotPoint]] = {}
     for name, row in rows:
         if row["predicted_time_us"] is not None:
             size = units.format_size(row["size_bytes"]) if "size_bytes" in row else ""
-            point = (row["predicted_time_us"], row["time_us"], size)
-            groups.setdefault(name, []).append(point)
+            x, y = row["predicted_time_us"] * 1e-6, row["time_us"] * 1e-6
+            groups.setdefault(name, []).append(PlotPoint(x, y, label=size))
     if not groups:
         return Rows("Measured times", table)
-    data = {
-        "unit": "us",
-        "name_x": "predicted",
-        "name_y": "measured",
-        "groups": [{"name": name, "points": points} for name, points in groups.items()],
-    }
     words = f"{what} over predicted ones. On the dashed line both are equal."
-    return Chart("points", words, data, table, 400)
+    every = [time for points in groups.values() for point in points for time in point[:2]]
+    equal = [PlotPoint(end, end) for end in (log_ends(every) if min(every) > 0 else ())]
+    series = [PlotSeries(name, points, "") for name, points in groups.items()]
+    series.append(PlotSeries("equal", equal, "dashed", "", "ink"))
+    axes = Axis("predicted", "seconds"), Axis("measured", "seconds")
+    return Chart(words, Facet(*axes, series), table)

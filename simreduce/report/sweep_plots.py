@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from simreduce.errors import InputError
+from simreduce.report.blocks import Written
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, Quantity
 from simreduce.report.sweeps import check_columns
 from simreduce.study.sweep import BENCH, UNITS, Sweep, objective
@@ -24,12 +24,10 @@ _INVERSE = (
 """Columns of which more is better; those over the time share its interval."""
 _SIZES = ("size", "bytes")
 
-Row = Mapping[str, Any]
-
 
 def sweep_plot(
     sweep: Sweep,
-    rows: Sequence[Row],
+    rows: Sequence[Written],
     kind: str,
     x: str | None = None,
     y: str | None = None,
@@ -38,18 +36,15 @@ def sweep_plot(
     """A plot of the rows of a sweep. Lines and Pareto plots show column `y` over `x`; a heat map
     shows `value` for each `x` and `y`. InputError names columns that there are not.
     """
-    rows = [_with_bytes(row) for row in rows]
+    rows = [with_bytes(row) for row in rows]
     done = [row for row in rows if row.get("state") == "done"]
     if not done:
         raise InputError(f"{sweep.name}: no cell is done: there is nothing to draw")
     varied = [key for key in sweep.keys if len({row.get(key) for row in rows}) > 1]
     best = objective(sweep.kind)
     default = "busbw" if sweep.kind == BENCH else best
-    chosen = {
-        LINES: (x or _widest(varied, done, sweep), y or default),
-        PARETO: (x or best, y or "ranks"),
-        HEAT: (x or _widest(varied, done, sweep), y or ""),
-    }[kind]
+    first = x or widest(varied, done) or [*varied, *sweep.keys, "digest"][0]
+    chosen = (x or best, y or "ranks") if kind == PARETO else (first, y or default)
     if kind == HEAT and not y:
         others = [key for key in varied if key != chosen[0]]
         if not others:
@@ -62,28 +57,29 @@ def sweep_plot(
         return _heat(rows, chosen, shown, varied, title, about)
     if kind == PARETO:
         return _pareto(done, chosen, varied, title, about)
-    return _lines(done, chosen, varied, title, about)
+    facet = lines_facet(done, chosen, varied)
+    banded = any(point.low is not None for series in facet.series for point in series.points)
+    return _plot(title, about, facet, ["bands: 80 % interval of the calibration"] * banded)
 
 
-def _with_bytes(row: Row) -> Row:
+def with_bytes(row: Written) -> Written:
     """The row with sizes, which may be text such as `64M`, in bytes where it has these."""
     sizes = [key for key in _SIZES if isinstance(row.get(key), str)]
     return {**row, **dict.fromkeys(sizes, row["nbytes"])} if sizes and row.get("nbytes") else row
 
 
-def _widest(varied: Sequence[str], rows: Sequence[Row], sweep: Sweep) -> str:
-    """The key of numbers with most values, else the first that varies."""
+def widest(keys: Iterable[str], rows: Sequence[Written]) -> str:
+    """The key of numbers with most values, "" if no numbers vary."""
     counts = {
         key: len({row[key] for row in rows})
-        for key in varied
-        if all(isinstance(row.get(key), int | float) for row in rows)
+        for key in keys
+        if all(type(row.get(key)) in (int, float) for row in rows)
     }
-    if counts:
-        return max(counts, key=counts.__getitem__)
-    return (list(varied) or list(sweep.keys) or ["digest"])[0]
+    most = max(counts, key=counts.__getitem__, default="")
+    return most if counts.get(most, 0) > 1 else ""
 
 
-def _about(sweep: Sweep, rows: Sequence[Row], varied: Sequence[str]) -> str:
+def _about(sweep: Sweep, rows: Sequence[Written], varied: Sequence[str]) -> str:
     """What all cells share: the keys with one value, the calibration, the version."""
     shared = [f"{key} {_tick(rows[0], key)}" for key in sweep.keys if key not in varied]
     calibrations = sorted({str(row.get("calibration")) for row in rows} - {"None"})
@@ -108,7 +104,7 @@ _WORDS = {
 }
 
 
-def _band(row: Row, name: str) -> tuple[float | None, float | None]:
+def _band(row: Written, name: str) -> tuple[float | None, float | None]:
     """The interval of a value: that of the time, or of what is over the time."""
     low, high, seconds = row.get("low"), row.get("high"), row.get("seconds")
     if not low or not high or not seconds:
@@ -120,7 +116,7 @@ def _band(row: Row, name: str) -> tuple[float | None, float | None]:
     return None, None
 
 
-def _name(row: Row, keys: Iterable[str]) -> str:
+def _name(row: Written, keys: Iterable[str]) -> str:
     """A cell by the keys that tell it from others: words as they are, numbers with their key."""
     parts = [
         str(row[key]) if isinstance(row[key], str) else f"{key} {row[key]}"
@@ -130,11 +126,9 @@ def _name(row: Row, keys: Iterable[str]) -> str:
     return ", ".join(parts)
 
 
-def _lines(
-    rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
-) -> Plot:
-    """A line for each value of the other keys. Words on the x axis stand side by side in the order
-    in which they come.
+def lines_facet(rows: Sequence[Written], chosen: tuple[str, str], keys: Sequence[str]) -> Facet:
+    """The second chosen column over the first, a line for each value of the other keys. Words on
+    the x axis stand side by side in the order in which they come.
     """
     x, y = chosen
     rows = [r for r in rows if isinstance(r.get(y), int | float) and r.get(x) is not None]
@@ -147,12 +141,10 @@ def _lines(
     series: dict[str, list[PlotPoint]] = {}
     for row in rows:
         at = values.index(row[x]) if across.names else float(row[x])
-        name = _name(row, (key for key in varied if key != x)) or axis(y).name
+        name = _name(row, (key for key in keys if key != x)) or axis(y).name
         series.setdefault(name, []).append(PlotPoint(at, row[y], *_band(row, y)))
     drawn = [PlotSeries(n, sorted(points, key=lambda p: p.x)) for n, points in series.items()]
-    banded = any(point.low is not None for points in series.values() for point in points)
-    notes = ["bands: 80 % interval of the calibration"] * banded
-    return _plot(title, about, Facet(across, axis(y), drawn, height=340.0), notes)
+    return Facet(across, axis(y), drawn, height=340.0)
 
 
 def _plot(title: str, about: str, facet: Facet, notes: Sequence[str] = ()) -> Plot:
@@ -166,7 +158,7 @@ _SCALE = ((0, 32, 77), (65, 77, 107), (124, 123, 120), (188, 174, 108), (255, 23
 
 
 def _heat(
-    rows: Sequence[Row], chosen: tuple[str, str], value: str, varied: Sequence[str], title: str,
+    rows: Sequence[Written], chosen: tuple[str, str], value: str, varied: Sequence[str], title: str,
     about: str,
 ) -> Plot:  # fmt: skip
     """A cell for each pair of values, with its value as colour and as text, and a cross where there
@@ -215,13 +207,13 @@ def _colour(part: float) -> str:
     return "#" + "".join(f"{round(each):02x}" for each in mixed)
 
 
-def _tick(row: Row, name: str) -> str:
+def _tick(row: Written, name: str) -> str:
     value = row.get(name)
     return axis(name).show(value) if isinstance(value, int | float) else str(value)
 
 
 def _pareto(
-    rows: Sequence[Row], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
+    rows: Sequence[Written], chosen: tuple[str, str], varied: Sequence[str], title: str, about: str
 ) -> Plot:
     """Points by two values, and those that no other beats in both, with labels."""
     x, y = chosen
@@ -243,7 +235,7 @@ def _pareto(
         )
         for name, each in series.items()
     ]
-    drawn.append(PlotSeries("frontier", [PlotPoint(*p) for p in front], "dotted", "", "#222222"))
+    drawn.append(PlotSeries("frontier", [PlotPoint(*p) for p in front], "dotted", "", "ink"))
     wanted = [f"{'high' if name in _INVERSE else 'low'} {axis(name).name}" for name in chosen]
     about = f"best: {' and '.join(wanted)}; {about}"
     return _plot(title, about, Facet(replace(axis(x), zero=False), axis(y), drawn, height=380.0))

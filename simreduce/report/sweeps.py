@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
@@ -36,7 +37,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
-from simreduce.report.blocks import Fact, Page, Written, page_text, table_section
+from simreduce.report.blocks import Fact, Page, Written, first_rows, page_text, table_section
 from simreduce.report.jobs import QUESTION, best_order, bracketed, cut, percent
 from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.study.sweep.cells import FACTORS, column_of, format_figure
@@ -58,18 +59,18 @@ def sweep_text(
     ended: str = "",
 ) -> str:
     """How many cells have which state, and why some have no answer."""
-    lines = [f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}"]
-    lines.append(f"  {path}: {_states(counts)}")
-    if nominal := _nominal(sweep):
-        lines.append(f"  {nominal}")
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row["state"] not in ("done", "waiting"):
-            cell = " ".join(f"{key}={row[key]}" for key in sweep.keys if key in row)
-            reasons.setdefault((row["state"], row["reason"]), []).append(cell)
-    for (state, reason), cells in [*reasons.items()][:_MOST_REASONS]:
-        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-        lines += [f"  {state.replace('_', ' ')}: {cells[0]}{more}:", f"    {reason}"]
+    nominal = _nominal(sweep)
+    lines = [
+        f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}",
+        f"  {path}: {_states(counts)}",
+        *[f"  {nominal}"] * bool(nominal),
+    ]
+    failed = (row for row in rows if row["state"] not in ("done", "waiting"))
+    reasons = group_by(failed, lambda row: (row["state"], row["reason"]))
+    for (state, reason), (row, *others) in [*reasons.items()][:_MOST_REASONS]:
+        cell = " ".join(f"{key}={row[key]}" for key in sweep.keys if key in row)
+        more = f" and {len(others)} more" if others else ""
+        lines += [f"  {state.replace('_', ' ')}: {cell}{more}:", f"    {reason}"]
     if len(reasons) > _MOST_REASONS:
         lines.append(f"  and {len(reasons) - _MOST_REASONS} more reasons: simreduce table {path}"
                      " --where \"state <> 'done'\"")  # fmt: skip
@@ -333,13 +334,9 @@ def table_lines(
         f"{_states(counts)}; calibration {', '.join(several[:4]) or 'unknown'}",
     ]
     about += [nominal] if (nominal := _nominal(sweep)) else []
-    count = len(table.rows)
-    first = replace(table, rows=table.rows[:most])
-    lines = [*tables.comments(about), *first.lines(comment=True)]
-    if len(first.rows) < count:
-        how = f"--limit {count} shows them, and so does a pipe"
-        lines.append(f"# ... and {units.plural(count - len(first.rows), 'other')} ({how})")
-    return lines if count else [*lines, "# no row"]
+    how = f"--limit {len(table.rows)} shows them, and so does a pipe"
+    lines = [*tables.comments(about), *first_rows(table, most, how, 0, comment=True)]
+    return lines if table.rows else [*lines, "# no row"]
 
 
 _MOST = 12
@@ -379,7 +376,8 @@ def compared_text(both: ComparedSweeps) -> str:
             *table_section(
                 "changes", "Changes", "The largest changes",
                 _table(found.keys, "change", [
-                    (*each.place, *_figures(figure, each), _percent(each))
+                    (*each.place, *_figures(figure, each), each.reason[:60]
+                     if None in each.figures else f"{each.ratio - 1.0:+.2%}")
                     for each in found.changed
                 ]),
             ),
@@ -409,21 +407,11 @@ def _figures(name: str, each: CellChange) -> list[str]:
     ]
 
 
-def _percent(each: CellChange) -> str:
-    return each.reason[:60] if None in each.figures else f"{each.ratio - 1.0:+.2%}"
-
-
 class ComparedSweeps(NamedTuple):
-    """Two sweeps with the names of their files, and what changed between them."""
+    """What changed between two sweeps, each with the name of its file."""
 
     found: Comparison
-    sweeps: tuple[Sweep, Sweep]
-    names: tuple[str, str]
-
-    @property
-    def files(self) -> list[tuple[str, Sweep]]:
-        """Each file with its sweep."""
-        return [*zip(self.names, self.sweeps, strict=True)]
+    files: Sequence[tuple[str, Sweep]]
 
 
 def _cell_of(each: CellChange | Winner, of: ComparedSweeps) -> dict[str, Any]:

@@ -5,20 +5,20 @@ A character stands for an equal span of time. Pages draw the trace events that `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simreduce import units
 from simreduce.computing.lists import group_by
 from simreduce.files import tables
 from simreduce.files.tables import Table, page_width
-from simreduce.report.blocks import Bar, Chart, TimelineBlock
+from simreduce.report.blocks import TIME, Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 
 if TYPE_CHECKING:
-    from simreduce.training import Bucket, Span, StepPrediction
+    from simreduce.training import StepPrediction
 
 WIDTH = 64
 """Characters of a timeline, less on a page without room for them."""
@@ -27,38 +27,51 @@ _FRAME = "   ||"
 IDLE = "."
 
 
+TimelineRow: TypeAlias = tuple[str, Iterable[tuple[float, float, str]]]
+"""A name, and spans: from and to in seconds, and a character."""
+
+
 def timeline_rows(
-    rows: Sequence[tuple[str, Callable[[int], str]]], since: str, until: str, most: int = WIDTH
+    rows: Sequence[TimelineRow], begin: float, end: float, until: str, most: int = WIDTH
 ) -> list[str]:
-    """The begin and the end, then each row with its name; a row is made of its width."""
+    """The begin and the end, then each row with its name, in `most` characters, or as many as the
+    page has room for. A character is that of the spans that take most of its time; `=` stands for
+    one of its spans at a time, `-` for less, and how many at once, + from 10; `|` has no length.
+    """
     left = max((len(name) for name, _ in rows), default=0)
     width = page_width(left + len(_FRAME) + most) - left - len(_FRAME)
-    scale = f"  {'':{left}}  {since}{until:>{width - len(since)}}"
-    return [scale, *(f"  {name:{left}} |{row(width)}|" for name, row in rows)]
+    since = units.format_duration(begin) if begin else "0"
+    lines = [f"  {'':{left}}  {since}{until:>{width - len(since)}}"]
+    for name, spans in rows:
+        text = "".join(map(_character, _shares(spans, begin, end, width)))
+        lines.append(f"  {name:{left}} |{text}|")
+    return lines
 
 
-def shares(
-    spans: Iterable[tuple[float, float, str]], begin: float, end: float, kinds: str, width: int
+def _shares(
+    spans: Iterable[tuple[float, float, str]], begin: float, end: float, width: int
 ) -> list[dict[str, float]]:
-    """How many spans (from, to, kind) of each kind are under way, on average, in each of `width`
-    equal parts of the time from `begin` to `end`.
+    """How many spans of each kind are under way, on average, in each of `width` equal parts of the
+    time from `begin` to `end`.
     """
-    found = [dict.fromkeys(kinds, 0.0) for _ in range(width)]
+    found: list[dict[str, float]] = [defaultdict(float) for _ in range(width)]
     scale = width / (end - begin) if end > begin else 0.0
     for since, until, kind in spans:
         first, last = (
             min(max((time - begin) * scale, 0.0), float(width)) for time in (since, until)
         )
-        for cell in range(int(first), min(int(last) + 1, width)):
+        for cell in range(min(int(first), width - 1), min(int(last) + 1, width)):
             found[cell][kind] += max(min(last, cell + 1.0) - max(first, float(cell)), 0.0)
     return found
 
 
-def letters(cells: Iterable[dict[str, float]]) -> str:
-    """The kind of most of each part; `IDLE` where less than half of it has any."""
-    return "".join(
-        max(cell, key=cell.__getitem__) if sum(cell.values()) >= 0.5 else IDLE for cell in cells
-    )
+def _character(cell: Mapping[str, float]) -> str:
+    busy = sum(cell.values())
+    if "|" in cell:
+        return "|"
+    if "=" in cell and busy > 0.0:
+        return "-" if busy < 0.5 else "=" if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
+    return max(cell, key=cell.__getitem__) if busy >= 0.5 else IDLE
 
 
 _MOST = 8
@@ -70,53 +83,35 @@ LEGEND = (
 )
 
 
-def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
-    """The compute of each device and all transfers: a row of bars for each."""
-    moving = step.lanes
-    rows = list(dict.fromkeys([*(span.device for span in step.spans), *(n for n, _ in moving)]))
-    bars: dict[str, list[PlotPoint]] = {}
-    for span in step.spans:
-        kind = "backward" if span.backward else "forward"
-        bars.setdefault(kind, []).append(PlotPoint(span.end, rows.index(span.device), span.begin))
-    for name, buckets in moving:
-        bars[name] = [PlotPoint(b.finish, rows.index(name), b.start) for b in buckets]
-    series = [PlotSeries(kind, some, "", "bar", interval="across") for kind, some in bars.items()]
-    axis = Axis("time", "seconds", log=False)
-    facet = Facet(axis, Axis(names=rows), series, height=22.0 * len(rows) + 10)
+def timeline_plot(timeline: TimelineBlock, title: str, subtitle: str) -> Plot:
+    """The bars of each row, in a colour for each kind."""
+    rows = list(dict.fromkeys(bar.row for bar in timeline.bars))
+    series = [
+        PlotSeries(
+            kind,
+            [PlotPoint(b.end * 1e-6, rows.index(b.row), b.begin * 1e-6) for b in bars],
+            "",
+            "bar",
+            interval="across",
+        )
+        for kind, bars in group_by(timeline.bars, lambda bar: bar.kind).items()
+    ]
+    facet = Facet(TIME, Axis(names=rows), series, height=22.0 * len(rows) + 10)
     return Plot(title, subtitle, [facet], width=860.0)
 
 
 def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
-    """Rows of `most` characters, or as many as the page has room for: what computes (F forward, B
-    backward), and what moves: - less than half of the time, = one at a time, or how many at once, +
-    from 10.
-    """
+    """Rows of what computes (F forward, B backward), and of what moves."""
     tracks = group_by(step.spans, lambda span: span.device)
     names = list(tracks)
     shown = names if len(names) <= _MOST else [*names[:2], names[-1]]
-    rows: list[tuple[str, Callable[[int], str]]] = [
-        (name, partial(_compute_bar, tracks[name], step.seconds)) for name in shown
+    rows: list[TimelineRow] = [
+        (name, [(span.begin, span.end, "FB"[span.backward]) for span in tracks[name]])
+        for name in shown
     ]
-    rows += [(name, partial(_moving_bar, some, step.seconds)) for name, some in step.lanes]
+    rows += [(name, [(b.start, b.finish, "=") for b in some]) for name, some in step.lanes]
     more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
-    return [*timeline_rows(rows, "0", f"{step.seconds * 1e3:.3f} ms", most), *more]
-
-
-def _compute_bar(spans: Sequence[Span], seconds: float, width: int) -> str:
-    kinds = ((span.begin, span.end, "FB"[span.backward]) for span in spans)
-    return letters(shares(kinds, 0.0, seconds, "FB", width))
-
-
-def _moving_bar(buckets: Sequence[Bucket], seconds: float, width: int) -> str:
-    """How many are under way at once, on average."""
-    moving = ((bucket.start, bucket.finish, "=") for bucket in buckets)
-    return "".join(_load(cell["="]) for cell in shares(moving, 0.0, seconds, "=", width))
-
-
-def _load(busy: float) -> str:
-    if busy < 0.5:
-        return "-" if busy > 0.0 else IDLE
-    return "=" if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
+    return [*timeline_rows(rows, 0.0, step.seconds, f"{step.seconds * 1e3:.3f} ms", most), *more]
 
 
 MOST_BARS = 30_000
@@ -204,8 +199,16 @@ def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
     return [bar for bar, _ in found]
 
 
-def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
+def timeline_chart(timeline: TimelineBlock, words: str) -> Chart:
     """The chart of a timeline."""
+    if timeline.resolution:
+        took = units.format_duration(timeline.resolution * 1e-6)
+        words += f" Bars shorter than {took} that stand side by side are drawn as one."
+    return Chart(words, timeline, _table(timeline))
+
+
+def timeline_data(timeline: TimelineBlock) -> dict[str, Any]:
+    """What a page's script draws of a timeline: its groups with their rows, and each text once."""
     texts: dict[str, int] = {}
     kinds = list(dict.fromkeys(bar.kind for bar in timeline.bars))
     groups: dict[str, dict[str, dict[str, list[Bar]]]] = {}
@@ -213,7 +216,7 @@ def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
         rows = groups.setdefault(bar.group, {})
         rows.setdefault(bar.row, {}).setdefault(bar.kind, []).append(bar)
         texts.setdefault(bar.text, len(texts))
-    data = {
+    return {
         "whole": timeline.whole,
         "kinds": kinds,
         "texts": list(texts),
@@ -236,10 +239,6 @@ def draw_timeline(timeline: TimelineBlock, words: str) -> Chart:
             for group, rows in groups.items()
         ],
     }
-    if timeline.resolution:
-        took = units.format_duration(timeline.resolution * 1e-6)
-        words += f" Bars shorter than {took} that stand side by side are drawn as one."
-    return Chart("timeline", words, data, _table(timeline))
 
 
 def _table(timeline: TimelineBlock) -> Table:

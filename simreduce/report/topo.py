@@ -212,16 +212,16 @@ def p2p_table(document: Mapping[str, Any]) -> str:
         [1 if i == j or cell else 0 for j, cell in enumerate(row)]
         for i, row in enumerate(document["peer_access"])
     ]
-    parts = [_matrix("P2P Connectivity Matrix", peers, "{}")]
-    for name, title in (
-        ("unidirectional_gb_per_s", "Unidirectional P2P={} Bandwidth Matrix (GB/s)"),
-        ("bidirectional_gb_per_s", "Bidirectional P2P={} Bandwidth Matrix (GB/s)"),
-        ("latency_us", "P2P={} Latency Matrix (us)"),
-    ):
-        for word in ("Disabled", "Enabled"):
-            rows = document[f"p2p_{word.lower()}"][name]
-            parts.append(_matrix(title.format(word), rows, "{:.2f}"))
-    return "\n\n".join(parts)
+    parts = [
+        _matrix(title.format(word), document[f"p2p_{word.lower()}"][name], "{:.2f}")
+        for name, title in (
+            ("unidirectional_gb_per_s", "Unidirectional P2P={} Bandwidth Matrix (GB/s)"),
+            ("bidirectional_gb_per_s", "Bidirectional P2P={} Bandwidth Matrix (GB/s)"),
+            ("latency_us", "P2P={} Latency Matrix (us)"),
+        )
+        for word in ("Disabled", "Enabled")
+    ]
+    return "\n\n".join([_matrix("P2P Connectivity Matrix", peers, "{}"), *parts])
 
 
 def _matrix(title: str, rows: Sequence[Sequence[float | None]], form: str) -> str:

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.export.choice import METHODS
 from simreduce.export.frameworks import TUNED
 from simreduce.files.formats.documents import (
@@ -34,6 +35,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
+    TIME,
     Attachments,
     Block,
     Chart,
@@ -128,10 +130,6 @@ def _setting_cell(row: Written) -> str:
     return re.sub(r"\[.*\]", ranges, setting) if len(row["rules"]) > _FEW else setting
 
 
-def _known_cell(row: Written) -> str:
-    return "exactly" if row["exact"] else "about" if row.get("estimated") else "at least"
-
-
 _RULE = Record(
     "rule",
     "A choice that NCCL makes for calls of these sizes.",
@@ -199,10 +197,6 @@ _ROW = Record(
 )  # fmt: skip
 
 
-def _microseconds(us: float) -> str:
-    return f"{us:.2f}"
-
-
 _SIZE = Record(
     "size_range",
     "From a size on, the fastest all-reduce of a small tensor that the target has.",
@@ -213,12 +207,12 @@ _SIZE = Record(
     Key("algorithm", TEXT, "The strategy.", "strategy", column=Column("fastest", left=True)),
     Key(
         "time_us", MICROSECONDS, "Its time at that size.", "seconds",
-        column=Column("", "(us)", show=_microseconds),
+        column=Column("", "(us)"),
     ),
     Key("default", TEXT, "What runs unless anybody says.", column=Column("unless told", left=True)),
     Key(
         "default_us", MICROSECONDS, "Its time at that size.", "default_seconds",
-        column=Column("", "(us)", show=_microseconds),
+        column=Column("", "(us)"),
     ),
     Key("switch", TEXT, "What switches the fastest on.", column=Column("set or call", left=True)),
 )  # fmt: skip
@@ -231,7 +225,12 @@ _PLACE = Record(
     ),
     Key("time_us", MICROSECONDS, "The time with it.", "seconds", column=Column("time", "(ms)")),
     Key(
-        "exact", FLAG, "Whether the time was simulated.", column=Column("known", cell=_known_cell),
+        "exact", FLAG, "Whether the time was simulated.",
+        column=Column(
+            "known",
+            cell=lambda row: "exactly" if row["exact"]
+            else "about" if row.get("estimated") else "at least",
+        ),
     ),
     Key("estimated", FLAG, "Whether it lies between simulated calls."),
 )  # fmt: skip
@@ -332,19 +331,38 @@ def tuned_document(found: Tuned, files: Written) -> dict[str, Any]:
 
 
 def sensitivity_plot(found: Tuned) -> Plot:
-    """The time over the size of buckets, near the best and with its bound."""
-    points = [PlotPoint(place.nbytes, place.seconds) for place in found.curve if place.known]
-    scenario, best = found.scenario, _setting_cell(_ROW.write(found.best, found))
-    series = [PlotSeries("simulated", points)]
-    for name, seconds in (("bound", found.bound), ("default", found.default.seconds)):
-        level = [PlotPoint(point.x, seconds) for point in points]
-        series.append(PlotSeries(name, level, "dashed", ""))
-    x, y = Axis("bytes of a bucket", "bytes"), Axis("time", "seconds", log=False)
+    """The time over the size of buckets, near the best and with its bounds."""
+    scenario, document = found.scenario, TUNE.write(found)
     return Plot(
-        f"{scenario.workload.name} on {scenario.setup.machine.name}: {best}",
+        f"{scenario.workload.name} on {scenario.setup.machine.name}: "
+        f"{_setting_cell(document['best'])}",
         f"time of {_TAKES[found.objective]}, calibration {scenario.setup.calibration.name}",
-        [Facet(x, y, series)],
+        [_curve_facet(document)],
     )
+
+
+def _curve_facet(document: Written) -> Facet:
+    """The time over the size of buckets, hollow where it is a lower bound, and levels that no size
+    changes.
+    """
+    curve = document.get("curve") or []
+    simulated = [
+        PlotPoint(
+            place["bucket_bytes"],
+            place["time_us"] * 1e-6,
+            meets=place["exact"] or place.get("estimated", False),
+        )
+        for place in curve
+    ]
+    series = [PlotSeries("the best setting with buckets of this size", simulated)]
+    for name, level, colour in (
+        ("default", document["default"]["time_us"], "today"),
+        ("bound of the settings that were tried", document["bound_us"], "others"),
+        ("no setting takes less", document["floor_us"], "ink"),
+    ):
+        points = [PlotPoint(point.x, level * 1e-6) for point in simulated]
+        series.append(PlotSeries(name, points, "dashed", "", colour))
+    return Facet(Axis("size of a bucket", "bytes"), TIME, series)
 
 
 def tune_report(document: Written) -> Page:
@@ -444,13 +462,11 @@ def _facts(document: Written, advice: Written) -> Iterator[Fact]:
 
 def _methods(rows: Iterable[Written]) -> Iterator[Fact]:
     """The best of each method, where there are several."""
-    found: dict[str, Written] = {}
-    for row in rows:
-        found.setdefault(row["method"], row)
+    found = group_by(rows, lambda row: row["method"])
     words = [
         f"{METHODS.get(name, name)} {us(row['time_us'])}"
         f"{' (does not fit)' * (row['fits'] is False)}"
-        for name, row in found.items()
+        for name, (row, *_) in found.items()
     ]
     if len(words) > 1:
         yield Fact("And the other methods?", ", ".join(words))
@@ -487,16 +503,6 @@ def _curve(document: Written) -> Iterable[Section]:
     curve = document.get("curve") or []
     if len(curve) < 2:
         return
-    default = document["default"]["time_us"]
-    points = [(each["bucket_bytes"], each["time_us"]) for each in curve]
-    lines: list[dict[str, Any]] = [
-        {"name": "the best setting with buckets of this size", "points": points},
-        {"name": "default", "points": [(x, default) for x, _ in points], "dashed": True,
-         "today": True},
-        {"name": "no setting takes less",
-         "points": [(x, document["floor_us"]) for x, _ in points], "dashed": True},
-    ]  # fmt: skip
-    data = {"x": "bytes", "y": "us", "name_x": "size of a bucket", "name_y": "time", "lines": lines}
     about = "The time over the size of buckets, all else as in the best setting."
-    chart = Chart("curves", about, data, _PLACE.table(curve), 360)
+    chart = Chart(about, _curve_facet(document), _PLACE.table(curve))
     yield Section("bucket-sizes", "Over bucket sizes", (chart,))

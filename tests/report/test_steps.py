@@ -9,7 +9,8 @@ import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report.steps import _times_of_steps, step_document, step_rows, step_table
-from simreduce.report.timelines import step_plot, timeline
+from simreduce.report.timelines import timeline, timeline_of_events, timeline_plot
+from simreduce.report.trace import step_events
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import Bucket, Span, StepPrediction
@@ -41,7 +42,8 @@ def test_a_timeline_has_a_character_for_every_part_of_the_step():
 
 def test_tracks_of_a_plot_have_the_spans_of_devices_and_of_buckets():
     spans = (Span("gpu0", "a", False, 0.0, 4.0), Span("gpu0", "a", True, 4.0, 9.4))
-    plot = step_plot(step(spans=spans, buckets=(bucket(8.0, 12.0),)), "title", "subtitle")
+    events = step_events(step(spans=spans, buckets=(bucket(8.0, 12.0),)), ["a", "b"])
+    plot = timeline_plot(timeline_of_events(events), "title", "subtitle")
     (facet,) = plot.facets
 
     assert ["gpu0", "reductions"] == facet.y.names
@@ -50,7 +52,10 @@ def test_tracks_of_a_plot_have_the_spans_of_devices_and_of_buckets():
         "backward": [(4.0, 9.4, "gpu0")],
         "reductions": [(8.0, 12.0, "reductions")],
     } == {
-        series.name: [(point.low, point.x, facet.y.names[point.y]) for point in series.points]
+        series.name: [
+            (pytest.approx(point.low), pytest.approx(point.x), facet.y.names[point.y])
+            for point in series.points
+        ]
         for series in facet.series
     }
     assert all(f">{name}<" in plot.svg() for name in ("gpu0", "forward", "backward", "time"))

@@ -428,13 +428,15 @@ def test_what_is_printed_and_what_programs_get():
         REPLICAS.write(Updates(asked, spread, choices)),
     )
 
-    assert "# 4 workers, 1 variable, no two workers share a link" in text
-    assert "5 repetitions of 8 updates, of which the first 2 do not count, seed 0" in text
+    assert "# 4 workers, 1 variable; an update takes 4 gradients" in text
+    assert "5 repetitions of 8 updates simulated" in text
+    assert "# 4 tokens after an update, 0 at first, no two workers share a link" in text
+    assert "# times are without the first 2 updates, seed 0" in text
     assert spread.step(2).mean * 1e6 == document["step_time_us"]["mean"]
     assert [0, 1, 2] == [row["backups"] for row in document["backups"]]
     best = max(document["backups"], key=lambda row: row["gradients_per_second"]["mean"])
     assert best["backups"] == document["best_backups"]
-    assert f"with {document['best_backups']} backup" in text
+    assert f"Keep {document['best_backups']} backup" in text
     assert document["backups"][0]["ideal_step_time_us"] == pytest.approx(1e6 * (1 + 2 * 4 / 5))
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
@@ -450,9 +452,9 @@ def test_a_job_that_blocks_is_told():
         REPLICAS.write(Updates(asked, spread, choices)),
     )
 
-    assert "one update     never made" in text
-    assert "3 of 3 repetitions did not make all updates" in text
-    assert "No choice makes all its updates." in text
+    assert "How long does an update take with 0?  never made" in text
+    assert "In 3 of 3 repetitions training stops." in text
+    assert "How many backups?  none will do." in text
     assert document["best_backups"] is document["step_time_us"]["mean"] is None
 
 
@@ -463,7 +465,8 @@ def test_flows_name_their_machine():
     text = replicas_text(Updates(asked, repeat(asked.job, 1, 1)))
 
     assert isinstance(asked.job, ReplicasJob)
-    assert f"# 2 workers, 1 variable, {NODES.name}" in text
+    assert "# 2 workers, 1 variable; an update takes 2 gradients" in text
+    assert "no two workers share a link" not in text
 
 
 @pytest.mark.parametrize(

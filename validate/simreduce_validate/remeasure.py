@@ -15,7 +15,6 @@ from simreduce import units
 from simreduce.errors import InputError
 from simreduce.files.formats import Faults
 from simreduce.files.tables import Table, columns
-from simreduce.report.ranking import how_lines
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import Candidate, StrategyRanking
 from simreduce_validate.campaign import Campaign
@@ -196,7 +195,24 @@ def _recommendation(found: MeasuredRanking) -> list[str]:
     if len(found.equals) > 1:
         names = ", ".join(row.candidate.strategy.text for row in found.equals)
         lines.append(f"  (not told apart: {names}; of these it is predicted to be fastest)")
-    return lines + how_lines(best.candidate, lambda target: _instead(found, target))
+    return [*lines, *_how_lines(found, best.candidate)]
+
+
+def _how_lines(found: MeasuredRanking, best: Candidate) -> list[str]:
+    """The settings of a candidate for each target, or those of the fastest that it has one for."""
+    lines = []
+    for target, title, what in (
+        ("tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
+        ("tensorflow", "TensorFlow", "call"),
+    ):
+        if own := getattr(best.settings, target):
+            lines.append(f"  {title:17}  {own}")
+        elif (other := _instead(found, target)) is None:
+            lines.append(f"  {title:17}  has no {what} for any of them")
+        else:
+            lines.append(f"  {title:17}  has no {what} for {other[1]}:")
+            lines.append(f"  {'':17}  {getattr(other[0].settings, target)}")
+    return lines
 
 
 def _instead(found: MeasuredRanking, target: str) -> tuple[Candidate, str] | None:

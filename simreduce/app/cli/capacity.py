@@ -29,13 +29,11 @@ from simreduce.report.capacity import (
     CAPACITY_JOBS,
     LISTS,
     PRICES,
-    capacity_plot,
-    copies_plot,
     lists_text,
+    options_plot,
     prices_text,
 )
 from simreduce.report.capacity_page import capacity_text, copies_text
-from simreduce.report.plots import Plot
 from simreduce.study.capacity.answer import RankedOptions, answer, answer_copies, plan_of
 from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.price_list import join, load_prices, shipped
@@ -102,21 +100,19 @@ def capacity(
             runner.store.begin(question.name, {"question": question.name}, plan_of(question))
         if question.target.slowdown is None:
             steps = answer(question, runner.rows, sensitivity=sensitivity)
-            reply = _reply(steps, capacity_text, CAPACITY, capacity_plot)
+            reply = _reply(steps, capacity_text, CAPACITY)
         else:
             copies = answer_copies(question, runner.rows)
-            reply = _reply(copies, copies_text, CAPACITY_JOBS, copies_plot)
+            reply = _reply(copies, copies_text, CAPACITY_JOBS)
     return replace(reply, complete=not runner.stopped)
 
 
-def _reply(
-    found: R, text: Callable[[R], str], document: Document, plot: Callable[[R], Plot]
-) -> Reply:
+def _reply(found: R, text: Callable[[R], str], document: Document) -> Reply:
     pass_on(found.waiting and not found.offers)
     return Reply(
         partial(text, found),
         partial(document.write, found),
-        picture=partial(plot, found),
+        picture=lambda: options_plot(document.write(found)),
         failed=not found.chosen,
     )
 

@@ -548,7 +548,7 @@ def compare(
     new = faults.attempt("", _read_sweep, b, second, where)
     before, after = faults.require(old), faults.require(new)
     result = compare_sweeps(before, after, choose, tolerance)
-    both = ComparedSweeps(result, (before[0], after[0]), (a, b))
+    both = ComparedSweeps(result, ((a, before[0]), (b, after[0])))
     return Reply(
         partial(compared_text, both), partial(COMPARE.write, both), failed=bool(result.changed)
     )

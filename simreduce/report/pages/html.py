@@ -17,7 +17,7 @@ import re
 import statistics
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,10 +27,11 @@ from simreduce.errors import InputError
 from simreduce.files.formats.syntax import read_json
 from simreduce.files.tables import Table
 from simreduce.files.textfiles import exists
-from simreduce.report.blocks import Chart, Page
+from simreduce.report.blocks import Chart, Page, TimelineBlock, Written
 from simreduce.report.drawing import to_svg
 from simreduce.report.pages.kinds import check_kinds
 from simreduce.report.pictures import heat_picture
+from simreduce.report.timelines import timeline_data
 from simreduce.topology import Topology, load_topology
 from simreduce.version import __version__
 
@@ -49,22 +50,21 @@ def check_pages() -> None:
 
 def page_html(page: Page) -> str:
     """The page as HTML."""
-    check_pages()
-    charts = [b for s in page.sections for b in s.blocks if isinstance(b, Chart)]
-    numbers = {id(chart): i for i, chart in enumerate(charts)}
-    scripts = [*map(_static, _SCRIPTS)] if charts else []
+    parts = page_parts(page)
+    specs = {name: spec for part in parts for name, spec in part.charts.items()}
+    scripts = [*map(_static, _SCRIPTS)] if specs else []
     style = _static("page.css")
     return str(
         templates(_STATIC)
         .get_template("page.html")
         .render(
             page=page,
+            parts=parts,
             version=__version__,
             policy=_policy(scripts, style),
             style=style,
             scripts=scripts,
-            data=_json([_spec(chart) for chart in charts]),
-            number_of=lambda chart: numbers[id(chart)],
+            data=_json(specs),
             licences=[_static(f"echarts-{name}.txt") for name in _LICENCES],
         )
     )
@@ -97,7 +97,8 @@ def page_parts(page: Page) -> list[PagePart]:
 
 
 def _spec(chart: Chart) -> dict[str, Any]:
-    return {"kind": chart.kind, **chart.data}
+    drawn = chart.drawn
+    return timeline_data(drawn) if isinstance(drawn, TimelineBlock) else asdict(drawn)
 
 
 def _policy(scripts: list[str], style: str) -> str:
@@ -166,10 +167,7 @@ def templates(folder: Path) -> Any:
     return place
 
 
-Document = Mapping[str, Any]
-
-
-def read_document(text: str, place: str) -> Document:
+def read_document(text: str, place: str) -> Written:
     """Read what `--json` printed, or what `simreduce validate --out` kept, line by line.
 
     Raises InputError with every value that is not as the command writes it.
@@ -183,7 +181,7 @@ def read_document(text: str, place: str) -> Document:
         found = _of_records([line for line in lines if line], place)
     if not isinstance(found, dict):
         raise InputError(f"{place}: is no document of simreduce: it must be a JSON object")
-    document: Document = _of_records([found], place) if found.get("record") == "run" else found
+    document: Written = _of_records([found], place) if found.get("record") == "run" else found
     check_kinds(document, place)
     return document
 
@@ -196,7 +194,7 @@ def _line(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _of_records(lines: Sequence[Document], place: str) -> dict[str, Any]:
+def _of_records(lines: Sequence[Written], place: str) -> dict[str, Any]:
     """The records of a validation as its document; a candidate without samples has no row."""
     try:
         return _document(lines)
@@ -204,7 +202,7 @@ def _of_records(lines: Sequence[Document], place: str) -> dict[str, Any]:
         raise InputError(f"{place}: is no file of simreduce validate --out: {error!r}") from None
 
 
-def _document(lines: Sequence[Document]) -> dict[str, Any]:
+def _document(lines: Sequence[Written]) -> dict[str, Any]:
     run = lines[0]
     provenance = run["provenance"]
     samples: dict[int, list[float]] = {}

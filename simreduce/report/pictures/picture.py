@@ -34,6 +34,7 @@ from simreduce.report.drawing import (
     shift,
     stack,
     text_width,
+    wrap,
 )
 from simreduce.report.pictures.fabric import draw_network, draw_torus, torus_grid
 from simreduce.report.pictures.machine import MOST, draw_machine
@@ -70,14 +71,10 @@ def heat(load: float) -> str:
     return next((colour for end, colour, _ in LEVELS if load <= end + 5e-4), LEVELS[-1][1])
 
 
-def colour_loads(drawing: Drawing, loads: Mapping[str, float]) -> Drawing:
-    """The drawing with its links and boxes coloured; titles say the loads. Busy links lie on top of
+def _coloured(shapes: tuple[Shape, ...], loads: Mapping[str, float]) -> list[Shape]:
+    """The shapes with links and boxes coloured; titles say the loads. Busy links lie on top of
     others.
     """
-    return replace(drawing, shapes=tuple(_coloured(drawing.shapes, loads)))
-
-
-def _coloured(shapes: tuple[Shape, ...], loads: Mapping[str, float]) -> list[Shape]:
     found: list[Shape] = []
     lines: list[tuple[float, Shape]] = []
     for shape in shapes:
@@ -150,7 +147,9 @@ def heat_picture(topology: Topology, loads: Mapping[str, float]) -> Drawing:
     `loads` says for which part of the time, 0 to 1, each link and memory is busy, by the names that
     results have. Where one part is drawn for several, the busiest counts.
     """
-    return _page([colour_loads(_without_loads(topology), loads), draw_scale()])
+    drawing = _without_loads(topology)
+    coloured = replace(drawing, shapes=tuple(_coloured(drawing.shapes, loads)))
+    return _page([coloured, draw_scale()])
 
 
 @lru_cache(maxsize=4)
@@ -325,7 +324,7 @@ def patterns_picture(
     """Draw a panel for each pattern; `names` are the ranks'."""
     columns = max(1, min(_COLUMNS, len(panels)))
     width = max(columns * _PANEL, 2 * _PANEL) + 2 * _FOOT
-    below = [*_wrap(subtitle, width - 2 * _FOOT, 12)]
+    below = [*wrap(subtitle, width - 2 * _FOOT, 12)]
     head = _HEAD + _LINE * len(below)
     height = head + -(-len(panels) // columns) * (_PANEL + 16) + _FOOT
     size = min(16.0, 16 * (width - 2 * _FOOT) / (1.1 * text_width(title, 16)))
@@ -376,19 +375,6 @@ def _draw_panel(names: Sequence[str], panel: Panel, most: float) -> Iterator[Sha
         yield Circle(x, y, mark, _ROOT if i == panel.root else fills[i], _BLUE)
         if mark >= 7:
             yield Text(x, y + 4, _gpu_number(names[i]), min(12.0, mark * 0.85), "middle")
-
-
-def _wrap(text: str, width: float, size: float) -> Iterator[str]:
-    """The text in lines of at most this width, broken at spaces."""
-    line = ""
-    for word in text.split():
-        longer = f"{line} {word}".strip()
-        if line and text_width(longer, size) > width:
-            yield line
-            longer = word
-        line = longer
-    if line:
-        yield line
 
 
 def _group_ranks(names: Sequence[str]) -> list[tuple[int, int]]:

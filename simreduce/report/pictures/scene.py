@@ -340,7 +340,8 @@ def box_tree(whole: Block, detail: Detail, prefix: str) -> BoxTree:
         return _above(whole, [box_tree(part, detail, prefix) for part in parts], detail, prefix)
     # One of another kind at the end, such as the host of a network of GPUs, is not taken together
     # with the others.
-    tail = 0 if limit == 1 and _alike(parts[0], parts[-1]) else 1
+    first, final = ([node.kind for node in part.nodes] for part in (parts[0], parts[-1]))
+    tail = 0 if limit == 1 and first == final else 1
     head = max(limit - 1 - tail, 0)
     last = len(parts) - tail
     boxes = [
@@ -361,10 +362,6 @@ def _above(whole: Block, boxes: Sequence[BoxTree], detail: Detail, prefix: str) 
         label = _range(whole.tops[0].name, whole.tops[-1].name, prefix)
         tops = [Item(label, tops[0].kind, whole.tops, f"x {len(tops):,}", several=True)]
     return BoxTree(tuple(tops), tuple(boxes), whole.level)
-
-
-def _alike(one: Block, other: Block) -> bool:
-    return [node.kind for node in one.nodes] == [node.kind for node in other.nodes]
 
 
 def _range(first: str, last: str, prefix: str) -> str:

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from simreduce import units
 from simreduce.study.capacity.price_list import format_amount
 
-Quantity: TypeAlias = Literal["number", "seconds", "bytes", "bytes/s", "share"]
-_FAR = {"seconds": 1.0, "bytes": 1.0, "number": 6.0, "bytes/s": 30.0, "share": 30.0}
+Quantity: TypeAlias = Literal["number", "seconds", "bytes", "bytes/s", "share", "times"]
+_FAR = {"seconds": 1.0, "bytes": 1.0, "number": 6.0, "bytes/s": 30.0, "share": 30.0, "times": 6.0}
 """How many times the least value the largest is where an axis is logarithmic by default."""
 
 
@@ -48,6 +48,8 @@ class Axis:
             return units.exact_size(int(value)) if exact else units.format_size(value)
         if self.quantity == "bytes/s":
             return format_amount(float(f"{value * 1e-9:.3g}"))
+        if self.quantity == "times":
+            return f"{value:.2f}x"
         return f"{value:.0%}" if self.quantity == "share" else format_amount(value)
 
     def scale(self, values: Iterable[float]) -> Scale:

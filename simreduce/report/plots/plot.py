@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -29,6 +28,7 @@ from simreduce.report.drawing import (
     text_width,
     to_png,
     to_svg,
+    wrap,
 )
 from simreduce.report.plots.axes import Axis, Scale
 
@@ -39,6 +39,8 @@ _CORNERS = ((0, 0.0), (4, 45.0), (3, -90.0), (4, 0.0), (3, 90.0))
 have no factor in common with the colours, so that a dozen series all differ.
 """
 _GREY = "#9a9a9a"
+_ROLES = {"best": _COLOURS[0], "today": _COLOURS[1], "others": "#b8bfc8", "ink": INK}
+"""Colours of roles; pages have their own for light and dark."""
 _MOST_SERIES = 12
 """Series with a look of their own; the others are grey."""
 _DASHES = {"solid": (), "dashed": (6.0, 3.0), "dotted": (1.5, 3.0)}
@@ -70,14 +72,15 @@ class PlotPoint(NamedTuple):
 class PlotSeries:
     """Points with one look, and the name of that in the legend, which names each once.
 
-    A line joins them in their order. A `bar` goes from `low`, by default 0, to x. Without a
-    `colour` the name has one of its own. Intervals are those of x (`across`) or of y.
+    A line joins them in their order. A `bar` goes from `low`, by default 0, to x; a `tick` stands
+    across the bar of its row. The `colour` is a code or a role (`best`, `today`, `others`, `ink`);
+    without it the name has one of its own. Intervals are those of x (`across`) or of y.
     """
 
     name: str
     points: Sequence[PlotPoint] = ()
     line: Literal["solid", "dashed", "dotted", ""] = "solid"
-    mark: Literal["dot", "ring", "bar", "cell", ""] = "dot"
+    mark: Literal["dot", "ring", "bar", "cell", "tick", ""] = "dot"
     colour: str = ""
     interval: Literal["band", "across", "up"] = "band"
 
@@ -163,7 +166,7 @@ def _deep(text: str) -> float:
 
 def _lines(text: str, size: float, width: float, *, bold: bool = False) -> Iterator[Drawing]:
     """A text on lines that are at most about `width` pixels long."""
-    for line in textwrap.wrap(" ".join(escape(text).split()), int(width / size / 0.56)):
+    for line in wrap(escape(text), width, size):
         shape = Text(0, size, line, size, fill=INK if bold else FAINT, bold=bold)
         yield Drawing(width, size, (shape,))
 
@@ -185,9 +188,13 @@ class _Look(NamedTuple):
     radius: float = 3.4
 
 
+def _own_look(series: PlotSeries) -> _Look:
+    return _Look(_ROLES.get(series.colour, series.colour))
+
+
 def _looks(facet: Facet) -> dict[str, _Look]:
     """The look of each name, in the order of the first `_MOST_SERIES`."""
-    given = {each.name: _Look(each.colour) for each in facet.series if each.colour}
+    given = {each.name: _own_look(each) for each in facet.series if each.colour}
     free = [name for name in facet.names if name not in given]
     return given | {
         name: _Look(_COLOURS[i % len(_COLOURS)], _CORNERS[i % len(_CORNERS)])
@@ -226,7 +233,7 @@ def _draw_facet(facet: Facet, width: float, *, legend: bool) -> Drawing:
     given_first = sorted(facet.series, key=lambda each: not each.colour)
     for draw in (_draw_intervals, _draw_series):
         for s in given_first:
-            look = _Look(s.colour) if s.colour else looks[s.name]
+            look = _own_look(s) if s.colour else looks[s.name]
             shapes.append(Mark(tuple(draw(s, look, across, up)), _short(s.name), "series"))
     shapes += _labels([p for s, p in points if s.mark == "dot"], across, up)
     texts = [each for each in shapes if isinstance(each, Text)]
@@ -305,6 +312,8 @@ def _draw_series(series: PlotSeries, look: _Look, across: Scale, up: Scale) -> I
     for p, (x, y) in zip(series.points, at, strict=True):
         if series.mark in ("bar", "cell"):
             yield from _box(series, p, look, across, up)
+        elif series.mark == "tick":
+            yield Line(((x, y - 8), (x, y + 8)), look.colour, 2)
         elif series.mark:
             yield _dot(x, y, look, hollow=not p.meets, ring=series.mark == "ring")
 
@@ -389,17 +398,34 @@ def _draw_legend(facet: Facet, width: float) -> Drawing:
     return Drawing(width, 17.0 * -(-len(entries) // columns), tuple(shapes))
 
 
+def bar_facet(
+    axis: Axis,
+    bars: Sequence[tuple[str, float]],
+    marks: Sequence[int] = (),
+    floors: Sequence[float] = (),
+) -> Facet:
+    """A bar for each name and value, the first on top. Its mark is 1 for the best, which all are
+    without `marks`, 2 for what runs today, or 0; its floor is a lower bound of its value.
+    """
+    points: dict[str, list[PlotPoint]] = {}
+    for k, (_, value) in enumerate(bars):
+        role = ("others", "best", "today")[marks[k] if marks else 1]
+        points.setdefault(role, []).append(PlotPoint(value, k, label=axis.show(value)))
+    series = [PlotSeries("", some, "", "bar", role, "across") for role, some in points.items()]
+    if floors:
+        ticks = [PlotPoint(floor, k) for k, floor in enumerate(floors)]
+        series.append(PlotSeries("lower bound", ticks, "", "tick", "ink"))
+    names = Axis(names=[name for name, _ in bars])
+    return Facet(axis, names, series, height=20 * len(bars) + 20)
+
+
 def bar_plot(
     bars: Sequence[tuple[str, float]], title: str, subtitle: str = "", factor: str = ""
 ) -> Plot:
-    """A bar for each name and time in seconds, the first on top; or how many times as long
-    something takes, if that has a name as `factor`.
+    """A bar for each name and time in seconds; or how many times as long something takes, if that
+    has a name as `factor`.
     """
+    axis = Axis(factor or "time", "times" if factor else "seconds", log=False)
     shown = bars[:_MOST_BARS]
-    axis = Axis(factor or "time", "number" if factor else "seconds", log=False)
-    show = "{:.2f}x".format if factor else axis.show
-    points = [PlotPoint(value, k, label=show(value)) for k, (_, value) in enumerate(shown)]
     more = f" (the first {len(shown)} of {len(bars):,})" if len(shown) < len(bars) else ""
-    names = Axis(names=[name for name, _ in shown])
-    series = PlotSeries("", points, "", "bar", _COLOURS[0], "across")
-    return Plot(title + more, subtitle, [Facet(axis, names, [series], height=20 * len(shown) + 20)])
+    return Plot(title + more, subtitle, [bar_facet(axis, shown)])

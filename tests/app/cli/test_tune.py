@@ -60,7 +60,7 @@ def test_the_plot_is_written(simreduce, scenario, tmp_path):
     done = simreduce("tune", scenario, "--objective", "time", "--workers", "1", "--svg", svg)
 
     assert done.status == 0
-    assert "bytes of a bucket" in svg.read_text("utf-8")
+    assert "size of a bucket" in svg.read_text("utf-8")
 
 
 def test_every_fault_is_named_at_once(simreduce, scenario):

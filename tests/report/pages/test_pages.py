@@ -328,7 +328,9 @@ def test_measured_times_stand_beside_predictions_for_the_same_devices(found):
     assert "Measured on cpu devices, taken to be host: ring is fastest, 100 us" in page.sure
     assert "at most 10% off" in page.sure
     assert "does not tell apart ring, direct" in words.text
-    assert [group["points"] for group in chart.data["groups"]] == [[(90.0, 100.0, "")]]
+    points, equal = chart.drawn.series
+    assert [point[:2] for point in points.points] == [pytest.approx((90e-6, 100e-6))]
+    assert all(x == y for x, y, *_ in equal.points)
     assert [row[-2] for row in chart.table.rows] == ["-10%", ""]
     failed = {**found[0]["run"], "measured": None}
     assert "Measuring failed" in page_html(make_page(failed, Attachments()))
@@ -589,9 +591,8 @@ def test_a_sweep_of_jobs_says_where_they_lose_least():
     )
     assert page.facts[0].answer == "oversubscription 1"
     assert "up to 3 times the slowdown" in page.facts[1].more
-    assert (chart.data["y"], chart.data["lines"][0]["points"]) == (
-        "plain", [(1, 1.0), (2, 2.0), (3, 3.0)],
-    )  # fmt: skip
+    assert chart.drawn.y.label == "slowdown"
+    assert [point[:2] for point in chart.drawn.series[0].points] == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
 def test_an_interval_of_steps_leaves_out_computing():

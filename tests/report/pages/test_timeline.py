@@ -7,7 +7,7 @@ import math
 
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.timelines import draw_timeline, timeline_of_events
+from simreduce.report.timelines import timeline_chart, timeline_data, timeline_of_events
 from tests.report.pages import documents
 from tests.thorough import examples
 
@@ -81,11 +81,11 @@ def test_the_table_counts_the_bars_of_the_chart():
     """So that a reader without the chart has the same figures."""
     recording, setup = documents.record()
     found = timeline_of_events(documents.events(recording, setup))
-    chart = draw_timeline(found, "words")
+    chart = timeline_chart(found, "words")
 
     drawn = [
         (group["name"], group["rows"][item["row"]], len(item["begin"]))
-        for group in chart.data["groups"]
+        for group in timeline_data(chart.drawn)["groups"]
         for item in group["items"]
     ]
     counted = {(row[0], row[1]): int(row[2]) for row in chart.table.rows}
@@ -95,6 +95,6 @@ def test_the_table_counts_the_bars_of_the_chart():
 def test_the_table_says_when_the_bars_of_a_row_begin_and_end_and_how_busy_it_is():
     """Two rows with gaps, in a whole of 10 us."""
     found = timeline_of_events(_events([[(1, 2), (4, 5), (7, 10)], [(2, 3), (5, 9)]]))
-    rows = draw_timeline(found, "words").table.rows
+    rows = timeline_chart(found, "words").table.rows
 
     assert [("1.00", "10.00", "50%"), ("2.00", "9.00", "50%")] == [row[3:] for row in rows]

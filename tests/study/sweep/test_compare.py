@@ -65,7 +65,7 @@ def test_jobs_are_compared_by_their_slowdowns():
         for slowdowns in ((1.0, 2.0), (3.0, 2.0))
     )
     both = compare((sweep, earlier), (sweep, later), "oversubscription")
-    text = compared_text(ComparedSweeps(both, (sweep, sweep), ("a.db", "b.db")))
+    text = compared_text(ComparedSweeps(both, [(name, sweep) for name in ("a.db", "b.db")]))
 
     assert both.figure == "slowdown"
     assert [each.figures for each in both.changed] == [(1.0, 3.0)]
@@ -97,7 +97,7 @@ def test_what_cannot_be_compared():
 def test_the_report_names_cells_times_and_winners():
     """As text and as JSON."""
     found = compare((SWEEP, BEFORE), (SWEEP, AFTER))
-    both = ComparedSweeps(found, (SWEEP, SWEEP), ("a.db", "b.db"))
+    both = ComparedSweeps(found, [("a.db", SWEEP), ("b.db", SWEEP)])
     text, document = compared_text(both), COMPARE.write(both)
 
     for part in ("5 cells in both, 3 changed", "+50.00%", "no route", "1 of 2 changed", "25.00%"):

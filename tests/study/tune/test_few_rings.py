@@ -157,7 +157,7 @@ def test_sweeps_keep_it_and_compare_says_it_once(six: Path) -> None:
     rows = [{"strategy": name, **each.values} for name, each in (("nccl", row), ("ring", copies))]
     found = compare((sweep, rows), (sweep, rows))
     assert found.warnings == (f"{row.topology}: {row.warning}",)
-    text = compared_text(ComparedSweeps(found, (sweep, sweep), ("a.db", "b.db")))
+    text = compared_text(ComparedSweeps(found, [(name, sweep) for name in ("a.db", "b.db")]))
     assert text.count("NCCL_MIN_NCHANNELS") == 1
 
 

@@ -63,22 +63,17 @@ def _with_places(
     switches: Sequence[Sequence[str]],
     orders: Mapping[str, Sequence[str]],
 ) -> Page:
+    """The report with a picture of nodes by the switches that they share, a ring in each order."""
+    drawing = ranks_picture(switches, orders)
+    pictures = (Picture(drawing, RANKS_WORDS, "ranks"),) if drawing else ()
     sections = (
         *page.sections,
-        *_places(switches, orders),
+        *[Section("places", "Where ranks are", pictures)] * bool(pictures),
         *machine_section(beside),
         *calibration_section(beside, document),
         *repeat_section(beside, document),
     )
     return replace(page, sections=sections)
-
-
-def _places(
-    switches: Sequence[Sequence[str]], orders: Mapping[str, Sequence[str]]
-) -> Iterable[Section]:
-    """A picture of nodes by the switches that they share, with a ring in each order."""
-    if drawing := ranks_picture(switches, orders):
-        yield Section("places", "Where ranks are", (Picture(drawing, RANKS_WORDS, "ranks"),))
 
 
 def explain_page(document: Written, beside: Attachments) -> Page:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simreduce import units
 from simreduce.computing.lists import group_by
 from simreduce.errors import InputError
 from simreduce.files.tables import Column, Table, table_of
-from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section
+from simreduce.report.blocks import Attachments, Chart, Fact, Page, Rows, Section, Written
 from simreduce.report.headings import faster_than
+from simreduce.report.plots import bar_facet
 from simreduce.report.sections import machine_section, repeat_section
+from simreduce.report.sweep_plots import axis, lines_facet, widest, with_bytes
 from simreduce.report.sweeps import ROW
 from simreduce.study.sweep import STEP, objective
 from simreduce.study.sweep.cells import FACTORS
 
-Document = Mapping[str, Any]
-Row = Mapping[str, Any]
-
 _MOST_LINES, _MOST_BARS = 6, 15
 
 
-def sweep_page(document: Document, beside: Attachments) -> Page:
+def sweep_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce sweep --json` and `simreduce table --json`."""
     keys = document["keys"]
     choices = [key for key in keys if key in _CHOICES]
@@ -56,7 +54,7 @@ def sweep_page(document: Document, beside: Attachments) -> Page:
     )
 
 
-def _machine(document: Document) -> str:
+def _machine(document: Written) -> str:
     best = "best" if objective(document.get("kind", "")) in FACTORS else "fastest"
     return "Machine" if document["topology"] else f"Machine of the {best} cell"
 
@@ -66,7 +64,7 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
 
 
-def _cell(row: Row, keys: Iterable[str]) -> str:
+def _cell(row: Written, keys: Iterable[str]) -> str:
     """`nodes 4, strategy ring`."""
     return ", ".join(f"{key} {_shown(row[key], key)}" for key in keys if row.get(key) is not None)
 
@@ -86,10 +84,10 @@ class _Wins(NamedTuple):
 
     cases: int
     counts: tuple[tuple[str, int], ...]
-    largest: tuple[Row, Row]
+    largest: tuple[Written, Written]
 
 
-def _wins(done: Sequence[Row], keys: Sequence[str]) -> _Wins | None:
+def _wins(done: Sequence[Written], keys: Sequence[str]) -> _Wins | None:
     """None unless there are choices, and several cases with at least two of them."""
     choices = [key for key in keys if key in _CHOICES]
     rest = [key for key in keys if key not in _CHOICES]
@@ -101,12 +99,12 @@ def _wins(done: Sequence[Row], keys: Sequence[str]) -> _Wins | None:
     return _Wins(len(cases), tuple(counts.most_common()), (slowest[0], slowest[1]))
 
 
-def _by(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
+def _by(rows: Sequence[Written], keys: Sequence[str]) -> list[list[Written]]:
     """The rows by the values of these keys."""
     return [*group_by(rows, lambda row: tuple(str(row.get(key)) for key in keys)).values()]
 
 
-def _chosen(row: Row, choices: Sequence[str]) -> str:
+def _chosen(row: Written, choices: Sequence[str]) -> str:
     """The choice of a cell, without the word strategy where that is all there is to choose."""
     return str(row[choices[0]]) if len(choices) == 1 else _cell(row, choices)
 
@@ -128,7 +126,7 @@ def _compared(wins: _Wins, keys: Sequence[str]) -> str:
     )
 
 
-def _answer(done: Sequence[Row], keys: Sequence[str], figure: str, wins: _Wins | None) -> str:
+def _answer(done: Sequence[Written], keys: Sequence[str], figure: str, wins: _Wins | None) -> str:
     if not done:
         return "No cell of this sweep has an answer."
     if wins:
@@ -148,17 +146,17 @@ def _answer(done: Sequence[Row], keys: Sequence[str], figure: str, wins: _Wins |
     )
 
 
-def _loss(row: Row, figure: str) -> str:
+def _loss(row: Written, figure: str) -> str:
     """What the job that loses most loses in a cell."""
     return f"{row.get('job') or 'one'} takes {row[figure]:.2f} times as long as alone"
 
 
-def _if_right(document: Document) -> str:
+def _if_right(document: Written) -> str:
     """What an interval of a step leaves out: it is of communication, computing is as stated."""
     return ", if GPUs compute as fast as the question says" if document.get("kind") == STEP else ""
 
 
-def _sure(document: Document, wins: _Wins | None, best: Row | None) -> str:
+def _sure(document: Written, wins: _Wins | None, best: Written | None) -> str:
     if best is None:
         return ""
     slowdown = objective(document.get("kind", "")) in FACTORS
@@ -173,7 +171,7 @@ def _sure(document: Document, wins: _Wins | None, best: Row | None) -> str:
 
 
 def _best_facts(
-    document: Document, best: Row, keys: Sequence[str], wins: _Wins | None
+    document: Written, best: Written, keys: Sequence[str], wins: _Wins | None
 ) -> Iterable[Fact]:
     """Which cell is the best, how sure that is, and which link it keeps busy."""
     figure = objective(document.get("kind", ""))
@@ -197,11 +195,11 @@ def _best_facts(
         yield Fact("Which link is the busiest then?", best["bound"], more)
 
 
-def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iterable[Fact]:
+def _facts(document: Written, done: Sequence[Written], keys: Sequence[str]) -> Iterable[Fact]:
     """Which key matters most, and how many cells have an answer."""
     figure = objective(document.get("kind", ""))
     if matters := _matters(done, keys, figure):
-        (key, factor), what = matters[0], _NAMES.get(figure, figure)
+        (key, factor), what = matters[0], axis(figure).name
         others = "; ".join(f"{name}, {ratio:.3g} times" for name, ratio in matters[1:3])
         more = f"From one value to another, all else equal, up to {factor:.3g} times the {what}."
         yield Fact("What matters most?", key, f"{more}{f' Others: {others}.' if others else ''}")
@@ -211,10 +209,7 @@ def _facts(document: Document, done: Sequence[Row], keys: Sequence[str]) -> Iter
         yield Fact("How many have an answer?", f"{answered:,} of {count:,}", more)
 
 
-_NAMES = {"seconds": "time"}
-
-
-def _matters(done: Sequence[Row], keys: Sequence[str], figure: str) -> list[tuple[str, float]]:
+def _matters(done: Sequence[Written], keys: Sequence[str], figure: str) -> list[tuple[str, float]]:
     """Keys, and the largest ratio of two figures that differ in this key alone; largest first."""
     found = []
     for key in keys:
@@ -225,93 +220,41 @@ def _matters(done: Sequence[Row], keys: Sequence[str], figure: str) -> list[tupl
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _curves(done: Sequence[Row], keys: Sequence[str], figure: str) -> Iterable[Section]:
-    """Over the number with most values, a line for each value of the others; else bars."""
-    numbers = [
-        key
-        for key in keys
-        if all(_is_number(row.get(key)) and row[key] > 0 for row in done)
-        and len({row[key] for row in done}) > 1
-    ]
+def _curves(done: Sequence[Written], keys: Sequence[str], figure: str) -> Iterable[Section]:
+    """Over the number with most values, a line for each value of the others, those that begin best;
+    else bars.
+    """
     if not done:
         return
-    if numbers:
-        across = max(numbers, key=lambda key: len({row[key] for row in done}))
-        chart = _lines(done, keys, across, figure)
+    table = _table(done, keys, ROW.columns("html"))
+    name, rows = axis(figure).name, [with_bytes(row) for row in done]
+    if across := widest(keys, rows):
+        facet = lines_facet(rows, (across, figure), keys)
+        count = len(facet.series)
+        more = f" The {_MOST_LINES} of {count} that begin lowest." if count > _MOST_LINES else ""
+        words = f"{name.capitalize()} over {across}.{more}"
+        facet = replace(facet, series=facet.series[:_MOST_LINES])
     else:
         shown, best = done[:_MOST_BARS], "the least" if figure in FACTORS else "the fastest"
-        data: dict[str, Any] = {
-            "unit": _unit(figure),
-            "names": [_cell(row, keys) for row in shown],
-            "values": [_scaled(row, figure) for row in shown],
-            "marks": [1, *[0] * (len(shown) - 1)],
-        }
+        bars = [(_cell(row, keys), row[figure]) for row in shown]
+        facet = bar_facet(replace(axis(figure), log=False), bars, [1, *[0] * (len(bars) - 1)])
         words = (
             f"{units.plural(len(shown), 'cell')}, {best} first."
             if len(shown) == len(done)
             else f"{best.capitalize()} {len(shown)} of {len(done):,} cells."
         )
-        chart = Chart(
-            "bars", words, data, _table(done, keys, ROW.columns("html")), 26 * len(shown) + 46
-        )
-    yield Section("curves", f"{_NAMES.get(figure, figure).capitalize()}s", (chart,))
-
-
-def _unit(figure: str) -> str:
-    """The unit of a figure in charts."""
-    return "plain" if figure in FACTORS else "us"
-
-
-def _scaled(row: Row, figure: str) -> float:
-    """A figure in that unit."""
-    return float(row[figure]) * (1.0 if figure in FACTORS else 1e6)
-
-
-def _lines(done: Sequence[Row], keys: Sequence[str], across: str, figure: str) -> Chart:
-    """A figure over a key, a line for each value of the others, those that begin best."""
-    name = _NAMES.get(figure, figure)
-    others = [key for key in keys if key != across]
-    lines = [
-        {
-            "name": _cell(rows[0], others) or name,
-            "points": sorted((row[across], _scaled(row, figure)) for row in rows),
-        }
-        for rows in _by(done, others)
-    ]
-    values = [row[across] for row in done]
-    data = {
-        "x": "bytes" if across == "size" else "plain",
-        "y": _unit(figure),
-        "log": True,
-        "base": 2 if max(values) / min(values) < 1025 else 10,
-        "name_x": across,
-        "name_y": name,
-        "lines": lines[:_MOST_LINES],
-    }
-    count = len(lines)
-    more = f" The {_MOST_LINES} of {count} that begin lowest." if count > _MOST_LINES else ""
-    return Chart(
-        "curves",
-        f"{name.capitalize()} over {across}.{more}",
-        data,
-        _table(done, keys, ROW.columns("html")),
-        400,
-    )
+    yield Section("curves", f"{name.capitalize()}s", (Chart(words, facet, table),))
 
 
 def _table(
-    rows: Sequence[Row], keys: Sequence[str], columns: Iterable[tuple[str, Column]]
+    rows: Sequence[Written], keys: Sequence[str], columns: Iterable[tuple[str, Column]]
 ) -> Table:
     """A column for each key, then others."""
     shown = [(key, Column(key, left=True, show=partial(_shown, key=key))) for key in keys]
     return table_of([*shown, *columns], rows)
 
 
-def _rows(document: Document, keys: Sequence[str]) -> Section:
+def _rows(document: Written, keys: Sequence[str]) -> Section:
     """Every cell, with the reason of those that have no answer."""
     figure = objective(document.get("kind", ""))
     state, reason = ((name, Column(name, left=True, missing="")) for name in ("state", "reason"))

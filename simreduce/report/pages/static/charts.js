@@ -140,66 +140,46 @@ const simreduceCharts = (() => {
     return { height: count * 23 + 3, show: { data: words, textStyle: { color: p.ink, fontSize: 12 }, left: 0, top: 0, width: width - 12, itemWidth, itemGap: 10, inactiveColor: p.quiet } };
   }
 
-  /* bars: names, values, unit, marks (0: other, 1: best, 2: default), floors (optional). */
-  function bars(d, p, width, chart) {
-    const form = FIGURES[d.unit];
-    const named = names(p, width, d.names);
-    pen.font = "12px system-ui, sans-serif";
-    const right = Math.ceil(Math.max(...d.values.map((value) => pen.measureText(form(value)).width))) + 14;
-    const colours = [p.quiet, p.series[0], p.series[1]];
-    if (named.most > 2) {
-      chart.place.style.height = d.names.length * (named.most * 12 + 6) + 50 + "px";
-      chart.echarts.resize();
+  /* The unit of an axis, and a value in it: facets have SI units. */
+  const UNITS = { seconds: ["us", 1e6], bytes: ["bytes", 1], "bytes/s": ["rate", 1e-9], share: ["share", 1], number: ["plain", 1], times: ["plain", 1] };
+  const unitOf = (axis) => UNITS[axis.quantity][0];
+  const inUnit = (axis, x) => x * UNITS[axis.quantity][1];
+  const roles = (p) => ({ best: p.series[0], today: p.series[1], others: p.quiet, ink: p.ink });
+
+  /* bars: the rows of a facet, and ticks that stand across them. */
+  function bars(f, p, width, chart) {
+    const rows = f.y.names;
+    const [values, colours, floors] = [[], [], []];
+    for (const each of f.series) {
+      for (const [x, row] of each.points) {
+        if (each.mark === "tick") floors[row] = inUnit(f.x, x);
+        else [values[row], colours[row]] = [inUnit(f.x, x), roles(p)[each.colour]];
+      }
     }
+    const unit = unitOf(f.x);
+    const form = FIGURES[unit];
+    const named = names(p, width, rows);
+    pen.font = "12px system-ui, sans-serif";
+    const right = Math.ceil(Math.max(...values.map((value) => pen.measureText(form(value)).width))) + 14;
+    chart.place.style.height = rows.length * Math.max(26, named.most > 2 ? named.most * 12 + 6 : 0) + 62 + "px";
+    chart.echarts.resize();
     const series = [{
       type: "bar", barMaxWidth: 20,
-      data: d.values.map((value, i) => ({ value, itemStyle: { color: colours[d.marks[i]], borderRadius: [0, 3, 3, 0] } })),
+      data: values.map((value, i) => ({ value, itemStyle: { color: colours[i], borderRadius: [0, 3, 3, 0] } })),
       label: { show: true, position: "right", color: p.ink, backgroundColor: p.ground, padding: [1, 2], formatter: (x) => form(x.value) },
     }];
-    if (d.floors) {
+    if (floors.length) {
       series.push({
         type: "scatter", symbol: "rect", symbolSize: [2, 16], itemStyle: { color: p.ink }, silent: true,
-        data: d.floors.map((x, i) => [x, i]).filter((x) => x[0] !== null),
+        data: floors.map((x, i) => [x, i]),
       });
     }
     return {
-      ...common(p, (x) => tip(d.names[x.dataIndex], form(d.values[x.dataIndex]), d.floors && "bound " + form(d.floors[x.dataIndex]))),
-      grid: { left: named.left, right, top: 6, bottom: d.name ? 42 : 26 },
-      xAxis: axis(p, { type: "value", name: d.name, nameGap: 26, axisLabel: { color: p.faint, hideOverlap: true, formatter: labels(d.unit, Math.max(...d.values)) }, splitNumber: width < 500 ? 2 : 5 }),
+      ...common(p, (x) => tip(rows[x.dataIndex], form(values[x.dataIndex]), floors.length && "bound " + form(floors[x.dataIndex]))),
+      grid: { left: named.left, right, top: 6, bottom: 42 },
+      xAxis: axis(p, { type: "value", name: f.x.name, nameGap: 26, axisLabel: { color: p.faint, hideOverlap: true, formatter: labels(unit, Math.max(...values)) }, splitNumber: width < 500 ? 2 : 5 }),
       yAxis: named.axis,
       series,
-    };
-  }
-
-  /* An axis that begins at 0, unless the values lie so near to each other that they could not be told apart; then it says so. */
-  function start(log, values) {
-    if (log) return { axis: { type: "log", scale: true }, words: " (log scale)" };
-    const near = Math.min(...values) > 0.5 * Math.max(...values);
-    return { axis: { type: "value", scale: near, boundaryGap: [0, "6%"] }, words: near ? " (the axis does not begin at 0)" : "" };
-  }
-
-  /* curves: lines of {name, points, dashed, today}, and the units of x and y. What runs today is orange. */
-  function curves(d, p, width) {
-    const [formX, formY] = [FIGURES[d.x], FIGURES[d.y]];
-    const top = legend(p, width, d.lines.map((each) => each.name));
-    const values = d.lines.flatMap((each) => each.points.map((point) => point[1]));
-    const from = start(d.log, values);
-    const marked = d.lines.some((each) => each.today);
-    const others = p.series.filter((_, i) => !marked || i !== 1);
-    const colours = new Map(d.lines.filter((each) => !each.today && !each.dashed).map((each, i) => [each, others[i % others.length]]));
-    const line = (each, i) => ({
-      type: "line", name: each.name, data: each.points, symbol: each.dashed ? "none" : ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: 7,
-      lineStyle: { width: each.dashed ? 1.5 : 2.25, type: each.dashed ? (each.today ? [10, 4] : [3, 4]) : ["solid", [9, 3], [3, 2], [9, 3, 2, 3]][i % 4] },
-      color: each.today ? p.series[1] : each.dashed ? p.ink : colours.get(each),
-      ...(each.dashed ? { itemStyle: { opacity: 0 } } : {}),
-    });
-    return {
-      ...common(p, (x) => tip(x.seriesName, formX(x.value[0]) + ": " + formY(x.value[1]))),
-      legend: top.show,
-      grid: { left: 12, right: 40, top: top.height + 28, bottom: 34, containLabel: true },
-      xAxis: axis(p, { type: "log", logBase: d.base ?? 10, name: d.name_x, nameGap: 28, min: "dataMin", max: "dataMax", axisLabel: { color: p.faint, hideOverlap: true, formatter: FORMATS[d.x] } }),
-      yAxis: axis(p, { ...from.axis, name: d.name_y + from.words, ...above, axisLabel: { color: p.faint, formatter: d.log ? FORMATS[d.y] : labels(d.y, Math.max(...values)) } }),
-      series: d.lines.map(line),
     };
   }
 
@@ -210,30 +190,62 @@ const simreduceCharts = (() => {
     return up ? steps.find((step) => step >= x) : steps.findLast((step) => step <= x);
   }
 
-  /* points: groups of {name, points: [x, y, text], best}; with one unit for both axes, their diagonal. */
-  function points(d, p, width) {
-    const [formX, formY] = d.unit ? [FIGURES[d.unit], FIGURES[d.unit]] : [FIGURES[d.x], FIGURES[d.y]];
-    const [labelX, labelY] = d.unit ? [FORMATS[d.unit], FORMATS[d.unit]] : [FORMATS[d.x], FORMATS[d.y]];
-    const top = legend(p, width, d.groups.map((g) => g.name), 14);
-    const ends = (i, of) => {
-      const all = d.groups.flatMap((g) => g.points.map((x) => x[i]).concat(of === undefined ? [] : g.points.map((x) => x[of])));
-      const [least, most] = [Math.min(...all), Math.max(...all)];
-      if (!d.unit && most < 20 * least) return start(false, all);
-      return { axis: { type: "log", min: round(least / 1.1, false), max: round(most * 1.1, true) }, words: "" };
+  /* How many times the least value the largest is where an axis is logarithmic by default. */
+  const FAR = { seconds: 1, bytes: 1, number: 6, "bytes/s": 30, share: 30, times: 6 };
+
+  /* An axis of a facet. It is logarithmic as the facet says, or by default where values differ much. A linear one begins at 0, unless the values lie so near to each other that they could not be told apart; then it says so. Points that no line joins have room to both sides. */
+  function scaled(of, values, room, up) {
+    if (of.names.length) return { axis: { type: "category", data: of.names }, words: "" };
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    if (least > 0 && (of.log ?? most >= FAR[of.quantity] * least)) {
+      const base = of.quantity === "number" && most / least < 1025 ? 2 : 10;
+      const across = { min: "dataMin", max: "dataMax", logBase: base };
+      const ends = room ? { min: round(least / 1.1, false), max: round(most * 1.1, true) } : up ? { scale: true } : across;
+      return { axis: { type: "log", ...ends }, words: of.quantity === "bytes" ? "" : " (log scale)" };
+    }
+    const near = least > 0.5 * most;
+    return { axis: { type: "value", scale: near, boundaryGap: [0, "6%"] }, words: near ? " (the axis does not begin at 0)" : "" };
+  }
+
+  /* curves: lines and points of a facet. What has a role has its colour, and what misses a target is hollow. */
+  function curves(f, p, width) {
+    const [unitX, unitY] = [unitOf(f.x), unitOf(f.y)];
+    const [formX, formY] = [FIGURES[unitX], FIGURES[unitY]];
+    const textX = (x) => f.x.names[x] ?? formX(x);
+    const lines = f.series.map((each) => ({ ...each, points: each.points.map(([x, y, low, high, label, meets]) => ({ value: [inUnit(f.x, x), inUnit(f.y, y), label], low, high, meets })) }));
+    const top = legend(p, width, lines.map((each) => each.name));
+    const [xs, ys] = [0, 1].map((i) => lines.flatMap((each) => each.points.map((point) => point.value[i])));
+    const room = lines.some((each) => !each.line && each.mark);
+    const [x, y] = [scaled(f.x, xs, room, false), scaled(f.y, ys, room, true)];
+    const marked = lines.some((each) => each.colour === "today");
+    const others = p.series.filter((_, i) => !marked || i !== 1);
+    const free = lines.filter((each) => !each.colour);
+    const colourOf = (each) => roles(p)[each.colour] ?? others[free.indexOf(each) % others.length];
+    const dashes = { solid: (i) => ["solid", [9, 3], [3, 2], [9, 3, 2, 3]][i % 4], dashed: () => [10, 4], dotted: () => [3, 4] };
+    const one = (each) => {
+      const i = Math.max(free.indexOf(each), 0);
+      const colour = colourOf(each);
+      const symbol = { ring: "circle", "": "none", dot: ["circle", "rect", "triangle", "diamond"][i % 4] }[each.mark];
+      const hollow = { color: p.ground, borderColor: colour, borderWidth: 2 };
+      const looks = { ring: { color: "transparent", borderColor: colour, borderWidth: 1.5 }, "": { opacity: 0 }, dot: { opacity: 1 } };
+      const named = each.mark === "dot" && each.points.some((point) => point.value[2]);
+      return {
+        type: each.line ? "line" : "scatter", name: each.name, color: colour, symbol, symbolSize: each.mark === "ring" ? 20 : each.line ? 7 : 10,
+        data: each.points.map((point) => ({ ...point, ...(point.meets ? {} : { itemStyle: hollow }) })), itemStyle: looks[each.mark], silent: each.mark === "ring",
+        lineStyle: { width: each.mark ? 2.25 : 1.5, type: each.line ? dashes[each.line](i) : "solid" },
+        label: { show: named, position: "top", color: p.faint, formatter: (found) => found.value[2] }, labelLayout: { hideOverlap: true },
+      };
     };
-    const [endsX, endsY] = d.unit ? [ends(0, 1), ends(0, 1)] : [ends(0), ends(1)];
-    const mine = (name, form, ends, more) => axis(p, { name: name + ends.words, nameGap: 28, axisLabel: { color: p.faint, hideOverlap: true, formatter: form }, ...ends.axis, ...more });
-    const diagonal = { type: "line", data: [[endsX.axis.min, endsX.axis.min], [endsX.axis.max, endsX.axis.max]], symbol: "none", silent: true, lineStyle: { color: p.faint, type: "dashed", width: 1 }, tooltip: { show: false } };
+    const interval = (of, form, { low, high }) => low !== null && "80%: " + form(inUnit(of, low)) + " to " + form(inUnit(of, high));
+    const words = (found) => (lines[found.seriesIndex].interval === "across" ? interval(f.x, formX, found.data) : interval(f.y, formY, found.data));
+    const label = (formatter) => ({ axisLabel: { color: p.faint, hideOverlap: true, formatter } });
     return {
-      ...common(p, (x) => tip(x.value[2], x.seriesName, d.name_x + " " + formX(x.value[0]), d.name_y + " " + formY(x.value[1]))),
+      ...common(p, (found) => tip(found.seriesName, found.value[2], f.x.name + " " + textX(found.value[0]), f.y.name + " " + formY(found.value[1]), words(found))),
       legend: top.show,
       grid: { left: 12, right: 40, top: top.height + 28, bottom: 34, containLabel: true },
-      xAxis: mine(d.name_x, labelX, endsX, {}),
-      yAxis: mine(d.name_y, labelY, endsY, above),
-      series: [
-        ...d.groups.map((g, i) => ({ type: "scatter", name: g.name, data: g.points, symbol: ["circle", "rect", "triangle", "diamond"][i % 4], symbolSize: g.best ? 18 : 10, itemStyle: { opacity: 1 } })),
-        ...(d.unit ? [diagonal] : []),
-      ],
+      xAxis: axis(p, { name: f.x.name + x.words, nameGap: 28, ...(f.x.names.length ? {} : label(FORMATS[unitX])), ...x.axis }),
+      yAxis: axis(p, { name: f.y.name + y.words, ...above, ...label(y.axis.type === "log" ? FORMATS[unitY] : labels(unitY, Math.max(...ys))), ...y.axis }),
+      series: lines.map(one),
     };
   }
 
@@ -255,8 +267,9 @@ const simreduceCharts = (() => {
     return found;
   }
 
-  /* stack: one bar in parts, each {name, value}; unit. */
-  function stack(d, p, width, chart) {
+  /* stack: the parts of one bar. */
+  function stack(f, p, width, chart) {
+    const d = { unit: unitOf(f.x), parts: f.series.map(({ name, points: [[end, , begin]] }) => ({ name, value: inUnit(f.x, end - begin) })) };
     const form = FIGURES[d.unit];
     const whole = d.parts.reduce((sum, each) => sum + each.value, 0);
     const share = (value) => part(value / whole);
@@ -368,20 +381,23 @@ const simreduceCharts = (() => {
     };
   }
 
-  const KINDS = { bars, curves, points, stack, timeline };
+  /* What draws a chart: a timeline has groups, and facets of bars have names of rows. */
+  function kindOf(spec) {
+    if (spec.groups) return timeline;
+    if (!spec.y.names.length) return curves;
+    return spec.y.names.some(Boolean) ? bars : stack;
+  }
 
   function draw(chart) {
     const p = palette();
     const spec = chart.spec;
     chart.shown = chart.shown ?? [0, 100];
-    if (spec.kind === "curves" || spec.kind === "points") {
-      const height = Number(chart.place.dataset.height);
-      chart.place.style.height = (root.dataset.print ? Math.min(height, 290) : height) + "px";
-    }
+    const kind = kindOf(spec);
+    if (kind === curves) chart.place.style.height = (root.dataset.print ? 290 : 400) + "px";
     if (chart.echarts) chart.echarts.dispose();
     chart.echarts = echarts.init(chart.place, null, { renderer: "canvas", devicePixelRatio: root.dataset.print ? 3 : Math.max(devicePixelRatio, 1) });
-    chart.echarts.setOption(KINDS[spec.kind](spec, p, chart.place.clientWidth, chart));
-    if (spec.kind === "timeline") {
+    chart.echarts.setOption(kind(spec, p, chart.place.clientWidth, chart));
+    if (kind === timeline) {
       chart.echarts.getZr().on("mousemove", (event) => { chart.mouse = event.offsetX; });
       chart.echarts.on("datazoom", () => { chart.shown = span(chart); });
     }
@@ -462,7 +478,7 @@ const simreduceCharts = (() => {
       const key = place.dataset.chart;
       if (charts.has(key)) return;
       const chart = { place, spec: specs[key], text: JSON.stringify(specs[key]), group: 0, mouse: 0 };
-      place.style.height = place.dataset.height + "px";
+      place.style.height = "400px";
       charts.set(key, chart);
       equip(chart, key);
       draw(chart);
