@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.computing.arrays import AnyInts, Ints, blocks, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.units import plural
 
@@ -77,7 +77,7 @@ class Contract:
         `divisor`.
         """
         device, rows = _each(ranks, intervals)
-        return _sums("all_reduce", ranks, device, rows, divisor)
+        return _contract("all_reduce", ranks, device, rows, divisor=divisor)
 
     @staticmethod
     def reduce(
@@ -85,7 +85,7 @@ class Contract:
     ) -> Contract:
         """The device `root` ends with the sum over all ranks of every (lo, hi, dtype)."""
         device, rows = _each([root], intervals)
-        return _sums("reduce", ranks, device, rows, divisor)
+        return _contract("reduce", ranks, device, rows, divisor=divisor)
 
     @staticmethod
     def reduce_scatter(
@@ -94,8 +94,8 @@ class Contract:
         """Rank i of n ends with the sum of part i of every (lo, hi, dtype): from lo + size i/n to
         lo + size (i+1)/n.
         """
-        rows = _parts(intervals, len(ranks))
-        return _sums("reduce_scatter", ranks, np.tile(ranks, len(intervals)), rows, divisor)
+        rows, device = _parts(intervals, len(ranks)), np.tile(ranks, len(intervals))
+        return _contract("reduce_scatter", ranks, device, rows, divisor=divisor)
 
     @staticmethod
     def all_gather(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
@@ -104,7 +104,7 @@ class Contract:
         Rank i of n gives part i of it as `reduce_scatter` cuts it.
         """
         rows = _parts(intervals, len(ranks))
-        return _from_one(
+        return _contract(
             "all_gather",
             ranks,
             np.repeat(ranks, len(rows)),
@@ -124,7 +124,7 @@ class Contract:
             n,
         )
         # Row by row of the table: (interval, giver, taker).
-        return _from_one("all_to_all", ranks, np.tile(ranks, n * len(intervals)), rows,
+        return _contract("all_to_all", ranks, np.tile(ranks, n * len(intervals)), rows,
                          np.tile(np.repeat(np.arange(n), n), len(intervals)))  # fmt: skip
 
     @staticmethod
@@ -135,7 +135,7 @@ class Contract:
         """
         rows, n = _parts(intervals, len(ranks)), len(ranks)
         device = np.tile(np.roll(ranks, -1), len(intervals))
-        return _from_one("send_receive", ranks, device, rows, np.tile(np.arange(n), len(intervals)))
+        return _contract("send_receive", ranks, device, rows, np.tile(np.arange(n), len(intervals)))
 
     @staticmethod
     def of(collective: str, promises: Iterable[Promise]) -> Contract:
@@ -183,28 +183,15 @@ def _parts(intervals: Sequence[tuple[int, int, int]], n: int) -> Ints:
     )
 
 
-def _sums(
-    collective: str, ranks: Sequence[int], device: AnyInts, rows: Ints, divisor: int
-) -> Contract:
-    """Row i: `device[i]` has the sum of all ranks."""
-    everyone = np.zeros(len(rows), dtype=np.int32)
-    return _contract(collective, ranks, device, rows, everyone, (frozenset(ranks),), divisor)
-
-
-def _from_one(
-    collective: str, ranks: Sequence[int], device: AnyInts, rows: Ints, giver: AnyInts
-) -> Contract:
-    """Row i: `device[i]` has what `ranks[giver[i]]` gave."""
-    return _contract(
-        collective, ranks, device, rows, giver, tuple(frozenset([rank]) for rank in ranks), 1
-    )
-
-
 def _contract(
-    collective: str, ranks: Sequence[int], device: AnyInts, rows: Ints, members: AnyInts,
-    sets: tuple[frozenset[int], ...], divisor: int,
+    collective: str, ranks: Sequence[int], device: AnyInts, rows: Ints,
+    giver: AnyInts | None = None, divisor: int = 1,
 ) -> Contract:  # fmt: skip
-    """Every rank's contributions are at home on the rank."""
+    """Row i: `device[i]` has what `ranks[giver[i]]` gave, or without givers the sum of all ranks.
+    Every rank's contributions are at home on the rank.
+    """
+    members = np.zeros(len(rows)) if giver is None else giver
+    apart = [ranks] if giver is None else [[rank] for rank in ranks]
     return Contract(
         collective=collective,
         device=device.astype(np.int32),
@@ -213,7 +200,7 @@ def _contract(
         dtype=rows[:, 2].astype(np.int8),
         members=members.astype(np.int32),
         divisor=np.full(len(rows), divisor, dtype=np.int32),
-        sets=sets,
+        sets=tuple(frozenset(each) for each in apart),
         homes=(Homes(0, {rank: rank for rank in ranks}),),
     )
 
@@ -226,9 +213,6 @@ IN_PLACE = 1
 
 NO_STREAM = -1
 """The stream of an op that the algorithm does not serialise."""
-
-_HASHED = 1 << 15
-"""Numbers that are hashed at once, so that they stay in the processor's cache."""
 
 _SIZES = np.array(dtypes.SIZES, dtype=np.int64)
 
@@ -327,13 +311,10 @@ class Plan:
     @property
     def source(self) -> AnyInts:
         """The device of each op's first operand; its own device where it has none."""
-        source = self.device.copy()
-        for some in blocks(len(self)):
-            start = self.operand_start[some.start : some.stop + 1]
-            has = start[1:] > start[:-1]
-            first = self.operands[start[:-1][has]]
-            # a malformed plan must still be describable
-            source[some][has] = self.device[np.clip(first, 0, len(self) - 1)]
+        source, has = self.device.copy(), self.operand_count > 0
+        first = self.operands[self.operand_start[:-1][has]]
+        # a malformed plan must still be describable
+        source[has] = self.device[np.clip(first, 0, len(self) - 1)]
         return source
 
     @property
@@ -380,8 +361,7 @@ class Plan:
         for f in fields(self):
             column = getattr(self, f.name)
             if isinstance(column, np.ndarray):
-                for first in range(0, len(column), _HASHED):
-                    h.update(column[first : first + _HASHED].astype("<i8").data)
+                h.update(column.astype("<i8").data)
         return h.hexdigest()[:16]
 
     def is_away(self, op: int) -> bool:

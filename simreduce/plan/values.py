@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from simreduce.computing.arrays import Ints
 
 Many: TypeAlias = "slice | EllipsisType | npt.NDArray[Any] | tuple[Any, ...] | None"
 """An index of numpy arrays that is no integer."""
+
+T = TypeVar("T")
 
 
 class Value(NamedTuple):
@@ -27,7 +29,28 @@ class Value(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Values(Sequence[Value]):
+class _Handles:
+    """Arrays of one shape: the ops that make values, their devices and their intervals."""
+
+    op: Ints
+    device: Ints
+    lo: Ints
+    hi: Ints
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of every array."""
+        return self.lo.shape
+
+    def __len__(self) -> int:
+        return len(self.lo)
+
+    def _arrays(self, change: Callable[[Ints], T]) -> tuple[T, T, T, T]:
+        return change(self.op), change(self.device), change(self.lo), change(self.hi)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Values(_Handles, Sequence[Value]):
     """Handles on many values: arrays of one shape, whatever axes a planner finds handy, and one
     dtype.
 
@@ -35,10 +58,6 @@ class Values(Sequence[Value]):
     other index is numpy's (slices, index arrays, masks, `...`) and gives a `Values`.
     """
 
-    op: Ints
-    device: Ints
-    lo: Ints
-    hi: Ints
     dtype: int = 0
 
     @staticmethod
@@ -60,21 +79,12 @@ class Values(Sequence[Value]):
         return _join(parts, lambda arrays: np.concatenate(arrays, axis))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of every array."""
-        return self.lo.shape
-
-    @property
     def elements(self) -> Ints:
         """How many elements each value has."""
         return self.hi - self.lo
 
-    def __len__(self) -> int:
-        return len(self.lo)
-
     def __iter__(self) -> Iterator[Value]:
-        columns = self.op.tolist(), self.device.tolist(), self.lo.tolist(), self.hi.tolist()
-        for op, device, lo, hi in zip(*columns, strict=True):
+        for op, device, lo, hi in zip(*self._arrays(np.ndarray.tolist), strict=True):
             yield Value(op, device, lo, hi, self.dtype)
 
     @overload
@@ -83,9 +93,7 @@ class Values(Sequence[Value]):
     def __getitem__(self, index: Many) -> Values: ...
     def __getitem__(self, index: int | Many) -> Value | Values:
         if self.lo.ndim == 1 and isinstance(index, (int, np.integer)):
-            one = self.op[index], self.device[index], self.lo[index], self.hi[index]
-            op, device, lo, hi = map(int, one)
-            return Value(op, device, lo, hi, self.dtype)
+            return Value(*self._arrays(lambda array: int(array[index])), self.dtype)
         return self._each(lambda array: array[index])
 
     def reshape(self, *shape: int) -> Values:
@@ -125,9 +133,7 @@ class Values(Sequence[Value]):
         return Values(op, device, lo, hi, self.dtype)
 
     def _each(self, change: Callable[[Ints], Ints]) -> Values:
-        return Values(
-            change(self.op), change(self.device), change(self.lo), change(self.hi), self.dtype
-        )
+        return Values(*self._arrays(change), self.dtype)
 
 
 def _join(parts: Sequence[Values], join: Callable[[list[Ints]], Ints]) -> Values:
@@ -138,16 +144,12 @@ def _join(parts: Sequence[Values], join: Callable[[list[Ints]], Ints]) -> Values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ValueTable(Sequence[Values]):
+class ValueTable(_Handles, Sequence[Values]):
     """Rows of as many values each. All values of a row have one dtype, and rows may differ in it.
 
     `op`, `device`, `lo` and `hi` have the shape (rows, width), `dtype` has one entry for each row.
     """
 
-    op: Ints
-    device: Ints
-    lo: Ints
-    hi: Ints
     dtype: Ints
 
     @staticmethod
@@ -195,14 +197,6 @@ class ValueTable(Sequence[Values]):
         dtype = parts[0].dtype if axis else np.concatenate([part.dtype for part in parts])
         return ValueTable(op, device, lo, hi, dtype)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and width."""
-        return self.op.shape
-
-    def __len__(self) -> int:
-        return len(self.op)
-
     def __iter__(self) -> Iterator[Values]:
         return map(self.__getitem__, range(len(self)))
 
@@ -211,7 +205,7 @@ class ValueTable(Sequence[Values]):
     @overload
     def __getitem__(self, index: slice | Ints) -> ValueTable: ...
     def __getitem__(self, index: int | slice | Ints) -> Values | ValueTable:
-        parts = self.op[index], self.device[index], self.lo[index], self.hi[index]
+        parts = self._arrays(lambda array: array[index])
         if isinstance(index, (int, np.integer)):
             return Values(*parts, int(self.dtype[index]))
         return ValueTable(*parts, self.dtype[index])
@@ -222,13 +216,11 @@ class ValueTable(Sequence[Values]):
 
     def columns(self, first: int, last: int) -> ValueTable:
         """The columns from `first` to before `last`."""
-        some = slice(first, last)
-        parts = self.op[:, some], self.device[:, some], self.lo[:, some], self.hi[:, some]
-        return ValueTable(*parts, self.dtype)
+        return ValueTable(*self._arrays(lambda array: array[:, first:last]), self.dtype)
 
     def column(self, place: int) -> list[Value]:
         """One column, value by value."""
-        arrays = (array[:, place].tolist() for array in (self.op, self.device, self.lo, self.hi))
+        arrays = self._arrays(lambda array: array[:, place].tolist())
         return [Value(*each) for each in zip(*arrays, self.dtype.tolist(), strict=True)]
 
     def by_dtype(self) -> Iterator[Values]:
@@ -236,6 +228,5 @@ class ValueTable(Sequence[Values]):
         edges = np.flatnonzero(np.diff(self.dtype)) + 1
         for first, last in zip([0, *edges], [*edges, len(self)], strict=True):
             if first < last:
-                some = slice(first, last)
-                parts = self.op[some], self.device[some], self.lo[some], self.hi[some]
-                yield Values(*parts, int(self.dtype[first]))
+                some = self[first:last]
+                yield Values(some.op, some.device, some.lo, some.hi, int(some.dtype[0]))

@@ -148,7 +148,7 @@ def _vit(blocks: int, h: int, tokens: int) -> list[Layer]:
     return [*found, layer("heads", head, 1, kept=ends)]
 
 
-class _Architecture(NamedTuple):
+class Architecture(NamedTuple):
     """`layers` for sequences of so many tokens; `usual` tokens in training, `longest` possible."""
 
     layers: Callable[[int], list[Layer]]
@@ -157,35 +157,28 @@ class _Architecture(NamedTuple):
     shape: Decoder | None = None
 
 
-def _gpt2(blocks: int, width: int) -> _Architecture:
+def _gpt2(blocks: int, width: int) -> Architecture:
     layers, shape = partial(gpt2_layers, blocks, width), gpt2_shape(blocks, width)
-    return _Architecture(layers, GPT2_POSITIONS, GPT2_POSITIONS, shape)
+    return Architecture(layers, GPT2_POSITIONS, GPT2_POSITIONS, shape)
 
 
-_TABLE: Mapping[str, _Architecture] = {
-    "bert-base": _Architecture(partial(_bert, 12, 768), 128, BERT_POSITIONS),
-    "bert-large": _Architecture(partial(_bert, 24, 1024), 128, BERT_POSITIONS),
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "bert-base": Architecture(partial(_bert, 12, 768), 128, BERT_POSITIONS),
+    "bert-large": Architecture(partial(_bert, 24, 1024), 128, BERT_POSITIONS),
     "gpt2": _gpt2(12, 768),
     "gpt2-medium": _gpt2(24, 1024),
     "gpt2-large": _gpt2(36, 1280),
     "gpt2-xl": _gpt2(48, 1600),
     **{
-        name: _Architecture(shape.layers, shape.sequence, longest, shape)
+        name: Architecture(shape.layers, shape.sequence, longest, shape)
         for name, (shape, longest) in DECODERS.items()
     },
-    "t5-base": _Architecture(partial(_t5, 12, 768, 768, 3072, 12), 512, 512),
-    "t5-large": _Architecture(partial(_t5, 24, 1024, 1024, 4096, 16), 512, 512),
-    "t5-3b": _Architecture(partial(_t5, 24, 1024, 4096, 16384, 32), 512, 512),
-    "vit-b-16": _Architecture(partial(_vit, 12, 768), VIT_TOKENS, VIT_TOKENS),
-    "vit-l-16": _Architecture(partial(_vit, 24, 1024), VIT_TOKENS, VIT_TOKENS),
+    "t5-base": Architecture(partial(_t5, 12, 768, 768, 3072, 12), 512, 512),
+    "t5-large": Architecture(partial(_t5, 24, 1024, 1024, 4096, 16), 512, 512),
+    "t5-3b": Architecture(partial(_t5, 24, 1024, 4096, 16384, 32), 512, 512),
+    "vit-b-16": Architecture(partial(_vit, 12, 768), VIT_TOKENS, VIT_TOKENS),
+    "vit-l-16": Architecture(partial(_vit, 24, 1024), VIT_TOKENS, VIT_TOKENS),
 }
-
-NAMES = tuple(_TABLE)
-
-
-def longest(name: str) -> int:
-    """Tokens of the longest sequence that the model takes."""
-    return _TABLE[name].longest
 
 
 def of_sequences(name: str) -> bool:
@@ -195,13 +188,10 @@ def of_sequences(name: str) -> bool:
 
 def transformer(name: str, sequence: int | None = None) -> Model:
     """The model of that name; a sample is a sequence of `sequence` tokens, or an image."""
-    tokens = sequence or _TABLE[name].usual
-    layers = tuple(_TABLE[name].layers(tokens))
-    return Model(_shown(name, sequence), layers, tokens if of_sequences(name) else 0)
-
-
-def _shown(name: str, sequence: int | None) -> str:
-    return name if sequence is None else f"{name},sequence={sequence}"
+    tokens = sequence or ARCHITECTURES[name].usual
+    layers = tuple(ARCHITECTURES[name].layers(tokens))
+    shown = name if sequence is None else f"{name},sequence={sequence}"
+    return Model(shown, layers, tokens if of_sequences(name) else 0)
 
 
 class Sequences(NamedTuple):
@@ -215,9 +205,3 @@ class Sequences(NamedTuple):
     def model(self) -> Model:
         """The model by layers."""
         return Model(self.name, tuple(self.shape.layers(self.tokens)), self.tokens)
-
-
-def decoder(name: str, sequence: int | None = None) -> Sequences | None:
-    """The decoder of that name; None if the model is none."""
-    shape, tokens = _TABLE[name].shape, sequence or _TABLE[name].usual
-    return Sequences(_shown(name, sequence), shape, tokens) if shape else None

@@ -205,7 +205,7 @@ def _layer_table(layer: Layer) -> dict[str, Any]:
 
 def shipped() -> list[str]:
     """Names of the models that come with simreduce."""
-    return sorted((*image_models.NAMES, *architectures.NAMES))
+    return sorted((*image_models.NAMES, *architectures.ARCHITECTURES))
 
 
 def load_model(text: str) -> Model:
@@ -246,9 +246,9 @@ def _load_model(text: str) -> Model | None:
     if text.startswith(STATED):
         return _stated(text).model
     name, *options = text.split(",")
-    if name not in architectures.NAMES:
+    if name not in architectures.ARCHITECTURES:
         return None
-    faults, sequence, most = Faults(text), None, architectures.longest(name)
+    faults, sequence, most = Faults(text), None, architectures.ARCHITECTURES[name].longest
     if options and not architectures.of_sequences(name):
         faults.add("", f"{name} reads images, and takes no options")
         faults.raise_any(WorkloadError)
@@ -272,13 +272,11 @@ def load_decoder(text: str) -> architectures.Sequences:
     if text.startswith(STATED):
         return _stated(text)
     model = load_model(text)
-    name, comma, _ = text.partition(",")
-    known = name in architectures.NAMES
-    found = architectures.decoder(name, model.tokens if comma else None) if known else None
-    if found is None:
+    known = architectures.ARCHITECTURES.get(text.partition(",")[0])
+    if known is None or known.shape is None:
         words = "is no decoder of equal blocks, which a mesh could divide"
         raise WorkloadError(f"{text} {words}; such are {', '.join(DECODERS)}, and {EXAMPLE}")
-    return found
+    return architectures.Sequences(model.name, known.shape, model.tokens)
 
 
 def _values(options: list[str], key: str, faults: Faults) -> list[str]:

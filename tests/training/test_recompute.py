@@ -12,7 +12,7 @@ from simreduce.training import StepQuestion
 from simreduce.training.recompute import estimate_activations
 from simreduce.training.step import Activations
 from simreduce.workload import Model, load_model
-from simreduce.workload.architectures import NAMES
+from simreduce.workload.architectures import ARCHITECTURES
 from simreduce.workload.decoder import _GPT2_WORDS, gpt2_layers
 from tests.training.small import read_step
 
@@ -59,7 +59,7 @@ def test_what_is_made_again_is_there_for_one_block_at_a_time():
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_policies_keep_less_and_less(name):
     """Of every transformer; a longer sequence of GPT-2 keeps more than in proportion."""
     model = load_model(name)

@@ -146,8 +146,6 @@ def plan_together(
 
 
 def _plan_some(b: PlanBuilder, given: ValueTable, plan: PlanMany, shape: Shape) -> ValueTable:
-    if len(given) == 1:
-        return ValueTable.of([plan(b, given[0][None, :])[0, :]])
     places = grouped(((tensor.dtype, shape(tensor)), i) for i, tensor in enumerate(given))
     separate, made = SeparateBuilder(b, len(given)), []
     for those in places.values():

@@ -5,7 +5,7 @@
 'nccl:nvls+simple+channels=16'
 """
 
-from simreduce.planners.nccl.channel_search import Channel, Graph, Graphs
+from simreduce.planners.nccl.channel_search import Graph, Graphs
 from simreduce.planners.nccl.choice import (
     NcclChoice,
     P2p,
@@ -26,6 +26,7 @@ from simreduce.planners.nccl.environment import (
     load_conf,
     read_settings,
 )
+from simreduce.planners.nccl.orders import Channel
 
 __all__ = [
     "DEFAULTS",

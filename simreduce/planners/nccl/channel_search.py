@@ -18,19 +18,10 @@ from simreduce.planners.nccl.communicator import Facts
 from simreduce.planners.nccl.constants import ladder, tables
 from simreduce.planners.nccl.environment import Settings
 from simreduce.planners.nccl.node import CLASSES, DIS, NVL, PIX, PXN, SYS, Box, BoxPath
-from simreduce.planners.nccl.orders import PathLimits, Task, fill
+from simreduce.planners.nccl.orders import Channel, PathLimits, Task, fill
 
 RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
 _SLACK = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """GPUs of a node in order, by their place in it, and the NICs before and after, by name."""
-
-    gpus: tuple[int, ...]
-    net_in: str | None = None
-    net_out: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +243,8 @@ class ChannelSearch:
             return None
         paths = [path for each in found for path in each.paths]
         outer = [path for each in found for path in each.outer]
-        channels = tuple(Channel(each.gpus, each.net_in, each.net_out) for each in found)
         return Graph(
-            PLAIN if limits.plain else pattern, channels, speed, speed,
+            PLAIN if limits.plain else pattern, tuple(found), speed, speed,
             max((path.kind for path in paths), default=0),
             max((path.kind for path in outer), default=PIX),
             any(each.net_in != each.net_out for each in found),

@@ -7,10 +7,11 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from simreduce.computing.arrays import Ints
-from simreduce.planners.nccl.channel_search import TREE, Channel, graphs_of
+from simreduce.planners.nccl.channel_search import TREE, graphs_of
 from simreduce.planners.nccl.choice import Machine, NcclPlan, plan
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
 from simreduce.planners.nccl.library import library_of
+from simreduce.planners.nccl.orders import Channel
 from simreduce.planners.synthesis.trees import parents, second_tree
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts.rings import MESH_8, RCCL
-from simreduce.planners.nccl.channel_search import RING, TREE, Channel, ChannelSearch, Graph
+from simreduce.planners.nccl.channel_search import RING, TREE, ChannelSearch, Graph
 from simreduce.planners.nccl.communicator import Facts
 from simreduce.planners.nccl.constants import (
     ALL_PAIRS,
@@ -37,6 +37,7 @@ from simreduce.planners.nccl.constants import (
 )
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
 from simreduce.planners.nccl.node import NVL, PXB, Box
+from simreduce.planners.nccl.orders import Channel
 from simreduce.planners.nccl.time_model import (
     LL,
     LL128,
@@ -294,8 +295,7 @@ class RcclTuner(Tuner):
             inside = max(inside, 2.0 * (3 if place == SIMPLE else 1))
         return _BASE[place] + (steps - crossings) * inside + crossings * outer
 
-    def _plateau(self, entry: Entry, nbytes: int, channels: int) -> float:
-        del entry, nbytes, channels
+    def _plateau(self, entry: Entry, nbytes: int, channels: int) -> float:  # noqa: ARG002
         return 1.0
 
     def _part(self, entry: Entry, nbytes: int) -> float:
@@ -305,11 +305,10 @@ class RcclTuner(Tuner):
         power = min(max((nbytes >> 6).bit_length() - 1, 0), 26)
         return self.tuning.part[algorithm][PROTOCOLS.index(protocol)][power]
 
-    def peer_channels(self, rate: float) -> int:
+    def peer_channels(self, rate: float) -> int:  # noqa: ARG002 - of every library
         """An equal share of the channels of a node, which is what an all-to-all of eight MI355X
         needs for the 361 GB/s that Oracle has published (BM.GPU.MI355X.8).
         """
-        del rate
         return max(MOST // max(self.n // self.nodes, 1), 2)
 
     def net_chunk(self) -> int:

@@ -42,14 +42,16 @@ class PathLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelOrder:
-    """A channel found, with the paths inside the node and those to and from NICs."""
+class Channel:
+    """GPUs of a node in order, by their place in it, and the NICs before and after, by name; where
+    it was searched for, with the paths inside the node and those to and from NICs.
+    """
 
     gpus: tuple[int, ...]
-    net_in: str | None
-    net_out: str | None
-    paths: tuple[BoxPath, ...]
-    outer: tuple[BoxPath, ...]
+    net_in: str | None = None
+    net_out: str | None = None
+    paths: tuple[BoxPath, ...] = field(default=(), repr=False)
+    outer: tuple[BoxPath, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -140,13 +142,13 @@ def walk(
     return None
 
 
-def through_nics(task: Task, most: int) -> list[ChannelOrder]:
+def through_nics(task: Task, most: int) -> list[Channel]:
     """Channels that come in by a NIC and leave by the same one, unless others are allowed; each
     takes the NIC that has served the fewest.
     """
     nics = range(len(task.box.nics))
     left = list(task.box.capacity)
-    found: list[ChannelOrder] = []
+    found: list[Channel] = []
     served = [0] * len(task.box.nics)
     while len(found) < most:
         for k in sorted(nics, key=lambda k: (served[k], k)):
@@ -160,7 +162,7 @@ def through_nics(task: Task, most: int) -> list[ChannelOrder]:
     return found
 
 
-def _by_nic(task: Task, left: list[float], k: int) -> ChannelOrder | None:
+def _by_nic(task: Task, left: list[float], k: int) -> Channel | None:
     """One more channel over a NIC; what it takes is taken from `left`."""
     box = task.box
     into = [(path, u) for u, path in enumerate(box.from_nic[k]) if path]
@@ -176,7 +178,7 @@ def _by_nic(task: Task, left: list[float], k: int) -> ChannelOrder | None:
             taken = list(itertools.takewhile(lambda load: take(left, load), loads))
             if len(taken) == len(loads):
                 names = box.nics[k].name, box.nics[out].name
-                return ChannelOrder(gpus, *names, tuple(paths), (inward, outward))
+                return Channel(gpus, *names, tuple(paths), (inward, outward))
             for load in taken:
                 take(left, load, -1)
         take(left, entry, -1)
@@ -262,20 +264,20 @@ _NODES = 200
 """Nodes of the integer programme's tree: complete digraphs of 6 take long to rule out."""
 
 
-def fill(task: Task, least: int, most: int) -> list[ChannelOrder]:
+def fill(task: Task, least: int, most: int) -> list[Channel]:
     """Channels that fit into the node together, as many as were found, `most` at most; none where
     fewer than `least` fit.
     """
     if task.several:
         return through_nics(task, most)
     if len(task.box.gpus) == 1:
-        return [ChannelOrder((0,), None, None, (), ())] * most
+        return [Channel((0,))] * most
     if task.box.switched and task.limits.intra >= NVL:
         return _on_switch(task, most)
     return _inside(task, most) if _bound(task) >= least else []
 
 
-def _on_switch(task: Task, most: int) -> list[ChannelOrder]:
+def _on_switch(task: Task, most: int) -> list[Channel]:
     """Rings in the order of the GPUs; chains also start elsewhere, so that each port is used."""
     n, room = len(task.box.gpus), int((min(task.box.nvlink) + SLACK) / task.speed)
     same = [_order(task, tuple(range(n)))] * min(room, most)
@@ -291,13 +293,13 @@ def _on_switch(task: Task, most: int) -> list[ChannelOrder]:
     return [_order(task, order) for order in turned]
 
 
-def _order(task: Task, gpus: tuple[int, ...]) -> ChannelOrder:
+def _order(task: Task, gpus: tuple[int, ...]) -> Channel:
     ends = (*gpus, gpus[0]) if task.ring else gpus
     paths = tuple(p for u, v in itertools.pairwise(ends) if (p := task.box.between(u, v)))
-    return ChannelOrder(gpus, None, None, paths, ())
+    return Channel(gpus, paths=paths)
 
 
-def _inside(task: Task, most: int) -> list[ChannelOrder]:
+def _inside(task: Task, most: int) -> list[Channel]:
     """The same order again and again, then different ones; the more of the two."""
     found = _greedy(task, most)
     found = max(_same(task, found, most), found, key=len)
@@ -307,7 +309,7 @@ def _inside(task: Task, most: int) -> list[ChannelOrder]:
     return sorted(found, key=lambda order: _steps(task, order)) if task.ring else found
 
 
-def _steps(task: Task, order: ChannelOrder) -> list[tuple[float, int, int]]:
+def _steps(task: Task, order: Channel) -> list[tuple[float, int, int]]:
     """NCCL's order of trying next GPUs: the widest path, the fewest links, the nearest number
     (`ncclTopoSearchNextGpuSort`, NVIDIA/nccl src/graph/search.cc).
     """
@@ -326,7 +328,7 @@ def _bound(task: Task) -> int:
     return min(slots) if task.ring else sum(slots) // max(len(slots) - 1, 1)
 
 
-def _same(task: Task, found: Sequence[ChannelOrder], most: int) -> list[ChannelOrder]:
+def _same(task: Task, found: Sequence[Channel], most: int) -> list[Channel]:
     """The first order found, as often as it fits."""
     if not found:
         return []
@@ -334,7 +336,7 @@ def _same(task: Task, found: Sequence[ChannelOrder], most: int) -> list[ChannelO
     return [best] * min(_times(task, best), most)
 
 
-def _load(task: Task, order: ChannelOrder) -> dict[int, float]:
+def _load(task: Task, order: Channel) -> dict[int, float]:
     """GB/s that a channel takes of every arc."""
     total: defaultdict[int, float] = defaultdict(float)
     for path in order.paths:
@@ -343,12 +345,12 @@ def _load(task: Task, order: ChannelOrder) -> dict[int, float]:
     return total
 
 
-def _times(task: Task, order: ChannelOrder) -> int:
+def _times(task: Task, order: Channel) -> int:
     rooms = (task.box.capacity[arc] / load for arc, load in _load(task, order).items())
     return int(min(rooms, default=0.0) + SLACK)
 
 
-def _list_orders(task: Task, most: int) -> list[ChannelOrder]:
+def _list_orders(task: Task, most: int) -> list[Channel]:
     """The largest multiset of all orders that fit, by integer programming."""
     orders = list(_all(task))
     if not orders:
@@ -380,7 +382,7 @@ def _largest(use: Floats, room: Floats, most: int) -> list[int]:
     return [round(x) for x in found.x] if found.x is not None else [0] * columns
 
 
-def _all(task: Task) -> Iterator[ChannelOrder]:
+def _all(task: Task) -> Iterator[Channel]:
     """Every order whose paths alone fit; cycles begin at GPU 0."""
     n = len(task.box.gpus)
     starts = (0,) if task.ring else range(n)
@@ -394,14 +396,14 @@ def _all(task: Task) -> Iterator[ChannelOrder]:
                 yield order
 
 
-def _greedy(task: Task, most: int) -> list[ChannelOrder]:
+def _greedy(task: Task, most: int) -> list[Channel]:
     """Orders over what is left, the widest hops first; several ways to begin are tried. As NCCL,
     it tries the last order again first; where that finds fewer, each order counts once.
     """
-    best: list[ChannelOrder] = []
+    best: list[Channel] = []
     for again, turn in itertools.product((most, 1), range(4)):
         left = list(task.box.capacity)
-        found: list[ChannelOrder] = []
+        found: list[Channel] = []
         while len(found) < most:
             start = 0 if task.ring else (len(found) * (turn + 1)) % len(task.box.gpus)
             gpus = walk(task, left, start, None, turn)

@@ -162,7 +162,10 @@ def _hops(found: Trees) -> float:
 
 def _all_reduce(network: Network) -> Trees:
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
-    price = _both_ways if either_way else _pairs
+    every = range(network.ranks)
+    price: Callable[..., Iterator[SpanningTree]] = (
+        _both_ways if either_way else functools.partial(_rooted, roots=every, both=True)
+    )
     # The cheapest undirected tree proves nothing of asymmetric paths; the narrowest cut still does.
     proved = network.symmetric or not either_way
     return _pack_trees(
@@ -193,7 +196,7 @@ def _by_first_edges(network: Network) -> Iterator[SpanningTree]:
         prices = [1.0 / c for c in network.capacity]
         for arc in network.load([other for other in edges if other != edge]):
             prices[arc] *= dear
-        yield from _outward(network, prices, [0], depths=[math.inf])
+        yield from _rooted(network, prices, [0], depths=[math.inf])
 
 
 def _pack_outward(
@@ -207,8 +210,8 @@ def _pack_outward(
         network,
         len(roots),
         lambda tree: tree.root,
-        functools.partial(_outward, network, roots=roots),
-        functools.partial(_outward, network, roots=roots, depths=range(1, 2 * _SHALLOW)),
+        functools.partial(_rooted, network, roots=roots),
+        functools.partial(_rooted, network, roots=roots, depths=range(1, 2 * _SHALLOW)),
         bound=bound,
         more=seeds,
     )
@@ -288,36 +291,25 @@ def _from_centre(edges: Sequence[Edge]) -> SpanningTree:
     return SpanningTree(root, _turned(down), down)
 
 
-def _outward(
+def _rooted(
     network: Network,
     prices: Sequence[float],
     roots: Sequence[int],
     depths: Sequence[float] = (),
+    *,
+    both: bool = False,
 ) -> Iterator[SpanningTree]:
-    """A cheapest tree from each of `roots`; of at most some `depths`, if there are any, cheap
-    trees.
+    """For each of `roots` a cheapest tree from it, and with `both` one to it; of at most some
+    `depths`, if there are any, cheap trees.
     """
     costs, top = network.costs(prices), max(prices)
+    ways = [costs, [list(column) for column in zip(*costs, strict=True)]] if both else [costs]
     for root in roots:
         for search in _searches(root, top, depths):
-            down = search(costs)
-            if down is not None:
-                yield SpanningTree(root, (), tuple(down))
-
-
-def _pairs(
-    network: Network, prices: Sequence[float], depths: Sequence[float] = ()
-) -> Iterator[SpanningTree]:
-    """For every root, a cheapest tree to it and a cheapest tree from it; of at most some `depths`,
-    if there are any, cheap trees.
-    """
-    costs, top = network.costs(prices), max(prices)
-    back = [list(column) for column in zip(*costs, strict=True)]
-    for root in range(network.ranks):
-        for search in _searches(root, top, depths):
-            down, up = search(costs), search(back)
-            if down is not None and up is not None:
-                yield SpanningTree(root, _turned(up), tuple(down))
+            found = [way for each in ways if (way := search(each)) is not None]
+            if len(found) == len(ways):
+                up = _turned(found[1]) if both else ()
+                yield SpanningTree(root, up, tuple(found[0]))
 
 
 def _searches(

@@ -11,6 +11,7 @@ from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable, StrategyError
 from simreduce.plan import Executor, PlanBuilder, Values
 from simreduce.plan.ops import merged_channel
+from simreduce.planners.algorithms.direct import add_up
 from simreduce.planners.algorithms.nccl.paths import Lane, chunk_count, halve, lanes, nbytes, ways
 from simreduce.planners.algorithms.trees import Tree, down, up
 from simreduce.planners.layouts import Aggregation, Decision, Layout, aggregations
@@ -233,23 +234,19 @@ class _Stage:
         stream = b.streams(sums.device, self.channel(_OUT))
         rose = b.copies(sums, there, stream=stream, after=after)
         groups = [np.flatnonzero(leaf == each) for each in dict.fromkeys(leaf.tolist())]
-        held = [self.add(rose[group]) for group in groups]
+        held = [add_up(b, rose[group].swapaxes(0, 1)) for group in groups]
         if len(held) > 1:
             executor, b.executor = b.executor, Executor.TF
             up = Values.stack(held)
             top = np.full(up.shape, names.index(tree.top))
-            total = self.add(b.copies(up, top, stream=b.streams(up.device, _OUT + self.number)))
+            came = b.copies(up, top, stream=b.streams(up.device, _OUT + self.number))
+            total = add_up(b, came.swapaxes(0, 1))
             stream = b.streams(up.device, _IN + self.number)
             fallen = b.copies(total[None], up.device, stream=stream)
             held = [fallen[i, ...] for i in range(len(groups))]
             b.executor = executor
         back = [self.down(sums.device[g], v) for g, v in zip(groups, held, strict=True)]
         return Values.concatenate(back)[np.argsort(np.concatenate(groups))]
-
-    def add(self, values: Values) -> Values:
-        """The sum on a switch of what arrived there; alone it passes."""
-        each = [values[i, ...] for i in range(len(values))]
-        return self.b.adds(each) if len(each) > 1 else each[0]
 
     def down(self, heads: Ints, total: Values) -> Values:
         """The total of a leaf, on the heads below it."""
