@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from simreduce.computing.arrays import Floats
 from simreduce.engine import IDEAL, Runtime
 from simreduce.engine.setup import Setup
 from simreduce.files.formats import Faults
@@ -24,6 +27,7 @@ from simreduce.training import (
     parse_step,
     simulate_step,
 )
+from simreduce.training.replicas import GradientRequest, VariableValues
 from simreduce.workload import Gradient, Layer, Model
 
 KIB = 256
@@ -67,6 +71,17 @@ def read_step(table: object, work: Model, machine: Topology, **more: Any) -> Ste
     faults.raise_any()
     assert question is not None
     return question
+
+
+def constant_gradients(
+    numbers: Sequence[float], variables: int = 1, rate: float = 1.0
+) -> VariableValues:
+    """Scalar variables that begin at 0; worker w's gradient is always `numbers[w]`."""
+
+    def gradient(request: GradientRequest) -> Floats:
+        return np.array(float(numbers[request.worker]))
+
+    return VariableValues((np.array(0.0),) * variables, gradient, rate)
 
 
 def run(

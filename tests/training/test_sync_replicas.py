@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import accumulate
 from math import inf
 
 import numpy as np
@@ -15,13 +14,16 @@ from simreduce.training.distributions import Constant, Empirical, Exponential
 from simreduce.training.replicas import (
     Delays,
     ReplicasJob,
+    Slices,
     SyncSettings,
+    VariableValues,
     delays,
     easyrec,
     port_delays,
     simulate_replicas,
 )
 from tests.thorough import examples
+from tests.training.small import constant_gradients
 
 # Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of
 # each worker, then what happened. Gradients of workers 0, 1, 2 are 1, 100, 10000; the rate is 1.
@@ -65,19 +67,13 @@ def job(*setting, compute, network=None, **rest):
     return ReplicasJob(SyncSettings(*setting), network or delays(len(compute), 1), compute, **rest)
 
 
-def weights(run, numbers):
-    """The weight of the first variable after each update, from 0 on, at a rate of 1; worker w's
-    gradient is always `numbers[w]`.
-    """
-    means = (np.mean([numbers[w] for w, _ in run.entered(u.number)]) for u in run.updates)
-    return [float(-total) for total in accumulate(means)]
-
-
 @pytest.mark.parametrize("name", MEASURED)
 def test_what_was_measured_on_a_real_cluster(name):
     """Every gradient, what became of it, every update and the weight after it."""
     (required, total, tokens, compute), until, gradients, updates = MEASURED[name]
-    run = simulate_replicas(job(required, total, tokens, compute=compute), 12)
+    run = simulate_replicas(
+        job(required, total, tokens, compute=compute), 12, constant_gradients([1, 100, 10000])
+    )
 
     assert gradients == [
         (round(a.time, 9), a.worker, a.step, a.local_step, a.update > 0)
@@ -85,8 +81,8 @@ def test_what_was_measured_on_a_real_cluster(name):
         if a.time < until
     ]
     assert updates == [
-        (round(u.time, 9), u.number, *u.gradients, weight)
-        for u, weight in zip(run.updates, weights(run, [1, 100, 10000]), strict=True)
+        (round(u.time, 9), u.number, *u.gradients, float(u.weights[0]))
+        for u in run.updates
         if u.time < until
     ]
 
@@ -165,15 +161,18 @@ def test_a_gradient_may_be_late_for_one_variable_and_in_time_for_another():
 
 
 def test_gradients_that_come_while_no_round_is_on_are_all_in_the_next_mean():
-    """The chief is away for 10 s after the first update: the next mean has what all workers send
-    meanwhile.
+    """The chief is away for 10 s after the first update: what all workers send meanwhile is divided
+    by 3, not by 2.
     """
-    run = simulate_replicas(job(2, 3, 3, compute=(1.0, 1.0, 1.5), turn=10.0), 2)
+    run = simulate_replicas(
+        job(2, 3, 3, compute=(1.0, 1.0, 1.5), turn=10.0), 2, constant_gradients([1.0, 2.0, 9.0])
+    )
 
     assert (2,) == run.updates[0].gradients
     assert [(0, 0), (1, 0)] == run.entered(1)
     assert 3 <= run.updates[1].gradients[0]
-    assert len(run.entered(2)) == run.updates[1].gradients[0]
+    entered = [(1.0, 2.0, 9.0)[w] for w, _ in run.entered(2)]
+    assert run.updates[1].weights[0] == pytest.approx(-1.5 - np.mean(entered))
 
 
 def test_delays_add_up_to_the_step():
@@ -186,6 +185,57 @@ def test_delays_add_up_to_the_step():
     first = 0.5 + 1.0 + 0.25 + 4.0 + 0.125
     each = 2.0 + first
     assert [first, first + each, first + 2 * each] == [u.time for u in run.updates]
+
+
+def test_a_moving_average_follows_the_variable():
+    values = VariableValues((np.array(8.0),), lambda _: np.array(1.0), decay=0.75)
+    run = simulate_replicas(job(1, compute=(1.0,)), 2, values)
+
+    assert [7.0, 6.0] == [u.weights[0] for u in run.updates]
+    assert [7.75, 7.3125] == [u.averages[0] for u in run.updates]
+
+
+def test_a_moving_average_may_warm_up():
+    """As ExponentialMovingAverage with num_updates: after update n its decay is (1 + n) / (10 + n),
+    until that is the greater.
+    """
+    values = VariableValues((np.array(8.0),), lambda _: np.array(1.0), decay=0.2, warm_up=True)
+    run = simulate_replicas(job(1, compute=(1.0,)), 2, values)
+    first = 8.0 - (1.0 - 2 / 11) * 1.0
+
+    assert [pytest.approx(first), pytest.approx(first - 0.8 * (first - 6.0))] == [
+        float(u.averages[0]) for u in run.updates
+    ]
+
+
+def test_gradients_may_depend_on_what_was_read():
+    """A worker reads before its step: the second, whose token is old, has read the weight of its
+    beginning.
+    """
+    read = []
+
+    def gradient(asked):
+        read.append((asked.worker, asked.local_step, float(asked.read)))
+        return asked.read
+
+    simulate_replicas(
+        job(1, 2, 0, compute=(1.0, 1.5)), 3, VariableValues((np.array(16.0),), gradient, rate=0.5)
+    )
+
+    assert (0, 0, 16.0) == read[0]
+    assert (1, 0, 16.0) == read[1]
+    assert (0, 1, 8.0) in read
+
+
+def test_sparse_gradients_are_means_unless_faithful():
+    """Row 0 has a gradient of worker 0 alone: upstream moves it as far as if both had it."""
+    rows = {0: Slices((0, 1), np.array([2.0, 2.0])), 1: Slices((1,), np.array([4.0]))}
+    values = VariableValues((np.zeros(2),), lambda asked: rows[asked.worker], sparse=frozenset([0]))
+    intended = simulate_replicas(job(2, compute=(1.0, 1.0)), 1, values)
+    upstream = simulate_replicas(job(2, 2, 0, True, compute=(1.0, 1.0)), 1, values)
+
+    assert [-1.0, -3.0] == intended.updates[0].weights[0].tolist()
+    assert [-2.0, -3.0] == upstream.updates[0].weights[0].tolist()
 
 
 # Failures.
@@ -297,7 +347,7 @@ def test_a_round_that_the_chief_did_not_end_is_made_again():
     push = np.array([[0.0, 1.0], [0.0, 1.0]])
     network = Delays(np.zeros(2), push, np.zeros(2), np.zeros(2), np.zeros(2))
     question = job(1, 2, 0, compute=(1.0, 1.25), network=network, dies={0: 1.5}, returns={0: 4.0})
-    run = simulate_replicas(question, 2)
+    run = simulate_replicas(question, 2, constant_gradients([1.0, 10.0], variables=2))
 
     # Variable 0 took worker 0's gradient at 1 s, and holds worker 1's, dropped then. Variable 1 got
     # worker 1's at 2.25 s.
@@ -306,6 +356,7 @@ def test_a_round_that_the_chief_did_not_end_is_made_again():
     ]
     first = run.updates[0]
     assert (5.0, (5.0, 4.0)) == (first.time, first.taken)
+    assert [-2.0, -10.0] == list(first.weights)
 
 
 # Invariants.
@@ -325,17 +376,24 @@ def test_what_every_run_obeys(workers, required, variables, more, seed):
     question = ReplicasJob(
         setting, delays(workers, variables, 0.25, 0.125, 0.0625), times, seed=seed
     )
-    run = simulate_replicas(question, 5)
+    run = simulate_replicas(
+        question, 5, constant_gradients(range(1, workers + 1), variables, rate=1.0)
+    )
 
     assert 5 == len(run.updates)
     for update in run.updates:
         for v in range(variables):
             entered = run.entered(update.number, v)
             assert update.gradients[v] == len(entered) >= required
+            before = run.updates[update.number - 2].weights[v] if update.number > 1 else 0.0
+            mean = np.mean([w + 1.0 for w, _ in entered])
+            assert update.weights[v] == pytest.approx(before - mean)
     assert all(a.local_step >= a.update - 1 for a in run.arrivals if a.update)
     taken = sum(step.step > 0 for step in run.steps)
     assert taken <= tokens + 5 * setting.tokens_per_step
-    assert run == simulate_replicas(question, 5)
+    assert run == simulate_replicas(
+        question, 5, constant_gradients(range(1, workers + 1), variables, rate=1.0)
+    )
 
 
 @st.composite

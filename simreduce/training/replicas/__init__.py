@@ -3,6 +3,7 @@
 They are `tf.train.SyncReplicasOptimizer`.
 """
 
+from simreduce.training.replicas.accumulator import GradientRequest, Slices, VariableValues
 from simreduce.training.replicas.job import ReplicasJob, SyncSettings, easyrec
 from simreduce.training.replicas.network import Delays, LinkNetwork, delays, port_delays
 from simreduce.training.replicas.processes import (
@@ -22,12 +23,15 @@ __all__ = [
     "REPLICAS",
     "Arrival",
     "Delays",
+    "GradientRequest",
     "LinkNetwork",
     "ReplicasJob",
     "ReplicasQuestion",
     "ReplicasRun",
+    "Slices",
     "SyncSettings",
     "Update",
+    "VariableValues",
     "WorkerStep",
     "delays",
     "easyrec",

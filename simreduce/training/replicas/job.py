@@ -50,7 +50,7 @@ class SyncSettings:
 
     `num_tokens` is the queue's length at the start; -1 for `replicas_to_aggregate`. None is the
     fewest that work: 0 unless workers must send several gradients each. If `faithful`, None is -1,
-    as upstream, so the first update waits for nobody.
+    as upstream, so the first update waits for nobody; sparse gradients are averaged as upstream.
     """
 
     replicas_to_aggregate: int

@@ -33,11 +33,13 @@ from functools import partial
 from math import inf
 from typing import Any
 
+import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
 from simreduce.engine.fabric import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
+from simreduce.training.replicas.accumulator import Accumulator, GradientRequest, VariableValues
 from simreduce.training.replicas.job import ReplicasJob
 
 
@@ -60,13 +62,16 @@ class Arrival:
 class Update:
     """The global step reaches `number` at `time`.
 
-    By variable: when its mean was taken, and of how many gradients.
+    By variable: when its mean was taken, of how many gradients, and with `VariableValues` its new
+    value and moving average.
     """
 
     number: int
     time: float  # s
     taken: tuple[float, ...]
     gradients: tuple[int, ...]
+    weights: tuple[Any, ...] = ()
+    averages: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +133,18 @@ _FIRST_STEPS = 16
 """Steps of every worker with times drawn at first; doubled when they run out."""
 
 
-def simulate_replicas(job: ReplicasJob, updates: int, repetition: int = 0) -> ReplicasRun:
+def simulate_replicas(
+    job: ReplicasJob, updates: int, values: VariableValues | None = None, repetition: int = 0
+) -> ReplicasRun:
     """Simulate until `updates` updates are made or nothing is pending.
 
     Each `repetition` has random times of its own.
     """
     if updates < 1:
         raise InputError(f"updates: 1 or more, not {updates}")
-    return _Training(job, updates, repetition).run()
+    if values is not None and len(values.start) != job.variables:
+        raise InputError(f"values of {len(values.start)} variables for a job with {job.variables}")
+    return _Training(job, updates, values, repetition).run()
 
 
 class _Tokens:
@@ -170,15 +179,20 @@ class _Tokens:
 class _Training:
     """The state of one run, and the processes that change it."""
 
-    def __init__(self, job: ReplicasJob, updates: int, repetition: int) -> None:
-        self.job, self.updates, self.repetition = job, updates, repetition
+    def __init__(
+        self, job: ReplicasJob, updates: int, values: VariableValues | None, repetition: int
+    ) -> None:
+        self.job, self.updates, self.values, self.repetition = job, updates, values, repetition
         self.env = env = simpy.Environment()
         self.network = job.network.open(env)
         self.messages = self.network.messages
         self.variables = range(job.variables)
-        # By variable: means taken from its accumulator, and gradients that the next one has so far.
-        self.taken = [0] * job.variables
-        self.added = [0] * job.variables
+        self.accumulators: list[Accumulator[Any]] = [
+            values.accumulator(v, faithful=job.settings.faithful) if values else Accumulator()
+            for v in self.variables
+        ]
+        self.weights: list[Any] = list(values.start) if values else []
+        self.averages: list[Any] = list(self.weights) if values and values.decay is not None else []
         self.awaited: list[simpy.Event | None] = [None] * job.variables  # by the chief
         self.tokens = _Tokens(env)
         self.lives_until = [job.dies.get(w, inf) for w in range(job.workers)]
@@ -223,7 +237,7 @@ class _Training:
         """A worker until its death at `until`."""
         step = self.next_step(w)
         while True:
-            times = [self.now]
+            times, read = [self.now], list(self.weights)
             self.in_flight[w] = step, local_step, times
             yield self.network.pull(w)
             times.append(self.now)
@@ -231,7 +245,7 @@ class _Training:
             times.append(self.now)
             if self.now >= until:  # nothing is sent
                 return
-            yield self.deliver(w, until, step, local_step)
+            yield self.deliver(w, until, step, local_step, read)
             yield self.moment(0.0, _ASK, w)
             if self.now >= until:
                 return
@@ -244,7 +258,9 @@ class _Training:
             if self.now >= until:  # it died while the token was on its way
                 return
 
-    def deliver(self, w: int, until: float, step: int, local_step: int) -> simpy.Event:
+    def deliver(
+        self, w: int, until: float, step: int, local_step: int, read: list[Any]
+    ) -> simpy.Event:
         """Send all gradients of a step.
 
         The event succeeds when the queue knows that the last has arrived. A dead worker's gradients
@@ -260,7 +276,7 @@ class _Training:
 
         def arrived(v: int, _: simpy.Event) -> None:
             if self.now < until:
-                self.arrive(w, step, local_step, v)
+                self.arrive(w, step, local_step, v, read)
                 self.env.timeout(self.messages.report[v]).callbacks.append(reported)
 
         def reported(_: simpy.Event) -> None:
@@ -273,12 +289,15 @@ class _Training:
             self.network.push(w, v).callbacks.append(partial(pushed, v))
         return known
 
-    def arrive(self, w: int, step: int, local_step: int, v: int) -> None:
+    def arrive(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> None:
         """Add a gradient to its accumulator, unless it is stale."""
-        is_added = local_step >= self.taken[v]
-        update = self.taken[v] + 1 if is_added else 0
-        self.added[v] += is_added
-        self.arrivals.append(Arrival(self.now, w, step, local_step, v, update))
+        accumulator = self.accumulators[v]
+        request = GradientRequest(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
+        update = accumulator.step + 1
+        added = accumulator.apply(
+            self.values.gradient(request) if self.values else None, local_step
+        )
+        self.arrivals.append(Arrival(self.now, w, step, local_step, v, update if added else 0))
         self.give(v)
 
     def come_back(self, w: int) -> Events:
@@ -287,7 +306,8 @@ class _Training:
         self.cut_off(w)
         self.lives_until[w] = inf
         if w == _CHIEF:
-            self.taken = [self.global_step] * len(self.variables)
+            for accumulator in self.accumulators:
+                accumulator.step = self.global_step
             self.awaited = [None] * len(self.variables)
             self.tokens.put(self.global_step, self.job.settings.initial_tokens)
             self.env.process(self.chief(inf))
@@ -313,10 +333,10 @@ class _Training:
             if self.now >= until:
                 return
             self.global_step += 1
-            times, counts = zip(*(results[each] for each in rounds), strict=True)
-            self.made.append(Update(self.global_step, self.now, times, counts))
+            self.record([results[each] for each in rounds])
             self.tokens.put(self.global_step, self.job.settings.tokens_per_step)
-            yield self.env.timeout(self.job.averages + self.job.turn)
+            rest = self.job.averages + self.job.turn
+            yield self.env.timeout(rest)
             idle = self.messages.again.tolist()
 
     def round(
@@ -328,19 +348,34 @@ class _Training:
         if self.now < until:
             self.awaited[v] = taken
             self.give(v)
-        mean: tuple[float, int] = yield taken
+        time, count, mean = yield taken
         yield self.moment(self.job.update, _UPDATED, v)
+        if self.values:
+            self.weights[v] = self.values.update(self.weights[v], mean)
         yield self.env.timeout(self.messages.report[v])
-        return mean
+        return time, count
 
     def give(self, v: int) -> None:
         """Hand the mean to the chief, if it waits and there are enough gradients."""
-        waiting, required = self.awaited[v], self.job.settings.replicas_to_aggregate
-        if waiting is not None and self.added[v] >= required and not self.is_dead(_CHIEF):
-            waiting.succeed((self.now, self.added[v]))
+        waiting, accumulator = self.awaited[v], self.accumulators[v]
+        required = self.job.settings.replicas_to_aggregate
+        if waiting is not None and accumulator.ready(required) and not self.is_dead(_CHIEF):
             self.awaited[v] = None
-            self.taken[v] += 1
-            self.added[v] = 0
+            count = accumulator.count
+            waiting.succeed((self.now, count, accumulator.take()))
+
+    def record(self, taken: list[tuple[float, int]]) -> None:
+        if self.values and self.averages:
+            self.averages = [
+                self.values.average(a, w, self.global_step)
+                for a, w in zip(self.averages, self.weights, strict=True)
+            ]
+        times, counts = zip(*taken, strict=True)
+        self.made.append(
+            Update(
+                self.global_step, self.now, times, counts, tuple(self.weights), tuple(self.averages)
+            )
+        )
 
     def next_step(self, w: int) -> int:
         """Count a step of a worker; its number, from 0."""
@@ -377,12 +412,13 @@ class _Training:
         dead = [w for w in range(self.job.workers) if self.is_dead(w)]
         parts = [f"update {self.global_step + 1} is never made"]
         required = self.job.settings.replicas_to_aggregate
-        short = [v for v in self.variables if self.added[v] < required]
+        short = [v for v in self.variables if self.accumulators[v].count < required]
         if _CHIEF in dead:
             parts.append("the chief, worker 0, is dead")
         elif short:
+            v = short[0]
             parts.append(
-                f"variable {short[0]} has {self.added[short[0]]}"
+                f"variable {v} has {self.accumulators[v].count}"
                 f" of the {required} gradients it needs"
             )
         if requests := self.tokens.count_requests():
@@ -393,4 +429,5 @@ class _Training:
 
 
 _CHIEF = 0
+_NO_NUMBERS = np.zeros(0)
 _ARRIVE, _UPDATED, _SYNC, _ROUND, _ASK, _BEGIN, _RETURN = range(7)

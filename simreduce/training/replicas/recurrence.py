@@ -45,7 +45,7 @@ class DelayRuns:
         self._until = np.array([job.dies.get(w, inf) for w in range(job.workers)])
 
     def run(self, repetition: int, *, log: bool = False) -> RunOutcome:
-        """As `simulate_replicas`. `log` keeps every gradient."""
+        """As `simulate_replicas` without values. `log` keeps every gradient."""
         job = self.job
         while True:
             rules = self._rules._replace(compute=job.seconds(repetition, self._steps))
