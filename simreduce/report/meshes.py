@@ -38,12 +38,11 @@ from simreduce.report.headings import (
     percentile_lines,
     refused_lines,
 )
-from simreduce.study.tune.steps import MeshRanking, limit_of, mfu, programs_for
-from simreduce.study.tune.whatif_steps import changes_of_mesh, percentiles_of_step
-from simreduce.training.mesh.job import ORDER
-from simreduce.training.mesh.pipeline import grid
-from simreduce.training.mesh.simulate import WAITS, MeshStep
-from simreduce.training.step import seconds_by_kind
+from simreduce.study.tune.steps import MeshRanking, programs_for
+from simreduce.study.tune.whatif_steps import look_at_step, percentiles_of_step
+from simreduce.training.mesh.job import ORDER, MeshJob
+from simreduce.training.mesh.pipeline import grid, load_schedule
+from simreduce.training.step import SPENT_ON, seconds_by_kind
 
 _ALIKE = 0.01
 """Of two steps, the part of their time up to which the simpler one is named too."""
@@ -102,22 +101,23 @@ _CANDIDATE = Record(
         column=Column("optimizer", left=True, spare=3)),
     Key("imbalance", RATIO, "Tokens of the busiest rank of experts over the mean.",
         "job.imbalance"),
-    Key("time_us", MICROSECONDS, "A step.", "seconds",
+    Key("time_us", MICROSECONDS, "A step.", "step.seconds",
         column=Column("step", "(ms)", show=lambda us: f"{us / 1e3:.1f}")),
-    Key("tokens_per_second", PER_SECOND, "Tokens of all replicas.",
+    Key("tokens_per_second", PER_SECOND, "Tokens of all replicas.", "step.tokens_per_second",
         column=Column("tokens/s", show=lambda rate: f"{rate:,.0f}")),
-    Key("mfu", RATIO, "Model FLOPs over those of the GPUs' data sheet.", mfu,
+    Key("mfu", RATIO, "Model FLOPs over those of the GPUs' data sheet.",
         column=Column("MFU", show=percent(1))),
-    Key("peak_bytes", BYTES, "What the fullest rank holds.", "fullest.peak",
+    Key("peak_bytes", BYTES, "What the fullest rank holds.", "step.memory.peak",
         column=Column("memory", "(GB)", show=_gigabytes)),
     Key("fits", or_null(FLAG), "Whether that fits a GPU; null if nobody says how much one has.",
-        get_in=lambda step, ranking: ranking.fits(step)),
-    Key("limit", TEXT, "What a rank waits for the longest.", limit_of,
+        "fit.fits"),
+    Key("limit", TEXT, "What a rank waits for the longest.", "step.limit",
         column=Column("limited by", left=True, spare=1)),
     Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
-        lambda step: programs_for(step.job)),
-    Key("spent_us", map_of(MICROSECONDS), "What the rank that ends last does or waits for.", "by"),
-    Key("held", list_of(_HELD), "What a rank of each stage holds."),
+        lambda row: programs_for(row.job)),
+    Key("spent_us", map_of(MICROSECONDS), "What the rank that ends last does or waits for.",
+        "step.spent"),
+    Key("held", list_of(_HELD), "What a rank of each stage holds.", "step.held"),
 )  # fmt: skip
 _RANKED = (
     Key("scenario", TEXT, "The scenario's name or file.", "scenario.name"),
@@ -127,13 +127,13 @@ _RANKED = (
     Key("ranks", COUNT, "Its GPUs.", lambda r: r.scenario.setup.layout.n),
     Key("workload", TEXT, "The model.", "scenario.model.name"),
     Key("parameters", COUNT, "Its parameters.", lambda r: r.scenario.model.shape.parameters),
-    Key("sequence", COUNT, "Tokens of a sequence.", "best.job.sequence"),
-    Key("global_batch", COUNT, "Sequences of a step.", "best.job.global_batch"),
-    Key("gpu", TEXT, "Whose rates of computing these are.", "best.job.gpu.title"),
+    Key("sequence", COUNT, "Tokens of a sequence.", "job.sequence"),
+    Key("global_batch", COUNT, "Sequences of a step.", "job.global_batch"),
+    Key("gpu", TEXT, "Whose rates of computing these are.", "job.gpu.title"),
     Key("framework", TEXT, 'Only what this can run is there; "": all.', "scenario.framework"),
     Key("memory_bytes", BYTES, "Of a GPU; 0 if nobody says.", "memory"),
     replace(CALIBRATION_KEY, get="scenario.setup.calibration.name"),
-    replace(NOMINAL_KEY, get=lambda ranking: _nominal(ranking) or ABSENT),
+    replace(NOMINAL_KEY, get=lambda ranking: ranking.nominal or ABSENT),
     replace(DISTURBANCE_KEY, get="scenario.setup.disturbed"),
     Key("candidates", list_of(_CANDIDATE), "Steps, fastest first; what does not fit is last."),
     Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_step),
@@ -163,16 +163,10 @@ TUNED_MESHES = Document(
 """Of `MeshRanking`, without its files."""
 
 
-def _nominal(ranking: MeshRanking) -> str:
-    calls = {call for step in ranking.candidates for call in step.calls}
-    texts = (step.job.text for step in ranking.candidates)
-    return ranking.scenario.setup.nominal(texts, sorted(calls))
-
-
 def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool = False) -> str:
     """Header, a row for each mesh, what the best does, and the answer last."""
-    scenario, best = ranking.scenario, ranking.best
-    at, job = scenario.setup, best.job
+    scenario, job = ranking.scenario, ranking.job
+    at = scenario.setup
     shape = job.shape
     facts = [
         ("topology", f"{at.topology.name}: {at.topology.title}, {at.layout.n} ranks"),
@@ -180,7 +174,7 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
         ("step", f"{job.global_batch} sequences of {job.sequence} tokens"),
         ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
         ("calibration", tables.label(at.calibration.name, at.calibration.title)),
-        ("", _nominal(ranking)),
+        ("", ranking.nominal),
     ]  # fmt: skip
     if scenario.framework:
         title = MESH_PROGRAMS[scenario.framework].title
@@ -195,8 +189,8 @@ def meshes_text(ranking: MeshRanking, most: int | None = None, *, details: bool 
     if details:
         lines += ["", *_path_lines(document), "", *_change_lines(ranking)]
     if details and job.mesh.pp > 1:
-        lines += ["", *_grid_lines(best)]
-    misfits = sum(ranking.fits(step) is False for step in ranking.candidates)
+        lines += ["", *_grid_lines(job)]
+    misfits = sum(row.misfit for row in ranking.candidates)
     if misfits:
         which, have = units.plural(misfits, "row"), units.format_size(ranking.memory)
         lines += ["", f"{which} marked *: more memory than the {have} that a GPU has"]
@@ -233,7 +227,7 @@ def answer(document: Mapping[str, Any]) -> str:
     best = document["candidates"][0]
     took = units.format_duration(best["time_us"] / 1e6)
     share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
-    why = f"{share:.0%} of it goes to {WAITS[best['limit']]}"
+    why = f"{share:.0%} of it goes to {SPENT_ON[best['limit']]}"
     if best["fits"] is False:
         least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
         return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
@@ -284,9 +278,9 @@ def _programs(best: Mapping[str, Any]) -> str:
 
 def _spent_lines(row: Mapping[str, Any]) -> list[str]:
     spent = sorted(row["spent_us"].items(), key=lambda pair: -pair[1])
-    width = max(len(WAITS.get(key, key)) for key, _ in spent)
+    width = max(len(SPENT_ON.get(key, key)) for key, _ in spent)
     return [
-        f"{WAITS.get(key, key):{width}}  {us / 1e3:10.1f} ms  {us / row['time_us']:6.1%}"
+        f"{SPENT_ON.get(key, key):{width}}  {us / 1e3:10.1f} ms  {us / row['time_us']:6.1%}"
         for key, us in spent
     ]
 
@@ -301,9 +295,9 @@ def _change_lines(ranking: MeshRanking) -> list[str]:
     """What would help the best step."""
     rows = (
         (f"{s.change.resource} {s.change.figure} {s.change.amount}", s.saved * 1e6)
-        for s in changes_of_mesh(ranking)
+        for s in look_at_step(ranking, closely=False).savings
     )
-    return _shares("what would help", "saves", rows, ranking.best.seconds * 1e6, ".2f")
+    return _shares("what would help", "saves", rows, ranking.recommended.seconds * 1e6, ".2f")
 
 
 def _shares(
@@ -315,12 +309,13 @@ def _shares(
     return Table(columns, tuple(cells)).lines()
 
 
-def _grid_lines(step: MeshStep) -> list[str]:
+def _grid_lines(job: MeshJob) -> list[str]:
     """Who does what when, in ticks of a forward pass; a backward pass takes two."""
-    rows, width = grid(step.schedule), tables.page_width(78) - 9
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    rows, width = grid(schedule), tables.page_width(78) - 9
     shown = ("".join(map(_letter, row))[:width] for row in rows)
     return [
-        f"{step.schedule.name}: a column is the time of a forward pass, . a bubble",
+        f"{schedule.name}: a column is the time of a forward pass, . a bubble",
         *(f"stage {place:2} {row}" for place, row in enumerate(shown, 1)),
     ]
 

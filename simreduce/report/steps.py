@@ -102,10 +102,16 @@ from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
-from simreduce.training import Bucket, Memory, PathPiece, StepPrediction, device_label
+from simreduce.training import Bucket, Memory, PathPiece, StepResult, device_label
 from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
-from simreduce.training.step import CONSISTENCIES, NOT_COUNTED, compute_caution, seconds_by_kind
+from simreduce.training.step import (
+    CONSISTENCIES,
+    NOT_COUNTED,
+    compute_caution,
+    later_half,
+    seconds_by_kind,
+)
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
@@ -202,7 +208,7 @@ def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
     more += [f"MFU {best.mfu:.1%}"] if best.mfu is not None else []
     lines = [
         (
-            f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
+            f"{s.method}: a step takes {_ms(s.seconds)}, {s.samples_per_second:.1f} samples/s, "
             f"{best.efficiency:.1%} of what {units.plural(s.devices, 'GPU')} do if nothing moves"
         ),
         f"  compute {_ms(s.compute)}{update}, {exposed}",
@@ -228,14 +234,15 @@ def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
     return lines
 
 
-def _times_of_steps(s: StepPrediction) -> str:
+def _times_of_steps(s: StepResult) -> str:
     """How long steps took that were not alike, each value once while it lasts; of many the first,
     the longest and the last.
     """
     if not s.settled:
+        later = later_half(s.simulated)
         return (
             f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last "
-            f"{len(s.later)}, which took {_ms(min(s.later))} to {_ms(max(s.later))}; "
+            f"{len(later)}, which took {_ms(min(later))} to {_ms(max(later))}; "
             "the last one is shown"
         )
     times = [
@@ -253,7 +260,7 @@ def _times_of_steps(s: StepPrediction) -> str:
     return f"steps took {', '.join(texts)} ms; this is the last"
 
 
-def _buckets(step: StepPrediction, ranking: MethodRanking) -> list[str]:
+def _buckets(step: StepResult, ranking: MethodRanking) -> list[str]:
     """The table of buckets; of many, the first and the last."""
     if not step.buckets:
         return ["  nothing is reduced"]
@@ -268,7 +275,7 @@ def _buckets(step: StepPrediction, ranking: MethodRanking) -> list[str]:
     return BUCKET.table(rows).lines(indent=2)
 
 
-def sharing_lines(step: StepPrediction, fit: MemoryFit | None) -> list[str]:
+def sharing_lines(step: StepResult, fit: MemoryFit | None) -> list[str]:
     """How much of the exposed time is due to each collective, and the memory of a device."""
     lines = []
     parts = [f"{name.replace('_', '-')} {_ms(seconds)}" for name, seconds in step.exposed_by]
@@ -368,7 +375,7 @@ _FIGURES = (
     Key(
         "images_per_second", or_null(PER_SECOND),
         "Samples of all devices; null for a step that takes no time.",
-        lambda c: c.step.images_per_second if c.step.seconds else None,
+        lambda c: c.step.samples_per_second if c.step.seconds else None,
         column=Column("samples/s", spare=3, cell=_samples),
     ),
     Key(

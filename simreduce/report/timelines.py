@@ -18,7 +18,7 @@ from simreduce.report.blocks import Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 
 if TYPE_CHECKING:
-    from simreduce.training import Bucket, Span, StepPrediction
+    from simreduce.training import Bucket, Span, StepResult
 
 WIDTH = 64
 """Characters of a timeline, less on a page without room for them."""
@@ -70,7 +70,7 @@ LEGEND = (
 )
 
 
-def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
+def step_plot(step: StepResult, title: str, subtitle: str) -> Plot:
     """The compute of each device and all transfers: a row of bars for each."""
     moving = step.lanes
     rows = list(dict.fromkeys([*(span.device for span in step.spans), *(n for n, _ in moving)]))
@@ -86,7 +86,7 @@ def step_plot(step: StepPrediction, title: str, subtitle: str) -> Plot:
     return Plot(title, subtitle, [facet], width=860.0)
 
 
-def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
+def timeline(step: StepResult, most: int = WIDTH) -> list[str]:
     """Rows of `most` characters, or as many as the page has room for: what computes (F forward, B
     backward), and what moves: - less than half of the time, = one at a time, or how many at once, +
     from 10.

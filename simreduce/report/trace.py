@@ -37,7 +37,7 @@ from simreduce.computing.lists import group_by
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
 from simreduce.topology import Topology
-from simreduce.training import Bucket, StepPrediction
+from simreduce.training import Bucket, StepResult
 from simreduce.training.executions import COLLECTIVE, COMPUTE
 from simreduce.training.executor import Ran
 from simreduce.training.replicas import ReplicasRun
@@ -344,7 +344,7 @@ _PASSES = {False: "forward", True: "backward"}
 
 
 @_as_events
-def step_events(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
+def step_events(step: StepResult, names: Sequence[str]) -> Iterator[Thread]:
     """A thread for every device that computes, and as many as overlap for reads and reductions.
     `names` are the gradients'.
     """

@@ -12,14 +12,21 @@ from simreduce.report.steps import _times_of_steps, step_document, step_rows, st
 from simreduce.report.timelines import step_plot, timeline
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
-from simreduce.training import Bucket, Span, StepPrediction
+from simreduce.training import Bucket, Span, StepResult
 
 
 def step(
     *, spans: tuple[Span, ...] = (), buckets: tuple[Bucket, ...] = (), seconds: float = 16.0
-) -> StepPrediction:
-    return StepPrediction(
-        "test", 2, 4, seconds, 10.0, 0.0, 6.0, buckets, (), spans, (seconds,), True
+) -> StepResult:
+    return StepResult(
+        "test",
+        2,
+        8,
+        seconds,
+        (("compute", 10.0),),
+        buckets=buckets,
+        spans=spans,
+        simulated=(seconds,),
     )
 
 
@@ -87,7 +94,7 @@ def test_the_document_has_the_keys_that_others_rely_on(ranking):
         best.communication * 1e6,
         best.exposed * 1e6,
     ] == [document[key] for key in ("step_time_us", "compute_us", "communication_us", "exposed_us")]
-    assert (best.images_per_second, "step", "mine", 4, 4) == tuple(
+    assert (best.samples_per_second, "step", "mine", 4, 4) == tuple(
         document[key] for key in ("images_per_second", "command", "scenario", "ranks", "batch")
     )
     assert len(best.buckets) == len(document["buckets"])

@@ -386,7 +386,7 @@ def report_step(scenario: Scenario, beside: Attachments, workers: int) -> Iterat
     if ranking.interrupted:
         return
     with Progress("simulated {} of {} changes of the step") as progress:
-        look = look_at_step(question, best, progress.watch)
+        look = look_at_step(ranking, progress.watch)
     timeline = timeline_of_events(events, chain=path_words(look.path))
     found = step_look_document(look, best.step.method, names)
     yield document, replace(beside, timeline=timeline, look=found), progress.complete

@@ -182,7 +182,7 @@ def _order(asked: Placed, workers: int, target: str | None, out: str | None) -> 
     scenario = asked
     if isinstance(scenario, Meshes):
         with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
-            best = rank_meshes(scenario, 1, progress.watch).best.job
+            best = rank_meshes(scenario, 1, progress.watch).job
         scenario = replace(scenario, question=replace(scenario.question, jobs=(best,)))
     with Progress("simulated or excluded {} of {} orders") as progress:
         found = place_ranks(scenario, scenario.free, workers=workers, progress=progress)

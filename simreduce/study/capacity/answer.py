@@ -54,8 +54,7 @@ from simreduce.study.sweep.cells import DONE, MESH
 from simreduce.topology import load_topology
 from simreduce.topology.loader import distinct, members
 from simreduce.training.memory import MemoryFit
-from simreduce.training.mesh.simulate import WAITS
-from simreduce.training.step import NOT_COUNTED, Activations
+from simreduce.training.step import NOT_COUNTED, SPENT_ON, Activations
 
 MOST = 4
 """Kinds of parts of a class that are simulated."""
@@ -399,17 +398,17 @@ def parts(chosen: CapacityCandidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
     row = chosen.row
     waits = {
-        WAITS["tp"]: row.tensor,
-        WAITS["cp"]: row.context,
+        SPENT_ON["tp"]: row.tensor,
+        SPENT_ON["cp"]: row.context,
         "experts": row.expert,
-        WAITS["pipeline"]: row.pipeline,
-        WAITS["data"]: row.data,
-        WAITS["interference"]: row.interference,
+        SPENT_ON["pipeline"]: row.pipeline,
+        SPENT_ON["data"]: row.data,
+        SPENT_ON["interference"]: row.interference,
     }
     if row.method != MESH:
         waits = {
             "exposed communication": chosen.exposed,
-            WAITS["interference"]: row.interference or 0.0,
+            SPENT_ON["interference"]: row.interference or 0.0,
         }
     rest = chosen.simulated - chosen.compute - sum(each or 0.0 for each in waits.values())
     seconds = {

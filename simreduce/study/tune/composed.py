@@ -36,7 +36,7 @@ from simreduce.study.tune.search.packings import (
 )
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
-from simreduce.training import StepJob, StepPrediction
+from simreduce.training import StepJob, StepResult
 from simreduce.training.calls import PRECISION, CallCost, busiest_of
 from simreduce.training.reductions import ENDLESS, FIXED, Fused, Method
 from simreduce.training.simulation import compose_step, is_calm
@@ -96,7 +96,7 @@ class ComposedStep:
         return self.packing.method(layout.n, strategy.text)
 
     @cached_property
-    def step(self) -> StepPrediction:
+    def step(self) -> StepResult:
         """The step, with its buckets."""
         if self.method.fusion:
             return compose_step(self.job, self.method, self.setup, self._buffer_cost)

@@ -42,16 +42,16 @@ from simreduce.study.scenario import Meshes, StepScenario
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.study.tune.rank import by_promise, candidates_of, sharing_candidates, while_promising
 from simreduce.study.tune.simulate import with_best_chunk
-from simreduce.training import SimulatedStep, StepJob, StepPrediction, StepQuestion, simulate_step
+from simreduce.training import SimulatedStep, StepJob, StepQuestion, StepResult, simulate_step
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import gpu_at, utilization
+from simreduce.training.gpus import Gpu, gpu_at, utilization
 from simreduce.training.memory import MemoryFit, device_memory, fit_of, least_memory
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
-from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
+from simreduce.training.mesh.simulate import at_least, simulate_mesh
 from simreduce.training.mesh.write import MOST_NODES, write_ranks
 from simreduce.training.passes import slowdowns, slowest
 from simreduce.training.sharded import (
@@ -66,18 +66,21 @@ from simreduce.workload.decoder import Decoder
 
 @dataclass(frozen=True)
 class StepCandidate(SimulatedStep):
-    """One method's step.
+    """A step that is ranked: one method's, or that of a mesh's `job`.
 
     `unmoved` are samples a second of all devices if nothing moved. `fit` compares what a GPU holds
     with its memory, None for modes whose servers hold variables. `mfu` is None where nobody knows
-    the GPUs or the model's FLOPs. `also` are the other methods with the same step and plan.
+    the GPUs or the model's FLOPs. `also` are the other methods with the same step and plan. `calls`
+    are those of NCCL that were simulated for a mesh, or for meshes before it.
     """
 
-    runtime: str
-    unmoved: float
-    fit: MemoryFit | None
-    mfu: float | None
+    runtime: str = ""
+    unmoved: float = inf
+    fit: MemoryFit | None = None
+    mfu: float | None = None
     also: tuple[str, ...] = ()
+    job: MeshJob | None = None
+    calls: frozenset[NcclCall] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -92,7 +95,7 @@ class StepCandidate(SimulatedStep):
     @property
     def efficiency(self) -> float:
         """Throughput of the devices over what it would be if nothing moved; at most 1."""
-        return self.step.images_per_second / self.unmoved if self.step.seconds else 1.0
+        return self.step.samples_per_second / self.unmoved if self.step.seconds else 1.0
 
     @property
     def misfit(self) -> bool:
@@ -116,6 +119,11 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
     def runtimes(self) -> list[str]:
         """The runtime of each row."""
         return [row.runtime for row in self.candidates]
+
+    @property
+    def closely(self) -> StepResult:
+        """The step of the method to run."""
+        return self.recommended.step
 
     @property
     def nominal(self) -> str:
@@ -292,13 +300,13 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         found = _replicated(scenario, strategy, setup)
         memory = least_memory(DDP, job.model, sharding, setup.layout.n, question.activations)
     if question.sharding is not None:
-        found = replace(found, step=replace(found.step, method=name, memory=memory))
+        found = replace(found, step=replace(found.step, method=name, held=(memory,)))
     return StepCandidate(
         **vars(found),
         runtime=setup.runtime.name,
         unmoved=_unmoved(found.step, job, setup),
         fit=None if question.mode else fit_of(memory, setup.topology, setup.layout.ranks),
-        mfu=_mfu(found.step, job, setup),
+        mfu=_mfu(found.step, job.gpu or gpu_at(setup), job.model.flops),
     )
 
 
@@ -317,22 +325,22 @@ def _replicated(scenario: StepScenario, strategy: Strategy | None, setup: Setup)
     return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
 
 
-def _mfu(step: StepPrediction, job: StepJob, setup: Setup) -> float | None:
-    """MFU of the step, of products in 16 bits; None where that is not known."""
-    samples, gpu = job.batch * job.accumulate * step.devices, job.gpu or gpu_at(setup)
-    flops = job.model.flops * samples
+def _mfu(step: StepResult, gpu: Gpu | None, flops: float, bits: int = 16) -> float | None:
+    """MFU of a step with so many FLOPs a sample, of products in so many bits; None where that is
+    not known.
+    """
     if gpu is None or not flops or not step.seconds:
         return None
-    return utilization(gpu, flops, step.seconds, step.devices)
+    return utilization(gpu, flops * step.samples, step.seconds, step.devices, bits)
 
 
-def _unmoved(step: StepPrediction, job: StepJob, setup: Setup) -> float:
+def _unmoved(step: StepResult, job: StepJob, setup: Setup) -> float:
     """Samples a second of all devices if nothing moved and none waited for another.
 
     Each takes its own passes and its own share of the update, at its own speed; no step is faster.
     """
     factors = slowdowns(replace(job, spread=0.0), setup.disturbance, setup.layout.ranks)
-    busy, samples = step.compute + step.update, step.batch * step.accumulate
+    busy, samples = step.compute + step.update, step.samples // step.devices
     most = slowest(job, setup)
     seconds = [step.launch + busy * factor / most for factor in factors]
     return sum(samples / each if each else inf for each in seconds)
@@ -347,7 +355,7 @@ and a schedule, what may be the best.
 
 
 @dataclass(frozen=True)
-class MeshRanking(RankedRows[Meshes, MeshStep]):
+class MeshRanking(RankedRows[Meshes, StepCandidate]):
     """Steps, fastest first; what does not fit a GPU's `memory` comes last.
 
     `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
@@ -357,19 +365,28 @@ class MeshRanking(RankedRows[Meshes, MeshStep]):
     memory: int = 0
     bounded: int = 0
 
-    def fits(self, step: MeshStep) -> bool | None:
-        """Whether every rank's share fits; None where nobody says how much a GPU has."""
-        return step.fullest.peak <= self.memory if self.memory else None
-
     @property
-    def best(self) -> MeshStep:
+    def recommended(self) -> StepCandidate:
         """The fastest that fits."""
         return self.candidates[0]
 
+    @property
+    def job(self) -> MeshJob:
+        """The job of that."""
+        assert self.recommended.job is not None  # noqa: S101 - it is of a mesh
+        return self.recommended.job
+
+    @property
+    def nominal(self) -> str:
+        """Which times of the rows rest on no measurement."""
+        calls = {call for row in self.candidates for call in row.calls}
+        names = (row.step.method for row in self.candidates)
+        return self.scenario.setup.nominal(names, sorted(calls))
+
     @cached_property
-    def closely(self) -> MeshStep:
+    def closely(self) -> StepResult:
         """The best step, with when every node of it ran."""
-        job, setup = self.best.job, self.scenario.setup
+        job, setup = self.job, self.scenario.setup
         return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
 
 
@@ -385,7 +402,7 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         best: dict[object, float] = {}
         for each in outcomes.values():
-            if isinstance(each, MeshStep):
+            if isinstance(each, StepCandidate):
                 alike = _alike(each.job)
                 best[alike] = min(each.seconds, best.get(alike, inf))
         near = min(best.values(), default=inf) * _NEAR
@@ -394,35 +411,33 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     found, refused, untried, hurried = answer_all(
         jobs,
         [each.text for each in jobs],
-        partial(_simulate, setup),
+        partial(_simulate, setup, memory),
         by_name=question.named,
         workers=workers,
         watch=watch,
         limits=None if question.named else limits,
     )
-    simulated = [step for step in found.values() if isinstance(step, MeshStep)]
-    steps = simulated if question.named else _without_twins(simulated)
-    if not steps:
+    simulated = [row for row in found.values() if isinstance(row, StepCandidate)]
+    rows = simulated if question.named else _without_twins(simulated)
+    if not rows:
         raise InputError([reason for _, reason in refused])
-    steps.sort(key=lambda step: (0 < memory < step.fullest.peak, step.seconds))
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
     late = sum(isinstance(each, AtLeast) for each in found.values())
-    late += len(able) - len(jobs) + len(simulated) - len(steps)
+    late += len(able) - len(jobs) + len(simulated) - len(rows)
     return MeshRanking(
-        scenario, tuple(steps), (*noted, *unable, *refused), untried, memory, late, hurried=hurried
-    )
+        scenario, tuple(in_order(rows)), (*noted, *unable, *refused), untried, memory, late,
+        hurried=hurried,
+    )  # fmt: skip
 
 
-def _without_twins(steps: Sequence[MeshStep]) -> list[MeshStep]:
-    """The steps, but for those that take as long to the bit in the usual order of ranks."""
-    usual = {step.job: step.seconds for step in steps if step.job.mesh.order == ORDER}
-
-    def is_twin(step: MeshStep) -> bool:
-        mesh = step.job.mesh
-        twin = replace(step.job, mesh=replace(mesh, order=ORDER))
-        return mesh.order != ORDER and usual.get(twin) == step.seconds
-
-    return [step for step in steps if not is_twin(step)]
+def _without_twins(rows: Sequence[StepCandidate]) -> list[StepCandidate]:
+    """The rows, but for those that take as long to the bit in the usual order of ranks."""
+    usual = {row.job: row.seconds for row in rows}
+    twins = (replace(row.job, mesh=replace(row.job.mesh, order=ORDER)) for row in rows if row.job)
+    return [
+        row for row, twin in zip(rows, twins, strict=True)
+        if row.job == twin or usual.get(twin) != row.seconds
+    ]  # fmt: skip
 
 
 def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str, str]]]:
@@ -445,8 +460,8 @@ _ROUNDS = 4
 """Rounds of micro batches after which no more are in flight, but for GPipe."""
 
 
-def _alike(job: MeshJob) -> object:
-    return job.mesh, job.schedule
+def _alike(job: MeshJob | None) -> object:
+    return job and (job.mesh, job.schedule)
 
 
 def _peaks(job: MeshJob) -> Iterator[int]:
@@ -486,29 +501,15 @@ def _costs(setup: Setup, mesh: Mesh) -> Costs:
     return _any_costs(setup, Mesh()).of_mesh(mesh)
 
 
-def mfu(step: MeshStep) -> float:
-    """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
-    job = step.job
-    flops = 3.0 * _forward(job.shape, job.sequence) * job.global_batch
-    return utilization(job.gpu, flops, step.seconds, job.mesh.ranks, job.bits)
-
-
 @lru_cache(maxsize=8)
-def _forward(shape: Decoder, tokens: int) -> float:
-    """FLOPs of a sequence's forward pass; all rows of a ranking share it."""
-    return sum(layer.forward for layer in shape.layers(tokens))
+def _flops(shape: Decoder, tokens: int) -> float:
+    """Model FLOPs of a sequence, 3 times the forward pass; all rows of a ranking share it."""
+    return 3.0 * sum(layer.forward for layer in shape.layers(tokens))
 
 
-def limit_of(step: MeshStep) -> str:
-    """What a rank waits for the longest; `compute` where it hardly waits."""
-    waits = {key: seconds for key, seconds in step.by.items() if key not in ("compute", "update")}
-    longest = max(waits, key=waits.__getitem__, default="compute")
-    return longest if waits.get(longest, 0.0) > 0.05 * step.seconds else "compute"
-
-
-def bubble(step: MeshStep) -> float:
+def bubble(job: MeshJob) -> float:
     """The part of the time that ranks idle if passes take as long everywhere and sends no time."""
-    rows = grid(step.schedule)
+    rows = grid(load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros))
     ends = max(map(len, rows))
     return 1.0 - sum(sum(map(bool, row)) for row in rows) / (ends * len(rows))
 
@@ -520,12 +521,12 @@ def programs_for(job: MeshJob) -> list[str]:
 
 def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
     """The files of the best step for the scenario's framework, by name."""
-    return MESH_PROGRAMS[ranking.scenario.framework].export(ranking.best.job)
+    return MESH_PROGRAMS[ranking.scenario.framework].export(ranking.job)
 
 
 def why_no_files(ranking: MeshRanking) -> str:
     """Why no mesh is there to train on; "" if there is one."""
-    if ranking.fits(ranking.best) is not False:
+    if not ranking.recommended.misfit:
         return ""
     title = MESH_PROGRAMS[ranking.scenario.framework].title
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
@@ -549,11 +550,18 @@ def _bound(setup: Setup, job: MeshJob) -> float:
     return at_least(job, _costs(setup, job.mesh))
 
 
-def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:
+def _simulate(
+    setup: Setup, memory: int, job: MeshJob, limit: Limit
+) -> StepCandidate | AtLeast | Postponed:
     """The step of a job. Without a limit, its bound says when it is its turn."""
     bound = 0.0 if limit == inf else _bound(setup, job)
     if limit is None:
         return Postponed(round(bound * 1e6))
     if bound > limit:
         return AtLeast(bound, "its passes")
-    return simulate_mesh(job, setup, _costs(setup, job.mesh))
+    costs = _costs(setup, job.mesh)
+    step = simulate_mesh(job, setup, costs)
+    assert step.memory is not None  # noqa: S101 - steps of meshes say it
+    fit = MemoryFit(step.memory.peak, memory, step.memory.activations)
+    used = _mfu(step, job.gpu, _flops(job.shape, job.sequence), job.bits)
+    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls)

@@ -27,7 +27,6 @@ from simreduce.study.tune.composed import ComposedStep
 from simreduce.study.tune.steps import (
     MeshRanking,
     MethodRanking,
-    StepCandidate,
     mesh_seconds,
     write_mesh,
 )
@@ -45,8 +44,8 @@ from simreduce.training import (
     Bucket,
     PathPiece,
     StepJob,
-    StepPrediction,
     StepRecording,
+    StepResult,
     record_step,
 )
 from simreduce.training.executions import Execution
@@ -87,7 +86,6 @@ class StepLook:
     """
 
     seconds: float
-    setup: Setup
     path: tuple[PathPiece, ...]
     links: tuple[Use, ...] | None
     longest: Bucket | None
@@ -101,7 +99,7 @@ class StepCase:
     """One step, to simulate in any setup and at any speed of compute.
 
     The job is `faster` where devices compute so. `write` gives what every rank does. `record` is
-    None if its plans are too large, or are those of a mesh.
+    None if its plans are not simulated together, for the reason in `missing`.
     """
 
     job: Any
@@ -110,6 +108,7 @@ class StepCase:
     seconds: Callable[[Any, Setup], float]
     write: Callable[[], Execution]
     record: Callable[[], StepRecording] | None = None
+    missing: str = ""
 
     def savings(
         self, tried: Sequence[Change], before: float, watch: Watch = unwatched
@@ -123,28 +122,22 @@ class StepCase:
         return compare(tried, before, simulate, watch)
 
 
-def look_at_step(
-    scenario: StepScenario, candidate: StepCandidate, watch: Watch = unwatched
-) -> StepLook:
-    """A closer look at a candidate of `rank_steps`.
+def look_at_step(ranking: Ranking, watch: Watch = unwatched, *, closely: bool = True) -> StepLook:
+    """A closer look at the best step of a ranking; unless `closely`, without the loads of links and
+    with changes of compute and the network alone.
 
     Ctrl-C leaves out the changes that are not simulated yet.
     """
-    case, step = _case(scenario, candidate.step), candidate.step
-    recording = case.record() if case.record else None
+    case, step = case_of(ranking), ranking.closely
+    recording = case.record() if case.record and closely else None
     path = recording.step.path if recording else step.path
     return StepLook(
         step.seconds,
-        case.setup,
         path,
         _loads(recording) if recording else None,
         *_alone(recording, path, case.setup),
         case.savings(_changes(case.setup, recording), step.seconds, watch),
-        ""
-        if recording
-        else _COMPOSED
-        if step.composed
-        else _TOO_LARGE.format(len(case.setup.layout), MOST_RANKS),
+        case.missing,
     )
 
 
@@ -162,9 +155,11 @@ def case_of(ranking: Ranking) -> StepCase:
     """The best step of a ranking, to simulate again."""
     if isinstance(ranking, MethodRanking):
         return _case(ranking.scenario, ranking.recommended.step)
-    job, setup = ranking.best.job, ranking.scenario.setup
+    job, setup = ranking.job, ranking.scenario.setup
     faster = replace(job, gpu=faster_gpu(job.gpu, MORE))
-    return StepCase(job, faster, setup, mesh_seconds, partial(write_mesh, job, setup))
+    return StepCase(
+        job, faster, setup, mesh_seconds, partial(write_mesh, job, setup), missing=_COMPOSED
+    )
 
 
 def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
@@ -183,13 +178,7 @@ def execution_of_step(ranking: Ranking) -> Execution:
     return case_of(ranking).write()
 
 
-def changes_of_mesh(ranking: MeshRanking) -> tuple[Saving, ...]:
-    """What more of the network, or faster GPUs, would save of the best step, the most first."""
-    tried = [FASTER, *network_changes(ranking.scenario.setup.topology)]
-    return case_of(ranking).savings(tried, ranking.best.seconds)
-
-
-def _case(scenario: StepScenario, step: StepPrediction) -> StepCase:
+def _case(scenario: StepScenario, step: StepResult) -> StepCase:
     question = scenario.step
     name, _, text = step.method.rpartition(", ")
     strategy, sharding = None if question.mode else parse_strategy(text), question.sharding
@@ -202,9 +191,11 @@ def _case(scenario: StepScenario, step: StepPrediction) -> StepCase:
             setup,
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
             partial(write_sharded_execution, job, sharded, setup),
-            partial(record_sharded_step, step, sharded, setup)
-            if len(setup.layout) <= MOST_RANKS
-            else None,
+            *(
+                (partial(record_sharded_step, step, sharded, setup),)
+                if len(setup.layout) <= MOST_RANKS
+                else (None, _TOO_LARGE.format(len(setup.layout), MOST_RANKS))
+            ),
         )
     question, setup = question.replicated, scenario.setup.running(strategy)
     job = question.job
@@ -216,6 +207,7 @@ def _case(scenario: StepScenario, step: StepPrediction) -> StepCase:
             setup,
             lambda job, at: replace(made, job=job, setup=at).step.seconds,
             partial(write_execution, job, made.method, setup),
+            missing=_COMPOSED,
         )
     method = question.method(strategy, setup.layout, faithful=scenario.faithful)
     return StepCase(

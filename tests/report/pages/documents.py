@@ -107,7 +107,7 @@ def step_of(folder, text: str = MODEL) -> tuple[dict[str, Any], dict[str, Any]]:
     scenario = _scenario(folder, text)
     ranking = rank_steps(scenario)
     best, names = ranking.recommended, [g.name for g in scenario.workload.gradients]
-    look = step_look_document(look_at_step(scenario, best), best.step.method, names)
+    look = step_look_document(look_at_step(ranking), best.step.method, names)
     return step_document(ranking), look
 
 

@@ -162,7 +162,7 @@ def test_calls_that_switches_sum_are_composed(written):
 
 def test_changes_of_a_composed_step_are_composed(written):
     ranking = rank_steps(written(LARGE + 'strategies = ["nccl+ddp"]\n' + STEP.format(3000)))
-    look = look_at_step(ranking.scenario, ranking.recommended)
+    look = look_at_step(ranking)
     saved = {saving.change.resource: saving.saved for saving in look.savings}
 
     assert look.links is None

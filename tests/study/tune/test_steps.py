@@ -208,7 +208,7 @@ def test_a_sharded_update_counts_as_the_share_that_a_gpu_has(ranked):
         found = by_method[method]
         assert update == pytest.approx(found.step.update)
         busy = found.step.launch + found.step.compute + update
-        assert found.unmoved == pytest.approx(4 * found.step.batch / busy)
+        assert found.unmoved == pytest.approx(found.step.samples / busy)
 
 
 @pytest.mark.parametrize("update", ["0 ms", "50 ms"])

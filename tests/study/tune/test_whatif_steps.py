@@ -49,7 +49,7 @@ def look(tmp_path):
         path = tmp_path / "step.toml"
         path.write_text(STEP.format(strategy=strategy, more=more))
         scenario = load_scenario(str(path))
-        return look_at_step(scenario, rank_steps(scenario).recommended)
+        return look_at_step(rank_steps(scenario))
 
     return _look
 

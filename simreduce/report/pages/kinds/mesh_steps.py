@@ -35,7 +35,7 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.training.mesh.simulate import WAITS
+from simreduce.training.step import SPENT_ON
 
 _FEW = 12
 """Rows of a table that is open at once, and bars of a chart."""
@@ -74,7 +74,7 @@ def _facts(document: Mapping[str, Any], best: Mapping[str, Any]) -> Iterable[Fac
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
     yield Fact("How long does a step take?", us(best["time_us"]), f"{rate}, {best['mfu']:.1%} MFU.")
     share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
-    yield Fact("What limits it?", WAITS[best["limit"]], f"{share:.0%} of the step.")
+    yield Fact("What limits it?", SPENT_ON[best["limit"]], f"{share:.0%} of the step.")
     have = document["memory_bytes"]
     more = f"A GPU has {units.format_size(have)}." if have else "Nobody says how much a GPU has."
     yield Fact("What does a GPU hold?", units.format_size(best["peak_bytes"]), more)
@@ -111,7 +111,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 def _spent(best: Mapping[str, Any]) -> Iterable[Section]:
     parts = sorted(best["spent_us"].items(), key=lambda pair: -pair[1])
-    named = [(WAITS.get(key, key), value) for key, value in parts]
+    named = [(SPENT_ON.get(key, key), value) for key, value in parts]
     columns = tables.columns("spent on|time|of the step", left="spent on")
     rows = tuple((name, us(value), f"{value / best['time_us']:.1%}") for name, value in named)
     words = "What the rank that ends last does, and what it waits for."
