@@ -150,10 +150,10 @@ PERCENTILES_ABOUT = (
 )
 
 
-def percentile_lines(found: Mapping[str, float]) -> list[str]:
-    """How long the step takes on unlucky draws of GPUs, in seconds; none if they do not differ."""
-    shown = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in found.items())
-    return [f"by the draw of GPUs, all of which wait for the slowest: {shown}"] * bool(found)
+def percentile_words(found: Mapping[str, float]) -> str:
+    """How long a step takes on unlucky draws of GPUs, in microseconds; "" if they do not differ."""
+    shown = ", ".join(f"{name} {time / 1e3:.1f} ms" for name, time in found.items())
+    return shown and f"By the draw of GPUs, all of which wait for the slowest: {shown}"
 
 
 def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:

@@ -125,7 +125,7 @@ MOST_BARS = 30_000
 _PATH = "critical path"
 _WORDS = ("forward", "backward", "wait", "read", "compute", "send", "update")
 """First words of slices that say what kind they are."""
-_BY_WORD = ("compute", "workers", "updates", "stages")
+_BY_WORD = ("compute", "workers", "updates")
 """Processes whose slices have such words; those of others may be names of gradients."""
 _FEW = 24
 """Rows that are shown at once, whatever their groups."""

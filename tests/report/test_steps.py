@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
-from simreduce.report.steps import _times_of_steps, step_document, step_rows, step_table
+from simreduce.report.step_page import _times_of_steps, step_text
+from simreduce.report.steps import step_document, step_rows
 from simreduce.report.timelines import step_plot, timeline
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
@@ -124,7 +125,7 @@ def test_parts_of_a_step_add_up(ranking):
 
 def test_the_table_tells_what_was_asked_and_the_best(ranking):
     """A row for each strategy, then the parts of the best and what it reduced when."""
-    lines = step_table(ranking).splitlines()
+    lines = step_text(ranking).splitlines()
     best = ranking.recommended.step
     rows = [line.split()[:2] for line in lines[11:13]]
 
@@ -141,7 +142,7 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
         "  of the settings ranked here; `simreduce tune FILE --target horovod`"
     )
 
-    few = step_table(ranking, details=False).splitlines()
+    few = step_text(ranking, details=False).splitlines()
     assert lines[:15] == few[:15]
     assert "its timeline and buckets: --details shows them" in few
 
@@ -156,7 +157,7 @@ def asked(
     )
     scenario = load_scenario(str(path))
     found = rank_steps(scenario.but(disturbance=disturbance))
-    return step_table(found), step_document(found)
+    return step_text(found), step_document(found)
 
 
 RING = 'strategies = ["ring"]\n[step]\nbatch = 10\ntime = "100 ms"\n'
@@ -240,7 +241,7 @@ def test_a_bucket_says_how_long_after_the_compute_it_ends(ranking):
     best = ranking.recommended.step
     ended = max(span.end for span in best.spans)
     late = [max(each.finish - ended, 0.0) for each in best.buckets]
-    lines = step_table(ranking).splitlines()[-3 - len(late) : -3]
+    lines = step_text(ranking).splitlines()[-3 - len(late) : -3]
 
     assert late[-1] > 0.0
     assert [f"{seconds * 1e3:.3f}" for seconds in late] == [line.split()[-1] for line in lines]

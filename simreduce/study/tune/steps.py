@@ -238,6 +238,15 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     return MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
 
 
+def rank_question(
+    question: StepScenario | Meshes, workers: int = 1, watch: Watch = unwatched
+) -> MethodRanking | MeshRanking:
+    """The steps of a question by method or by mesh."""
+    if isinstance(question, Meshes):
+        return rank_meshes(question, workers, watch)
+    return rank_steps(question, workers, watch)
+
+
 _LATE = (
     "takes longer to simulate than there is time; give a longer --budget, or type simreduce tune"
 )

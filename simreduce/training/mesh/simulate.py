@@ -10,7 +10,14 @@ import simpy
 
 from simreduce.engine.setup import Setup
 from simreduce.training.calls import CallCost
-from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, ExecutionNode
+from simreduce.training.executions import (
+    COLLECTIVE,
+    COMPUTE,
+    SEND,
+    UPDATE,
+    Execution,
+    ExecutionNode,
+)
 from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import EP, NCCL, TP, MeshJob
@@ -26,7 +33,7 @@ from simreduce.training.mesh.pipeline import (
 )
 from simreduce.training.mesh.write import LANE, Spent, write_step
 from simreduce.training.passes import spans_of
-from simreduce.training.step import DATA, SLOWED, Bucket, Span, StepResult, run_path
+from simreduce.training.step import DATA, SLOWED, STAGES, Bucket, StepResult, run_path
 
 _ROUNDING = 1e-12
 
@@ -51,16 +58,24 @@ def simulate_mesh(
     )  # fmt: skip
     if not closely:
         return found
-    spans, buckets = list[Span](), list[Bucket]()
-    for stage, rank in enumerate(execution.nodes, 1):
-        mine = [each for each in ran if each.rank == rank]
-        spans += [replace(span, device=f"stage {stage}") for span in spans_of(mine)]
-        buckets += [
-            Bucket((), execution.members(each.node), each.node.nbytes, each.begin, each.since,
-                   each.end, each.node.collective)
-            for each in mine if each.node.kind == COLLECTIVE
-        ]  # fmt: skip
-    return replace(found, ran=ran, path=run_path(ran), spans=tuple(spans), buckets=tuple(buckets))
+    moved = {id(each.node): _transfer(execution, each) for each in ran if each.node.kind != COMPUTE}
+    spans = [
+        replace(span, device=f"stage {stage}, rank {rank}")
+        for stage, rank in enumerate(execution.nodes, 1)
+        for span in spans_of(each for each in ran if each.rank == rank)
+    ]
+    sent = (moved[id(each.node)] for each in ran if each.node.kind in (COLLECTIVE, SEND))
+    return replace(
+        found, ran=ran, path=run_path(ran, buckets=moved), spans=tuple(spans), buckets=tuple(sent)
+    )
+
+
+def _transfer(execution: Execution, each: Ran) -> Bucket:
+    """What a node moved, on the lane of its replicas or between stages."""
+    node, collective = each.node, each.node.kind == COLLECTIVE
+    ranks = execution.members(node) if collective else (each.rank, node.peer)
+    where = node.lane if collective else STAGES
+    return Bucket((), ranks, node.nbytes, each.begin, each.since, each.end, where)
 
 
 def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:

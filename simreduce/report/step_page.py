@@ -1,0 +1,577 @@
+"""Training steps, of methods or of meshes, as text and as a page: both show the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import fsum, inf
+
+from simreduce import units
+from simreduce.export.frameworks import MESH_PROGRAMS
+from simreduce.files import tables
+from simreduce.files.tables import Table
+from simreduce.report.bench import sizes_section
+from simreduce.report.blocks import (
+    Attachments,
+    Block,
+    Chart,
+    Code,
+    Fact,
+    Page,
+    Paragraph,
+    Rows,
+    Section,
+    Written,
+    bars,
+    colour_words,
+    folded_when_long,
+    section_lines,
+    stack,
+)
+from simreduce.report.explain import (
+    help_section,
+    limit_fact,
+    limit_of_step,
+    nic_fact,
+    path_section,
+    step_path_section,
+)
+from simreduce.report.headings import (
+    advice_lines,
+    best_rows,
+    caution,
+    facts,
+    frameworks_table,
+    header,
+    mark,
+    more_lines,
+    name_lines,
+    nccl_sureness,
+    page_title,
+    percentile_words,
+    refused_lines,
+    sentence,
+    sure,
+    untried_lines,
+)
+from simreduce.report.sections import (
+    calibration_section,
+    copy_section,
+    machine_section,
+    meaning,
+    names_block,
+    record_section,
+    repeat_section,
+    timeline_section,
+    us,
+)
+from simreduce.report.steps import (
+    BUCKET,
+    CANDIDATE,
+    MEMORY,
+    MESH_CANDIDATE,
+    gradient_names,
+    name_of,
+    rate_of,
+    step_document,
+    step_look_document,
+    step_rows,
+)
+from simreduce.report.timelines import LEGEND, timeline
+from simreduce.study.advice import runs_nccl, strategy_of
+from simreduce.study.tune.composed import ERROR
+from simreduce.study.tune.steps import MeshRanking, MethodRanking
+from simreduce.study.tune.whatif_steps import Ranking, look_at_step
+from simreduce.training import StepResult
+from simreduce.training.gpus import slowest_of
+from simreduce.training.mesh.job import ORDER, MeshJob
+from simreduce.training.mesh.pipeline import grid, load_schedule
+from simreduce.training.step import SPENT_ON, compute_caution, later_half
+
+_FIRST, _LAST = 8, 4
+"""Buckets that are shown of many."""
+
+_SAME = 1e-6
+"""Part of a step below which a difference is none to tell."""
+
+_FEW = 20
+"""Rows of a table below the ranking in a text."""
+
+_SHOWN = 15
+"""Bars of a chart."""
+
+_MOSTLY = 0.5
+"""The part of a step from which its communication says how sure it is."""
+
+_ALIKE = 0.01
+"""Of two steps, the part of their time up to which the simpler one is named too."""
+
+
+def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True) -> str:
+    """Header, one row per method or mesh, or the best `most` of them; then what the step of the
+    recommended one spends its time on, and holds. The advice comes last.
+
+    Without `details`, the critical path, what would help, the timeline, its buckets and other names
+    are left out, and refusals of strategies that the scenario does not name are counted.
+    """
+    document, row = step_document(ranking), ranking.recommended
+    lines = [*_header(ranking), *best_rows(step_rows(ranking), most, indent=2), ""]
+    lines += _best_lines(ranking)
+    sections = [*_spent_section(document), *_memory_section(document)]
+    if details:
+        look = look_at_step(ranking, closely=False)
+        found = step_look_document(look, row.step.method, gradient_names(ranking))
+        beside = Attachments(look=found)
+        sections += [*step_path_section(beside), *help_section(beside)]
+    for section in sections:
+        lines += section_lines(section, _FEW)
+    if details:
+        lines += _drawn_lines(ranking)
+    misfits = [f"  {c.step.method} {c.fit.words}" for c in ranking.candidates if c.fit and c.misfit]
+    own = ["", f"Does not fit ({len(misfits)}):", *misfits] if misfits else []
+    if isinstance(ranking, MeshRanking):
+        if misfits:
+            rows, have = units.plural(len(misfits), "row"), units.format_size(ranking.memory)
+            lines += ["", f"{rows} marked *: more memory than the {have} that a GPU has"]
+        lines += [*(own if details else ()), *_left_out_lines(ranking)]
+        answer = [mesh_answer(document)]
+    else:
+        more = ["its timeline and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
+        lines += name_lines(ranking, own, more, details=details)
+        answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
+    composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
+    lines += ["", composed] if composed else []
+    return "\n".join([*lines, *untried_lines(ranking), "", *answer])
+
+
+def composed_words(names: Sequence[str]) -> str:
+    """A sentence on methods whose steps are composed; "" without any."""
+    cycles = ", or one cycle of Horovod" if any("+fusion" in name for name in names) else ""
+    steps = units.noun(len(names), "the step", "steps")
+    if not names:
+        return ""
+    return (
+        f"composed of simulated calls of NCCL, within {ERROR:.1%}{cycles} of simulating all at "
+        f"once: {steps} of {units.first_few(names)}"
+    )
+
+
+def _left_out_lines(ranking: MeshRanking) -> list[str]:
+    """How many meshes bounds left out, and why those that were named cannot be."""
+    why = "a lower bound says slower, memory does not do, or another order changes nothing"
+    lines = ["", f"{ranking.bounded} left out: {why}"] if ranking.bounded else []
+    return [*lines, *(refused_lines(ranking.refused) if ranking.scenario.question.named else [])]
+
+
+def _header(ranking: Ranking) -> list[str]:
+    if isinstance(ranking, MeshRanking):
+        return _mesh_header(ranking)
+    s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
+    passes = f"{_ms(fsum(job.profile.forward))} forward, {_ms(fsum(job.profile.backward))} backward"
+    passes += f", {job.accumulate} times" if job.accumulate > 1 else ""
+    slow = [
+        f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
+    ]
+    if job.spread:
+        count, factor = s.setup.layout.n, slowest_of(s.setup.layout.n, job.spread)
+        slow.append(f"the slowest of {count} {factor:.4g} times as slow (spread {job.spread:.1%})")
+    update = f", {_ms(job.update)} for the update" if job.update else ""
+    after = "" if job.barrier else ", no barrier between steps"
+    layers = units.plural(len(job.model.layers), "layer")
+    gradients = f"{units.plural(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
+    facts = [
+        ("model", f"{w.name}: {layers}, {gradients}"),
+        ("compute", f"{job.batch} a GPU: {passes}{update} ({job.profile.source})"),
+        ("", ", ".join(slow)),
+    ]
+    what = f"consistency {job.consistency}{after}"
+    sharded = s.step.sharding is not None
+    collectives = ("all_gather", "reduce_scatter") if sharded else ("all_reduce",)
+    strategies = [strategy_of(c.step.method) for c in ranking.candidates]
+    return header(ranking, facts, what, nccl_sureness(s, strategies, collectives))
+
+
+def _mesh_header(ranking: MeshRanking) -> list[str]:
+    scenario, job, at = ranking.scenario, ranking.job, ranking.scenario.setup
+    program = MESH_PROGRAMS.get(scenario.framework)
+    facts = [
+        ("topology", f"{at.topology.name}: {at.topology.title}, {at.layout.n} ranks"),
+        ("model", f"{scenario.model.name}: {job.shape.parameters / 1e9:.4g} billion parameters"),
+        ("step", f"{job.global_batch} sequences of {job.sequence} tokens"),
+        ("framework", f"{program.title}, what it can run" if program else ""),
+        ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
+        ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+        ("", ranking.nominal),
+        ("disturbed", at.disturbed),
+    ]  # fmt: skip
+    return tables.header(scenario.title, facts)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
+
+def _best_lines(ranking: Ranking) -> list[str]:
+    """What the best step takes, and what is exposed; whether it fits, and what it waits for."""
+    best, s = ranking.recommended, ranking.recommended.step
+    more = [f"MFU {best.mfu:.1%}"] if best.mfu is not None else []
+    if isinstance(ranking, MethodRanking):
+        gpus = units.plural(s.devices, "GPU")
+        more.append(f"{best.efficiency:.1%} of what {gpus} do if nothing moves")
+    lines = [f"{s.method}: a step takes {_ms(s.seconds)}, {', '.join([rate_of(s), *more])}"]
+    by = [f"{name.replace('_', '-')} {_ms(seconds)}" for name, seconds in s.exposed_by]
+    moving = f"communication {_ms(s.communication)}, " * bool(s.communication)
+    lines.append(f"  {moving}exposed {_ms(s.exposed)}")
+    lines += [f"  exposed by {', '.join(by)}"] * bool(by)
+    if best.fit:
+        lines.append(f"  {'this does not fit: ' * best.misfit}it {best.fit.words}")
+    if best.fit and best.fit.fits is None:
+        lines.append("  whether that fits is not known: no `memory` of its GPUs is given")
+    if s.waiting:
+        wait = f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest"
+        lines.append(f"{wait}, whose compute this is")
+    if best.wrong:
+        wrong = f"{units.plural(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
+        lines.append(f"  {wrong} not as it should be: no candidate is proven right")
+    if s.simulated and max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
+        lines.append(f"  {_times_of_steps(s)}")
+    return lines
+
+
+def _times_of_steps(s: StepResult) -> str:
+    """How long steps took that were not alike, each value once while it lasts; of many the first,
+    the longest and the last.
+    """
+    if not s.settled:
+        later = later_half(s.simulated)
+        return (
+            f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last "
+            f"{len(later)}, which took {_ms(min(later))} to {_ms(max(later))}; "
+            "the last one is shown"
+        )
+    times = [
+        t
+        for i, t in enumerate(s.simulated)
+        if not i or abs(t - s.simulated[i - 1]) > _SAME * s.seconds
+    ]
+    kept = range(len(times))
+    half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
+    few = len(times) <= _FIRST
+    shown = [*kept] if few else sorted({*kept[:half], longest, *kept[-half:]})
+    texts: list[str] = []
+    for i, before in zip(shown, [-1, *shown], strict=False):
+        texts += ["..."] * (i > before + 1) + [f"{times[i] * 1e3:.3f}"]
+    return f"steps took {', '.join(texts)} ms; this is the last"
+
+
+def _drawn_lines(ranking: Ranking) -> list[str]:
+    """The timeline of the best step, and its buckets or the grid of its pipeline."""
+    step = ranking.closely
+    lines = ["", *timeline(step), LEGEND]
+    if isinstance(ranking, MeshRanking):
+        return [*lines, *(_grid_lines(ranking.job) if ranking.job.mesh.pp > 1 else ())]
+    lines += ["", *_buckets(step, ranking)]
+    if step.slowest:  # the step that lost most by what went wrong
+        took, exposed = _ms(step.slowest.seconds), _ms(step.slowest.exposed)
+        lines += ["", f"The slowest step took {took}, of which {exposed} were exposed:", ""]
+        lines += [*timeline(step.slowest), "", *_buckets(step.slowest, ranking)]
+    return lines
+
+
+def _buckets(step: StepResult, ranking: MethodRanking) -> list[str]:
+    """The table of buckets; of many, the first and the last."""
+    if not step.buckets:
+        return ["  nothing is reduced"]
+    ended = max((span.end for span in step.spans), default=0.0)
+    rows = [
+        BUCKET.row(bucket, ranking, place) | {"after_us": max(bucket.finish - ended, 0.0) * 1e6}
+        for place, bucket in enumerate(step.buckets, 1)
+    ]
+    left_out = len(rows) - _FIRST - _LAST
+    if left_out > 0:
+        rows[_FIRST:-_LAST] = [{"place": f"... {left_out} more"}]
+    return BUCKET.table(rows).lines(indent=2)
+
+
+def _grid_lines(job: MeshJob) -> list[str]:
+    """Who does what when, in ticks of a forward pass; a backward pass takes two."""
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    rows, width = grid(schedule), tables.page_width(78) - 9
+    shown = ("".join(map(_letter, row))[:width] for row in rows)
+    return [
+        "",
+        f"{schedule.name}: a column is the time of a forward pass, . a bubble",
+        *(f"stage {place:2} {row}" for place, row in enumerate(shown, 1)),
+    ]
+
+
+def _letter(cell: str) -> str:
+    kind = cell.strip("0123456789")  # of both at once, "(" and more
+    return "." if not cell else "B" if cell.startswith("(") else kind[0]
+
+
+def mesh_answer(document: Written) -> str:
+    """What to train on, in a sentence."""
+    best = document["candidates"][0]
+    took = units.format_duration(best["time_us"] / 1e6)
+    share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
+    why = f"{share:.0%} of it goes to {SPENT_ON.get(best['limit'], best['limit'])}"
+    if best["fits"] is False:
+        least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
+        return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
+    rate = f"{best['tokens_per_second']:,.0f} tokens/s"
+    use = f"Train with {_settings(best)}: a step takes {took} ({rate}); {why}."
+    return f"{use}{_programs(best)}{_simpler(document)}"
+
+
+def _settings(row: Written) -> str:
+    """The method of a row, or its mesh and how that is used, in words."""
+    if "mesh" not in row:
+        return name_of(row)
+    order = row.get("order", ORDER)
+    lie = "" if order == ORDER else f" in the order {order}"
+    use = f"{row['mesh']}{lie}, micro batches of {row['micro_batch']}"
+    use += f", {row['schedule']}" if "pp=" in row["mesh"] else ""
+    use += f" with {row['virtual']} stages on a GPU" if row["virtual"] > 1 else ""
+    return use + (f", {row['recompute']} recomputation" if row["recompute"] != "none" else "")
+
+
+def _simpler(document: Written) -> str:
+    """What has fewer stages on a GPU, or plain 1F1B, and is about as fast, as a sentence."""
+    best, *others = document["candidates"]
+
+    def stages(row: Written) -> tuple[int, bool]:
+        return row["virtual"], row["schedule"] != "1f1b"
+
+    near = [
+        row for row in others
+        if row["fits"] is not False and row["time_us"] <= best["time_us"] * (1.0 + _ALIKE)
+        and stages(row) < stages(best)
+    ]  # fmt: skip
+    if not near:
+        return ""
+    row = min(near, key=lambda row: (*stages(row), row["time_us"]))
+    slower = row["time_us"] / best["time_us"] - 1.0
+    return f" Simpler and {slower:.1%} slower: {_settings(row)}."
+
+
+def _programs(best: Written) -> str:
+    """Who can run the best mesh, as a sentence."""
+    if "programs" not in best:  # as documents of versions before this key have it
+        return ""
+    titles = [MESH_PROGRAMS[name].title for name in best["programs"] if name in MESH_PROGRAMS]
+    if not titles:
+        return " No program that simreduce exports to can run it; see simreduce tune --target."
+    words = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    return f" {words} can run it."
+
+
+def _best(document: Written) -> Written:
+    """The row of the step to run: of methods, whose advice may not be the first, the document."""
+    found: Written = document["candidates"][0] if "global_batch" in document else document
+    return found
+
+
+def _time(row: Written) -> float:
+    """The microseconds of a row's step."""
+    return float(row["time_us"] if "time_us" in row else row["step_time_us"])
+
+
+def _spent(best: Written) -> dict[str, float]:
+    """Microseconds by what a step spends them on, the most first."""
+    known = best.get("spent_us")
+    if known is None:  # as documents of versions before this key have it
+        keys = {"compute": "compute", "update": "update", "host": "launch", "data": "exposed"}
+        known = {kind: best[f"{key}_us"] for kind, key in keys.items()}
+    return dict(sorted(known.items(), key=lambda pair: -pair[1]))
+
+
+def step_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce step --json` and of `tune --json` for a scenario with a mesh."""
+    best, rows = _best(document), document["candidates"]
+    found = document["advice"][0] if "advice" in document else None
+    factor = document["factor"] if found and runs_nccl(found["strategy"]) else None
+    beside = replace(beside, factor=factor)
+    composed = composed_words([row["strategy"] for row in rows if row.get("composed")])
+    composed = composed[:1].upper() + composed[1:]
+    alone = "The same reductions by themselves, with every gradient there from the start."
+    alone = alone if beside.explanation and not beside.look else ""
+    count = units.plural(len(rows), *(["method"] if found else ["mesh", "meshes"]))
+    more = []
+    if found:
+        today = str(found["today_strategy"] or "").rpartition(", ")[2].partition("+")[0]
+        what = f"{units.format_size(document['size_bytes'])} of gradients, batch "
+        what += f"{document['batch']} a GPU"
+        answer, confidence = sentence(found, "a step"), caution(
+            factor, document["calibration"], "times of the communication"
+        ) + f" {compute_caution(document['compute_source'])}"  # fmt: skip
+        more = [("compute", str(document["compute_source"]))]
+    else:
+        today, answer = "", mesh_answer(document)
+        batch = units.plural(document["global_batch"], "sequence")
+        what = f"{document['parameters'] / 1e9:.4g} billion parameters, {batch} of "
+        what += f"{document['sequence']} tokens a step"
+        confidence = (
+            "How sure: simreduce accuracy mesh says how far off such predictions are from "
+            "published steps."
+        )
+    return Page(
+        title=page_title(
+            document, f"{document['workload']} on {document['topology']}: the training step"
+        ),
+        about=f"{document['workload']}, {what}, {units.plural(document['ranks'], 'GPU')} of "
+        f"{document['topology']}. {count} simulated.{composed and f' {composed}.'}",
+        answer=answer,
+        sure=confidence,
+        facts=tuple(_facts(document, best, beside, found)),
+        sections=(
+            *_files_section(document),
+            _choice_section(document, found),
+            *copy_section(beside.exports, name_of(best)),
+            *_spent_section(document),
+            *_memory_section(document),
+            *_with_words(machine_section(beside), alone),
+            *(
+                step_path_section(beside) if beside.look
+                else _with_words(path_section(beside), alone)
+            ),
+            *_with_words(help_section(beside), alone),
+            *timeline_section(beside, "What computes and what moves during one step."),
+            *_bucket_section(document),
+            *sizes_section(beside, today=today),
+            *record_section(document),
+            *calibration_section(beside, document),
+            *repeat_section(beside, document, more),
+        ),
+    )  # fmt: skip
+
+
+def _with_words(sections: Iterable[Section], words: str) -> Iterable[Section]:
+    first = (Paragraph(words),) if words else ()
+    for each in sections:
+        yield Section(each.key, each.title, (*first, *each.blocks))
+
+
+def _facts(
+    document: Written, best: Written, beside: Attachments, found: Written | None
+) -> Iterable[Fact]:
+    rate = f"{best['mfu']:.1%} MFU" if best.get("mfu") is not None else ""
+    if found:
+        name = found["strategy"]
+        samples = best["images_per_second"]
+        more = (
+            f"{name}: {meaning(name)} {us(_time(best))} a step, "
+            f"{inf if samples is None else samples:,.0f} samples/s, {rate and f'{rate}, '}"
+            f"{best['scaling_efficiency']:.1%} of the rate of the GPUs if nothing moved."
+        )
+        yield from facts(found, more, document["factor"], _sure(document, found))
+    else:
+        more = f"{best['tokens_per_second']:,.0f} tokens/s, {rate}."
+        yield Fact("How long does a step take?", us(_time(best)), more)
+    yield Fact("What limits it?", *_limit(best, beside))
+    held = [row["peak"] for row in _held(best)]
+    if held:
+        have = document["gpu_memory_bytes" if found else "memory_bytes"]
+        more = f"A GPU has {units.format_size(have)}." if have else "Nobody says what a GPU has."
+        yield Fact("What does a GPU hold?", units.format_size(max(held)), more)
+    others = [row for row in document["candidates"] if name_of(row) != name_of(best)]
+    if others and others[0].get("fits") is not False and found is None:
+        slower = _time(others[0]) / _time(best) - 1.0
+        yield Fact("And the next best mesh?", name_of(others[0]), f"{slower:.1%} slower.")
+    ask = beside.missing or "A report on the scenario itself simulates the step with it."
+    nic = nic_fact(beside) if beside.look else ("not known here", ask)
+    yield Fact("What would a second NIC buy?", *nic)
+
+
+def _sure(document: Written, found: Written) -> tuple[str, str]:
+    """How sure the time of a step is: what of it is an input, and how far off the rest may be."""
+    factor = document["factor"] if runs_nccl(found["strategy"]) else None
+    share = document["exposed_us"] / (document["step_time_us"] or inf)
+    answer, _ = sure(factor)
+    if share < _MOSTLY:
+        answer = "as sure as its compute"
+    off = (
+        "with an error that no published timings tell"
+        if factor is None
+        else (f"and 80% of published times are within a factor of {factor:.2f} of predictions")
+    )
+    return answer, (
+        f"{1 - share:.1%} of the step is compute ({document['compute_source']}). The other"
+        f" {share:.1%}, communication that is not hidden, is predicted, {off}."
+    )
+
+
+def _limit(best: Written, beside: Attachments) -> tuple[str, str]:
+    """What most of the step is spent on, in words and a sentence."""
+    if beside.look is not None and "held" not in best:
+        return limit_of_step(beside.look)
+    spent, whole = _spent(best), _time(best) or inf  # no part of no time
+    limit = best.get("limit") or next(iter(spent))
+    alone = f" The reductions by themselves: {limit_fact(beside)[0]}." if beside.explanation else ""
+    return SPENT_ON.get(limit, limit), f"{spent.get(limit, 0.0) / whole:.1%} of the step.{alone}"
+
+
+def _files_section(document: Written) -> Iterable[Section]:
+    """The files of a mesh for the program that is to run it."""
+    if files := document.get("files"):
+        blocks = tuple(Code(text.rstrip("\n"), name) for name, text in files.items())
+        yield Section("set", "What to set", blocks)
+
+
+def _choice_section(document: Written, found: Written | None) -> Section:
+    """What to do for each framework, and the fastest steps."""
+    rows = [{**row, "name": _settings(row), "time": _time(row)} for row in document["candidates"]]
+    marks = [mark(found, row["name"]) if found else int(row is rows[0]) for row in rows[:_SHOWN]]
+    table = (CANDIDATE if found else MESH_CANDIDATE).table(rows, on="html")
+    words = f"Time of a step. {colour_words(marks)}"
+    blocks: list[Block] = [frameworks_table(document["advice"])] if found else []
+    blocks.append(bars(words, table, rows[:_SHOWN], "name", "time", marks))
+    return Section("choice", "What to run", (*blocks, *names_block(name_of(row) for row in rows)))
+
+
+def _spent_section(document: Written) -> Iterable[Section]:
+    """What the slowest rank does and waits for, and how long draws of GPUs make it."""
+    best = _best(document)
+    spent, whole = _spent(best), _time(best) or inf  # no part of no time
+    parts = [(SPENT_ON.get(kind, kind), time) for kind, time in spent.items()]
+    table = Table(
+        tables.columns("spent on|time|of the step", units="|(ms)|", left="spent on"),
+        tuple((name, f"{time / 1e3:.3f}", f"{time / whole:.1%}") for name, time in parts),
+    )
+    words = f"What a step of {name_of(best)} spends its time on."
+    found = percentile_words(document.get("percentiles_us") or {})
+    drawn = [Paragraph(found)] if found else []
+    yield Section("spent", "Where the time goes", (stack(words, parts, table, 150), *drawn))
+
+
+def _held(best: Written) -> list[dict[str, float]]:
+    """What a GPU holds, by stage, without what is nothing."""
+    rows = best.get("held") or filter(None, [best.get("memory_bytes")])
+    return [
+        {name.removesuffix("_bytes"): value for name, value in row.items() if value} for row in rows
+    ]
+
+
+def _memory_section(document: Written) -> Iterable[Section]:
+    """What a GPU holds at most, of each stage."""
+    rows = _held(_best(document))
+    if not rows:
+        return
+    words, table = "What a GPU holds at most", MEMORY.table(rows)
+    blocks: list[Block] = [Rows(words, table)]
+    if len(rows) > 1:
+        data = {
+            "unit": "bytes",
+            "names": [f"stage {row['place']}" for row in rows],
+            "values": [row["peak"] for row in rows],
+            "marks": [0] * len(rows),
+        }
+        blocks = [Chart("bars", f"{words}.", data, table, 26 * len(rows) + 46)]
+    yield Section("memory", "Memory", tuple(blocks))
+
+
+def _bucket_section(document: Written) -> Iterator[Section]:
+    rows = [{"place": place, **each} for place, each in enumerate(document.get("buckets", ()), 1)]
+    if rows:
+        caption = f"What is reduced when: {units.plural(len(rows), 'bucket')}"
+        yield Section("buckets", "Buckets", (folded_when_long(caption, BUCKET.table(rows), 20),))
