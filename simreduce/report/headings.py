@@ -153,7 +153,7 @@ PERCENTILES_ABOUT = (
 def percentile_words(found: Mapping[str, float]) -> str:
     """How long a step takes on unlucky draws of GPUs, in microseconds; "" if they do not differ."""
     shown = ", ".join(f"{name} {time / 1e3:.1f} ms" for name, time in found.items())
-    return shown and f"By the draw of GPUs, all of which wait for the slowest: {shown}"
+    return shown and f"by the draw of GPUs, all of which wait for the slowest: {shown}"
 
 
 def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:

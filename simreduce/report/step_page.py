@@ -47,6 +47,7 @@ from simreduce.report.headings import (
     more_lines,
     name_lines,
     nccl_sureness,
+    opening,
     page_title,
     percentile_words,
     refused_lines,
@@ -72,7 +73,6 @@ from simreduce.report.steps import (
     MESH_CANDIDATE,
     gradient_names,
     name_of,
-    rate_of,
     step_document,
     step_look_document,
     step_rows,
@@ -84,6 +84,7 @@ from simreduce.study.tune.steps import MeshRanking, MethodRanking
 from simreduce.study.tune.whatif_steps import Ranking, look_at_step
 from simreduce.training import StepResult
 from simreduce.training.gpus import slowest_of
+from simreduce.training.memory import MemoryFit
 from simreduce.training.mesh.job import ORDER, MeshJob
 from simreduce.training.mesh.pipeline import grid, load_schedule
 from simreduce.training.step import SPENT_ON, compute_caution, later_half
@@ -116,7 +117,7 @@ def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True
     """
     document, row = step_document(ranking), ranking.recommended
     lines = [*_header(ranking), *best_rows(step_rows(ranking), most, indent=2), ""]
-    lines += _best_lines(ranking)
+    lines += [_figures(document), *_fit_lines(row.fit)]
     sections = [*_spent_section(document), *_memory_section(document)]
     if details:
         look = look_at_step(ranking, closely=False)
@@ -167,7 +168,10 @@ def _header(ranking: Ranking) -> list[str]:
     if isinstance(ranking, MeshRanking):
         return _mesh_header(ranking)
     s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
-    passes = f"{_ms(fsum(job.profile.forward))} forward, {_ms(fsum(job.profile.backward))} backward"
+    forward, backward = (
+        _ms(fsum(each) * 1e6) for each in (job.profile.forward, job.profile.backward)
+    )
+    passes = f"{forward} forward, {backward} backward"
     passes += f", {job.accumulate} times" if job.accumulate > 1 else ""
     slow = [
         f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
@@ -175,7 +179,7 @@ def _header(ranking: Ranking) -> list[str]:
     if job.spread:
         count, factor = s.setup.layout.n, slowest_of(s.setup.layout.n, job.spread)
         slow.append(f"the slowest of {count} {factor:.4g} times as slow (spread {job.spread:.1%})")
-    update = f", {_ms(job.update)} for the update" if job.update else ""
+    update = f", {_ms(job.update * 1e6)} for the update" if job.update else ""
     after = "" if job.barrier else ", no barrier between steps"
     layers = units.plural(len(job.model.layers), "layer")
     gradients = f"{units.plural(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
@@ -207,61 +211,17 @@ def _mesh_header(ranking: MeshRanking) -> list[str]:
     return tables.header(scenario.title, facts)
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms"
+def _ms(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.3f} ms"
 
 
-def _best_lines(ranking: Ranking) -> list[str]:
-    """What the best step takes, and what is exposed; whether it fits, and what it waits for."""
-    best, s = ranking.recommended, ranking.recommended.step
-    more = [f"MFU {best.mfu:.1%}"] if best.mfu is not None else []
-    if isinstance(ranking, MethodRanking):
-        gpus = units.plural(s.devices, "GPU")
-        more.append(f"{best.efficiency:.1%} of what {gpus} do if nothing moves")
-    lines = [f"{s.method}: a step takes {_ms(s.seconds)}, {', '.join([rate_of(s), *more])}"]
-    by = [f"{name.replace('_', '-')} {_ms(seconds)}" for name, seconds in s.exposed_by]
-    moving = f"communication {_ms(s.communication)}, " * bool(s.communication)
-    lines.append(f"  {moving}exposed {_ms(s.exposed)}")
-    lines += [f"  exposed by {', '.join(by)}"] * bool(by)
-    if best.fit:
-        lines.append(f"  {'this does not fit: ' * best.misfit}it {best.fit.words}")
-    if best.fit and best.fit.fits is None:
-        lines.append("  whether that fits is not known: no `memory` of its GPUs is given")
-    if s.waiting:
-        wait = f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest"
-        lines.append(f"{wait}, whose compute this is")
-    if best.wrong:
-        wrong = f"{units.plural(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
-        lines.append(f"  {wrong} not as it should be: no candidate is proven right")
-    if s.simulated and max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
-        lines.append(f"  {_times_of_steps(s)}")
-    return lines
-
-
-def _times_of_steps(s: StepResult) -> str:
-    """How long steps took that were not alike, each value once while it lasts; of many the first,
-    the longest and the last.
-    """
-    if not s.settled:
-        later = later_half(s.simulated)
-        return (
-            f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last "
-            f"{len(later)}, which took {_ms(min(later))} to {_ms(max(later))}; "
-            "the last one is shown"
-        )
-    times = [
-        t
-        for i, t in enumerate(s.simulated)
-        if not i or abs(t - s.simulated[i - 1]) > _SAME * s.seconds
-    ]
-    kept = range(len(times))
-    half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
-    few = len(times) <= _FIRST
-    shown = [*kept] if few else sorted({*kept[:half], longest, *kept[-half:]})
-    texts: list[str] = []
-    for i, before in zip(shown, [-1, *shown], strict=False):
-        texts += ["..."] * (i > before + 1) + [f"{times[i] * 1e3:.3f}"]
-    return f"steps took {', '.join(texts)} ms; this is the last"
+def _fit_lines(found: MemoryFit | None) -> list[str]:
+    """What a GPU needs, and whether it has that."""
+    if found is None:
+        return []
+    unknown = "  whether that fits is not known: no `memory` of its GPUs is given"
+    short = "this does not fit: " if found.fits is False else ""
+    return [f"  {short}it {found.words}", *[unknown] * (found.fits is None)]
 
 
 def _drawn_lines(ranking: Ranking) -> list[str]:
@@ -272,7 +232,7 @@ def _drawn_lines(ranking: Ranking) -> list[str]:
         return [*lines, *(_grid_lines(ranking.job) if ranking.job.mesh.pp > 1 else ())]
     lines += ["", *_buckets(step, ranking)]
     if step.slowest:  # the step that lost most by what went wrong
-        took, exposed = _ms(step.slowest.seconds), _ms(step.slowest.exposed)
+        took, exposed = (_ms(t * 1e6) for t in (step.slowest.seconds, step.slowest.exposed))
         lines += ["", f"The slowest step took {took}, of which {exposed} were exposed:", ""]
         lines += [*timeline(step.slowest), "", *_buckets(step.slowest, ranking)]
     return lines
@@ -455,19 +415,12 @@ def _with_words(sections: Iterable[Section], words: str) -> Iterable[Section]:
 def _facts(
     document: Written, best: Written, beside: Attachments, found: Written | None
 ) -> Iterable[Fact]:
-    rate = f"{best['mfu']:.1%} MFU" if best.get("mfu") is not None else ""
+    figures = f"{_figures(document)}."
     if found:
-        name = found["strategy"]
-        samples = best["images_per_second"]
-        more = (
-            f"{name}: {meaning(name)} {us(_time(best))} a step, "
-            f"{inf if samples is None else samples:,.0f} samples/s, {rate and f'{rate}, '}"
-            f"{best['scaling_efficiency']:.1%} of the rate of the GPUs if nothing moved."
-        )
+        more = " ".join(filter(None, [figures, meaning(found["strategy"])]))
         yield from facts(found, more, document["factor"], _sure(document, found))
     else:
-        more = f"{best['tokens_per_second']:,.0f} tokens/s, {rate}."
-        yield Fact("How long does a step take?", us(_time(best)), more)
+        yield Fact("How long does a step take?", us(_time(best)), figures)
     yield Fact("What limits it?", *_limit(best, beside))
     held = [row["peak"] for row in _held(best)]
     if held:
@@ -529,8 +482,66 @@ def _choice_section(document: Written, found: Written | None) -> Section:
     return Section("choice", "What to run", (*blocks, *names_block(name_of(row) for row in rows)))
 
 
+def _figures(document: Written) -> str:
+    """How long the step to run takes, its rate, and the part of the GPUs' rate that it uses."""
+    best, words = _best(document), list[str]()
+    if "mesh" in best:
+        words.append(f"{best['tokens_per_second']:,.0f} tokens/s")
+    else:
+        rate, gpus = best["images_per_second"], units.plural(document["ranks"], "GPU")
+        words.append(f"{inf if rate is None else rate:.1f} samples/s")
+        words.append(f"{best['scaling_efficiency']:.1%} of what {gpus} do if nothing moves")
+    words += [f"MFU {best['mfu']:.1%}"] if best.get("mfu") is not None else []
+    return f"{name_of(best)}: a step takes {_ms(_time(best))}, {', '.join(words)}"
+
+
+def _notes(document: Written) -> Iterator[str]:
+    """What the step to run exposes and waits for, what is wrong, and how steps differed."""
+    best = _best(document)
+    keys = {"communication_us": "communication", "exposed_us": "exposed"}
+    yield ", ".join(f"{words} {_ms(best[key])}" for key, words in keys.items() if best.get(key))
+    by = best.get("exposed_by_us") or {}
+    exposed = ", ".join(f"{name.replace('_', '-')} {_ms(time)}" for name, time in by.items())
+    yield exposed and f"exposed by {exposed}"
+    if best.get("waiting_us"):
+        yield (
+            f"GPUs wait {_ms(best['waiting_us'])} of that on average for the slowest, whose compute"
+            " this is"
+        )
+    if best.get("wrong"):
+        wrong = f"{units.plural(best['wrong'], 'element')} {units.noun(best['wrong'], 'is', 'are')}"
+        yield f"{wrong} not as it should be: no candidate is proven right"
+    times = document.get("simulated_us") or [0.0]
+    if max(times) - min(times) > _SAME * _time(best):
+        yield _times_of_steps(document)
+    yield percentile_words(document.get("percentiles_us") or {})
+
+
+def _times_of_steps(document: Written) -> str:
+    """How long steps took that were not alike, each value once while it lasts; of many the first,
+    the longest and the last.
+    """
+    times, near = document["simulated_us"], _SAME * document["step_time_us"]
+    if not document["settled"]:
+        later = later_half(times)
+        return (
+            f"{len(times)} steps did not come to be alike: this is the mean of the last "
+            f"{len(later)}, which took {_ms(min(later))} to {_ms(max(later))}; "
+            "the last one is shown"
+        )
+    times = [t for i, t in enumerate(times) if not i or abs(t - times[i - 1]) > near]
+    kept = range(len(times))
+    half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
+    few = len(times) <= _FIRST
+    shown = [*kept] if few else sorted({*kept[:half], longest, *kept[-half:]})
+    texts: list[str] = []
+    for i, before in zip(shown, [-1, *shown], strict=False):
+        texts += ["..."] * (i > before + 1) + [f"{times[i] / 1e3:.3f}"]
+    return f"steps took {', '.join(texts)} ms; this is the last"
+
+
 def _spent_section(document: Written) -> Iterable[Section]:
-    """What the slowest rank does and waits for, and how long draws of GPUs make it."""
+    """What the slowest rank does and waits for, and what is to be noted of it."""
     best = _best(document)
     spent, whole = _spent(best), _time(best) or inf  # no part of no time
     parts = [(SPENT_ON.get(kind, kind), time) for kind, time in spent.items()]
@@ -539,9 +550,9 @@ def _spent_section(document: Written) -> Iterable[Section]:
         tuple((name, f"{time / 1e3:.3f}", f"{time / whole:.1%}") for name, time in parts),
     )
     words = f"What a step of {name_of(best)} spends its time on."
-    found = percentile_words(document.get("percentiles_us") or {})
-    drawn = [Paragraph(found)] if found else []
-    yield Section("spent", "Where the time goes", (stack(words, parts, table, 150), *drawn))
+    notes = opening("; ".join(filter(None, _notes(document))))
+    blocks = stack(words, parts, table, 150), *[Paragraph(f"{notes}.")] * bool(notes)
+    yield Section("spent", "Where the time goes", blocks)
 
 
 def _held(best: Written) -> list[dict[str, float]]:

@@ -69,14 +69,10 @@ def _peak(row: Written) -> str:
     return "" if peak is None else f"{peak / 1e9:.2f}{' *' * (row.get('fits') is False)}"
 
 
-def _gigabytes(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e9:.2f}"
-
-
 def _held(name: str, about: str, get: str = "", *, known: bool = False) -> Key:
     """A figure of what a GPU holds, by the first word of its name."""
     keep: Literal["known", "always"] = "known" if known else "always"
-    column = Column(name.replace("_", " "), "(GB)", show=_gigabytes, keep=keep)
+    column = Column(name.replace("_", " "), show=units.format_size, keep=keep)
     return Key(name, BYTES, about, get or name, column=column)
 
 
@@ -405,7 +401,7 @@ MESH_CANDIDATE = Record(
     _INTERFERENCE,
     _MFU,
     Key("peak_bytes", BYTES, "What the fullest rank holds.", "step.memory.peak",
-        column=Column("memory", "(GB)", show=_gigabytes)),
+        column=Column("memory", "(GB)")),
     replace(_FITS, optional=False),
     replace(_LIMIT, column=Column("limited by", left=True, spare=1)),
     Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
@@ -453,13 +449,6 @@ TUNED_MESHES = Document(
     command="tune",
 )  # fmt: skip
 """Of `MeshRanking`, without its files."""
-
-
-def rate_of(step: StepResult) -> str:
-    """Tokens a second, or samples where these are no sequences, as text."""
-    if step.tokens:
-        return f"{step.tokens_per_second:,.0f} tokens/s"
-    return f"{step.samples_per_second:.1f} samples/s"
 
 
 def gradient_names(ranking: Ranking) -> list[str]:

@@ -495,7 +495,7 @@ class StepResult:
         return self.samples * self.tokens / self.seconds
 
 
-def later_half(times: tuple[float, ...]) -> tuple[float, ...]:
+def later_half(times: Sequence[float]) -> Sequence[float]:
     """Seconds of each step of the later half."""
     return times[len(times) // 2 :]
 
