@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from math import inf
+from typing import Any
 
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import AtLeast
@@ -42,7 +43,16 @@ from simreduce.study.scenario import Meshes, StepScenario
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.study.tune.rank import by_promise, candidates_of, sharing_candidates, while_promising
 from simreduce.study.tune.simulate import with_best_chunk
-from simreduce.training import SimulatedStep, StepJob, StepQuestion, StepResult, simulate_step
+from simreduce.training import (
+    Method,
+    SimulatedStep,
+    StepJob,
+    StepQuestion,
+    StepRecording,
+    StepResult,
+    record_step,
+    simulate_step,
+)
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import Gpu, gpu_at, utilization
@@ -57,10 +67,13 @@ from simreduce.training.passes import slowdowns, slowest
 from simreduce.training.sharded import (
     DDP,
     Sharding,
+    record_sharded_step,
     running_sharded,
     sharded_method,
     simulate_sharded_step,
+    write_sharded_execution,
 )
+from simreduce.training.simulation import step_seconds, write_execution
 from simreduce.workload.decoder import Decoder
 
 
@@ -238,15 +251,6 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     return MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
 
 
-def rank_question(
-    question: StepScenario | Meshes, workers: int = 1, watch: Watch = unwatched
-) -> MethodRanking | MeshRanking:
-    """The steps of a question by method or by mesh."""
-    if isinstance(question, Meshes):
-        return rank_meshes(question, workers, watch)
-    return rank_steps(question, workers, watch)
-
-
 _LATE = (
     "takes longer to simulate than there is time; give a longer --budget, or type simreduce tune"
 )
@@ -294,21 +298,101 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
     return in_order(sorted(merged, key=lambda c: (c.alone, c.step.method)))
 
 
-def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
+@dataclass(frozen=True, slots=True)
+class StepCase:
+    """One step, to simulate with all figures, or its seconds for any such job and in any setup.
+
+    `write` gives what every rank does. `record` has the plans of a step that was simulated; it is
+    None if these are not simulated together, for the reason in `missing`.
+    """
+
+    job: Any
+    setup: Setup
+    simulate: Callable[[], SimulatedStep]
+    seconds: Callable[[Any, Setup], float]
+    write: Callable[[], Execution]
+    record: Callable[[StepResult], StepRecording] | None = None
+    missing: str = ""
+
+
+MOST_RANKS = 256
+"""Sharded steps of more ranks are not examined link by link: plans would be too large."""
+
+_TICKED = 12
+"""Horovod's steps that are followed; each may have buffers of its own to simulate."""
+
+_COMPOSED = "The step was composed of single calls, so the load of single links is not worked out."
+_TOO_LARGE = (
+    "The {} GPUs were simulated as equal machines, one of which stands for all; with more than {} "
+    "the load of single links is not worked out."
+)
+
+
+def case_of(ranking: Ranking) -> StepCase:
+    """The best step of a ranking, to simulate again."""
+    if isinstance(ranking, MethodRanking):
+        name = ranking.recommended.step.method
+        return _case(ranking.scenario, (_method_of(name), strategy_of(name)))
+    job, setup = ranking.job, ranking.scenario.setup
+    return StepCase(
+        job, setup, lambda: SimulatedStep(ranking.closely),
+        lambda job, at: _mesh_step(job, at).seconds,
+        partial(write_mesh, job, setup), missing=_COMPOSED,
+    )  # fmt: skip
+
+
+def _case(scenario: StepScenario, pair: Pair) -> StepCase:
+    """A step of a scenario, which its setup may refuse: StrategyError."""
     question, (method, strategy) = scenario.step, pair
-    name, sharding = _name(question, method, strategy), question.sharding or Sharding()
-    job, setup = question.job, scenario.setup
     if method != DDP and strategy is not None:
-        setup = running_sharded(setup, name)
-        how = sharded_method(method, strategy, job, setup.layout, sharding)
-        found = simulate_sharded_step(job, how, setup)
-        assert found.step.memory is not None  # noqa: S101 - sharded steps say it
-        memory = found.step.memory.plus(question.activations)
-    else:
-        setup = setup.running(strategy)
-        found = _replicated(scenario, strategy, setup)
-        memory = least_memory(DDP, job.model, sharding, setup.layout.n, question.activations)
+        job, setup = question.job, running_sharded(scenario.setup, _name(question, *pair))
+        sharding = question.sharding or Sharding()
+        sharded = sharded_method(method, strategy, job, setup.layout, sharding)
+        large = len(setup.layout) > MOST_RANKS
+        return StepCase(
+            job, setup, partial(simulate_sharded_step, job, sharded, setup),
+            lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
+            partial(write_sharded_execution, job, sharded, setup),
+            None if large else lambda step: record_sharded_step(step, sharded, setup),
+            _TOO_LARGE.format(len(setup.layout), MOST_RANKS) if large else "",
+        )  # fmt: skip
+    question, setup = question.replicated, scenario.setup.running(strategy)
+    job = question.job
+    if strategy is not None and is_composed(scenario, strategy):
+        made = ComposedStep(strategy, job, setup, question.cycle)
+        return StepCase(
+            job, setup, lambda: made.simulated,
+            lambda job, at: replace(made, job=job, setup=at).step.seconds,
+            partial(write_execution, job, made.method, setup), missing=_COMPOSED,
+        )  # fmt: skip
+    if strategy is not None:
+        strategy = with_best_chunk(strategy, job.model.workload, setup)
+    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
+    return StepCase(
+        job, setup, partial(_simulated, job, how, setup),
+        partial(step_seconds, how, most=_TICKED), partial(write_execution, job, how, setup),
+        lambda _: record_step(job, how, setup),
+    )  # fmt: skip
+
+
+def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:
+    """The step where every GPU has all parameters, with its reductions alone."""
+    step, alone = simulate_step(job, how, setup), setup.summarise(how.whole)
+    wrong, link = wrong_elements(verify(how.whole)), busiest_use(alone.links, alone.seconds)
+    return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
+
+
+def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
+    question, case = scenario.step, _case(scenario, pair)
+    job, setup, found = question.job, case.setup, case.simulate()
+    sharding, activations = question.sharding or Sharding(), question.activations
+    memory = (
+        found.step.memory.plus(activations)
+        if found.step.memory
+        else least_memory(DDP, job.model, sharding, setup.layout.n, activations)
+    )
     if question.sharding is not None:
+        name = _name(question, *pair)
         found = replace(found, step=replace(found.step, method=name, held=(memory,)))
     return StepCandidate(
         **vars(found),
@@ -317,21 +401,6 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         fit=None if question.mode else fit_of(memory, setup.topology, setup.layout.ranks),
         mfu=_mfu(found.step, job.gpu or gpu_at(setup), job.model.flops),
     )
-
-
-def _replicated(scenario: StepScenario, strategy: Strategy | None, setup: Setup) -> SimulatedStep:
-    """The step where every GPU has all parameters."""
-    question = scenario.step.replicated
-    if strategy is not None and is_composed(scenario, strategy):
-        made = ComposedStep(strategy, question.job, setup, question.cycle)
-        wrong = made.wrong  # refused first
-        return SimulatedStep(made.step, made.alone, wrong, made.digest, made.bottleneck)
-    if strategy is not None:
-        strategy = with_best_chunk(strategy, question.job.model.workload, setup)
-    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
-    step, alone = simulate_step(question.job, how, setup), setup.summarise(how.whole)
-    wrong, link = wrong_elements(verify(how.whole)), busiest_use(alone.links, alone.seconds)
-    return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
 
 
 def _mfu(step: StepResult, gpu: Gpu | None, flops: float, bits: int = 16) -> float | None:
@@ -395,8 +464,19 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
     @cached_property
     def closely(self) -> StepResult:
         """The best step, with when every node of it ran."""
-        job, setup = self.job, self.scenario.setup
-        return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
+        return _mesh_step(self.job, self.scenario.setup, closely=True)
+
+
+Ranking = MethodRanking | MeshRanking
+
+
+def rank_question(
+    question: StepScenario | Meshes, workers: int = 1, watch: Watch = unwatched
+) -> Ranking:
+    """The steps of a question by method or by mesh."""
+    if isinstance(question, Meshes):
+        return rank_meshes(question, workers, watch)
+    return rank_steps(question, workers, watch)
 
 
 def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
@@ -541,9 +621,9 @@ def why_no_files(ranking: MeshRanking) -> str:
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
-def mesh_seconds(job: MeshJob, setup: Setup) -> float:
-    """Seconds of a step on a setup."""
-    return simulate_mesh(job, setup, _costs(setup, job.mesh)).seconds
+def _mesh_step(job: MeshJob, setup: Setup, *, closely: bool = False) -> StepResult:
+    """The step of a job on a setup."""
+    return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=closely)
 
 
 def write_mesh(job: MeshJob, setup: Setup, most: int = MOST_NODES) -> Execution:
@@ -568,9 +648,8 @@ def _simulate(
         return Postponed(round(bound * 1e6))
     if bound > limit:
         return AtLeast(bound, "its passes")
-    costs = _costs(setup, job.mesh)
-    step = simulate_mesh(job, setup, costs)
+    step, calls = _mesh_step(job, setup), _costs(setup, job.mesh).calls
     assert step.memory is not None  # noqa: S101 - steps of meshes say it
     fit = MemoryFit(step.memory.peak, memory, step.memory.activations)
     used = _mfu(step, job.gpu, _flops(job.shape, job.sequence), job.bits)
-    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls)
+    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=calls)
