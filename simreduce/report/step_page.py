@@ -87,7 +87,7 @@ from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
 from simreduce.training.mesh.job import ORDER, MeshJob
 from simreduce.training.mesh.pipeline import grid, load_schedule
-from simreduce.training.step import SPENT_ON, compute_caution, later_half
+from simreduce.training.step import SPENT_ON, compute_caution
 
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
@@ -523,7 +523,7 @@ def _times_of_steps(document: Written) -> str:
     """
     times, near = document["simulated_us"], _SAME * document["step_time_us"]
     if not document["settled"]:
-        later = later_half(times)
+        later = times[len(times) // 2 :]
         return (
             f"{len(times)} steps did not come to be alike: this is the mean of the last "
             f"{len(later)}, which took {_ms(min(later))} to {_ms(max(later))}; "

@@ -58,7 +58,6 @@ from simreduce.training.step import (
     StepJob,
     StepResult,
     device_label,
-    later_half,
 )
 
 
@@ -202,7 +201,7 @@ def summarize(
             waiting=job.compute * (max(factors) - mean),
         )
 
-    seconds = times[-1] if settled else fmean(later_half(times))
+    seconds = times[-1] if settled else fmean(times[len(times) // 2 :])
     last = replace(step(done[-1], seconds), path=path)
     longest = max(times)
     if faulty and longest > last.seconds * (1.0 + _SAME):

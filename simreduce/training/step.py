@@ -495,11 +495,6 @@ class StepResult:
         return self.samples * self.tokens / self.seconds
 
 
-def later_half(times: Sequence[float]) -> Sequence[float]:
-    """Seconds of each step of the later half."""
-    return times[len(times) // 2 :]
-
-
 @dataclass(frozen=True)
 class SimulatedStep:
     """A step with what moves in it.
