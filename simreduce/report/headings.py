@@ -34,7 +34,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.blocks import Fact, Rows, Written, first_rows
 from simreduce.study.advice import Advised, runs_nccl, sureness_of
-from simreduce.study.ranking import by_reason, lasting_us, moved_lines, took
+from simreduce.study.ranking import RankedRows, by_reason, lasting_us, moved_lines, took
 from simreduce.study.tune.whatif import library_warning
 from simreduce.workload import ACTIVATION_SOURCES
 
@@ -199,7 +199,7 @@ def name_lines(
     return [*refused, *(["", f"{', '.join(words)}: --details shows them"] if words else [])]
 
 
-def untried_lines(ranking: StrategyRanking | MethodRanking) -> list[str]:
+def untried_lines(ranking: RankedRows[Any, Any]) -> list[str]:
     """The line of a ranking that Ctrl-C ended, or a budget of time."""
     others = units.plural(ranking.untried, "other")
     if ranking.hurried:

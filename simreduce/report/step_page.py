@@ -80,8 +80,8 @@ from simreduce.report.steps import (
 from simreduce.report.timelines import LEGEND, timeline
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.composed import ERROR
-from simreduce.study.tune.steps import MeshRanking, MethodRanking
-from simreduce.study.tune.whatif_steps import Ranking, look_at_step
+from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking
+from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training import StepResult
 from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
@@ -551,8 +551,9 @@ def _spent_section(document: Written) -> Iterable[Section]:
     )
     words = f"What a step of {name_of(best)} spends its time on."
     notes = opening("; ".join(filter(None, _notes(document))))
-    blocks = stack(words, parts, table, 150), *[Paragraph(f"{notes}.")] * bool(notes)
-    yield Section("spent", "Where the time goes", blocks)
+    blocks: list[Block] = [stack(words, parts, table, 150)]
+    blocks += [Paragraph(f"{notes}.")] if notes else []
+    yield Section("spent", "Where the time goes", tuple(blocks))
 
 
 def _held(best: Written) -> list[dict[str, float]]:

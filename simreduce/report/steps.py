@@ -50,9 +50,9 @@ from simreduce.report.headings import (
     PERCENTILES_ABOUT,
     REFUSED_KEY,
 )
-from simreduce.study.tune.steps import MeshRanking, MethodRanking, programs_for
+from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking, programs_for
 from simreduce.study.tune.whatif import Saving
-from simreduce.study.tune.whatif_steps import Effect, Ranking, StepLook, percentiles_of_step
+from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
 from simreduce.training import Bucket, PathPiece, StepResult, device_label
 from simreduce.training.mesh.job import ORDER
 from simreduce.training.step import CONSISTENCIES, seconds_by_kind

@@ -76,8 +76,8 @@ from simreduce.study.scenario_files import (
     read_scenario_file,
     tables_of,
 )
-from simreduce.study.tune.steps import rank_question
-from simreduce.study.tune.whatif_steps import Ranking, execution_of_step
+from simreduce.study.tune.steps import Ranking, rank_question
+from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import is_record, read_executions, write_chakra
 from simreduce.training.executions.chakra import message_types
 from simreduce.training.recorded import replay_execution
