@@ -352,8 +352,7 @@ def step_page(document: Written, beside: Attachments) -> Page:
     found = document["advice"][0] if "advice" in document else None
     factor = document["factor"] if found and runs_nccl(found["strategy"]) else None
     beside = replace(beside, factor=factor)
-    composed = composed_words([row["strategy"] for row in rows if row.get("composed")])
-    composed = composed[:1].upper() + composed[1:]
+    composed = opening(composed_words([row["strategy"] for row in rows if row.get("composed")]))
     alone = "The same reductions by themselves, with every gradient there from the start."
     alone = alone if beside.explanation and not beside.look else ""
     count = units.plural(len(rows), *(["method"] if found else ["mesh", "meshes"]))
@@ -362,9 +361,9 @@ def step_page(document: Written, beside: Attachments) -> Page:
         today = str(found["today_strategy"] or "").rpartition(", ")[2].partition("+")[0]
         what = f"{units.format_size(document['size_bytes'])} of gradients, batch "
         what += f"{document['batch']} a GPU"
-        answer, confidence = sentence(found, "a step"), caution(
-            factor, document["calibration"], "times of the communication"
-        ) + f" {compute_caution(document['compute_source'])}"  # fmt: skip
+        answer = sentence(found, "a step")
+        confidence = caution(factor, document["calibration"], "times of the communication")
+        confidence += f" {compute_caution(document['compute_source'])}"
         more = [("compute", str(document["compute_source"]))]
     else:
         today, answer = "", mesh_answer(document)
@@ -422,7 +421,7 @@ def _facts(
     else:
         yield Fact("How long does a step take?", us(_time(best)), figures)
     yield Fact("What limits it?", *_limit(best, beside))
-    held = [row["peak"] for row in _held(best)]
+    held = [row.get("peak", 0) for row in _held(best)]
     if held:
         have = document["gpu_memory_bytes" if found else "memory_bytes"]
         more = f"A GPU has {units.format_size(have)}." if have else "Nobody says what a GPU has."
@@ -505,8 +504,8 @@ def _notes(document: Written) -> Iterator[str]:
     yield exposed and f"exposed by {exposed}"
     if best.get("waiting_us"):
         yield (
-            f"GPUs wait {_ms(best['waiting_us'])} of that on average for the slowest, whose compute"
-            " this is"
+            f"GPUs wait {_ms(best['waiting_us'])} of the compute on average for the slowest, whose"
+            " compute that is"
         )
     if best.get("wrong"):
         wrong = f"{units.plural(best['wrong'], 'element')} {units.noun(best['wrong'], 'is', 'are')}"
@@ -575,7 +574,7 @@ def _memory_section(document: Written) -> Iterable[Section]:
         data = {
             "unit": "bytes",
             "names": [f"stage {row['place']}" for row in rows],
-            "values": [row["peak"] for row in rows],
+            "values": [row.get("peak", 0) for row in rows],
             "marks": [0] * len(rows),
         }
         blocks = [Chart("bars", f"{words}.", data, table, 26 * len(rows) + 46)]

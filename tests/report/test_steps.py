@@ -171,7 +171,7 @@ def test_a_slow_gpu_is_not_counted_as_work_of_the_others(tmp_path):
     assert 100 / 150 == pytest.approx(document["scaling_efficiency"], rel=0.02)
     assert (200_000, 50_000) == (document["compute_us"], pytest.approx(document["waiting_us"]))
     assert "of what 2 GPUs do if nothing moves" in text
-    assert "GPUs wait 50.000 ms of that on average for the slowest" in text
+    assert "GPUs wait 50.000 ms of the compute on average for the slowest" in text
 
 
 def test_a_single_device_that_reads_its_variables_from_its_host_waits_for_them(tmp_path):

@@ -332,7 +332,8 @@ def case_of(ranking: Ranking) -> StepCase:
     """The best step of a ranking, to simulate again."""
     if isinstance(ranking, MethodRanking):
         name = ranking.recommended.step.method
-        return _case(ranking.scenario, (_method_of(name), strategy_of(name)))
+        own = (_method_of(name), strategy_of(name))
+        return _case(ranking.scenario, (DDP, None) if ranking.question.mode else own)
     job, setup = ranking.job, ranking.scenario.setup
     return StepCase(
         job, setup, lambda: SimulatedStep(ranking.closely),
