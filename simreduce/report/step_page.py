@@ -92,6 +92,9 @@ from simreduce.training.step import SPENT_ON, compute_caution
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
 
+_CLOSER = "its critical path, what would help, its timeline"
+"""What details have besides."""
+
 _SAME = 1e-6
 """Part of a step below which a difference is none to tell."""
 
@@ -134,10 +137,11 @@ def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True
         if misfits:
             rows, have = units.plural(len(misfits), "row"), units.format_size(ranking.memory)
             lines += ["", f"{rows} marked *: more memory than the {have} that a GPU has"]
-        lines += [*(own if details else ()), *_left_out_lines(ranking)]
+        hidden = [] if details else ["", f"{_CLOSER}: --details shows them"]
+        lines += [*(own if details else hidden), *_left_out_lines(ranking)]
         answer = [mesh_answer(document)]
     else:
-        more = ["its timeline and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
+        more = [f"{_CLOSER} and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
         lines += name_lines(ranking, own, more, details=details)
         answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
     composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
-from simreduce.report.step_page import _times_of_steps, step_text
+from simreduce.report.blocks import Attachments
+from simreduce.report.step_page import _times_of_steps, step_page, step_text
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.timelines import step_plot, timeline
-from simreduce.study.scenario_files import load_scenario
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.scenario_files import load_meshes, load_scenario
+from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.training import Bucket, Span, StepResult
 
 
@@ -144,7 +145,9 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
 
     few = step_text(ranking, details=False).splitlines()
     assert lines[:15] == few[:15]
-    assert "its timeline and buckets: --details shows them" in few
+    assert (
+        "its critical path, what would help, its timeline and buckets: --details shows them" in few
+    )
 
 
 def asked(
@@ -246,3 +249,44 @@ def test_a_bucket_says_how_long_after_the_compute_it_ends(ranking):
 
     assert late[-1] > 0.0
     assert [f"{seconds * 1e3:.3f}" for seconds in late] == [line.split()[-1] for line in lines]
+
+
+def test_what_a_step_spends_its_time_on_adds_up(ranking):
+    """By kind, most first, as of the step of a mesh; the path is all of it too."""
+    document = step_document(ranking)
+    spent = document["spent_us"]
+
+    assert document["step_time_us"] == pytest.approx(sum(spent.values()))
+    assert (document["compute_us"], document["exposed_us"]) == (spent["compute"], spent["data"])
+    assert document["step_time_us"] == pytest.approx(sum(document["path_us"].values()))
+    assert document["limit"] in spent
+
+
+MESH = (
+    'topology = "dgx-a100"\nworkload = "transformer:layers=4,hidden=1024,heads=16,vocab=51200"\n'
+    '[step]\nmesh = ["tp=2,pp=2", "dp=8"]\nglobal_batch = 16\n'
+)
+
+
+def test_steps_with_a_mesh_and_without_say_the_same(ranking, tmp_path):
+    """The same tables below the ranking, and the same sections of a page."""
+    path = tmp_path / "mesh.toml"
+    path.write_text(MESH, "utf-8")
+    meshes = rank_meshes(load_meshes(str(path)))
+    both = [ranking, meshes]
+    texts = [step_text(each) for each in both]
+    pages = [step_page(step_document(each), Attachments()) for each in both]
+
+    for words in (
+        "spends its time on",
+        "The critical path of a step",
+        "simulated again with",
+        "F forward, B backward",
+    ):
+        assert all(words in text for text in texts)
+    assert [each.key for each in pages[0].sections if each.key not in ("memory", "buckets")] == [
+        each.key for each in pages[1].sections if each.key != "memory"
+    ]
+    assert {"What limits it?", "What would a second NIC buy?"} < {
+        f.question for f in pages[1].facts
+    }

@@ -123,7 +123,10 @@ _ONLY_STEP = (
 @click.option(
     "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
 )
-@details_option("Also print the timeline, its buckets, and other names of methods.")
+@details_option(
+    "Also print the critical path, what would help, the timeline, its buckets, and other names of "
+    "methods."
+)
 @report_options
 def step(
     faults: Faults,
