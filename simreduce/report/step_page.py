@@ -95,6 +95,9 @@ _FIRST, _LAST = 8, 4
 _CLOSER = "its critical path, what would help, its timeline"
 """What details have besides."""
 
+_LEFT_OUT = "a lower bound says slower, memory does not do, or another order changes nothing"
+"""Why meshes are left out."""
+
 _SAME = 1e-6
 """Part of a step below which a difference is none to tell."""
 
@@ -138,7 +141,10 @@ def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True
             rows, have = units.plural(len(misfits), "row"), units.format_size(ranking.memory)
             lines += ["", f"{rows} marked *: more memory than the {have} that a GPU has"]
         hidden = [] if details else ["", f"{_CLOSER}: --details shows them"]
-        lines += [*(own if details else hidden), *_left_out_lines(ranking)]
+        lines += own if details else hidden
+        if ranking.bounded:
+            lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
+        lines += refused_lines(ranking.refused) if ranking.scenario.question.named else []
         answer = [mesh_answer(document)]
     else:
         more = [f"{_CLOSER} and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
@@ -159,13 +165,6 @@ def composed_words(names: Sequence[str]) -> str:
         f"composed of simulated calls of NCCL, within {ERROR:.1%}{cycles} of simulating all at "
         f"once: {steps} of {units.first_few(names)}"
     )
-
-
-def _left_out_lines(ranking: MeshRanking) -> list[str]:
-    """How many meshes bounds left out, and why those that were named cannot be."""
-    why = "a lower bound says slower, memory does not do, or another order changes nothing"
-    lines = ["", f"{ranking.bounded} left out: {why}"] if ranking.bounded else []
-    return [*lines, *(refused_lines(ranking.refused) if ranking.scenario.question.named else [])]
 
 
 def _header(ranking: Ranking) -> list[str]:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from simreduce import units
+from simreduce.computing.lists import grouped
 from simreduce.engine import Use
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -367,10 +368,7 @@ def _mesh_cell(row: Written) -> str:
 
 
 def _reasons(ranking: MeshRanking) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for name, why in ranking.refused:
-        found[name] = f"{found[name]}; {why}" if name in found else why
-    return found
+    return {name: "; ".join(reasons) for name, reasons in grouped(ranking.refused).items()}
 
 
 MESH_CANDIDATE = Record(

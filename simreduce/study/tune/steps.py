@@ -14,7 +14,7 @@ pipeline. What needs more memory than a GPU has is not simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from math import inf
@@ -487,7 +487,7 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
     able, unable = _split_by_framework(scenario)
-    jobs = able if question.named or not memory else _fitting(able, memory) or _least(able)
+    jobs = able if question.named or not memory else _fitting(able, memory)
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         best: dict[object, float] = {}
@@ -566,19 +566,15 @@ def _peaks(job: MeshJob) -> Iterator[int]:
 _schedule = lru_cache(maxsize=64)(load_schedule)
 
 
-def _least(jobs: Sequence[MeshJob]) -> list[MeshJob]:
-    """Those that need the least memory."""
-    return sorted(jobs, key=lambda job: max(_peaks(job)))[:_NEAREST]
-
-
-def _fitting(jobs: Iterable[MeshJob], memory: int) -> list[MeshJob]:
-    """The jobs that fit a GPU's memory."""
+def _fitting(jobs: Sequence[MeshJob], memory: int) -> list[MeshJob]:
+    """The jobs that fit a GPU's memory; without any, those that need the least."""
 
     @cache
     def fits(alike: MeshJob) -> bool:
         return all(peak <= memory for peak in _peaks(alike))
 
-    return [job for job in jobs if fits(replace(job, mesh=replace(job.mesh, order=ORDER)))]
+    found = [job for job in jobs if fits(replace(job, mesh=replace(job.mesh, order=ORDER)))]
+    return found or sorted(jobs, key=lambda job: max(_peaks(job)))[:_NEAREST]
 
 
 _any_costs = lru_cache(maxsize=1)(Costs)
