@@ -71,7 +71,6 @@ from simreduce.report.steps import (
     CANDIDATE,
     MEMORY,
     MESH_CANDIDATE,
-    gradient_names,
     name_of,
     step_document,
     step_look_document,
@@ -121,14 +120,13 @@ def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True
     Without `details`, the critical path, what would help, the timeline, its buckets and other names
     are left out, and refusals of strategies that the scenario does not name are counted.
     """
-    document, row = step_document(ranking), ranking.recommended
+    document = step_document(ranking)
     lines = [*_header(ranking), *best_rows(step_rows(ranking), most, indent=2), ""]
-    lines += [_figures(document), *_fit_lines(row.fit)]
+    lines += [_figures(document), *_fit_lines(ranking.recommended.fit)]
     sections = [*_spent_section(document), *_memory_section(document)]
     if details:
         look = look_at_step(ranking, closely=False)
-        found = step_look_document(look, row.step.method, gradient_names(ranking))
-        beside = Attachments(look=found)
+        beside = Attachments(look=step_look_document(look, ranking))
         sections += [*step_path_section(beside), *help_section(beside)]
     for section in sections:
         lines += section_lines(section, _FEW)

@@ -480,15 +480,16 @@ _MOST = 40
 """Transfers of the path that are listed, the longest first."""
 
 
-def step_look_document(look: StepLook, strategy: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return a closer look at a step, as JSON types: times in microseconds, shares from 0 to 1.
+def step_look_document(look: StepLook, ranking: Ranking) -> dict[str, Any]:
+    """A closer look at the best step of a ranking, as JSON types: times in microseconds, shares
+    from 0 to 1.
 
-    `names` are the gradients'. `links` is None if they are not known; `missing` says why. `alone`
+    `links` is None if they are not known; `missing` says why. `alone`
     is the document of an explanation of the longest transfer by itself.
     """
-    whole = look.seconds
+    whole, names = look.seconds, gradient_names(ranking)
     return {
-        "strategy": strategy,
+        "strategy": ranking.recommended.step.method,
         "time_us": whole * 1e6,
         "missing": look.missing,
         "links": None if look.links is None else [*map(LINK.write, look.links)],

@@ -376,8 +376,8 @@ def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) 
     question = scenario if isinstance(scenario, Meshes) else with_step(scenario)
     with _choosing(), show_ranking(question) as progress:
         ranking = rank_question(question, workers, progress.watch)
-    document, names = step_document(ranking), gradient_names(ranking)
-    events = list(step_events(ranking.closely, names))
+    document = step_document(ranking)
+    events = list(step_events(ranking.closely, gradient_names(ranking)))
     exports = step_exports(ranking) if isinstance(ranking, MethodRanking) else ()
     beside = replace(beside, timeline=timeline_of_events(events), exports=exports)
     yield document, replace(beside, missing=_STOPPED), False
@@ -386,7 +386,7 @@ def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) 
     with Progress("simulated {} of {} changes of the step") as progress:
         look = look_at_step(ranking, progress.watch)
     timeline = timeline_of_events(events, chain=path_words(look.path))
-    found = step_look_document(look, ranking.recommended.step.method, names)
+    found = step_look_document(look, ranking)
     yield document, replace(beside, timeline=timeline, look=found), progress.complete
 
 
