@@ -562,6 +562,14 @@ _KINDS = {
 }
 
 
+_LANES = {
+    "dp+cp": "reductions and gathers of replicas",
+    "edp": "reductions and gathers of experts' replicas",
+    "ends": "sums of the embedding at both ends",
+    "between stages": "sends between stages",
+}
+"""Lanes of a mesh."""
+
 _LEAST = 5e-4
 """Part of a step that is said."""
 
@@ -569,7 +577,7 @@ _LEAST = 5e-4
 def _path_words(part: Written) -> str:
     if part["kind"] == "transfer":
         lane = str(part["lane"])
-        return lane if lane.endswith("s") else f"{lane}s"
+        return _LANES.get(lane) or (lane if lane.endswith("s") else f"{lane}s")
     if part["kind"] == "turn":
         return f"{part['lane']} that wait for their turn"
     return _KINDS.get(part["kind"], str(part["kind"]))

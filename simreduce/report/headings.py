@@ -34,7 +34,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.blocks import Fact, Rows, Written, first_rows
 from simreduce.study.advice import Advised, runs_nccl, sureness_of
-from simreduce.study.ranking import by_reason, lasting_us, moved_lines, took
+from simreduce.study.ranking import RankedRows, by_reason, lasting_us, moved_lines, took
 from simreduce.study.tune.whatif import library_warning
 from simreduce.workload import ACTIVATION_SOURCES
 
@@ -147,10 +147,10 @@ PERCENTILES_ABOUT = (
 )
 
 
-def percentile_lines(found: Mapping[str, float]) -> list[str]:
-    """How long the step takes on unlucky draws of GPUs, in seconds; none if they do not differ."""
-    shown = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in found.items())
-    return [f"by the draw of GPUs, all of which wait for the slowest: {shown}"] * bool(found)
+def percentile_words(found: Mapping[str, float]) -> str:
+    """How long a step takes on unlucky draws of GPUs, in microseconds; "" if they do not differ."""
+    shown = ", ".join(f"{name} {time / 1e3:.1f} ms" for name, time in found.items())
+    return shown and f"by the draw of GPUs, all of which wait for the slowest: {shown}"
 
 
 def same_plan_lines(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -196,7 +196,7 @@ def name_lines(
     return [*refused, *(["", f"{', '.join(words)}: --details shows them"] if words else [])]
 
 
-def untried_lines(ranking: StrategyRanking | MethodRanking) -> list[str]:
+def untried_lines(ranking: RankedRows[Any, Any]) -> list[str]:
     """The line of a ranking that Ctrl-C ended, or a budget of time."""
     others = units.plural(ranking.untried, "other")
     if ranking.hurried:

@@ -23,10 +23,9 @@ from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.capacity import LISTS, PRICES as PRICE_LIST
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE, PLACEMENT, REPLAY
-from simreduce.report.meshes import MESHES, TUNED_MESHES
 from simreduce.report.ranking import RUN
 from simreduce.report.replicas import REPLICAS
-from simreduce.report.steps import STEP
+from simreduce.report.steps import MESHES, STEP, TUNED_MESHES
 from simreduce.report.sweeps import COMPARE, COMPARED_ORDERS
 from simreduce.report.topo import NCCL
 from simreduce.report.tuned import TUNE

@@ -1,19 +1,19 @@
-"""`simreduce step`: the ranking by step and the timeline of the best: text, document, page.
+"""`simreduce step`: the figures of training steps, of methods and of meshes, and their documents.
 
 A closer look at a training step, or at an update of synchronous replicas, for pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import fsum, inf, isfinite
+from math import inf, isfinite
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from simreduce import units
+from simreduce.computing.lists import grouped
 from simreduce.engine import Use
-from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
     BYTES,
@@ -34,30 +34,8 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.bench import sizes_section
-from simreduce.report.blocks import (
-    Attachments,
-    Block,
-    Fact,
-    Page,
-    Paragraph,
-    Section,
-    Written,
-    bars,
-    colour_words,
-    folded_when_long,
-    stack,
-)
-from simreduce.report.explain import (
-    CHANGE,
-    explanation_document,
-    help_section,
-    limit_fact,
-    limit_of_step,
-    nic_fact,
-    path_section,
-    step_path_section,
-)
+from simreduce.report.blocks import Written
+from simreduce.report.explain import CHANGE, explanation_document
 from simreduce.report.headings import (
     ACTIVATIONS_KEY,
     ADVICE,
@@ -69,251 +47,19 @@ from simreduce.report.headings import (
     LINK,
     PERCENTILES_ABOUT,
     REFUSED_KEY,
-    advice_lines,
-    best_rows,
-    caution,
-    facts,
-    frameworks_table,
-    header,
-    mark,
-    more_lines,
-    name_lines,
-    nccl_sureness,
-    page_title,
-    percentile_lines,
-    sentence,
-    sure,
-    untried_lines,
 )
-from simreduce.report.sections import (
-    calibration_section,
-    copy_section,
-    machine_section,
-    meaning,
-    names_block,
-    record_section,
-    repeat_section,
-    timeline_section,
-    us,
-)
-from simreduce.report.timelines import LEGEND, timeline
-from simreduce.study.advice import runs_nccl, strategy_of
-from simreduce.study.tune.composed import ERROR
-from simreduce.study.tune.steps import MethodRanking
+from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking, programs_for
 from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
-from simreduce.training import Bucket, Memory, PathPiece, StepPrediction, device_label
-from simreduce.training.gpus import slowest_of
-from simreduce.training.memory import MemoryFit
-from simreduce.training.step import CONSISTENCIES, NOT_COUNTED, compute_caution, seconds_by_kind
-
-_FIRST, _LAST = 8, 4
-"""Buckets that are shown of many."""
-
-_SAME = 1e-6
-"""Part of a step below which a difference is none to tell."""
+from simreduce.training import Bucket, PathPiece, StepResult, device_label
+from simreduce.training.mesh.job import ORDER
+from simreduce.training.step import CONSISTENCIES, seconds_by_kind
 
 
-def step_table(ranking: MethodRanking, most: int | None = None, *, details: bool = True) -> str:
-    """Header, one row per method if there are several, or the best `most` of them; then the step of
-    the recommended one. The advice comes last.
-
-    Without `details`, the timeline, its buckets and other names are left out, and refusals of
-    strategies that the scenario does not name are counted.
-    """
-    lines = _header(ranking)
-    if len(ranking.candidates) > 1:
-        lines += [*best_rows(step_rows(ranking), most, indent=2), ""]
-    lines += _best_step(ranking, details=details)
-    misfits = [f"  {c.step.method} {c.fit.words}" for c in ranking.candidates if c.fit and c.misfit]
-    own = ["", f"Does not fit ({len(misfits)}):", *misfits] if misfits else []
-    more = ["its timeline and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
-    lines += name_lines(ranking, own, more, details=details)
-    composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
-    lines += ["", composed] if composed else []
-    answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
-    return "\n".join([*lines, *untried_lines(ranking), "", *answer])
-
-
-def composed_words(names: Sequence[str]) -> str:
-    """A sentence on methods whose steps are composed; "" without any."""
-    cycles = ", or one cycle of Horovod" if any("+fusion" in name for name in names) else ""
-    steps = units.noun(len(names), "the step", "steps")
-    if not names:
-        return ""
-    return (
-        f"composed of simulated calls of NCCL, within {ERROR:.1%}{cycles} of simulating all at "
-        f"once: {steps} of {units.first_few(names)}"
-    )
-
-
-def _header(ranking: MethodRanking) -> list[str]:
-    s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
-    passes = f"{_ms(fsum(job.profile.forward))} forward, {_ms(fsum(job.profile.backward))} backward"
-    passes += f", {job.accumulate} times" if job.accumulate > 1 else ""
-    slow = [
-        f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
-    ]
-    if job.spread:
-        count, factor = s.setup.layout.n, slowest_of(s.setup.layout.n, job.spread)
-        slow.append(f"the slowest of {count} {factor:.4g} times as slow (spread {job.spread:.1%})")
-    update = f", {_ms(job.update)} for the update" if job.update else ""
-    after = "" if job.barrier else ", no barrier between steps"
-    layers = units.plural(len(job.model.layers), "layer")
-    gradients = f"{units.plural(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
-    facts = [
-        ("model", f"{w.name}: {layers}, {gradients}"),
-        ("compute", f"{job.batch} a GPU: {passes}{update} ({job.profile.source})"),
-        ("", ", ".join(slow)),
-    ]
-    what = f"consistency {job.consistency}{after}"
-    sharded = s.step.sharding is not None
-    collectives = ("all_gather", "reduce_scatter") if sharded else ("all_reduce",)
-    strategies = [strategy_of(c.step.method) for c in ranking.candidates]
-    return header(ranking, facts, what, nccl_sureness(s, strategies, collectives))
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms"
-
-
-def step_rows(ranking: MethodRanking) -> Table:
-    """A row per method, shortest step first.
-
-    The last columns give the time of the reductions alone, and the place that this time would have.
-    """
-    candidates = ranking.candidates
-    by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
-    places = {id(c): place for place, c in enumerate(by_itself, 1)}
-    rows = (
-        CANDIDATE.row(c, ranking, place) | {"place_alone": places[id(c)]}
-        for place, c in enumerate(candidates, 1)
-    )
-    return CANDIDATE.table(rows)
-
-
-def _best_step(ranking: MethodRanking, *, details: bool) -> list[str]:
-    best, s = ranking.recommended, ranking.recommended.step
-    update = (f", update {_ms(s.update)}" if s.update else "") + (
-        f", launch {_ms(s.launch)}" if s.launch else ""
-    )
-    exposed = f"communication {_ms(s.communication)}, exposed {_ms(s.exposed)}"
-    more = [f"kernels take {_ms(s.interference)} longer beside it"] * bool(s.interference)
-    more += [f"MFU {best.mfu:.1%}"] if best.mfu is not None else []
-    lines = [
-        (
-            f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
-            f"{best.efficiency:.1%} of what {units.plural(s.devices, 'GPU')} do if nothing moves"
-        ),
-        f"  compute {_ms(s.compute)}{update}, {exposed}",
-        *[f"  {', '.join(more)}"] * bool(more),
-        *sharing_lines(s, best.fit),
-    ]
-    if s.waiting:
-        wait = f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest"
-        lines.append(f"{wait}, whose compute this is")
-    lines += [f"  {line}" for line in percentile_lines(percentiles_of_step(ranking))]
-    if best.wrong:
-        wrong = f"{units.plural(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
-        lines.append(f"  {wrong} not as it should be: no candidate is proven right")
-    if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
-        lines.append(f"  {_times_of_steps(s)}")
-    if not details:
-        return lines
-    lines += ["", *timeline(s), LEGEND, "", *_buckets(s, ranking)]
-    if s.slowest:  # the step that lost most by what went wrong
-        took, exposed = _ms(s.slowest.seconds), _ms(s.slowest.exposed)
-        lines += ["", f"The slowest step took {took}, of which {exposed} were exposed:", ""]
-        lines += [*timeline(s.slowest), "", *_buckets(s.slowest, ranking)]
-    return lines
-
-
-def _times_of_steps(s: StepPrediction) -> str:
-    """How long steps took that were not alike, each value once while it lasts; of many the first,
-    the longest and the last.
-    """
-    if not s.settled:
-        return (
-            f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last "
-            f"{len(s.later)}, which took {_ms(min(s.later))} to {_ms(max(s.later))}; "
-            "the last one is shown"
-        )
-    times = [
-        t
-        for i, t in enumerate(s.simulated)
-        if not i or abs(t - s.simulated[i - 1]) > _SAME * s.seconds
-    ]
-    kept = range(len(times))
-    half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
-    few = len(times) <= _FIRST
-    shown = [*kept] if few else sorted({*kept[:half], longest, *kept[-half:]})
-    texts: list[str] = []
-    for i, before in zip(shown, [-1, *shown], strict=False):
-        texts += ["..."] * (i > before + 1) + [f"{times[i] * 1e3:.3f}"]
-    return f"steps took {', '.join(texts)} ms; this is the last"
-
-
-def _buckets(step: StepPrediction, ranking: MethodRanking) -> list[str]:
-    """The table of buckets; of many, the first and the last."""
-    if not step.buckets:
-        return ["  nothing is reduced"]
-    ended = max((span.end for span in step.spans), default=0.0)
-    rows = [
-        BUCKET.row(bucket, ranking, place) | {"after_us": max(bucket.finish - ended, 0.0) * 1e6}
-        for place, bucket in enumerate(step.buckets, 1)
-    ]
-    left_out = len(rows) - _FIRST - _LAST
-    if left_out > 0:
-        rows[_FIRST:-_LAST] = [{"place": f"... {left_out} more"}]
-    return BUCKET.table(rows).lines(indent=2)
-
-
-def sharing_lines(step: StepPrediction, fit: MemoryFit | None) -> list[str]:
-    """How much of the exposed time is due to each collective, and the memory of a device."""
-    lines = []
-    parts = [f"{name.replace('_', '-')} {_ms(seconds)}" for name, seconds in step.exposed_by]
-    if parts:
-        lines.append(f"  exposed by {', '.join(parts)}")
-    has = f" of {units.format_size(fit.available)}" if fit and fit.available else ""
-    if step.memory:
-        lines += [f"  {line}" for line in _memory(step.memory, has)]
-    if fit and fit.fits is False:
-        lines.append(f"  this does not fit: it {fit.words}")
-    elif fit and fit.available and not step.memory:
-        lines.append(f"  it {fit.words}")
-    elif step.memory and not has:
-        lines.append("  whether that fits is not known: no `memory` of its GPUs is given")
-    return lines
-
-
-def _memory(memory: Memory, has: str) -> list[str]:
-    size = units.format_size
-    kept = (
-        f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, "
-        f"optimizer {size(memory.optimizer)}"
-    )
-    found = memory.activations
-    if found.source != NOT_COUNTED:
-        kept += f", activations {size(found.nbytes)} ({found.source})"
-    more = [
-        f"{size(nbytes)} {words}"
-        for nbytes, words in (
-            (memory.gathered, f"gathered (limit {size(memory.gathered_limit)})"),
-            (memory.unreduced, "of gradients to reduce"),
-        )
-        if nbytes
-    ]
-    lines = [f"a GPU holds {size(memory.peak)}{has} at most: {kept}"]
-    lines += [f"  and for a while {' and '.join(more)}"] if more else []
-    if found.source == NOT_COUNTED:
-        lines[-1] += f"; {found.words}"
-    return lines
-
-
-def _samples(row: Written, form: str = ".1f") -> str:
+def _samples(row: Written) -> str:
     """Samples a second, which are infinitely many if a step takes no time."""
     rate = row["images_per_second"]
-    return f"{inf if rate is None else rate:{form}}"
+    return f"{inf if rate is None else rate:.1f}"
 
 
 def _peak(row: Written) -> str:
@@ -321,18 +67,82 @@ def _peak(row: Written) -> str:
     return "" if peak is None else f"{peak / 1e9:.2f}{' *' * (row.get('fits') is False)}"
 
 
+def _held(name: str, about: str, get: str = "", *, known: bool = False) -> Key:
+    """A figure of what a GPU holds, by the first word of its name."""
+    keep: Literal["known", "always"] = "known" if known else "always"
+    column = Column(name.replace("_", " "), show=units.format_size, keep=keep)
+    return Key(name, BYTES, about, get or name, column=column)
+
+
 MEMORY = Record(
     "memory",
     "What a GPU holds.",
-    Key("parameters", BYTES, "Parameters, all the time."),
-    Key("gradients", BYTES, "Gradients, all the time."),
-    Key("optimizer", BYTES, "The optimizer's states."),
-    Key("gathered", BYTES, "Gathered parameters, at most at once."),
-    Key("gathered_limit", BYTES, "What these may never exceed."),
-    Key("unreduced", BYTES, "Gradients that are not reduced yet, at most at once."),
-    Key("peak", BYTES, "The most of all at once."),
-    Key("activations", BYTES, "Activations; 0 if they are not counted.", "activations.nbytes"),
+    Key(
+        "place", COUNT, "The stage of the pipeline, from 1.", written=False,
+        column=Column("stage", keep="known"),
+    ),
+    _held("parameters", "Parameters, all the time."),
+    _held("gradients", "Gradients, all the time."),
+    _held("optimizer", "The optimizer's states."),
+    _held("gathered", "Gathered parameters, at most at once.", known=True),
+    _held("gathered_limit", "What these may never exceed.", known=True),
+    _held("unreduced", "Gradients that are not reduced yet, at most at once.", known=True),
+    _held("peak", "The most of all at once."),
+    _held("activations", "Activations; 0 if they are not counted.", "activations.nbytes"),
+    Key(
+        "in_flight", COUNT, "Passes whose activations are kept, at most.", written=False,
+        column=Column("in flight", keep="known"),
+    ),
+    order="place parameters gradients optimizer activations in_flight gathered gathered_limit "
+    "unreduced peak",
+)  # fmt: skip
+_IN = {key.name: replace(key, name=f"{key.name}_bytes", column=()) for key in MEMORY.keys}
+_HELD = Record(
+    "held",
+    "What a rank of a stage holds at most.",
+    Key("place", COUNT, "The stage of the pipeline, from 1.", PLACE),
+    *(_IN[name] for name in ("parameters", "gradients", "optimizer", "activations")),
+    Key("in_flight", COUNT, "Passes whose activations are kept, at most."),
+    _IN["peak"],
 )
+_EXPOSED = Key(
+    "exposed_us", MICROSECONDS,
+    "Communication, and waits for other ranks, that no compute hides.", "step.exposed",
+    column=Column("exposed", "(ms)", spare=1),
+)  # fmt: skip
+_INTERFERENCE = Key(
+    "interference_us", MICROSECONDS,
+    "What the slowest device's passes take longer beside collectives.", "step.interference",
+)  # fmt: skip
+_MFU = Key(
+    "mfu", or_null(RATIO), "Model FLOPs over those of the GPUs' data sheet; null where nobody knows"
+    " the GPUs or the FLOPs.", column=Column("MFU", spare=3, show=percent(1), keep="known"),
+)  # fmt: skip
+_FITS = Key(
+    "fits", or_null(FLAG), "Whether it fits; null if that is not known.",
+    lambda row: row.fit.fits if row.fit else ABSENT, optional=True,
+)  # fmt: skip
+_LIMIT = Key(
+    "limit", TEXT, "What a rank waits for the longest.", "step.limit",
+)  # fmt: skip
+_SPENT = Key(
+    "spent_us", map_of(MICROSECONDS), "What the slowest rank, or of a mesh the one that ends last,"
+    " does or waits for.", "step.spent",
+)  # fmt: skip
+_OF_ALL = (
+    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_step),
+    Key(
+        "path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
+        " passes, transfers by their lane, waits.", lambda ranking: _path(ranking.closely),
+    ),
+)  # fmt: skip
+
+
+def _path(step: StepResult) -> dict[str, float]:
+    """Seconds of each kind of piece on the critical path; transfers by lane."""
+    return {f"{kind} {lane}".strip(): t for kind, lane, t, _ in seconds_by_kind(step.path)}
+
+
 _FIGURES = (
     Key(
         "strategy", TEXT, "The method, with its strategy.", "step.method",
@@ -353,14 +163,8 @@ _FIGURES = (
         "communication_us", MICROSECONDS, "When at least one transfer is in flight.",
         "step.communication",
     ),
-    Key(
-        "exposed_us", MICROSECONDS, "Communication that no compute hides.", "step.exposed",
-        column=Column("exposed", "(ms)"),
-    ),
-    Key(
-        "interference_us", MICROSECONDS,
-        "What the slowest device's passes take longer beside collectives.", "step.interference",
-    ),
+    _EXPOSED,
+    _INTERFERENCE,
     Key(
         "waiting_us", MICROSECONDS,
         "What devices wait on average for the slowest one's compute.", "step.waiting",
@@ -368,13 +172,10 @@ _FIGURES = (
     Key(
         "images_per_second", or_null(PER_SECOND),
         "Samples of all devices; null for a step that takes no time.",
-        lambda c: c.step.images_per_second if c.step.seconds else None,
+        lambda c: c.step.samples_per_second if c.step.seconds else None,
         column=Column("samples/s", spare=3, cell=_samples),
     ),
-    Key(
-        "mfu", or_null(RATIO), "Model FLOPs over those of the GPUs' data sheet, of products in 16"
-        " bits; null where nobody knows the GPUs or the FLOPs.",
-    ),
+    _MFU,
     Key(
         "scaling_efficiency", RATIO,
         "That over what the devices would do if nothing moved and none waited; at most 1.",
@@ -410,10 +211,9 @@ _FIGURES = (
         "The memory of the smallest GPU; null if it is not known.",
         lambda c: (c.fit.available or None) if c.fit else ABSENT, optional=True,
     ),
-    Key(
-        "fits", or_null(FLAG), "Whether it fits; null if that is not known.",
-        lambda c: c.fit.fits if c.fit else ABSENT, optional=True,
-    ),
+    _FITS,
+    _LIMIT,
+    _SPENT,
 )  # fmt: skip
 
 
@@ -494,7 +294,7 @@ CANDIDATE = Record(
         optional=True, written=False, column=Column("# alone", spare=7, keep="known"),
     ),
     order="place strategy runtime step_time_us exposed_us update_us images_per_second "
-    "scaling_efficiency memory_bytes buckets alone_us place_alone wrong",
+    "scaling_efficiency mfu memory_bytes buckets alone_us place_alone wrong",
 )  # fmt: skip
 STEP = Document(
     "step",
@@ -531,7 +331,7 @@ STEP = Document(
         "slowest_us", MICROSECONDS, "The longest of them.",
         lambda ranking: max(ranking.recommended.step.simulated),
     ),
-    Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_step),
+    *_OF_ALL,
     Key(
         "buckets", list_of(BUCKET), "What the best method reduces, by start.",
         "recommended.step.buckets",
@@ -548,157 +348,148 @@ STEP = Document(
 )  # fmt: skip
 
 
-def step_document(ranking: MethodRanking) -> dict[str, Any]:
-    """The document of `--json`: `STEP`. The step is that of the best."""
+def _tenths(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.1f}"
+
+
+def name_of(row: Written) -> str:
+    """The method of a row and its strategy, or its mesh, and the order unless it is the usual."""
+    if "mesh" not in row:
+        return str(row["strategy"])
+    order = row.get("order", ORDER)
+    return str(row["mesh"]) if order == ORDER else f"{row['mesh']} {order}"
+
+
+def _mesh_cell(row: Written) -> str:
+    return name_of(row) + "*" * (row["fits"] is False)
+
+
+def _reasons(ranking: MeshRanking) -> Mapping[str, str]:
+    return {name: "; ".join(reasons) for name, reasons in grouped(ranking.refused).items()}
+
+
+MESH_CANDIDATE = Record(
+    "candidate",
+    "The step of a mesh.",
+    Key("place", COUNT, "From 1.", PLACE, column=Column("#")),
+    Key("mesh", TEXT, "Its ways.", "job.mesh.text",
+        column=Column("mesh", left=True, cell=_mesh_cell)),
+    Key("order", TEXT, "How ranks lie on the machine: its axes, neighbours first.",
+        "job.mesh.order"),
+    Key("micro_batch", COUNT, "Sequences of a micro batch.", "job.micro_batch",
+        column=Column("micro", "batch")),
+    Key("micro_batches", COUNT, "Micro batches of a step on each replica.", "job.micros"),
+    Key("schedule", TEXT, "How stages take turns.", "job.schedule",
+        column=Column("schedule", left=True)),
+    Key("virtual", COUNT, "Stages of a GPU.", "job.virtual", column=Column("virtual", spare=2)),
+    Key("recompute", TEXT, "Activations that are made again.", "job.recompute",
+        column=Column("recompute", left=True)),
+    Key("optimizer", TEXT, "How replicas share.", "job.optimizer",
+        column=Column("optimizer", left=True, spare=3)),
+    Key("imbalance", RATIO, "Tokens of the busiest rank of experts over the mean.",
+        "job.imbalance"),
+    Key("time_us", MICROSECONDS, "A step.", "step.seconds",
+        column=Column("step", "(ms)", show=_tenths)),
+    Key("tokens_per_second", PER_SECOND, "Tokens of all replicas.", "step.tokens_per_second",
+        column=Column("tokens/s", show=lambda rate: f"{rate:,.0f}")),
+    replace(_EXPOSED, column=Column("exposed", "(ms)", spare=4, show=_tenths)),
+    _INTERFERENCE,
+    _MFU,
+    Key("peak_bytes", BYTES, "What the fullest rank holds.", "step.memory.peak",
+        column=Column("memory", "(GB)")),
+    replace(_FITS, optional=False),
+    replace(_LIMIT, column=Column("limited by", left=True, spare=1)),
+    Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
+        lambda row: programs_for(row.job)),
+    _SPENT,
+    Key("held", list_of(_HELD), "What a rank of each stage holds.", "step.held"),
+)  # fmt: skip
+_HEAD = {key.name: key for key in HEAD_KEYS}
+_RANKED = (
+    *(_HEAD[name] for name in ("scenario", "title", "topology", "topology_digest", "ranks")),
+    Key("workload", TEXT, "The model.", "scenario.model.name"),
+    Key("parameters", COUNT, "Its parameters.", lambda r: r.scenario.model.shape.parameters),
+    Key("sequence", COUNT, "Tokens of a sequence.", "job.sequence"),
+    Key("global_batch", COUNT, "Sequences of a step.", "job.global_batch"),
+    Key("gpu", TEXT, "Whose rates of computing these are.", "job.gpu.title"),
+    Key("framework", TEXT, 'Only what this can run is there; "": all.', "scenario.framework"),
+    Key("memory_bytes", BYTES, "Of a GPU; 0 if nobody says.", "memory"),
+    _HEAD["calibration"],
+    _HEAD["nominal"],
+    DISTURBED,
+    Key("candidates", list_of(MESH_CANDIDATE), "Steps, fastest first; what does not fit is last."),
+    *_OF_ALL,
+    Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
+        _reasons),
+    Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
+        " or another order of ranks changes nothing."),
+    Key("complete", FLAG, "False if the command was stopped."),
+)  # fmt: skip
+MESHES = Document(
+    "step-meshes",
+    "`simreduce step --json` of a scenario with a `mesh`: meshes, fastest first.",
+    *_RANKED,
+    command="step",
+)
+"""Of `MeshRanking`."""
+TUNED_MESHES = Document(
+    "tune-meshes",
+    "`simreduce tune --json` of a scenario with a `mesh`: what the target can run, fastest first.",
+    *_RANKED,
+    Key("files", map_of(TEXT), "What to paste or save, by the name of the file; empty if no mesh"
+        " fits.", lambda _: {}),
+    command="tune",
+)  # fmt: skip
+"""Of `MeshRanking`, without its files."""
+
+
+def gradient_names(ranking: Ranking) -> list[str]:
+    """The names of gradients in buckets; those of meshes have none."""
+    if isinstance(ranking, MeshRanking):
+        return []
+    return [gradient.name for gradient in ranking.scenario.workload.gradients]
+
+
+def step_rows(ranking: Ranking) -> Table:
+    """A row per method or mesh, shortest step first.
+
+    The last columns of methods give the time of the reductions alone, and the place that this time
+    would have.
+    """
+    candidates = ranking.candidates
+    record = MESH_CANDIDATE if isinstance(ranking, MeshRanking) else CANDIDATE
+    by_itself = sorted(candidates, key=lambda c: (c.alone, c.seconds, c.step.method))
+    places = {id(c): place for place, c in enumerate(by_itself, 1)}
+    rows = (
+        record.row(c, ranking, place) | {"place_alone": places[id(c)]}
+        for place, c in enumerate(candidates, 1)
+    )
+    return record.table(rows)
+
+
+def step_document(ranking: Ranking) -> dict[str, Any]:
+    """The document of `--json`: `STEP`, or `MESHES`. The step is that of the best."""
+    if isinstance(ranking, MeshRanking):
+        return MESHES.write(ranking)
     order = (*STEP.keys[:3], *(key for key in HEAD_KEYS if not key.optional))  # with the runtime
     head = dict.fromkeys(key.name for key in order)
     return head | STEP.write(ranking)
-
-
-_SHOWN = 15
-"""Bars of a chart."""
-
-_MOSTLY = 0.5
-"""The part of a step from which its communication says how sure it is."""
-
-_ASK = "A report on the scenario itself simulates the step with it."
-
-
-def step_page(document: Written, beside: Attachments) -> Page:
-    """The page of `simreduce step --json`, of a `[step]` or of `[replicas]`."""
-    rows, found = document["candidates"], document["advice"][0]
-    factor = document["factor"] if runs_nccl(found["strategy"]) else None
-    beside = replace(beside, factor=factor)
-    ranks = units.plural(document["ranks"], "GPU")
-    today = str(found["today_strategy"] or "").rpartition(", ")[2].partition("+")[0]
-    composed = composed_words([row["strategy"] for row in rows if row.get("composed")])
-    composed = composed[:1].upper() + composed[1:]
-    alone = "The same reductions by themselves, with every gradient there from the start."
-    alone = alone if beside.explanation and not beside.look else ""
-    sections = [
-        _methods(document, found),
-        *copy_section(beside.exports, document["strategy"]),
-        *_with_words(machine_section(beside), alone),
-        *(step_path_section(beside) if beside.look else _with_words(path_section(beside), alone)),
-        *_with_words(help_section(beside), alone),
-        *timeline_section(beside, "What computes and what moves during one step."),
-        *_bucket_section(document),
-        *sizes_section(beside, today=today),
-        *record_section(document),
-        *calibration_section(beside, document),
-        *repeat_section(beside, document, [("compute", str(document["compute_source"]))]),
-    ]
-    return Page(
-        title=page_title(
-            document, f"{document['workload']} on {document['topology']}: the training step"
-        ),
-        about=f"{document['workload']}, {units.format_size(document['size_bytes'])} of gradients, "
-        f"batch {document['batch']} a GPU, {ranks} of {document['topology']}. "
-        f"{units.plural(len(rows), 'method')} simulated.{composed and f' {composed}.'}",
-        answer=sentence(found, "a step"),
-        sure=caution(factor, document["calibration"], "times of the communication")
-        + f" {compute_caution(document['compute_source'])}",
-        facts=tuple(_facts(document, beside, found)),
-        sections=tuple(sections),
-    )
-
-
-def _with_words(sections: Iterable[Section], words: str) -> Iterable[Section]:
-    first = (Paragraph(words),) if words else ()
-    for each in sections:
-        yield Section(each.key, each.title, (*first, *each.blocks))
-
-
-def _facts(document: Written, beside: Attachments, found: Written) -> Iterable[Fact]:
-    name, rate = found["strategy"], _samples(document, ",.0f")
-    more = (
-        f"{name}: {meaning(name)} {us(document['step_time_us'])} a step, {rate} samples/s, "
-        f"{document['scaling_efficiency']:.1%} of the rate of the GPUs if nothing moved."
-    )
-    yield from facts(found, more, document["factor"], _sure(document, found))
-    yield Fact("What limits it?", *_limit(document, beside))
-    nic = nic_fact(beside) if beside.look else ("not known here", beside.missing or _ASK)
-    yield Fact("What would a second NIC buy?", *nic)
-
-
-def _sure(document: Written, found: Written) -> tuple[str, str]:
-    """How sure the time of a step is: what of it is an input, and how far off the rest may be."""
-    factor = document["factor"] if runs_nccl(found["strategy"]) else None
-    share = document["exposed_us"] / (document["step_time_us"] or inf)
-    answer, _ = sure(factor)
-    if share < _MOSTLY:
-        answer = "as sure as its compute"
-    off = (
-        "with an error that no published timings tell"
-        if factor is None
-        else (f"and 80% of published times are within a factor of {factor:.2f} of predictions")
-    )
-    return answer, (
-        f"{1 - share:.1%} of the step is compute ({document['compute_source']}). The other"
-        f" {share:.1%}, communication that is not hidden, is predicted, {off}."
-    )
-
-
-def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
-    """The largest part of the step, in a word and a sentence."""
-    if beside.look is not None:
-        return limit_of_step(beside.look)
-    whole = document["step_time_us"] or inf  # no part of no time
-    compute, exposed = (document[key] / whole for key in ("compute_us", "exposed_us"))
-    by_itself = limit_fact(beside)[0] if beside.explanation else ""
-    if exposed >= 0.5:
-        alone = f" By themselves they wait for {by_itself}." if by_itself else ""
-        hidden = f"{exposed:.0%} of the step is communication that it does not hide."
-        return "reductions", f"{hidden}{alone}"
-    hidden = f"{exposed:.1%} is communication that it does not hide."
-    alone = f" The reductions by themselves: {by_itself}." if by_itself else ""
-    return "compute", f"{compute:.1%} of the step; {hidden}{alone}"
-
-
-def _methods(document: Written, found: Written) -> Section:
-    rows = document["candidates"]
-    marks = [mark(found, row["strategy"]) for row in rows[:_SHOWN]]
-    words = f"Time of a step by method. {colour_words(marks)}"
-    table = CANDIDATE.table(rows, on="html")
-    parts = [
-        ("compute", document["compute_us"]),
-        ("update", document["update_us"]),
-        ("launch", document["launch_us"]),
-        ("exposed communication", document["exposed_us"]),
-    ]
-    whole = document["step_time_us"] or inf  # no part of no time
-    shares = Table(
-        tables.columns("part|time|of the step", units="|(ms)|", left="part"),
-        tuple((name, f"{t / 1e3:.3f}", f"{t / whole:.1%}") for name, t in parts),
-    )
-    blocks: tuple[Block, ...] = (
-        stack(f"What a step of {document['strategy']} spends its time on.", parts, shares),
-        bars(words, table, rows[:_SHOWN], "strategy", "step_time_us", marks),
-        *names_block(row["strategy"] for row in rows),
-    )
-    return Section("choice", "What to run", (frameworks_table(document["advice"]), *blocks))
-
-
-def _bucket_section(document: Written) -> Iterable[Section]:
-    rows = [{"place": place, **each} for place, each in enumerate(document["buckets"], 1)]
-    if rows:
-        caption = f"What is reduced when: {units.plural(len(rows), 'bucket')}"
-        yield Section("buckets", "Buckets", (folded_when_long(caption, BUCKET.table(rows), 20),))
 
 
 _MOST = 40
 """Transfers of the path that are listed, the longest first."""
 
 
-def step_look_document(look: StepLook, strategy: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return a closer look at a step, as JSON types: times in microseconds, shares from 0 to 1.
+def step_look_document(look: StepLook, ranking: Ranking) -> dict[str, Any]:
+    """A closer look at the best step of a ranking, as JSON types: times in microseconds, shares
+    from 0 to 1.
 
-    `names` are the gradients'. `links` is None if they are not known; `missing` says why. `alone`
+    `links` is None if they are not known; `missing` says why. `alone`
     is the document of an explanation of the longest transfer by itself.
     """
-    whole = look.seconds
+    whole, names = look.seconds, gradient_names(ranking)
     return {
-        "strategy": strategy,
+        "strategy": ranking.recommended.step.method,
         "time_us": whole * 1e6,
         "missing": look.missing,
         "links": None if look.links is None else [*map(LINK.write, look.links)],
@@ -765,7 +556,7 @@ def path_words(path: Sequence[PathPiece]) -> list[tuple[float, float, str]]:
 
 def _label(bucket: Bucket, names: Sequence[str]) -> str:
     if not bucket.gradients:
-        return "nothing"
+        return units.plural(len(bucket.ranks), "rank") if bucket.nbytes else "nothing"
     first, last = names[bucket.gradients[-1]], names[bucket.gradients[0]]
     count = len(bucket.gradients)
     return first if count == 1 else f"{first} to {last} ({count} gradients)"

@@ -18,7 +18,7 @@ from simreduce.report.blocks import TIME, Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 
 if TYPE_CHECKING:
-    from simreduce.training import StepPrediction
+    pass
 
 WIDTH = 64
 """Characters of a timeline, less on a page without room for them."""
@@ -100,7 +100,7 @@ def timeline_plot(timeline: TimelineBlock, title: str, subtitle: str) -> Plot:
     return Plot(title, subtitle, [facet], width=860.0)
 
 
-def timeline(step: StepPrediction, most: int = WIDTH) -> list[str]:
+def timeline(step: StepResult, most: int = WIDTH) -> list[str]:
     """Rows of what computes (F forward, B backward), and of what moves."""
     tracks = group_by(step.spans, lambda span: span.device)
     names = list(tracks)
@@ -120,7 +120,7 @@ MOST_BARS = 30_000
 _PATH = "critical path"
 _WORDS = ("forward", "backward", "wait", "read", "compute", "send", "update")
 """First words of slices that say what kind they are."""
-_BY_WORD = ("compute", "workers", "updates", "stages")
+_BY_WORD = ("compute", "workers", "updates")
 """Processes whose slices have such words; those of others may be names of gradients."""
 _FEW = 24
 """Rows that are shown at once, whatever their groups."""

@@ -37,8 +37,8 @@ from simreduce.computing.lists import group_by
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
 from simreduce.topology import Topology
-from simreduce.training import Bucket, StepPrediction
-from simreduce.training.executions import COLLECTIVE, COMPUTE
+from simreduce.training import Bucket, StepResult
+from simreduce.training.executions import COMPUTE
 from simreduce.training.executor import Ran
 from simreduce.training.replicas import ReplicasRun
 from simreduce.version import __version__
@@ -341,7 +341,7 @@ _PASSES = {False: "forward", True: "backward"}
 
 
 @_as_events
-def step_events(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
+def step_events(step: StepResult, names: Sequence[str]) -> Iterator[Thread]:
     """A thread for every device that computes, and as many as overlap for reads and reductions.
     `names` are the gradients'.
     """
@@ -357,8 +357,8 @@ def step_events(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
 
 
 def _slice(b: Bucket, names: Sequence[str]) -> Slice:
-    first, last = names[b.gradients[-1]], names[b.gradients[0]]
-    text = first if first == last else f"{first} to {last}"
+    ends = [names[b.gradients[i]] for i in (-1, 0)] if b.gradients else [f"{len(b.ranks)} ranks"]
+    text = " to ".join(dict.fromkeys(ends))
     args = {
         "gradients": len(b.gradients),
         "bytes": b.nbytes,
@@ -401,21 +401,6 @@ def replicas_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
 
 
 @_as_events
-def pipeline_events(found: Sequence[Ran]) -> Iterator[Thread]:
-    """A thread for the passes of each stage's rank, and one for what its replicas exchange."""
-    ranks = sorted({ran.rank for ran in found})
-    for process, kind in (("stages", COMPUTE), ("replicas", COLLECTIVE)):
-        for stage, rank in enumerate(ranks, 1):
-            slices: list[Slice] = [
-                (ran.begin, ran.end, f"{ran.node.phase or ran.node.collective} {ran.node.name}", {})
-                for ran in found
-                if ran.rank == rank and ran.node.kind == kind and ran.end > ran.begin
-            ]
-            row = f"stage {stage}, rank {rank}" if kind == COMPUTE else f"replicas of stage {stage}"
-            yield from split(process, row, slices)
-
-
-@_as_events
 def executed_events(found: Sequence[Ran]) -> Iterator[Thread]:
     """A thread for every lane of each rank of an execution."""
     lanes: dict[tuple[int, str], list[Slice]] = {}
@@ -432,7 +417,6 @@ def executed_events(found: Sequence[Ran]) -> Iterator[Thread]:
 
 __all__ = [
     "executed_events",
-    "pipeline_events",
     "recording_events",
     "recording_text",
     "replicas_events",

@@ -32,13 +32,23 @@ from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.training.calls import Alone, OnFabric
-from simreduce.training.executions import BACKWARD, COLLECTIVE, COMPUTE, FORWARD, ExecutionNode
+from simreduce.training.executions import (
+    BACKWARD,
+    COLLECTIVE,
+    COMPUTE,
+    FORWARD,
+    UPDATE,
+    ExecutionNode,
+)
 from simreduce.training.executor import Ran, Run, length_of
 from simreduce.training.gpus import least_gpu, slowest_of
 from simreduce.training.reductions import Fused, Method, Reduction
 from simreduce.training.step import (
+    DATA,
+    HOST,
     READ,
     RELAXED,
+    SLOWED,
     STAGED,
     TURN,
     Bucket,
@@ -46,7 +56,7 @@ from simreduce.training.step import (
     PathPiece,
     Span,
     StepJob,
-    StepPrediction,
+    StepResult,
     device_label,
 )
 
@@ -162,7 +172,7 @@ def summarize(
     *,
     one: bool,
     faulty: bool,
-) -> StepPrediction:
+) -> StepResult:
     """The prediction from the last step, or the only `one`; with faults, the slowest too."""
     ends = [0.0, *(ledger.end for ledger in done)]
     times = tuple(end - begin for begin, end in itertools.pairwise(ends))
@@ -171,16 +181,16 @@ def summarize(
     place = {group.name: i for i, group in enumerate(groups)}
     settled = one or steady(job, times)
 
-    def step(ledger: Ledger, seconds: float) -> StepPrediction:
-        moved = [*ledger.buckets, *ledger.reads]
-        return StepPrediction(
+    def step(ledger: Ledger, seconds: float) -> StepResult:
+        moved, lost = [*ledger.buckets, *ledger.reads], lost_beside(job, groups, ledger.spans)
+        own = {HOST: launch, COMPUTE: job.compute * max(factors), UPDATE: update, SLOWED: lost}
+        spent = own | {DATA: max(seconds - sum(own.values()), 0.0)}
+        return StepResult(
             method=name,
             devices=len(factors),
-            batch=job.batch,
+            samples=job.batch * job.accumulate * len(factors),
             seconds=seconds,
-            compute=job.compute * max(factors),
-            update=update,
-            launch=launch,
+            spent=tuple(pair for pair in spent.items() if pair[1]),
             communication=length_of((b.start, b.finish) for b in moved),
             buckets=tuple(sorted(ledger.buckets, key=lambda b: (b.start, b.finish))),
             reads=tuple(sorted(ledger.reads, key=lambda b: (b.start, b.finish))),
@@ -188,13 +198,10 @@ def summarize(
             simulated=times,
             settled=settled,
             waiting=job.compute * (max(factors) - mean),
-            accumulate=job.accumulate,
-            interference=lost_beside(job, groups, ledger.spans),
         )
 
-    last = replace(step(done[-1], times[-1]), path=path)
-    if not settled:
-        last = replace(last, seconds=fmean(last.later))
+    seconds = times[-1] if settled else fmean(times[len(times) // 2 :])
+    last = replace(step(done[-1], seconds), path=path)
     longest = max(times)
     if faulty and longest > last.seconds * (1.0 + _SAME):
         last = replace(last, slowest=step(done[times.index(longest)], longest))

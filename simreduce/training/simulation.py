@@ -59,8 +59,8 @@ from simreduce.training.step import (
     Ledger,
     MovedBucket,
     StepJob,
-    StepPrediction,
     StepRecording,
+    StepResult,
     run_path,
 )
 from simreduce.workload import Gradient, Workload
@@ -108,7 +108,7 @@ class LinkFaults:
 MOST_STEPS = 100
 
 
-def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
+def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepResult:
     """One step of `job` on the ranks of the setup's layout, which `method` was made for.
 
     Deadlock if it can never end, InputError for faults of links that are not there, or so late that
@@ -142,7 +142,7 @@ def record_step(
 def compose_step(
     job: StepJob, method: Method, setup: Setup, cost: Callable[[tuple[int, ...]], CallCost],
     most: int = MOST_STEPS,
-) -> StepPrediction:  # fmt: skip
+) -> StepResult:  # fmt: skip
     """The step of a method whose reductions take turns on one stream.
 
     A reduction has its `cost` alone, by the gradients that it has; no plan is made of it.
@@ -252,7 +252,7 @@ class Steps:
         """Faults to come."""
         return self.faults.left if self.faults else ()
 
-    def finish(self) -> StepPrediction:
+    def finish(self) -> StepResult:
         """Run all steps, and summarize them."""
         self.begin()
         self.env.run(until=self.over)

@@ -39,7 +39,7 @@ from simreduce.files.formats import (
 )
 from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.plan import Plan
-from simreduce.training.executions import COLLECTIVE, COMPUTE, FORWARD
+from simreduce.training.executions import COLLECTIVE, COMPUTE, FORWARD, UPDATE
 from simreduce.training.executor import Place, Ran
 from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.reductions import Reduction
@@ -376,49 +376,105 @@ class PathPiece:
         return self.end - self.begin
 
 
-@dataclass(frozen=True, slots=True)
-class StepPrediction:
-    """The prediction for one step; times in seconds.
+SLOWED, HOST, DATA = "interference", "host", "data"
+SPENT_ON: Mapping[str, str] = {
+    COMPUTE: "kernels",
+    "tp": "tensor parallel sums",
+    "cp": "keys and values of other ranks",
+    "ep": "experts' all-to-all",
+    "etp": "sums within experts",
+    "pipeline": "other stages: the bubble, and sends",
+    DATA: "gradients and parameters of replicas",
+    SLOWED: "kernels slowed down by what moves beside them",
+    HOST: "launches by the host",
+    UPDATE: "the optimizer",
+}
+"""What a rank does or waits for in a step, in words."""
+_LITTLE = 0.05
+"""Part of a step up to which a wait limits nothing."""
 
-    `launch` is the cost of starting it, `compute` that of the slowest device, which the others
-    await for `waiting` on average; it takes `interference` longer beside collectives. During
-    `communication` at least one transfer was in flight.
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The prediction for one step of all `devices`, which takes so many `samples`; times in
+    seconds.
+
+    `spent` says what the slowest rank, or of a mesh the one that ends last, does or waits for how
+    long, by `SPENT_ON`. Other devices await its compute for `waiting` on average. During
+    `communication` at least one transfer was in flight. `held` has what a rank of each pipeline
+    stage holds; nothing where servers hold variables. A sample may have `tokens`.
 
     Where steps differ, this is the last. If they never become equal (`settled`), `seconds` is the
     mean of the later half. With faults, `slowest` is the longest step, if it took longer.
 
-    A sharded step says how much of the exposed time is due to each collective (`exposed_by`), and
-    its `memory`. A `composed` one is put together from its calls (`study.tune.composed`). `path` is
-    the critical path, whose pieces add up to the last step that was simulated.
+    A sharded step says how much of the exposed time is due to each collective (`exposed_by`). A
+    `composed` one is put together from its calls (`study.tune.composed`). `path` is the critical
+    path, whose pieces add up to the last step that was simulated. Steps of meshes have it, and all
+    nodes that `ran`, only for those who look closely.
     """
 
     method: str
     devices: int
-    batch: int
+    samples: int
     seconds: float
-    compute: float
-    update: float
-    communication: float
-    buckets: tuple[Bucket, ...]  # in the order of their starts
-    reads: tuple[Bucket, ...]
-    spans: tuple[Span, ...]  # device by device
-    simulated: tuple[float, ...]  # of every step, the described one last
-    settled: bool
-    launch: float = 0.0
+    spent: tuple[tuple[str, float], ...] = ()
+    held: tuple[Memory, ...] = ()
+    communication: float = 0.0
+    buckets: tuple[Bucket, ...] = ()  # in the order of their starts
+    reads: tuple[Bucket, ...] = ()
+    spans: tuple[Span, ...] = ()  # device by device
+    simulated: tuple[float, ...] = ()  # of every step, the described one last
+    settled: bool = True
     waiting: float = 0.0
-    slowest: StepPrediction | None = None
-    accumulate: int = 1
+    slowest: StepResult | None = None
     exposed_by: tuple[tuple[str, float], ...] = ()
-    memory: Memory | None = None
     composed: bool = False
-    interference: float = 0.0
     path: tuple[PathPiece, ...] = ()
+    ran: tuple[Ran, ...] = ()
+    tokens: int = 0
+
+    @property
+    def by(self) -> dict[str, float]:
+        """Seconds by what they are spent on."""
+        return dict(self.spent)
+
+    @property
+    def compute(self) -> float:
+        """Seconds of the slowest device's passes, as long as they take alone."""
+        return self.by.get(COMPUTE, 0.0)
+
+    @property
+    def update(self) -> float:
+        """Seconds of the update of the variables."""
+        return self.by.get(UPDATE, 0.0)
+
+    @property
+    def launch(self) -> float:
+        """Seconds of starting the step, or its kernels."""
+        return self.by.get(HOST, 0.0)
+
+    @property
+    def interference(self) -> float:
+        """Seconds that the passes take longer beside collectives."""
+        return self.by.get(SLOWED, 0.0)
 
     @property
     def exposed(self) -> float:
-        """Seconds of communication that back-propagation does not hide."""
+        """Seconds of communication, and of waits for other ranks, that no compute hides."""
         own = self.launch + self.compute + self.update + self.interference
         return max(self.seconds - own, 0.0)
+
+    @property
+    def limit(self) -> str:
+        """What it waits for the longest, by `SPENT_ON`; `compute` where it hardly waits."""
+        waits = {key: seconds for key, seconds in self.spent if key not in (COMPUTE, UPDATE)}
+        longest = max(waits, key=waits.__getitem__, default=COMPUTE)
+        return longest if waits.get(longest, 0.0) > _LITTLE * self.seconds else COMPUTE
+
+    @property
+    def memory(self) -> Memory | None:
+        """What the fullest rank holds, where that is known."""
+        return max(self.held, key=lambda each: each.peak, default=None)
 
     @property
     def lanes(self) -> list[tuple[str, list[Bucket]]]:
@@ -429,15 +485,14 @@ class StepPrediction:
         return list(found.items())
 
     @property
-    def images_per_second(self) -> float:
+    def samples_per_second(self) -> float:
         """Samples of all devices a second."""
-        samples = self.devices * self.batch * self.accumulate
-        return samples / self.seconds if self.seconds else float("inf")
+        return self.samples / self.seconds if self.seconds else float("inf")
 
     @property
-    def later(self) -> tuple[float, ...]:
-        """Seconds of each step of the later half."""
-        return self.simulated[len(self.simulated) // 2 :]
+    def tokens_per_second(self) -> float:
+        """Tokens of all replicas a second."""
+        return self.samples * self.tokens / self.seconds
 
 
 @dataclass(frozen=True)
@@ -449,11 +504,11 @@ class SimulatedStep:
     that they need for the longest, "" if nothing moves.
     """
 
-    step: StepPrediction
-    alone: float
-    wrong: int
-    digest: str
-    bottleneck: str
+    step: StepResult
+    alone: float = 0.0
+    wrong: int = 0
+    digest: str = ""
+    bottleneck: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -472,7 +527,7 @@ class StepRecording:
     That is all that moved, reads included, and what it competed for.
     """
 
-    step: StepPrediction
+    step: StepResult
     moved: tuple[MovedBucket, ...]
     resources: Resources
 

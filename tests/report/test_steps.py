@@ -8,19 +8,28 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
-from simreduce.report.steps import _times_of_steps, step_document, step_rows, step_table
+from simreduce.report.blocks import Attachments
+from simreduce.report.step_page import _times_of_steps, step_page, step_text
+from simreduce.report.steps import step_document, step_rows
 from simreduce.report.timelines import timeline, timeline_of_events, timeline_plot
 from simreduce.report.trace import step_events
-from simreduce.study.scenario_files import load_scenario
-from simreduce.study.tune.steps import rank_steps
-from simreduce.training import Bucket, Span, StepPrediction
+from simreduce.study.scenario_files import load_meshes, load_scenario
+from simreduce.study.tune.steps import rank_meshes, rank_steps
+from simreduce.training import Bucket, Span, StepResult
 
 
 def step(
     *, spans: tuple[Span, ...] = (), buckets: tuple[Bucket, ...] = (), seconds: float = 16.0
-) -> StepPrediction:
-    return StepPrediction(
-        "test", 2, 4, seconds, 10.0, 0.0, 6.0, buckets, (), spans, (seconds,), True
+) -> StepResult:
+    return StepResult(
+        "test",
+        2,
+        8,
+        seconds,
+        (("compute", 10.0),),
+        buckets=buckets,
+        spans=spans,
+        simulated=(seconds,),
     )
 
 
@@ -92,7 +101,7 @@ def test_the_document_has_the_keys_that_others_rely_on(ranking):
         best.communication * 1e6,
         best.exposed * 1e6,
     ] == [document[key] for key in ("step_time_us", "compute_us", "communication_us", "exposed_us")]
-    assert (best.images_per_second, "step", "mine", 4, 4) == tuple(
+    assert (best.samples_per_second, "step", "mine", 4, 4) == tuple(
         document[key] for key in ("images_per_second", "command", "scenario", "ranks", "batch")
     )
     assert len(best.buckets) == len(document["buckets"])
@@ -122,7 +131,7 @@ def test_parts_of_a_step_add_up(ranking):
 
 def test_the_table_tells_what_was_asked_and_the_best(ranking):
     """A row for each strategy, then the parts of the best and what it reduced when."""
-    lines = step_table(ranking).splitlines()
+    lines = step_text(ranking).splitlines()
     best = ranking.recommended.step
     rows = [line.split()[:2] for line in lines[11:13]]
 
@@ -139,9 +148,11 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
         "  of the settings ranked here; `simreduce tune FILE --target horovod`"
     )
 
-    few = step_table(ranking, details=False).splitlines()
+    few = step_text(ranking, details=False).splitlines()
     assert lines[:15] == few[:15]
-    assert "its timeline and buckets: --details shows them" in few
+    assert (
+        "its critical path, what would help, its timeline and buckets: --details shows them" in few
+    )
 
 
 def asked(
@@ -154,7 +165,7 @@ def asked(
     )
     scenario = load_scenario(str(path))
     found = rank_steps(scenario.but(disturbance=disturbance))
-    return step_table(found), step_document(found)
+    return step_text(found), step_document(found)
 
 
 RING = 'strategies = ["ring"]\n[step]\nbatch = 10\ntime = "100 ms"\n'
@@ -168,7 +179,7 @@ def test_a_slow_gpu_is_not_counted_as_work_of_the_others(tmp_path):
     assert 100 / 150 == pytest.approx(document["scaling_efficiency"], rel=0.02)
     assert (200_000, 50_000) == (document["compute_us"], pytest.approx(document["waiting_us"]))
     assert "of what 2 GPUs do if nothing moves" in text
-    assert "GPUs wait 50.000 ms of that on average for the slowest" in text
+    assert "GPUs wait 50.000 ms of the compute on average for the slowest" in text
 
 
 def test_a_single_device_that_reads_its_variables_from_its_host_waits_for_them(tmp_path):
@@ -204,14 +215,15 @@ def test_a_step_with_a_fault_is_told_beside_those_without(tmp_path):
 
 def test_the_longest_of_many_steps_is_always_shown():
     times = (*map(float, range(10, 20)), 99.0, *map(float, range(30, 40)), 16.0, 16.0)
-    long = replace(step(), simulated=times)
+    seen = [1e6 * seconds for seconds in times]
+    long = {"simulated_us": seen, "step_time_us": seen[-1], "settled": True}
 
     assert (
         "steps took 10000.000, 11000.000, 12000.000, 13000.000, ..., 99000.000, ..., "
         "37000.000, 38000.000, 39000.000, "
         "16000.000 ms; this is the last"
     ) == _times_of_steps(long)
-    never = replace(long, settled=False)
+    never = {**long, "settled": False}
     assert (
         "this is the mean of the last 12, which took 16000.000 ms to 39000.000 ms"
         in _times_of_steps(never)
@@ -238,7 +250,48 @@ def test_a_bucket_says_how_long_after_the_compute_it_ends(ranking):
     best = ranking.recommended.step
     ended = max(span.end for span in best.spans)
     late = [max(each.finish - ended, 0.0) for each in best.buckets]
-    lines = step_table(ranking).splitlines()[-3 - len(late) : -3]
+    lines = step_text(ranking).splitlines()[-3 - len(late) : -3]
 
     assert late[-1] > 0.0
     assert [f"{seconds * 1e3:.3f}" for seconds in late] == [line.split()[-1] for line in lines]
+
+
+def test_what_a_step_spends_its_time_on_adds_up(ranking):
+    """By kind, most first, as of the step of a mesh; the path is all of it too."""
+    document = step_document(ranking)
+    spent = document["spent_us"]
+
+    assert document["step_time_us"] == pytest.approx(sum(spent.values()))
+    assert (document["compute_us"], document["exposed_us"]) == (spent["compute"], spent["data"])
+    assert document["step_time_us"] == pytest.approx(sum(document["path_us"].values()))
+    assert document["limit"] in spent
+
+
+MESH = (
+    'topology = "dgx-a100"\nworkload = "transformer:layers=4,hidden=1024,heads=16,vocab=51200"\n'
+    '[step]\nmesh = ["tp=2,pp=2", "dp=8"]\nglobal_batch = 16\n'
+)
+
+
+def test_steps_with_a_mesh_and_without_say_the_same(ranking, tmp_path):
+    """The same tables below the ranking, and the same sections of a page."""
+    path = tmp_path / "mesh.toml"
+    path.write_text(MESH, "utf-8")
+    meshes = rank_meshes(load_meshes(str(path)))
+    both = [ranking, meshes]
+    texts = [step_text(each) for each in both]
+    pages = [step_page(step_document(each), Attachments()) for each in both]
+
+    for words in (
+        "spends its time on",
+        "The critical path of a step",
+        "simulated again with",
+        "F forward, B backward",
+    ):
+        assert all(words in text for text in texts)
+    assert [each.key for each in pages[0].sections if each.key not in ("memory", "buckets")] == [
+        each.key for each in pages[1].sections if each.key != "memory"
+    ]
+    assert {"What limits it?", "What would a second NIC buy?"} < {
+        f.question for f in pages[1].facts
+    }

@@ -21,8 +21,8 @@ from simreduce.training import (
     Method,
     Profile,
     StepJob,
-    StepPrediction,
     StepQuestion,
+    StepResult,
     method_for_strategy,
     parse_step,
     simulate_step,
@@ -90,13 +90,13 @@ def run(
     machine: Topology | None = None,
     runtime: Runtime = IDEAL,
     **more: Any,
-) -> StepPrediction:
+) -> StepResult:
     """The step of `work` on `machine`, a pair unless given; `more` is for the method."""
     machine = machine or pair()
     method = by(strategy, work, machine, **more) if isinstance(strategy, str) else strategy
     return simulate_step(work, method, Setup(machine, runtime))
 
 
-def ticks(step: StepPrediction) -> list[tuple[float, float, float]]:
+def ticks(step: StepResult) -> list[tuple[float, float, float]]:
     """(ready, start, finish) of every bucket."""
     return [(b.ready / TICK, b.start / TICK, b.finish / TICK) for b in step.buckets]

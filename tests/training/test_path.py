@@ -15,7 +15,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import load_topology
 from simreduce.training import (
     PathPiece,
-    StepPrediction,
+    StepResult,
     method_for_mode,
     record_step,
     simulate_step,
@@ -30,7 +30,7 @@ from tests.training.test_step import JOBS, SERVERS
 CLOSE = 1e-9
 
 
-def check_path(step: StepPrediction) -> tuple[PathPiece, ...]:
+def check_path(step: StepResult) -> tuple[PathPiece, ...]:
     """Pieces from 0 to the end of the step, each beginning where the one before ends."""
     path, whole = step.path, step.simulated[-1]
     if whole == 0.0:

@@ -17,7 +17,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
-from simreduce.training import Profile, StepJob, StepPrediction, method_for_strategy, simulate_step
+from simreduce.training import Profile, StepJob, StepResult, method_for_strategy, simulate_step
 from simreduce.training.recorded import load_model, load_profile, read_recorded
 from simreduce.workload import Gradient, Layer, Model, load_workload
 from tests.thorough import examples
@@ -50,7 +50,7 @@ def _all_reduce(nbytes: int, number: int = 4, dtype: str = "Float") -> dict[str,
     }  # fmt: skip
 
 
-def _timeline(step: StepPrediction, update: float, *, marks: bool = True, times: int = 1):
+def _timeline(step: StepResult, update: float, *, marks: bool = True, times: int = 1):
     """Events of a profiler that watched steps like this one, whose CPU is always far ahead."""
     events, us, number = [], 1e6, 0
     spans = [span for span in step.spans if span.device == step.spans[0].device]

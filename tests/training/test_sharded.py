@@ -19,7 +19,7 @@ from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.check import cable, machine, node
 from simreduce.topology import Topology
-from simreduce.training import Profile, SimulatedStep, StepJob, StepPrediction
+from simreduce.training import Profile, SimulatedStep, StepJob, StepResult
 from simreduce.training.memory import least_memory
 from simreduce.training.sharded import (
     METHODS,
@@ -374,7 +374,7 @@ def test_overlapping_all_reduces_share_cables():
     assert alone.seconds * 1.01 < found.step.seconds < found.step.compute + found.alone
 
 
-def _alone(job: StepJob, where: Topology, method: str) -> StepPrediction:
+def _alone(job: StepJob, where: Topology, method: str) -> StepResult:
     """The step if collectives did not slow each other down."""
     setup = Setup(where, IDEAL)
     how = sharded_method(method, parse_strategy("ring"), job, setup.layout, Sharding())

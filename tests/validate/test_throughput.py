@@ -37,7 +37,7 @@ def test_models_with_variables_on_the_cpu_are_within_4_percent(model):
     row = BY_NAME[model, 64]
     found = predict(row)
 
-    assert row.images[0] == pytest.approx(found.steps[1].images_per_second, rel=1e-9)
+    assert row.images[0] == pytest.approx(found.steps[1].samples_per_second, rel=1e-9)
     assert found.compute < row.seconds(1)
     assert all(abs(found.error(gpus)) < 0.04 for gpus in GPUS[1:])
     assert 0.0 == found.cost
@@ -65,7 +65,7 @@ def test_models_with_replicated_variables_have_one_constant_more(model):
     found = predict(row)
 
     assert row.mode == NCCL
-    assert row.images[1] == pytest.approx(found.steps[2].images_per_second, rel=1e-9)
+    assert row.images[1] == pytest.approx(found.steps[2].samples_per_second, rel=1e-9)
     assert 0.0 < found.cost < row.exposed(4) < row.exposed(8)
     assert 0.0 < found.error(4) < found.error(8)
 
@@ -110,7 +110,7 @@ def test_standard_errors_of_the_calibration_count_where_transfers_do():
     assert any(abs(each.exposed(8) - found.exposed(8)) > 1e-4 for each in every)
     assert all(abs(each.exposed(2) - found.exposed(2)) < 1e-4 for each in every)
     assert all(
-        row.images[0] == pytest.approx(each.steps[1].images_per_second, rel=1e-9) for each in every
+        row.images[0] == pytest.approx(each.steps[1].samples_per_second, rel=1e-9) for each in every
     )
 
     def exposed(each):

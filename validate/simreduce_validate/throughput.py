@@ -48,7 +48,7 @@ from simreduce.files.formats import Faults
 from simreduce.files.tables import Table, columns
 from simreduce.training import (
     StepJob,
-    StepPrediction,
+    StepResult,
     method_for_mode,
     profile_from_seconds,
     simulate_step,
@@ -114,11 +114,11 @@ class ThroughputPrediction:
     row: Throughput
     compute: float
     cost: float
-    steps: Mapping[int, StepPrediction]
+    steps: Mapping[int, StepResult]
 
     def error(self, gpus: int) -> float:
         """The error of images/s: 0.01 is 1 % too many."""
-        return self.steps[gpus].images_per_second / self.row.images[GPUS.index(gpus)] - 1
+        return self.steps[gpus].samples_per_second / self.row.images[GPUS.index(gpus)] - 1
 
     def exposed(self, gpus: int) -> float:
         """Seconds by which a predicted step is longer than that of one GPU."""
@@ -134,7 +134,7 @@ class ThroughputPrediction:
         return _outside(self.steps[gpus]) - _outside(self.steps[1]) + cost
 
 
-def _outside(step: StepPrediction) -> float:
+def _outside(step: StepResult) -> float:
     """Seconds before the first layer, had it to wait for all reads, and after the last."""
     reads = max((bucket.finish for bucket in step.reads), default=0.0)
     return reads + step.seconds - step.update - max(span.end for span in step.spans)
@@ -166,7 +166,7 @@ def predict(row: Throughput, calibration: Calibration | None = None) -> Throughp
     setup, model = _load_setup(), load_model(row.model)
     setup = setup.but(calibration=calibration)
 
-    def step(gpus: int, compute: float, cost: float = 0.0) -> StepPrediction:
+    def step(gpus: int, compute: float, cost: float = 0.0) -> StepResult:
         ranks = setup.layout.subset(gpus)
         method = method_for_mode(row.mode[0], model.workload, ranks, row.mode[1])
         job = StepJob(model, profile_from_seconds(model, compute), row.batch)
@@ -228,7 +228,7 @@ def _cells(
         str(row.batch),
         str(gpus),
         f"{row.images[GPUS.index(gpus)]:g}",
-        cell(lambda each: each.steps[gpus].images_per_second, 1),
+        cell(lambda each: each.steps[gpus].samples_per_second, 1),
         "(fitted)" if fitted else f"({found.error(gpus):+.1%})",
         f"{row.exposed(gpus) * 1e3:.2f}",
         cell(lambda each: each.exposed(gpus), 2, 1e3),

@@ -289,7 +289,7 @@ def _files_of_mesh(
     pass_on(ranking.untried)
     if why := why_no_files(ranking):
         raise InputError(why)
-    job, title = ranking.best.job, MESH_PROGRAMS[target].title
+    job, title = ranking.job, MESH_PROGRAMS[target].title
     click.echo(f"{job.text}: the fastest that {title} can run", err=True)
     return files_of_mesh(ranking)
 

@@ -45,7 +45,7 @@ from simreduce.app.cli.setups import (
     read_scenario,
     setup_options,
 )
-from simreduce.app.cli.step import read_replicas, repeat_replicas
+from simreduce.app.cli.step import read_replicas, repeat_replicas, show_ranking
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import (
     Document,
@@ -62,7 +62,6 @@ from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_start, read_text, reason
 from simreduce.report.jobs import BESIDE, Beside
-from simreduce.report.meshes import MESHES
 from simreduce.report.pages import (
     Attachments,
     check_pages,
@@ -75,13 +74,14 @@ from simreduce.report.pages.html import machine_named
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.report.replicas import REPLICAS, Updates
 from simreduce.report.steps import (
+    gradient_names,
     path_words,
     replicas_look_document,
     step_document,
     step_look_document,
 )
 from simreduce.report.sweeps import count_states, sweep_document
-from simreduce.report.trace import pipeline_events, replicas_events, step_events
+from simreduce.report.trace import replicas_events, step_events
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import Meshes, Replicas, Scenario, with_step
 from simreduce.study.scenario_files import (
@@ -92,7 +92,7 @@ from simreduce.study.scenario_files import (
 )
 from simreduce.study.sweep import Store, objective
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.steps import rank_meshes, rank_steps
+from simreduce.study.tune.steps import MethodRanking, rank_question
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
 from simreduce.training.shared_fabric import simulate_jobs
@@ -247,7 +247,7 @@ def _from_scenario(
     question: Any  # what its stages take
     stages: Callable[[Any, Attachments, int], Iterator[Stage]]
     if asks_for_meshes(text):
-        question, stages = read_meshes(faults, text, given, ["algo"]), report_meshes
+        question, stages = read_meshes(faults, text, given, ["algo"]), report_step
     elif "replicas" in keys:
         question, stages = read_replicas(faults, text, given), report_replicas
     else:
@@ -360,35 +360,23 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
     yield document, replace(beside, sizes=sizes), complete and all_sizes
 
 
-def report_step(scenario: Scenario, beside: Attachments, workers: int) -> Iterator[Stage]:
+def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) -> Iterator[Stage]:
     """The training steps of a scenario, then with a closer look at the best."""
-    question = with_step(scenario)
-    with _choosing(), Progress("simulated {} of {} steps") as progress:
-        ranking = rank_steps(question, workers, progress.watch)
-    best = ranking.recommended
-    names = [gradient.name for gradient in question.workload.gradients]
+    question = scenario if isinstance(scenario, Meshes) else with_step(scenario)
+    with _choosing(), show_ranking(question) as progress:
+        ranking = rank_question(question, workers, progress.watch)
     document = step_document(ranking)
-    events = list(step_events(best.step, names))
-    timeline = timeline_of_events(events)
-    beside = replace(beside, timeline=timeline, exports=step_exports(ranking))
+    events = list(step_events(ranking.closely, gradient_names(ranking)))
+    exports = step_exports(ranking) if isinstance(ranking, MethodRanking) else ()
+    beside = replace(beside, timeline=timeline_of_events(events), exports=exports)
     yield document, replace(beside, missing=_STOPPED), False
     if ranking.interrupted:
         return
     with Progress("simulated {} of {} changes of the step") as progress:
-        look = look_at_step(question, best, progress.watch)
+        look = look_at_step(ranking, progress.watch)
     timeline = timeline_of_events(events, chain=path_words(look.path))
-    found = step_look_document(look, best.step.method, names)
+    found = step_look_document(look, ranking)
     yield document, replace(beside, timeline=timeline, look=found), progress.complete
-
-
-def report_meshes(question: Meshes, beside: Attachments, workers: int) -> Iterator[Stage]:
-    """The meshes of a scenario, then the timeline of the best."""
-    with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
-        found = rank_meshes(question, workers, progress.watch)
-    document = MESHES.write(found)
-    yield document, replace(beside, missing=_STOPPED), found.complete
-    events = pipeline_events(found.closely.ran)
-    yield document, replace(beside, timeline=timeline_of_events(events)), found.complete
 
 
 def report_replicas(question: Replicas, beside: Attachments, workers: int) -> Iterator[Stage]:

@@ -52,8 +52,9 @@ from simreduce.files.formats import Faults
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
 from simreduce.report.jobs import PLACEMENT, placement_text
-from simreduce.report.meshes import TUNED_MESHES, meshes_text
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.report.step_page import step_text
+from simreduce.report.steps import TUNED_MESHES
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.question import Question, choice_of
 from simreduce.study.scenario import Meshes
@@ -181,7 +182,7 @@ def _order(asked: Placed, workers: int, target: str | None, out: str | None) -> 
     scenario = asked
     if isinstance(scenario, Meshes):
         with Progress("simulated or excluded {} of {} meshes", spares=True) as progress:
-            best = rank_meshes(scenario, 1, progress.watch).best.job
+            best = rank_meshes(scenario, 1, progress.watch).job
         scenario = replace(scenario, question=replace(scenario.question, jobs=(best,)))
     with Progress("simulated or excluded {} of {} orders") as progress:
         found = place_ranks(scenario, scenario.free, workers=workers, progress=progress)
@@ -399,7 +400,7 @@ def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
         found = rank_meshes(meshes, workers, progress.watch)
     files = {} if why_no_files(found) else files_of_mesh(found)
     return Reply(
-        lambda: meshes_text(found, rows_shown(everything=False)),
+        lambda: step_text(found, rows_shown(everything=False), details=False),
         lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
         paste=hand_over(out, files) if files else "",
         complete=not found.interrupted,

@@ -7,7 +7,7 @@ TRACE...`, a recorded run on another machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from math import inf
 from pathlib import Path
@@ -58,20 +58,28 @@ from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import read_text
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.jobs import BESIDE, REPLAY, Beside, Replayed, jobs_text, replay_text
-from simreduce.report.meshes import MESHES, meshes_text
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
-from simreduce.report.steps import step_document, step_table
+from simreduce.report.step_page import step_text
+from simreduce.report.steps import gradient_names, step_document
 from simreduce.report.trace import executed_events, replicas_events, step_events, trace_text
 from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
-from simreduce.study.scenario import CALL_COST, NO_STEP, NO_TIMES, Replicas, with_step
+from simreduce.study.scenario import (
+    CALL_COST,
+    NO_STEP,
+    NO_TIMES,
+    Meshes,
+    Replicas,
+    StepScenario,
+    with_step,
+)
 from simreduce.study.scenario_files import (
     asks_for_meshes,
     load_replicas,
     read_scenario_file,
     tables_of,
 )
-from simreduce.study.tune.steps import rank_meshes, rank_steps
-from simreduce.study.tune.whatif_steps import Ranking, execution_of_step
+from simreduce.study.tune.steps import Ranking, rank_question
+from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.topology import natural
 from simreduce.training.executions import is_record, read_executions, write_chakra
 from simreduce.training.executions.chakra import GROUPS, message_types
@@ -118,7 +126,10 @@ _ONLY_STEP = (
 @click.option(
     "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
 )
-@details_option("Also print the timeline, its buckets, and other names of methods.")
+@details_option(
+    "Also print the critical path, what would help, the timeline, its buckets, and other names of "
+    "methods."
+)
 @report_options
 def step(
     faults: Faults,
@@ -150,48 +161,41 @@ def step(
         replicas = read_replicas(faults, scenario, given)
         with within(seconds):
             return _replicas(replicas, workers, try_backups=try_backups)
+    question: StepScenario | Meshes
     if asks_for_meshes(scenario):
-        meshes = read_meshes(faults, scenario, given, ("algo", "batch", "try_backups"))
-        words = "simulated or excluded {} of {} meshes"
-        with within(seconds), Progress(words, spares=True) as progress:
-            found = rank_meshes(meshes, workers, progress.watch)
-        document = cache(partial(MESHES.write, found))
-        return _reply(
-            found, chakra, document,
-            lambda: meshes_text(found, rows_shown(everything=show_all), details=details),
-            lambda: trace_text(_about(document()), executed_events(found.closely.ran)),
-        )  # fmt: skip
-    if keys:
-        refuse(faults, ["try_backups"], "only a scenario with [replicas] has backup workers")
-        faults.check("step" in keys, scenario, NO_TIMES if is_record(scenario) else NO_STEP)
-    texts = strategy_texts(faults, algo)
-    question = with_step(faults.require(read_scenario(faults, scenario, given, texts, batch)))
-    with within(seconds), Progress("simulated {} of {} steps") as progress:
-        ranking = rank_steps(question, workers, progress.watch)
+        question = read_meshes(faults, scenario, given, ("algo", "batch", "try_backups"))
+    else:
+        if keys:
+            refuse(faults, ["try_backups"], "only a scenario with [replicas] has backup workers")
+            faults.check("step" in keys, scenario, NO_TIMES if is_record(scenario) else NO_STEP)
+        texts = strategy_texts(faults, algo)
+        read = read_scenario(faults, scenario, given, texts, batch)
+        question = with_step(faults.require(read))
+    with within(seconds), show_ranking(question) as progress:
+        ranking = rank_question(question, workers, progress.watch)
     document = cache(partial(step_document, ranking))
-    names = [gradient.name for gradient in question.workload.gradients]
-    return _reply(
-        ranking, chakra, document,
-        lambda: step_table(ranking, rows_shown(everything=show_all), details=details),
-        lambda: trace_text(_about(document()), step_events(ranking.recommended.step, names)),
-        failed=any(c.wrong for c in ranking.candidates),
-    )  # fmt: skip
-
-
-def _reply(
-    ranking: Ranking, chakra: str | None, document: Callable[[], Mapping[str, Any]],
-    text: Callable[[], str], trace: Callable[[], Iterable[str]], *, failed: bool = False,
-) -> Reply:  # fmt: skip
-    """The answer to a ranking, with the traces of its best step, if they are to be written."""
     lines, unwritten = _traces_of_step(chakra, ranking)
     return Reply(
-        text,
+        lambda: step_text(ranking, rows_shown(everything=show_all), details=details),
         document,
-        files={"trace": trace},
+        files={"trace": lambda: trace_text(_about(document()), _events(ranking))},
         paste="".join(f"{line}\n" for line in lines),
-        failed=unwritten or failed,
+        failed=unwritten or any(row.wrong for row in ranking.candidates),
         complete=not ranking.interrupted,
     )
+
+
+def show_ranking(question: StepScenario | Meshes) -> Progress:
+    """Shows how many steps of a question are simulated."""
+    if isinstance(question, Meshes):
+        return Progress("simulated or excluded {} of {} meshes", spares=True)
+    return Progress("simulated {} of {} steps")
+
+
+def _events(ranking: Ranking) -> Iterable[Mapping[str, Any]]:
+    """The timeline of the best step; of a mesh with all nodes."""
+    step = ranking.closely
+    return executed_events(step.ran) if step.ran else step_events(step, gradient_names(ranking))
 
 
 def _about(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,12 +31,12 @@ from simreduce.files.formats import toml_text
 from simreduce.report.blocks import Picture
 from simreduce.report.drawing import Mark, to_svg
 from simreduce.report.jobs import BESIDE, Beside
-from simreduce.report.meshes import MESHES
 from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import heat_picture
 from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.steps import MESHES
 from simreduce.report.timelines import timeline_of_events
-from simreduce.report.trace import pipeline_events
+from simreduce.report.trace import step_events
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.plan_cache import PlanCache
@@ -186,7 +186,7 @@ def _answer_meshes(meshes: Meshes, beside: Attachments, sayer: Sayer) -> None:
     document = MESHES.write(found)
     sayer.page(document, beside)
     sayer.check()
-    timeline = timeline_of_events(pipeline_events(found.closely.ran), most=_BARS)
+    timeline = timeline_of_events(step_events(found.closely, ()), most=_BARS)
     sayer.page(document, replace(beside, timeline=timeline, missing=""))
 
 

@@ -33,7 +33,7 @@ from simreduce.engine.setup import Setup
 from simreduce.files.published import MODELS, SOURCES, PublishedStep, published_steps, shipped_rows
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.accuracy.points import Point, PointGroup, group_predicted, in_order
-from simreduce.training import StepJob, StepPrediction, profile_from_seconds
+from simreduce.training import StepJob, StepResult, profile_from_seconds
 from simreduce.training.gpus import GPUS, Gpu
 from simreduce.training.mesh.job import (
     ALLTOALL,
@@ -387,7 +387,7 @@ def predict_sharded(chosen: Iterable[Series]) -> Iterator[ShardedPoint]:
             yield ShardedPoint(series, tokens, predicted, gpus, step.exposed, gpus == first)
 
 
-def _step(series: Series, model: Model, gpus: int, compute: float) -> StepPrediction:
+def _step(series: Series, model: Model, gpus: int, compute: float) -> StepResult:
     """A step of FSDP on machines with 8 A100 and 8 ports of 200 Gbit/s.
 
     It has Composer's defaults: the next unit is gathered after the backward pass of one.

@@ -54,8 +54,7 @@ from simreduce.study.sweep.cells import DONE, MESH
 from simreduce.topology import load_topology
 from simreduce.topology.loader import distinct, members
 from simreduce.training.memory import MemoryFit
-from simreduce.training.mesh.simulate import WAITS
-from simreduce.training.step import NOT_COUNTED, Activations
+from simreduce.training.step import NOT_COUNTED, SPENT_ON, Activations
 
 MOST = 4
 """Kinds of parts of a class that are simulated."""
@@ -400,18 +399,16 @@ def _candidate(
 def parts(chosen: CapacityCandidate) -> list[TimePart]:
     """Return the parts of the time of the run, largest share first."""
     row = chosen.row
-    waits = (
-        {
-            WAITS["tp"]: row.tensor,
-            WAITS["cp"]: row.context,
-            "experts": row.expert,
-            WAITS["pipeline"]: row.pipeline,
-            WAITS["data"]: row.data,
-        }
-        if row.method == MESH
-        else {"exposed communication": chosen.exposed}
-    )
-    waits |= {WAITS["interference"]: row.interference}
+    waits = {
+        SPENT_ON["tp"]: row.tensor,
+        SPENT_ON["cp"]: row.context,
+        "experts": row.expert,
+        SPENT_ON["pipeline"]: row.pipeline,
+        SPENT_ON["data"]: row.data,
+    }
+    if row.method != MESH:
+        waits = {"exposed communication": chosen.exposed}
+    waits[SPENT_ON["interference"]] = row.interference
     rest = chosen.simulated - chosen.compute - sum(each or 0.0 for each in waits.values())
     found = [
         TimePart(name, each / chosen.step * chosen.goodput)

@@ -65,7 +65,7 @@ from simreduce.study.tune.sizes import (
     busbw,
     simulate_row,
 )
-from simreduce.study.tune.steps import bubble, limit_of, mfu, rank_meshes, rank_steps
+from simreduce.study.tune.steps import bubble, rank_meshes, rank_steps
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.loader import NONE, fail
@@ -311,8 +311,9 @@ def _meshes(cell: Cell) -> Figures:
     meshes = build_meshes(_path(cell), cell.document["scenario"], load=_topology)
     ranking = rank_meshes(meshes)
     pass_on(ranking.untried)
-    step, setup = ranking.best, meshes.setup
-    job, by = step.job, defaultdict(float, step.by)
+    best, setup = ranking.recommended, meshes.setup
+    step, job = best.step, ranking.job
+    by = defaultdict(float, step.spent)
     waits = {
         "tensor": by["tp"],
         "context": by["cp"],
@@ -322,7 +323,6 @@ def _meshes(cell: Cell) -> Figures:
         "interference": by["interference"],
     }
     exposed = sum(waits.values())
-    bound = limit_of(step)
     return Figures(
         **_done(setup, seconds=step.seconds, machines=1).values
         | waits
@@ -334,16 +334,16 @@ def _meshes(cell: Cell) -> Figures:
             "method": MESH,
             "runtime": setup.running(parse_strategy("nccl")).runtime.name,
             "ranks": job.mesh.ranks,
-            "bound": bound,
-            "bound_share": by[bound] / step.seconds,
+            "bound": step.limit,
+            "bound_share": by[step.limit] / step.seconds,
             "exposed": exposed,
             "efficiency": 1.0 - exposed / step.seconds,
-            "bubble": bubble(step),
+            "bubble": bubble(job),
             "samples_per_second": job.global_batch / step.seconds,
             "tokens_per_second": step.tokens_per_second,
-            "mfu": mfu(step),
-            "memory": step.fullest.peak,
-            "activations": step.fullest.activations.nbytes,
+            "mfu": best.mfu,
+            "memory": step.memory.peak if step.memory else None,
+            "activations": step.memory.activations.nbytes if step.memory else None,
             "activations_source": ESTIMATED,
         }
     )
@@ -384,6 +384,6 @@ def _step(cell: Cell) -> Figures:
         link=best.bottleneck or None,
         interference=step.interference,
         mfu=best.mfu,
-        samples_per_second=step.images_per_second if step.seconds else None,
+        samples_per_second=step.samples_per_second if step.seconds else None,
         machines=1,
     )

@@ -37,7 +37,7 @@ from simreduce.study.tune.search.packings import (
 )
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
-from simreduce.training import StepJob, StepPrediction
+from simreduce.training import SimulatedStep, StepJob, StepResult
 from simreduce.training.calls import PRECISION, CallCost, busiest_of
 from simreduce.training.reductions import ENDLESS, FIXED, Fused, Method
 from simreduce.training.simulation import compose_step, is_calm
@@ -97,12 +97,18 @@ class ComposedStep:
         return self.packing.method(layout.n, strategy.text)
 
     @cached_property
-    def step(self) -> StepPrediction:
+    def step(self) -> StepResult:
         """The step, with its buckets."""
         if self.method.fusion:
             return compose_step(self.job, self.method, self.setup, self._buffer_cost)
         costs = self.packing.costs(self._cost, self._copying)
         return compose_step(self.job, self.method, self.setup, costs.__getitem__)
+
+    @property
+    def simulated(self) -> SimulatedStep:
+        """The step with its figures; StrategyError if the machine refuses the strategy."""
+        wrong = self.wrong  # refused first
+        return SimulatedStep(self.step, self.alone, wrong, self.digest, self.bottleneck)
 
     @property
     def alone(self) -> float:

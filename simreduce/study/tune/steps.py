@@ -14,10 +14,11 @@ pipeline. What needs more memory than a GPU has is not simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from math import inf
+from typing import Any
 
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import AtLeast
@@ -42,42 +43,57 @@ from simreduce.study.scenario import Meshes, StepScenario
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.study.tune.rank import by_promise, candidates_of, sharing_candidates, while_promising
 from simreduce.study.tune.simulate import with_best_chunk
-from simreduce.training import SimulatedStep, StepJob, StepPrediction, StepQuestion, simulate_step
+from simreduce.training import (
+    Method,
+    SimulatedStep,
+    StepJob,
+    StepQuestion,
+    StepRecording,
+    StepResult,
+    record_step,
+    simulate_step,
+)
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import gpu_at, utilization
+from simreduce.training.gpus import Gpu, gpu_at, utilization
 from simreduce.training.memory import MemoryFit, device_memory, fit_of, least_memory
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
-from simreduce.training.mesh.simulate import MeshStep, at_least, simulate_mesh
+from simreduce.training.mesh.simulate import at_least, simulate_mesh
 from simreduce.training.mesh.write import MOST_NODES, write_ranks
 from simreduce.training.passes import slowdowns, slowest
 from simreduce.training.sharded import (
     DDP,
     Sharding,
+    record_sharded_step,
     running_sharded,
     sharded_method,
     simulate_sharded_step,
+    write_sharded_execution,
 )
+from simreduce.training.simulation import step_seconds, write_execution
 from simreduce.workload.decoder import Decoder
 
 
 @dataclass(frozen=True)
 class StepCandidate(SimulatedStep):
-    """One method's step.
+    """A step that is ranked: one method's, or that of a mesh's `job`.
 
     `unmoved` are samples a second of all devices if nothing moved. `fit` compares what a GPU holds
     with its memory, None for modes whose servers hold variables. `mfu` is None where nobody knows
-    the GPUs or the model's FLOPs. `also` are the other methods with the same step and plan.
+    the GPUs or the model's FLOPs. `also` are the other methods with the same step and plan. `calls`
+    are those of NCCL that were simulated for a mesh, or for meshes before it.
     """
 
-    runtime: str
-    unmoved: float
-    fit: MemoryFit | None
-    mfu: float | None
+    runtime: str = ""
+    unmoved: float = inf
+    fit: MemoryFit | None = None
+    mfu: float | None = None
     also: tuple[str, ...] = ()
+    job: MeshJob | None = None
+    calls: frozenset[NcclCall] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -92,7 +108,7 @@ class StepCandidate(SimulatedStep):
     @property
     def efficiency(self) -> float:
         """Throughput of the devices over what it would be if nothing moved; at most 1."""
-        return self.step.images_per_second / self.unmoved if self.step.seconds else 1.0
+        return self.step.samples_per_second / self.unmoved if self.step.seconds else 1.0
 
     @property
     def misfit(self) -> bool:
@@ -116,6 +132,11 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
     def runtimes(self) -> list[str]:
         """The runtime of each row."""
         return [row.runtime for row in self.candidates]
+
+    @property
+    def closely(self) -> StepResult:
+        """The step of the method to run."""
+        return self.recommended.step
 
     @property
     def nominal(self) -> str:
@@ -277,62 +298,128 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
     return in_order(sorted(merged, key=lambda c: (c.alone, c.step.method)))
 
 
-def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
+@dataclass(frozen=True, slots=True)
+class StepCase:
+    """One step, to simulate with all figures, or its seconds for any such job and in any setup.
+
+    `write` gives what every rank does. `record` has the plans of a step that was simulated; it is
+    None if these are not simulated together, for the reason in `missing`.
+    """
+
+    job: Any
+    setup: Setup
+    simulate: Callable[[], SimulatedStep]
+    seconds: Callable[[Any, Setup], float]
+    write: Callable[[], Execution]
+    record: Callable[[StepResult], StepRecording] | None = None
+    missing: str = ""
+
+
+MOST_RANKS = 256
+"""Sharded steps of more ranks are not examined link by link: plans would be too large."""
+
+_TICKED = 12
+"""Horovod's steps that are followed; each may have buffers of its own to simulate."""
+
+_COMPOSED = "The step was composed of single calls, so the load of single links is not worked out."
+_TOO_LARGE = (
+    "The {} GPUs were simulated as equal machines, one of which stands for all; with more than {} "
+    "the load of single links is not worked out."
+)
+
+
+def case_of(ranking: Ranking) -> StepCase:
+    """The best step of a ranking, to simulate again."""
+    if isinstance(ranking, MethodRanking):
+        name = ranking.recommended.step.method
+        own = (_method_of(name), strategy_of(name))
+        return _case(ranking.scenario, (DDP, None) if ranking.question.mode else own)
+    job, setup = ranking.job, ranking.scenario.setup
+    return StepCase(
+        job, setup, lambda: SimulatedStep(ranking.closely),
+        lambda job, at: _mesh_step(job, at).seconds,
+        partial(write_mesh, job, setup), missing=_COMPOSED,
+    )  # fmt: skip
+
+
+def _case(scenario: StepScenario, pair: Pair) -> StepCase:
+    """A step of a scenario, which its setup may refuse: StrategyError."""
     question, (method, strategy) = scenario.step, pair
-    name, sharding = _name(question, method, strategy), question.sharding or Sharding()
-    job, setup = question.job, scenario.setup
     if method != DDP and strategy is not None:
-        setup = running_sharded(setup, name)
-        how = sharded_method(method, strategy, job, setup.layout, sharding)
-        found = simulate_sharded_step(job, how, setup)
-        assert found.step.memory is not None  # noqa: S101 - sharded steps say it
-        memory = found.step.memory.plus(question.activations)
-    else:
-        setup = setup.running(strategy)
-        found = _replicated(scenario, strategy, setup)
-        memory = least_memory(DDP, job.model, sharding, setup.layout.n, question.activations)
+        job, setup = question.job, running_sharded(scenario.setup, _name(question, *pair))
+        sharding = question.sharding or Sharding()
+        sharded = sharded_method(method, strategy, job, setup.layout, sharding)
+        large = len(setup.layout) > MOST_RANKS
+        return StepCase(
+            job, setup, partial(simulate_sharded_step, job, sharded, setup),
+            lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
+            partial(write_sharded_execution, job, sharded, setup),
+            None if large else lambda step: record_sharded_step(step, sharded, setup),
+            _TOO_LARGE.format(len(setup.layout), MOST_RANKS) if large else "",
+        )  # fmt: skip
+    question, setup = question.replicated, scenario.setup.running(strategy)
+    job = question.job
+    if strategy is not None and is_composed(scenario, strategy):
+        made = ComposedStep(strategy, job, setup, question.cycle)
+        return StepCase(
+            job, setup, lambda: made.simulated,
+            lambda job, at: replace(made, job=job, setup=at).step.seconds,
+            partial(write_execution, job, made.method, setup), missing=_COMPOSED,
+        )  # fmt: skip
+    if strategy is not None:
+        strategy = with_best_chunk(strategy, job.model.workload, setup)
+    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
+    return StepCase(
+        job, setup, partial(_simulated, job, how, setup),
+        partial(step_seconds, how, most=_TICKED), partial(write_execution, job, how, setup),
+        lambda _: record_step(job, how, setup),
+    )  # fmt: skip
+
+
+def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:
+    """The step where every GPU has all parameters, with its reductions alone."""
+    step, alone = simulate_step(job, how, setup), setup.summarise(how.whole)
+    wrong, link = wrong_elements(verify(how.whole)), busiest_use(alone.links, alone.seconds)
+    return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
+
+
+def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
+    question, case = scenario.step, _case(scenario, pair)
+    job, setup, found = question.job, case.setup, case.simulate()
+    sharding, activations = question.sharding or Sharding(), question.activations
+    memory = (
+        found.step.memory.plus(activations)
+        if found.step.memory
+        else least_memory(DDP, job.model, sharding, setup.layout.n, activations)
+    )
     if question.sharding is not None:
-        found = replace(found, step=replace(found.step, method=name, memory=memory))
+        name = _name(question, *pair)
+        found = replace(found, step=replace(found.step, method=name, held=(memory,)))
     return StepCandidate(
         **vars(found),
         runtime=setup.runtime.name,
         unmoved=_unmoved(found.step, job, setup),
         fit=None if question.mode else fit_of(memory, setup.topology, setup.layout.ranks),
-        mfu=_mfu(found.step, job, setup),
+        mfu=_mfu(found.step, job.gpu or gpu_at(setup), job.model.flops),
     )
 
 
-def _replicated(scenario: StepScenario, strategy: Strategy | None, setup: Setup) -> SimulatedStep:
-    """The step where every GPU has all parameters."""
-    question = scenario.step.replicated
-    if strategy is not None and is_composed(scenario, strategy):
-        made = ComposedStep(strategy, question.job, setup, question.cycle)
-        wrong = made.wrong  # refused first
-        return SimulatedStep(made.step, made.alone, wrong, made.digest, made.bottleneck)
-    if strategy is not None:
-        strategy = with_best_chunk(strategy, question.job.model.workload, setup)
-    how = question.method(strategy, setup.layout, faithful=scenario.faithful)
-    step, alone = simulate_step(question.job, how, setup), setup.summarise(how.whole)
-    wrong, link = wrong_elements(verify(how.whole)), busiest_use(alone.links, alone.seconds)
-    return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
-
-
-def _mfu(step: StepPrediction, job: StepJob, setup: Setup) -> float | None:
-    """MFU of the step, of products in 16 bits; None where that is not known."""
-    samples, gpu = job.batch * job.accumulate * step.devices, job.gpu or gpu_at(setup)
-    flops = job.model.flops * samples
+def _mfu(step: StepResult, gpu: Gpu | None, flops: float, bits: int = 16) -> float | None:
+    """MFU of a step with so many FLOPs a sample, of products in so many bits; None where that is
+    not known.
+    """
     if gpu is None or not flops or not step.seconds:
         return None
-    return utilization(gpu, flops, step.seconds, step.devices)
+    return utilization(gpu, flops * step.samples, step.seconds, step.devices, bits)
 
 
-def _unmoved(step: StepPrediction, job: StepJob, setup: Setup) -> float:
+def _unmoved(step: StepResult, job: StepJob, setup: Setup) -> float:
     """Samples a second of all devices if nothing moved and none waited for another.
 
     Each takes its own passes and its own share of the update, at its own speed; no step is faster.
     """
     factors = slowdowns(replace(job, spread=0.0), setup.disturbance, setup.layout.ranks)
-    busy, samples = step.compute + step.update, step.batch * step.accumulate
+    busy, samples = step.compute + step.update, step.samples // step.devices
     most = slowest(job, setup)
     seconds = [step.launch + busy * factor / most for factor in factors]
     return sum(samples / each if each else inf for each in seconds)
@@ -347,7 +434,7 @@ and a schedule, what may be the best.
 
 
 @dataclass(frozen=True)
-class MeshRanking(RankedRows[Meshes, MeshStep]):
+class MeshRanking(RankedRows[Meshes, StepCandidate]):
     """Steps, fastest first; what does not fit a GPU's `memory` comes last.
 
     `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
@@ -357,20 +444,40 @@ class MeshRanking(RankedRows[Meshes, MeshStep]):
     memory: int = 0
     bounded: int = 0
 
-    def fits(self, step: MeshStep) -> bool | None:
-        """Whether every rank's share fits; None where nobody says how much a GPU has."""
-        return step.fullest.peak <= self.memory if self.memory else None
-
     @property
-    def best(self) -> MeshStep:
+    def recommended(self) -> StepCandidate:
         """The fastest that fits."""
         return self.candidates[0]
 
+    @property
+    def job(self) -> MeshJob:
+        """The job of that."""
+        assert self.recommended.job is not None  # noqa: S101 - it is of a mesh
+        return self.recommended.job
+
+    @property
+    def nominal(self) -> str:
+        """Which times of the rows rest on no measurement."""
+        calls = {call for row in self.candidates for call in row.calls}
+        names = (row.step.method for row in self.candidates)
+        return self.scenario.setup.nominal(names, sorted(calls))
+
     @cached_property
-    def closely(self) -> MeshStep:
+    def closely(self) -> StepResult:
         """The best step, with when every node of it ran."""
-        job, setup = self.best.job, self.scenario.setup
-        return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=True)
+        return _mesh_step(self.job, self.scenario.setup, closely=True)
+
+
+Ranking = MethodRanking | MeshRanking
+
+
+def rank_question(
+    question: StepScenario | Meshes, workers: int = 1, watch: Watch = unwatched
+) -> Ranking:
+    """The steps of a question by method or by mesh."""
+    if isinstance(question, Meshes):
+        return rank_meshes(question, workers, watch)
+    return rank_steps(question, workers, watch)
 
 
 def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
@@ -380,12 +487,12 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
     able, unable = _split_by_framework(scenario)
-    jobs = able if question.named or not memory else _fitting(able, memory) or _least(able)
+    jobs = able if question.named or not memory else _fitting(able, memory)
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         best: dict[object, float] = {}
         for each in outcomes.values():
-            if isinstance(each, MeshStep):
+            if isinstance(each, StepCandidate):
                 alike = _alike(each.job)
                 best[alike] = min(each.seconds, best.get(alike, inf))
         near = min(best.values(), default=inf) * _NEAR
@@ -394,35 +501,33 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     found, refused, untried, hurried = answer_all(
         jobs,
         [each.text for each in jobs],
-        partial(_simulate, setup),
+        partial(_simulate, setup, memory),
         by_name=question.named,
         workers=workers,
         watch=watch,
         limits=None if question.named else limits,
     )
-    simulated = [step for step in found.values() if isinstance(step, MeshStep)]
-    steps = simulated if question.named else _without_twins(simulated)
-    if not steps:
+    simulated = [row for row in found.values() if isinstance(row, StepCandidate)]
+    rows = simulated if question.named else _without_twins(simulated)
+    if not rows:
         raise InputError([reason for _, reason in refused])
-    steps.sort(key=lambda step: (0 < memory < step.fullest.peak, step.seconds))
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
     late = sum(isinstance(each, AtLeast) for each in found.values())
-    late += len(able) - len(jobs) + len(simulated) - len(steps)
+    late += len(able) - len(jobs) + len(simulated) - len(rows)
     return MeshRanking(
-        scenario, tuple(steps), (*noted, *unable, *refused), untried, memory, late, hurried=hurried
-    )
+        scenario, tuple(in_order(rows)), (*noted, *unable, *refused), untried, memory, late,
+        hurried=hurried,
+    )  # fmt: skip
 
 
-def _without_twins(steps: Sequence[MeshStep]) -> list[MeshStep]:
-    """The steps, but for those that take as long to the bit in the usual order of ranks."""
-    usual = {step.job: step.seconds for step in steps if step.job.mesh.order == ORDER}
-
-    def is_twin(step: MeshStep) -> bool:
-        mesh = step.job.mesh
-        twin = replace(step.job, mesh=replace(mesh, order=ORDER))
-        return mesh.order != ORDER and usual.get(twin) == step.seconds
-
-    return [step for step in steps if not is_twin(step)]
+def _without_twins(rows: Sequence[StepCandidate]) -> list[StepCandidate]:
+    """The rows, but for those that take as long to the bit in the usual order of ranks."""
+    usual = {row.job: row.seconds for row in rows}
+    twins = (replace(row.job, mesh=replace(row.job.mesh, order=ORDER)) for row in rows if row.job)
+    return [
+        row for row, twin in zip(rows, twins, strict=True)
+        if row.job == twin or usual.get(twin) != row.seconds
+    ]  # fmt: skip
 
 
 def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str, str]]]:
@@ -445,8 +550,8 @@ _ROUNDS = 4
 """Rounds of micro batches after which no more are in flight, but for GPipe."""
 
 
-def _alike(job: MeshJob) -> object:
-    return job.mesh, job.schedule
+def _alike(job: MeshJob | None) -> object:
+    return job and (job.mesh, job.schedule)
 
 
 def _peaks(job: MeshJob) -> Iterator[int]:
@@ -461,19 +566,15 @@ def _peaks(job: MeshJob) -> Iterator[int]:
 _schedule = lru_cache(maxsize=64)(load_schedule)
 
 
-def _least(jobs: Sequence[MeshJob]) -> list[MeshJob]:
-    """Those that need the least memory."""
-    return sorted(jobs, key=lambda job: max(_peaks(job)))[:_NEAREST]
-
-
-def _fitting(jobs: Iterable[MeshJob], memory: int) -> list[MeshJob]:
-    """The jobs that fit a GPU's memory."""
+def _fitting(jobs: Sequence[MeshJob], memory: int) -> list[MeshJob]:
+    """The jobs that fit a GPU's memory; without any, those that need the least."""
 
     @cache
     def fits(alike: MeshJob) -> bool:
         return all(peak <= memory for peak in _peaks(alike))
 
-    return [job for job in jobs if fits(replace(job, mesh=replace(job.mesh, order=ORDER)))]
+    found = [job for job in jobs if fits(replace(job, mesh=replace(job.mesh, order=ORDER)))]
+    return found or sorted(jobs, key=lambda job: max(_peaks(job)))[:_NEAREST]
 
 
 _any_costs = lru_cache(maxsize=1)(Costs)
@@ -486,29 +587,15 @@ def _costs(setup: Setup, mesh: Mesh) -> Costs:
     return _any_costs(setup, Mesh()).of_mesh(mesh)
 
 
-def mfu(step: MeshStep) -> float:
-    """Model FLOPs of a step over what all GPUs could do in its time, 3 times the forward pass."""
-    job = step.job
-    flops = 3.0 * _forward(job.shape, job.sequence) * job.global_batch
-    return utilization(job.gpu, flops, step.seconds, job.mesh.ranks, job.bits)
-
-
 @lru_cache(maxsize=8)
-def _forward(shape: Decoder, tokens: int) -> float:
-    """FLOPs of a sequence's forward pass; all rows of a ranking share it."""
-    return sum(layer.forward for layer in shape.layers(tokens))
+def _flops(shape: Decoder, tokens: int) -> float:
+    """Model FLOPs of a sequence, 3 times the forward pass; all rows of a ranking share it."""
+    return 3.0 * sum(layer.forward for layer in shape.layers(tokens))
 
 
-def limit_of(step: MeshStep) -> str:
-    """What a rank waits for the longest; `compute` where it hardly waits."""
-    waits = {key: seconds for key, seconds in step.by.items() if key not in ("compute", "update")}
-    longest = max(waits, key=waits.__getitem__, default="compute")
-    return longest if waits.get(longest, 0.0) > 0.05 * step.seconds else "compute"
-
-
-def bubble(step: MeshStep) -> float:
+def bubble(job: MeshJob) -> float:
     """The part of the time that ranks idle if passes take as long everywhere and sends no time."""
-    rows = grid(step.schedule)
+    rows = grid(load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros))
     ends = max(map(len, rows))
     return 1.0 - sum(sum(map(bool, row)) for row in rows) / (ends * len(rows))
 
@@ -520,20 +607,20 @@ def programs_for(job: MeshJob) -> list[str]:
 
 def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
     """The files of the best step for the scenario's framework, by name."""
-    return MESH_PROGRAMS[ranking.scenario.framework].export(ranking.best.job)
+    return MESH_PROGRAMS[ranking.scenario.framework].export(ranking.job)
 
 
 def why_no_files(ranking: MeshRanking) -> str:
     """Why no mesh is there to train on; "" if there is one."""
-    if ranking.fits(ranking.best) is not False:
+    if not ranking.recommended.misfit:
         return ""
     title = MESH_PROGRAMS[ranking.scenario.framework].title
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
-def mesh_seconds(job: MeshJob, setup: Setup) -> float:
-    """Seconds of a step on a setup."""
-    return simulate_mesh(job, setup, _costs(setup, job.mesh)).seconds
+def _mesh_step(job: MeshJob, setup: Setup, *, closely: bool = False) -> StepResult:
+    """The step of a job on a setup."""
+    return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=closely)
 
 
 def write_mesh(job: MeshJob, setup: Setup, most: int = MOST_NODES) -> Execution:
@@ -549,11 +636,17 @@ def _bound(setup: Setup, job: MeshJob) -> float:
     return at_least(job, _costs(setup, job.mesh))
 
 
-def _simulate(setup: Setup, job: MeshJob, limit: Limit) -> MeshStep | AtLeast | Postponed:
+def _simulate(
+    setup: Setup, memory: int, job: MeshJob, limit: Limit
+) -> StepCandidate | AtLeast | Postponed:
     """The step of a job. Without a limit, its bound says when it is its turn."""
     bound = 0.0 if limit == inf else _bound(setup, job)
     if limit is None:
         return Postponed(round(bound * 1e6))
     if bound > limit:
         return AtLeast(bound, "its passes")
-    return simulate_mesh(job, setup, _costs(setup, job.mesh))
+    step, calls = _mesh_step(job, setup), _costs(setup, job.mesh).calls
+    assert step.memory is not None  # noqa: S101 - steps of meshes say it
+    fit = MemoryFit(step.memory.peak, memory, step.memory.activations)
+    used = _mfu(step, job.gpu, _flops(job.shape, job.sequence), job.bits)
+    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=calls)

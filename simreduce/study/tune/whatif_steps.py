@@ -7,9 +7,8 @@ what a little more of each resource would save, every change simulated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,7 @@ from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import link_use
-from simreduce.planners.strategy import parse_strategy
-from simreduce.study.scenario import StepScenario
-from simreduce.study.tune.composed import ComposedStep
-from simreduce.study.tune.steps import (
-    MeshRanking,
-    MethodRanking,
-    StepCandidate,
-    mesh_seconds,
-    write_mesh,
-)
+from simreduce.study.tune.steps import Ranking, StepCase, case_of
 from simreduce.study.tune.whatif import (
     COMPUTE as FASTER,
     MORE,
@@ -44,37 +34,19 @@ from simreduce.study.tune.whatif import (
 from simreduce.training import (
     Bucket,
     PathPiece,
-    StepJob,
-    StepPrediction,
     StepRecording,
-    record_step,
 )
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import faster_gpu, percentiles
+from simreduce.training.mesh.job import MeshJob
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
 from simreduce.training.replicas.network import Way, lower_ways
-from simreduce.training.sharded import (
-    DDP,
-    Sharding,
-    record_sharded_step,
-    running_sharded,
-    sharded_method,
-    simulate_sharded_step,
-    write_sharded_execution,
-)
-from simreduce.training.simulation import step_seconds, write_execution
 from simreduce.training.stragglers import ConfidenceInterval, Repetitions, interval, repeat
-
-MOST_RANKS = 256
-"""Sharded steps of more ranks are not examined link by link: plans would be too large."""
 
 WAIT, READ, COMPUTE, SEND = "wait", "read", "compute", "send"
 """Parts of a worker's time."""
 
 _BOUGHT = ("bandwidth", "lanes")
-
-_TICKED = 12
-"""Horovod's steps that are followed; each may have buffers of its own to simulate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +59,6 @@ class StepLook:
     """
 
     seconds: float
-    setup: Setup
     path: tuple[PathPiece, ...]
     links: tuple[Use, ...] | None
     longest: Bucket | None
@@ -96,75 +67,23 @@ class StepLook:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StepCase:
-    """One step, to simulate in any setup and at any speed of compute.
-
-    The job is `faster` where devices compute so. `write` gives what every rank does. `record` is
-    None if its plans are too large, or are those of a mesh.
-    """
-
-    job: Any
-    faster: Any
-    setup: Setup
-    seconds: Callable[[Any, Setup], float]
-    write: Callable[[], Execution]
-    record: Callable[[], StepRecording] | None = None
-
-    def savings(
-        self, tried: Sequence[Change], before: float, watch: Watch = unwatched
-    ) -> tuple[Saving, ...]:
-        """What changes save of the step, which took `before`, the most first."""
-
-        def simulate(change: Change) -> float:
-            job = self.faster if change is FASTER else self.job
-            return self.seconds(job, change.apply(self.setup))
-
-        return compare(tried, before, simulate, watch)
-
-
-def look_at_step(
-    scenario: StepScenario, candidate: StepCandidate, watch: Watch = unwatched
-) -> StepLook:
-    """A closer look at a candidate of `rank_steps`.
+def look_at_step(ranking: Ranking, watch: Watch = unwatched, *, closely: bool = True) -> StepLook:
+    """A closer look at the best step of a ranking; unless `closely`, without the loads of links and
+    with changes of compute and the network alone.
 
     Ctrl-C leaves out the changes that are not simulated yet.
     """
-    case, step = _case(scenario, candidate.step), candidate.step
-    recording = case.record() if case.record else None
+    case, step = case_of(ranking), ranking.closely
+    recording = case.record(step) if case.record and closely else None
     path = recording.step.path if recording else step.path
     return StepLook(
         step.seconds,
-        case.setup,
         path,
         _loads(recording) if recording else None,
         *_alone(recording, path, case.setup),
-        case.savings(_changes(case.setup, recording), step.seconds, watch),
-        ""
-        if recording
-        else _COMPOSED
-        if step.composed
-        else _TOO_LARGE.format(len(case.setup.layout), MOST_RANKS),
+        _savings(case, _changes(case.setup, recording), step.seconds, watch),
+        case.missing,
     )
-
-
-_COMPOSED = "The step was composed of single calls, so the load of single links is not worked out."
-_TOO_LARGE = (
-    "The {} GPUs were simulated as equal machines, one of which stands for all; with more than {} "
-    "the load of single links is not worked out."
-)
-
-
-Ranking = MethodRanking | MeshRanking
-
-
-def case_of(ranking: Ranking) -> StepCase:
-    """The best step of a ranking, to simulate again."""
-    if isinstance(ranking, MethodRanking):
-        return _case(ranking.scenario, ranking.recommended.step)
-    job, setup = ranking.best.job, ranking.scenario.setup
-    faster = replace(job, gpu=faster_gpu(job.gpu, MORE))
-    return StepCase(job, faster, setup, mesh_seconds, partial(write_mesh, job, setup))
 
 
 def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
@@ -183,54 +102,24 @@ def execution_of_step(ranking: Ranking) -> Execution:
     return case_of(ranking).write()
 
 
-def changes_of_mesh(ranking: MeshRanking) -> tuple[Saving, ...]:
-    """What more of the network, or faster GPUs, would save of the best step, the most first."""
-    tried = [FASTER, *network_changes(ranking.scenario.setup.topology)]
-    return case_of(ranking).savings(tried, ranking.best.seconds)
+def _savings(
+    case: StepCase, tried: Sequence[Change], before: float, watch: Watch
+) -> tuple[Saving, ...]:
+    """What changes save of a step, which took `before`, the most first."""
+
+    def simulate(change: Change) -> float:
+        job = _faster(case) if change is FASTER else case.job
+        return case.seconds(job, change.apply(case.setup))
+
+    return compare(tried, before, simulate, watch)
 
 
-def _case(scenario: StepScenario, step: StepPrediction) -> StepCase:
-    question = scenario.step
-    name, _, text = step.method.rpartition(", ")
-    strategy, sharding = None if question.mode else parse_strategy(text), question.sharding
-    if strategy is not None and name not in ("", DDP):
-        job, setup = question.job, running_sharded(scenario.setup, step.method)
-        sharded = sharded_method(name, strategy, job, setup.layout, sharding or Sharding())
-        return StepCase(
-            job,
-            _faster(job, setup),
-            setup,
-            lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
-            partial(write_sharded_execution, job, sharded, setup),
-            partial(record_sharded_step, step, sharded, setup)
-            if len(setup.layout) <= MOST_RANKS
-            else None,
-        )
-    question, setup = question.replicated, scenario.setup.running(strategy)
-    job = question.job
-    if step.composed and strategy is not None:
-        made = ComposedStep(strategy, job, setup, question.cycle)
-        return StepCase(
-            job,
-            _faster(job, setup),
-            setup,
-            lambda job, at: replace(made, job=job, setup=at).step.seconds,
-            partial(write_execution, job, made.method, setup),
-        )
-    method = question.method(strategy, setup.layout, faithful=scenario.faithful)
-    return StepCase(
-        job,
-        _faster(job, setup),
-        setup,
-        partial(step_seconds, method, most=_TICKED),
-        partial(write_execution, job, method, setup),
-        partial(record_step, job, method, setup),
-    )
-
-
-def _faster(job: StepJob, setup: Setup) -> StepJob:
-    """The job on devices that compute faster."""
-    slow = {name: job.slow.get(name, 1.0) / MORE for name in setup.layout.ranks}
+def _faster(case: StepCase) -> Any:
+    """The job of a step on devices that compute faster."""
+    job = case.job
+    if isinstance(job, MeshJob):
+        return replace(job, gpu=faster_gpu(job.gpu, MORE))
+    slow = {name: job.slow.get(name, 1.0) / MORE for name in case.setup.layout.ranks}
     return replace(job, slow=slow)
 
 

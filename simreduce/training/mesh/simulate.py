@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import simpy
 
-from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.training.calls import CallCost
-from simreduce.training.executions import COLLECTIVE, COMPUTE, UPDATE, Execution, ExecutionNode
+from simreduce.training.executions import (
+    COLLECTIVE,
+    COMPUTE,
+    SEND,
+    UPDATE,
+    Execution,
+    ExecutionNode,
+)
 from simreduce.training.executor import Ran, run_nodes
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import EP, NCCL, TP, MeshJob
@@ -24,61 +29,18 @@ from simreduce.training.mesh.pipeline import (
     IN_A_V,
     ONE_STAGE,
     Action,
-    Schedule,
     load_schedule,
 )
 from simreduce.training.mesh.write import LANE, Spent, write_step
-from simreduce.training.step import Memory, PathPiece, run_path
+from simreduce.training.passes import spans_of
+from simreduce.training.step import DATA, SLOWED, STAGES, Bucket, StepResult, run_path
 
-INTERFERENCE = "interference"
-WAITS: Mapping[str, str] = {
-    "compute": "kernels",
-    "tp": "tensor parallel sums",
-    "cp": "keys and values of other ranks",
-    "ep": "experts' all-to-all",
-    "etp": "sums within experts",
-    "pipeline": "other stages: the bubble, and sends",
-    "data": "gradients and parameters of replicas",
-    "interference": "kernels slowed down by what moves beside them",
-    "host": "launches by the host",
-    "update": "the optimizer",
-}
-"""What a rank does or waits for, in words."""
 _ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class MeshStep:
-    """A step of `seconds`. `by` says what the rank that ends last did, or waited for, how long.
-
-    `held` has what each pipeline rank holds; `ran` all nodes with their times, and `path` the
-    critical path, for those who look closely. `calls` are those of NCCL that were simulated for it,
-    or for meshes before it.
-    """
-
-    job: MeshJob
-    schedule: Schedule
-    seconds: float
-    by: Mapping[str, float]
-    held: tuple[Memory, ...]
-    calls: frozenset[NcclCall]
-    ran: tuple[Ran, ...] = ()
-    path: tuple[PathPiece, ...] = ()
-
-    @property
-    def fullest(self) -> Memory:
-        """What the fullest rank holds."""
-        return max(self.held, key=lambda each: each.peak)
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens of all replicas."""
-        return self.job.global_batch * self.job.sequence / self.seconds
 
 
 def simulate_mesh(
     job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False
-) -> MeshStep:
+) -> StepResult:
     """The step of a job on a machine with as many GPUs as its mesh has ranks.
 
     Only if `closely` it keeps when every node ran.
@@ -86,11 +48,34 @@ def simulate_mesh(
     known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     spent: Spent = {}
-    ran = _run(write_step(job, schedule, MeshPasses(job, known), spent), known, job)
+    execution = write_step(job, schedule, MeshPasses(job, known), spent)
+    ran = _run(execution, known, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
-    found = MeshStep(job, schedule, seconds, _by(ran, spent), held, known.calls)
-    return replace(found, ran=ran, path=run_path(ran)) if closely else found
+    found = StepResult(
+        job.text, job.mesh.ranks, job.global_batch, seconds, _spent(ran, spent), held,
+        tokens=job.sequence,
+    )  # fmt: skip
+    if not closely:
+        return found
+    moved = {id(each.node): _transfer(execution, each) for each in ran if each.node.kind != COMPUTE}
+    spans = [
+        replace(span, device=f"stage {stage}, rank {rank}")
+        for stage, rank in enumerate(execution.nodes, 1)
+        for span in spans_of(each for each in ran if each.rank == rank)
+    ]
+    sent = (moved[id(each.node)] for each in ran if each.node.kind in (COLLECTIVE, SEND))
+    return replace(
+        found, ran=ran, path=run_path(ran, buckets=moved), spans=tuple(spans), buckets=tuple(sent)
+    )
+
+
+def _transfer(execution: Execution, each: Ran) -> Bucket:
+    """What a node moved, on the lane of its replicas or between stages."""
+    node, collective = each.node, each.node.kind == COLLECTIVE
+    ranks = execution.members(node) if collective else (each.rank, node.peer)
+    where = node.lane if collective else STAGES
+    return Bucket((), ranks, node.nbytes, each.begin, each.since, each.end, where)
 
 
 def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
@@ -140,7 +125,7 @@ def at_least(job: MeshJob, costs: Costs) -> float:
     return max(found)
 
 
-def _by(ran: tuple[Ran, ...], spent: Spent) -> Mapping[str, float]:
+def _spent(ran: tuple[Ran, ...], spent: Spent) -> tuple[tuple[str, float], ...]:
     """What the rank that ends last did, by axis; waits by what they waited for."""
     last = max(ran, key=lambda each: each.end).rank
     mine = sorted((each for each in ran if each.rank == last), key=lambda each: each.begin)
@@ -153,12 +138,12 @@ def _by(ran: tuple[Ran, ...], spent: Spent) -> Mapping[str, float]:
         if each.begin > now:
             late = bisect_right(ends, each.begin) - 1
             data = late >= 0 and ends[late] > now and moved[late][1] == COLLECTIVE
-            found["data" if data else "pipeline"] += each.begin - now
+            found[DATA if data else "pipeline"] += each.begin - now
         known = spent.get(id(each.node), {UPDATE: each.node.seconds or 0.0})
         for axis, seconds in known.items():
             found[axis] += seconds
-        found[INTERFERENCE] += max(each.end - each.begin - sum(known.values()), 0.0)
+        found[SLOWED] += max(each.end - each.begin - sum(known.values()), 0.0)
         now = each.end
     end = max(each.end for each in mine)
-    found["data"] += end - now
-    return {key: value for key, value in found.items() if value > _ROUNDING * end}
+    found[DATA] += end - now
+    return tuple(pair for pair in found.items() if pair[1] > _ROUNDING * end)

@@ -82,8 +82,8 @@ from simreduce.training.step import (
     MovedBucket,
     SimulatedStep,
     StepJob,
-    StepPrediction,
     StepRecording,
+    StepResult,
     run_path,
 )
 
@@ -220,7 +220,7 @@ def exposed_by(
     return tuple(found)
 
 
-def record_sharded_step(step: StepPrediction, method: ShardedMethod, setup: Setup) -> StepRecording:
+def record_sharded_step(step: StepResult, method: ShardedMethod, setup: Setup) -> StepRecording:
     """A step that was simulated, for those who look closer, with its plans.
 
     These are not folded, so they are large where there are many ranks.
@@ -343,7 +343,7 @@ class _Run:
             for ran, each in times
         ]
 
-    def prediction(self) -> StepPrediction:
+    def prediction(self) -> StepResult:
         """The step, once it is over."""
         ranks, ran = tuple(range(self.method.layout.n)), self.ran
         moved = dict[int, Bucket]()
@@ -364,7 +364,7 @@ class _Run:
         memory = measure_memory(
             self.method, self._changes(self.written.gathered), self._changes(self.written.unreduced)
         )
-        return replace(step, exposed_by=exposed_by(busy, done.buckets), memory=memory)
+        return replace(step, exposed_by=exposed_by(busy, done.buckets), held=(memory,))
 
 
 def _run(

@@ -13,7 +13,7 @@ import simreduce as sr
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.report.pages import Attachments, make_page, page_html
 from simreduce.report.ranking import ranking_table
-from simreduce.report.steps import step_table
+from simreduce.report.step_page import step_text
 from simreduce.study.ranking import lasting
 from simreduce.study.scenario import with_step
 from simreduce.study.scenario_files import load_scenario
@@ -117,7 +117,7 @@ def test_rankings_and_tune_say_one_thing(name):
     scenario = load_scenario(str(QUESTIONS / f"{name}.toml"))
     ranking = rank_steps(scenario) if scenario.step else rank(scenario)
     advice = ranking.advice[0]
-    table = (step_table if scenario.step else ranking_table)(ranking)
+    table = (step_text if scenario.step else ranking_table)(ranking)
     if not advice.framework:
         assert "--target" not in table
         return

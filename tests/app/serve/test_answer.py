@@ -171,7 +171,7 @@ def test_meshes_are_answered_as_step_does(tmp_path):
     (text,) = (block for block in _blocks(last) if block.startswith("topology"))
     file = tmp_path / "view.toml"
     file.write_text(text, "utf-8")
-    best = rank_meshes(load_meshes(str(file))).best
+    best = rank_meshes(load_meshes(str(file))).recommended.step
 
     for page in (first, last):
         assert "Train with tp=8, micro batches of 1, full recomputation" in _html(page)

@@ -106,9 +106,7 @@ def step_of(folder, text: str = MODEL) -> tuple[dict[str, Any], dict[str, Any]]:
     """The steps of a scenario, and a closer look at the best."""
     scenario = _scenario(folder, text)
     ranking = rank_steps(scenario)
-    best, names = ranking.recommended, [g.name for g in scenario.workload.gradients]
-    look = step_look_document(look_at_step(scenario, best), best.step.method, names)
-    return step_document(ranking), look
+    return step_document(ranking), step_look_document(look_at_step(ranking), ranking)
 
 
 def replicas_of(folder) -> tuple[dict[str, Any], dict[str, Any]]:

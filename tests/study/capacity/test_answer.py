@@ -90,7 +90,7 @@ def test_the_answer_is_that_of_brute_force_by_hand(found, tmp_path):
                 f'strategies = ["{strategy}"]\n[step]\nbatch = 32\nrate = "3 TFLOP/s"\n'
             )
             (step,) = rank_steps(load_scenario(str(tmp_path / "one.toml"))).candidates
-            rate = step.step.images_per_second
+            rate = step.step.samples_per_second
             hourly = 1.5 * nodes + 0.2 * (nodes if nodes > 1 else 0)
             cost = 1e6 / rate / 3600 * hourly
             if rate >= 650 and (best is None or cost < best[0]):

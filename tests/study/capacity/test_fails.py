@@ -54,7 +54,7 @@ def asked(folder, nodes=3, rate=1):
 def rate_without(folder, part):
     (folder / "one.toml").write_text(SCENARIO.format(f"dgx1vx3,fabric={NETWORK}", part), "utf-8")
     (found,) = rank_steps(load_scenario(str(folder / "one.toml"))).candidates
-    return found.step.images_per_second
+    return found.step.samples_per_second
 
 
 @pytest.mark.slow

@@ -66,11 +66,11 @@ def test_the_best_mesh_of_each_number_of_machines_is_priced(question):
     ):  # fmt: skip
         step = {"mesh": meshes, "micro_batch": [1, 2], "global_batch": 64}
         table = {"topology": machine, "workload": MODEL, "step": step}
-        best = rank_meshes(build_meshes(Path("mine.toml"), table)).best
+        best = rank_meshes(build_meshes(Path("mine.toml"), table)).recommended
         assert (best.seconds, best.job.text) == (each.candidate.step, each.candidate.row.chosen)
-        per_hour = best.tokens_per_second * 3600.0
+        per_hour = best.step.tokens_per_second * 3600.0
         assert each.per_million == pytest.approx(each.hourly / per_hour * 1e6, rel=1e-6)
-        assert each.time == pytest.approx(1e9 / best.tokens_per_second, rel=1e-6)
+        assert each.time == pytest.approx(1e9 / best.step.tokens_per_second, rel=1e-6)
 
 
 def test_the_text_and_the_document_name_the_mesh(question):

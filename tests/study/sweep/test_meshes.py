@@ -7,7 +7,7 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.study.scenario_files import load_meshes
 from simreduce.study.sweep import evaluate, read_question, read_specification
-from simreduce.study.tune.steps import limit_of, mfu, rank_meshes
+from simreduce.study.tune.steps import rank_meshes
 
 SCENARIO = """
 topology = "dgx-a100"
@@ -31,14 +31,14 @@ def scenario(tmp_path):
 
 def test_a_cell_is_the_best_of_step(scenario):
     """To the bit, and all of its time is accounted for."""
-    best = rank_meshes(load_meshes(scenario)).best
-    row = evaluate(read_question(scenario).cell({}))
+    best = rank_meshes(load_meshes(scenario)).recommended
+    step, row = best.step, evaluate(read_question(scenario).cell({}))
 
     assert "done" == row.state
     assert (best.seconds, best.job.text, "mesh", 8) == (
         row.seconds, row.chosen, row.method, row.ranks,
     )  # fmt: skip
-    assert (best.tokens_per_second, mfu(best), limit_of(best), best.fullest.peak) == (
+    assert (step.tokens_per_second, best.mfu, step.limit, step.memory.peak) == (
         row.tokens_per_second, row.mfu, row.bound, row.memory,
     )  # fmt: skip
     assert row.seconds == pytest.approx(sum(getattr(row, axis) for axis in AXES), rel=1e-9)

@@ -7,7 +7,8 @@ import pytest
 from simreduce.engine import NCCL
 from simreduce.errors import StrategyError
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.steps import step_document, step_table
+from simreduce.report.step_page import step_text
+from simreduce.report.steps import step_document
 from simreduce.study.scenario import with_step
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.composed import ERROR, ComposedStep, is_composed
@@ -99,7 +100,7 @@ def test_slow_devices_are_waited_for(both):
 def test_large_plans_are_composed_and_the_output_says_so(written):
     strategies = 'strategies = ["nccl+ddp", "nccl"]\n'
     ranking = rank_steps(written(LARGE + strategies + STEP.format(3000)))
-    table, document = step_table(ranking), step_document(ranking)
+    table, document = step_text(ranking), step_document(ranking)
 
     assert [True, True] == [c.step.composed for c in ranking.candidates]
     assert [0, 0] == [c.wrong for c in ranking.candidates]
@@ -162,7 +163,7 @@ def test_calls_that_switches_sum_are_composed(written):
 
 def test_changes_of_a_composed_step_are_composed(written):
     ranking = rank_steps(written(LARGE + 'strategies = ["nccl+ddp"]\n' + STEP.format(3000)))
-    look = look_at_step(ranking.scenario, ranking.recommended)
+    look = look_at_step(ranking)
     saved = {saving.change.resource: saving.saved for saving in look.savings}
 
     assert look.links is None

@@ -13,8 +13,8 @@ from simreduce.study.scenario_files import build_meshes
 from simreduce.study.tune.steps import rank_meshes, write_mesh
 from simreduce.study.tune.whatif import network_changes
 from simreduce.study.tune.whatif_steps import (
-    changes_of_mesh,
     execution_of_step,
+    look_at_step,
     percentiles_of_step,
 )
 from simreduce.training.mesh.held import held_by
@@ -67,7 +67,7 @@ def test_the_search_finds_the_best_of_all(ranked, everything):
     } < kinds
     for job, bound, step in everything:
         assert bound <= step.seconds * (1 + 1e-9), job.text
-    assert found.best.seconds == min(step.seconds for _, _, step in everything)
+    assert found.recommended.seconds == min(step.seconds for _, _, step in everything)
     assert len(found.candidates) + found.bounded == len(asked.question.jobs)
     assert found.bounded > 0
 
@@ -86,7 +86,7 @@ def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch
         alike = job.mesh, job.schedule
         best[alike] = min(step.seconds, best.get(alike, step.seconds))
     shown = {alike: seconds for alike, seconds in best.items()
-             if seconds <= 1.5 * found.best.seconds}  # fmt: skip
+             if seconds <= 1.5 * found.recommended.seconds}  # fmt: skip
     told: dict[object, float] = {}
     for each in found.candidates:
         told.setdefault((each.job.mesh, each.job.schedule), each.seconds)
@@ -101,7 +101,7 @@ def test_steps_are_in_order_and_fit(ranked):
     assert [each.seconds for each in found.candidates] == sorted(
         each.seconds for each in found.candidates
     )
-    assert all(found.fits(each) for each in found.candidates)
+    assert not any(each.misfit for each in found.candidates)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_all_ranks_on_shared_links_take_as_long_as_those_that_stand_for_them(mes
     ran = replay_execution(whole, found.scenario.setup, "nccl")
 
     assert [*range(8)] == [*whole.nodes]
-    assert ran.seconds == pytest.approx(found.best.seconds, rel=1e-3)
+    assert ran.seconds == pytest.approx(found.recommended.seconds, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -130,14 +130,14 @@ def test_what_hides_in_a_pass_runs_beside_its_kernels():
     found = rank_meshes(scenario("tp=2,cp=2,pp=2", overlap=overlap, interference=0, global_batch=8))
     ran = replay_execution(execution_of_step(found), found.scenario.setup, "nccl")
 
-    assert ran.seconds == pytest.approx(found.best.seconds, rel=0.05)
+    assert ran.seconds == pytest.approx(found.recommended.seconds, rel=0.05)
 
 
 def test_too_many_nodes_are_those_of_the_first_pipeline():
     found = rank_meshes(scenario("tp=2,pp=2", global_batch=8))
     every, first = (
         execution_of_step(found),
-        write_mesh(found.best.job, found.scenario.setup, most=100),
+        write_mesh(found.job, found.scenario.setup, most=100),
     )
 
     assert {rank: every.nodes[rank] for rank in (0, 4)} == first.nodes
@@ -150,16 +150,16 @@ def test_what_a_step_spends_adds_up(ranked):
     _, found = ranked
     closer = found.closely
 
-    for step in found.candidates:
+    for step in (each.step for each in found.candidates):
         assert sum(step.by.values()) == pytest.approx(step.seconds, rel=1e-9)
         assert not step.ran
-    assert found.best.seconds == closer.seconds == max(each.end for each in closer.ran)
+    assert found.recommended.seconds == closer.seconds == max(each.end for each in closer.ran)
 
 
 def test_percentiles_of_the_best_step(ranked):
     """None where nobody says that GPUs differ, as of A100."""
     _, found = ranked
-    best = found.best
+    best = found.recommended
     apart = replace(best, job=replace(best.job, gpu=replace(best.job.gpu, spread=0.02)))
     by = percentiles_of_step(replace(found, candidates=(apart, *found.candidates[1:])))
 
@@ -176,7 +176,7 @@ def test_a_program_gets_the_fastest_that_it_can_run(ranked, everything, target, 
     able = [step.seconds for job, _, step in everything if not program.why_not(job)]
 
     assert 0 < len(able) < len(asked.question.jobs)
-    assert found.best.seconds == min(able)
+    assert found.recommended.seconds == min(able)
     assert len(found.candidates) + found.bounded == len(able)
 
 
@@ -199,7 +199,7 @@ def test_experts_and_memory(changes):
             fitting.append(simulate_mesh(job, asked.setup, costs.of_mesh(job.mesh)).seconds)
 
     assert 0 < len(fitting) < len(asked.question.jobs)
-    assert found.best.seconds == min(fitting)
+    assert found.recommended.seconds == min(fitting)
 
 
 def test_meshes_that_do_not_fit_come_last():
@@ -207,14 +207,14 @@ def test_meshes_that_do_not_fit_come_last():
     named = scenario(["dp=8", "tp=8"], "llama-3-8b", micro_batch=1, global_batch=8)
     found = rank_meshes(named)
 
-    assert [True, False] == [found.fits(each) for each in found.candidates]
-    assert "tp=8" == found.best.job.mesh.text
+    assert [True, False] == [each.fit.fits for each in found.candidates]
+    assert "tp=8" == found.job.mesh.text
 
 
 def test_more_waits_take_longer():
     """A pipeline has a bubble, and sums of tensor parallel ranks take time; both are said."""
     found = rank_meshes(scenario(["dp=8", "pp=4", "tp=4"], micro_batch=1))
-    spent = {each.job.mesh.text: each.by for each in found.candidates}
+    spent = {each.job.mesh.text: each.step.by for each in found.candidates}
 
     assert spent["tp=4,dp=2"]["tp"] > 0.0
     assert spent["pp=4,dp=2"]["pipeline"] > 0.0
@@ -236,12 +236,14 @@ def test_links_that_differ_are_refused():
     slower = build_meshes(Path("mine.toml"), {**asked, "link_factors": {"nvlink3": 0.5}})
     usual = build_meshes(Path("mine.toml"), asked)
 
-    assert rank_meshes(slower).best.seconds > rank_meshes(usual).best.seconds
+    assert rank_meshes(slower).recommended.seconds > rank_meshes(usual).recommended.seconds
 
 
 def test_all_that_gpus_do_is_twice_as_fast():
     """What moves takes as long."""
-    slow, fast = (rank_meshes(scenario("tp=2,pp=2", speed=speed)).best.by for speed in (1.0, 2.0))
+    slow, fast = (
+        rank_meshes(scenario("tp=2,pp=2", speed=speed)).recommended.step.by for speed in (1.0, 2.0)
+    )
 
     for key in ("compute", "update"):
         assert slow[key] == pytest.approx(2.0 * fast[key], rel=1e-9)
@@ -264,15 +266,15 @@ def test_bounds_cut_nearly_all_of_them():
     found = rank_meshes(asked)
 
     assert len(found.candidates) < 0.05 * len(asked.question.jobs)
-    assert found.fits(found.best)
+    assert found.recommended.fit.fits
 
 
 def test_what_would_help_is_what_the_changed_machine_gives():
     """A wider network is simulated as such, though costs of the given one are kept."""
     found = rank_meshes(scenario("tp=8,pp=2", topology="dgx-h100x2"))
-    taken = {each.change.figure: each.seconds for each in changes_of_mesh(found)}
+    taken = {each.change.figure: each.seconds for each in look_at_step(found).savings}
     [wider] = network_changes(found.scenario.setup.topology)
-    again = simulate_mesh(found.best.job, wider.apply(found.scenario.setup))
+    again = simulate_mesh(found.job, wider.apply(found.scenario.setup))
 
-    assert again.seconds < found.best.seconds
+    assert again.seconds < found.recommended.seconds
     assert again.seconds == taken["lanes"]

@@ -11,7 +11,8 @@ import simreduce as sr
 from simreduce.engine import Disturbance, Fault
 from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify
-from simreduce.report.steps import step_document, step_table
+from simreduce.report.step_page import step_text
+from simreduce.report.steps import step_document
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import MethodRanking, rank_steps
@@ -114,7 +115,7 @@ def test_methods_with_one_plan_and_one_step_share_a_row(ranked):
     assert [("ring", ("best_ring",)), ("trees", ())] == sorted(
         (c.step.method, c.also) for c in ranking.candidates
     )
-    assert "  ring = best_ring" in step_table(ranking)
+    assert "  ring = best_ring" in step_text(ranking)
     assert ["best_ring"] in [each["also"] for each in step_document(ranking)["candidates"]]
 
 
@@ -208,7 +209,7 @@ def test_a_sharded_update_counts_as_the_share_that_a_gpu_has(ranked):
         found = by_method[method]
         assert update == pytest.approx(found.step.update)
         busy = found.step.launch + found.step.compute + update
-        assert found.unmoved == pytest.approx(4 * found.step.batch / busy)
+        assert found.unmoved == pytest.approx(found.step.samples / busy)
 
 
 @pytest.mark.parametrize("update", ["0 ms", "50 ms"])
@@ -280,7 +281,7 @@ def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, b
         MEMORY.format(topology="v100-mesh-4", overrides=override, activations=activations)
     )
     rows = {c.step.method.partition(",")[0]: c for c in ranking.candidates}
-    text = step_table(ranking)
+    text = step_text(ranking)
     document = step_document(ranking)
 
     assert fits == (rows["fsdp"].fit.fits, rows["ddp"].fit.fits)
@@ -299,7 +300,7 @@ def test_whether_it_fits_is_not_known_of_machines_of_no_product(ranked):
     ranking = ranked(MEMORY.format(topology="switch:4", overrides="", activations="4 GB"))
 
     assert [c.fit.fits for c in ranking.candidates] == [None, None]
-    assert "whether that fits is not known" in step_table(ranking)
+    assert "whether that fits is not known" in step_text(ranking)
 
 
 def test_the_bottleneck_is_the_link_that_is_slow(ranked):

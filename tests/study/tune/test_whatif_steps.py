@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.study.scenario_files import load_replicas, load_scenario
-from simreduce.study.tune import whatif_steps
+from simreduce.study.tune import steps
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import (
     StepLook,
@@ -49,7 +49,7 @@ def look(tmp_path):
         path = tmp_path / "step.toml"
         path.write_text(STEP.format(strategy=strategy, more=more))
         scenario = load_scenario(str(path))
-        return look_at_step(scenario, rank_steps(scenario).recommended)
+        return look_at_step(rank_steps(scenario))
 
     return _look
 
@@ -93,7 +93,7 @@ def test_savings_of_a_step_that_hides_nothing(look):
 
 def test_large_sharded_steps_have_no_loads_and_say_why(look, monkeypatch):
     """But what more lanes save is simulated all the same."""
-    monkeypatch.setattr(whatif_steps, "MOST_RANKS", 1)
+    monkeypatch.setattr(steps, "MOST_RANKS", 1)
     found = look("ring", 'method = "fsdp"')
 
     assert found.links is None

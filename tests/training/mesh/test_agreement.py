@@ -103,9 +103,9 @@ def test_both_ways_to_ask_about_one_job_agree(tmp_path):
 
     assert one.step.seconds == pytest.approx(other.seconds, rel=5e-3)
     # The slowest of the GPUs, which differ, updates later too; on a mesh only kernels of passes.
-    assert one.step.update == pytest.approx(other.by["update"], rel=0.04)
-    assert one.step.exposed == pytest.approx(other.by["data"], abs=0.2e-3)
-    assert one.step.interference == pytest.approx(other.by["interference"], abs=0.2e-3)
+    assert one.step.update == pytest.approx(other.step.update, rel=0.04)
+    assert one.step.exposed == pytest.approx(other.step.exposed, abs=0.2e-3)
+    assert one.step.interference == pytest.approx(other.step.interference, abs=0.2e-3)
 
 
 def test_both_ways_count_one_memory(tmp_path):
@@ -122,7 +122,7 @@ def test_both_ways_count_one_memory(tmp_path):
         f'{SCENARIO}[step]\nmesh = "dp=8"\nglobal_batch = 128\nmicro_batch = 16\n', "utf-8"
     )
     memory = rank_steps(with_step(load_scenario(str(step)))).recommended.step.memory
-    held = rank_meshes(load_meshes(str(mesh))).candidates[0].held[0]
+    held = rank_meshes(load_meshes(str(mesh))).candidates[0].step.memory
 
     assert (memory.parameters, memory.gradients) == (held.parameters, held.gradients)
     assert memory.optimizer == pytest.approx(held.optimizer, rel=1e-4)

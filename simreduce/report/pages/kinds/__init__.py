@@ -13,8 +13,7 @@ from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS
 from simreduce.report.capacity_page import capacity_page
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE, PLACEMENT
-from simreduce.report.meshes import MESHES, TUNED_MESHES
-from simreduce.report.pages.kinds.mesh_steps import meshes_page, replicas_page
+from simreduce.report.pages.kinds.mesh_steps import replicas_page
 from simreduce.report.pages.kinds.reductions import (
     READ,
     explain_page,
@@ -25,7 +24,8 @@ from simreduce.report.pages.kinds.reductions import (
 from simreduce.report.pages.kinds.sweep import sweep_page
 from simreduce.report.ranking import RUN, run_page
 from simreduce.report.replicas import REPLICAS
-from simreduce.report.steps import STEP, step_page
+from simreduce.report.step_page import step_page
+from simreduce.report.steps import MESHES, STEP, TUNED_MESHES
 from simreduce.report.sweeps import SWEEP
 from simreduce.report.tuned import TUNE, tune_page
 
@@ -44,8 +44,8 @@ KINDS: Mapping[str, tuple[Record, Callable[[Written, Attachments], Page]]] = {
 
 _OTHERS: Mapping[tuple[str, str], tuple[Record, Callable[[Written, Attachments], Page]]] = {
     ("step", "replicas_to_aggregate"): (REPLICAS, replicas_page),
-    ("step", "global_batch"): (MESHES, meshes_page),
-    ("tune", "global_batch"): (TUNED_MESHES, meshes_page),
+    ("step", "global_batch"): (MESHES, step_page),
+    ("tune", "global_batch"): (TUNED_MESHES, step_page),
     ("tune", "distinct_orders"): (PLACEMENT, placement_page),
     ("capacity", "jobs"): (CAPACITY_JOBS, capacity_page),
 }

@@ -1,0 +1,585 @@
+"""Training steps, of methods or of meshes, as text and as a page: both show the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import fsum, inf
+
+from simreduce import units
+from simreduce.export.frameworks import MESH_PROGRAMS
+from simreduce.files import tables
+from simreduce.files.tables import Table
+from simreduce.report.bench import sizes_section
+from simreduce.report.blocks import (
+    Attachments,
+    Block,
+    Code,
+    Fact,
+    Page,
+    Paragraph,
+    Rows,
+    Section,
+    Written,
+    bars,
+    colour_words,
+    folded_when_long,
+    section_lines,
+    stack,
+)
+from simreduce.report.explain import (
+    help_section,
+    limit_fact,
+    limit_of_step,
+    nic_fact,
+    path_section,
+    step_path_section,
+)
+from simreduce.report.headings import (
+    advice_lines,
+    best_rows,
+    caution,
+    facts,
+    frameworks_table,
+    header,
+    mark,
+    more_lines,
+    name_lines,
+    nccl_sureness,
+    opening,
+    page_title,
+    percentile_words,
+    refused_lines,
+    sentence,
+    sure,
+    untried_lines,
+)
+from simreduce.report.plots import Axis
+from simreduce.report.sections import (
+    calibration_section,
+    copy_section,
+    machine_section,
+    meaning,
+    names_block,
+    record_section,
+    repeat_section,
+    timeline_section,
+    us,
+)
+from simreduce.report.steps import (
+    BUCKET,
+    CANDIDATE,
+    MEMORY,
+    MESH_CANDIDATE,
+    name_of,
+    step_document,
+    step_look_document,
+    step_rows,
+)
+from simreduce.report.timelines import LEGEND, timeline
+from simreduce.study.advice import runs_nccl, strategy_of
+from simreduce.study.tune.composed import ERROR
+from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking
+from simreduce.study.tune.whatif_steps import look_at_step
+from simreduce.training import StepResult
+from simreduce.training.gpus import slowest_of
+from simreduce.training.memory import MemoryFit
+from simreduce.training.mesh.job import ORDER, MeshJob
+from simreduce.training.mesh.pipeline import grid, load_schedule
+from simreduce.training.step import SPENT_ON, compute_caution
+
+_FIRST, _LAST = 8, 4
+"""Buckets that are shown of many."""
+
+_CLOSER = "its critical path, what would help, its timeline"
+"""What details have besides."""
+
+_LEFT_OUT = "a lower bound says slower, memory does not do, or another order changes nothing"
+"""Why meshes are left out."""
+
+_SAME = 1e-6
+"""Part of a step below which a difference is none to tell."""
+
+_FEW = 20
+"""Rows of a table below the ranking in a text."""
+
+_SHOWN = 15
+"""Bars of a chart."""
+
+_MOSTLY = 0.5
+"""The part of a step from which its communication says how sure it is."""
+
+_ALIKE = 0.01
+"""Of two steps, the part of their time up to which the simpler one is named too."""
+
+
+def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True) -> str:
+    """Header, one row per method or mesh, or the best `most` of them; then what the step of the
+    recommended one spends its time on, and holds. The advice comes last.
+
+    Without `details`, the critical path, what would help, the timeline, its buckets and other names
+    are left out, and refusals of strategies that the scenario does not name are counted.
+    """
+    document = step_document(ranking)
+    lines = [*_header(ranking), *best_rows(step_rows(ranking), most, indent=2), ""]
+    lines += [_figures(document), *_fit_lines(ranking.recommended.fit)]
+    sections = [*_spent_section(document), *_memory_section(document)]
+    if details:
+        look = look_at_step(ranking, closely=False)
+        beside = Attachments(look=step_look_document(look, ranking))
+        sections += [*step_path_section(beside), *help_section(beside)]
+    for section in sections:
+        lines += section_lines(section, _FEW)
+    if details:
+        lines += _drawn_lines(ranking)
+    misfits = [f"  {c.step.method} {c.fit.words}" for c in ranking.candidates if c.fit and c.misfit]
+    own = ["", f"Does not fit ({len(misfits)}):", *misfits] if misfits else []
+    if isinstance(ranking, MeshRanking):
+        if misfits:
+            rows, have = units.plural(len(misfits), "row"), units.format_size(ranking.memory)
+            lines += ["", f"{rows} marked *: more memory than the {have} that a GPU has"]
+        hidden = [] if details else ["", f"{_CLOSER}: --details shows them"]
+        lines += own if details else hidden
+        if ranking.bounded:
+            lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
+        lines += refused_lines(ranking.refused) if ranking.scenario.question.named else []
+        answer = [mesh_answer(document)]
+    else:
+        more = [f"{_CLOSER} and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
+        lines += name_lines(ranking, own, more, details=details)
+        answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
+    composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
+    lines += ["", composed] if composed else []
+    return "\n".join([*lines, *untried_lines(ranking), "", *answer])
+
+
+def composed_words(names: Sequence[str]) -> str:
+    """A sentence on methods whose steps are composed; "" without any."""
+    cycles = ", or one cycle of Horovod" if any("+fusion" in name for name in names) else ""
+    steps = units.noun(len(names), "the step", "steps")
+    if not names:
+        return ""
+    return (
+        f"composed of simulated calls of NCCL, within {ERROR:.1%}{cycles} of simulating all at "
+        f"once: {steps} of {units.first_few(names)}"
+    )
+
+
+def _header(ranking: Ranking) -> list[str]:
+    if isinstance(ranking, MeshRanking):
+        return _mesh_header(ranking)
+    s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
+    forward, backward = (
+        _ms(fsum(each) * 1e6) for each in (job.profile.forward, job.profile.backward)
+    )
+    passes = f"{forward} forward, {backward} backward"
+    passes += f", {job.accumulate} times" if job.accumulate > 1 else ""
+    slow = [
+        f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
+    ]
+    if job.spread:
+        count, factor = s.setup.layout.n, slowest_of(s.setup.layout.n, job.spread)
+        slow.append(f"the slowest of {count} {factor:.4g} times as slow (spread {job.spread:.1%})")
+    update = f", {_ms(job.update * 1e6)} for the update" if job.update else ""
+    after = "" if job.barrier else ", no barrier between steps"
+    layers = units.plural(len(job.model.layers), "layer")
+    gradients = f"{units.plural(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
+    facts = [
+        ("model", f"{w.name}: {layers}, {gradients}"),
+        ("compute", f"{job.batch} a GPU: {passes}{update} ({job.profile.source})"),
+        ("", ", ".join(slow)),
+    ]
+    what = f"consistency {job.consistency}{after}"
+    sharded = s.step.sharding is not None
+    collectives = ("all_gather", "reduce_scatter") if sharded else ("all_reduce",)
+    strategies = [strategy_of(c.step.method) for c in ranking.candidates]
+    return header(ranking, facts, what, nccl_sureness(s, strategies, collectives))
+
+
+def _mesh_header(ranking: MeshRanking) -> list[str]:
+    scenario, job, at = ranking.scenario, ranking.job, ranking.scenario.setup
+    program = MESH_PROGRAMS.get(scenario.framework)
+    facts = [
+        ("topology", f"{at.topology.name}: {at.topology.title}, {at.layout.n} ranks"),
+        ("model", f"{scenario.model.name}: {job.shape.parameters / 1e9:.4g} billion parameters"),
+        ("step", f"{job.global_batch} sequences of {job.sequence} tokens"),
+        ("framework", f"{program.title}, what it can run" if program else ""),
+        ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
+        ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+        ("", ranking.nominal),
+        ("disturbed", at.disturbed),
+    ]  # fmt: skip
+    return tables.header(scenario.title, facts)
+
+
+def _ms(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.3f} ms"
+
+
+def _fit_lines(found: MemoryFit | None) -> list[str]:
+    """What a GPU needs, and whether it has that."""
+    if found is None:
+        return []
+    unknown = "  whether that fits is not known: no `memory` of its GPUs is given"
+    short = "this does not fit: " if found.fits is False else ""
+    return [f"  {short}it {found.words}", *[unknown] * (found.fits is None)]
+
+
+def _drawn_lines(ranking: Ranking) -> list[str]:
+    """The timeline of the best step, and its buckets or the grid of its pipeline."""
+    step = ranking.closely
+    lines = ["", *timeline(step), LEGEND]
+    if isinstance(ranking, MeshRanking):
+        return [*lines, *(_grid_lines(ranking.job) if ranking.job.mesh.pp > 1 else ())]
+    lines += ["", *_buckets(step, ranking)]
+    if step.slowest:  # the step that lost most by what went wrong
+        took, exposed = (_ms(t * 1e6) for t in (step.slowest.seconds, step.slowest.exposed))
+        lines += ["", f"The slowest step took {took}, of which {exposed} were exposed:", ""]
+        lines += [*timeline(step.slowest), "", *_buckets(step.slowest, ranking)]
+    return lines
+
+
+def _buckets(step: StepResult, ranking: MethodRanking) -> list[str]:
+    """The table of buckets; of many, the first and the last."""
+    if not step.buckets:
+        return ["  nothing is reduced"]
+    ended = max((span.end for span in step.spans), default=0.0)
+    rows = [
+        BUCKET.row(bucket, ranking, place) | {"after_us": max(bucket.finish - ended, 0.0) * 1e6}
+        for place, bucket in enumerate(step.buckets, 1)
+    ]
+    left_out = len(rows) - _FIRST - _LAST
+    if left_out > 0:
+        rows[_FIRST:-_LAST] = [{"place": f"... {left_out} more"}]
+    return BUCKET.table(rows).lines(indent=2)
+
+
+def _grid_lines(job: MeshJob) -> list[str]:
+    """Who does what when, in ticks of a forward pass; a backward pass takes two."""
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    rows, width = grid(schedule), tables.page_width(78) - 9
+    shown = ("".join(map(_letter, row))[:width] for row in rows)
+    return [
+        "",
+        f"{schedule.name}: a column is the time of a forward pass, . a bubble",
+        *(f"stage {place:2} {row}" for place, row in enumerate(shown, 1)),
+    ]
+
+
+def _letter(cell: str) -> str:
+    kind = cell.strip("0123456789")  # of both at once, "(" and more
+    return "." if not cell else "B" if cell.startswith("(") else kind[0]
+
+
+def mesh_answer(document: Written) -> str:
+    """What to train on, in a sentence."""
+    best = document["candidates"][0]
+    took = units.format_duration(best["time_us"] / 1e6)
+    share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
+    why = f"{share:.0%} of it goes to {SPENT_ON.get(best['limit'], best['limit'])}"
+    if best["fits"] is False:
+        least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
+        return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
+    rate = f"{best['tokens_per_second']:,.0f} tokens/s"
+    use = f"Train with {_settings(best)}: a step takes {took} ({rate}); {why}."
+    return f"{use}{_programs(best)}{_simpler(document)}"
+
+
+def _settings(row: Written) -> str:
+    """The method of a row, or its mesh and how that is used, in words."""
+    if "mesh" not in row:
+        return name_of(row)
+    order = row.get("order", ORDER)
+    lie = "" if order == ORDER else f" in the order {order}"
+    use = f"{row['mesh']}{lie}, micro batches of {row['micro_batch']}"
+    use += f", {row['schedule']}" if "pp=" in row["mesh"] else ""
+    use += f" with {row['virtual']} stages on a GPU" if row["virtual"] > 1 else ""
+    return use + (f", {row['recompute']} recomputation" if row["recompute"] != "none" else "")
+
+
+def _simpler(document: Written) -> str:
+    """What has fewer stages on a GPU, or plain 1F1B, and is about as fast, as a sentence."""
+    best, *others = document["candidates"]
+
+    def stages(row: Written) -> tuple[int, bool]:
+        return row["virtual"], row["schedule"] != "1f1b"
+
+    near = [
+        row for row in others
+        if row["fits"] is not False and row["time_us"] <= best["time_us"] * (1.0 + _ALIKE)
+        and stages(row) < stages(best)
+    ]  # fmt: skip
+    if not near:
+        return ""
+    row = min(near, key=lambda row: (*stages(row), row["time_us"]))
+    slower = row["time_us"] / best["time_us"] - 1.0
+    return f" Simpler and {slower:.1%} slower: {_settings(row)}."
+
+
+def _programs(best: Written) -> str:
+    """Who can run the best mesh, as a sentence."""
+    if "programs" not in best:  # as documents of versions before this key have it
+        return ""
+    titles = [MESH_PROGRAMS[name].title for name in best["programs"] if name in MESH_PROGRAMS]
+    if not titles:
+        return " No program that simreduce exports to can run it; see simreduce tune --target."
+    words = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    return f" {words} can run it."
+
+
+def _best(document: Written) -> Written:
+    """The row of the step to run: of methods, whose advice may not be the first, the document."""
+    found: Written = document["candidates"][0] if "global_batch" in document else document
+    return found
+
+
+def _time(row: Written) -> float:
+    """The microseconds of a row's step."""
+    return float(row["time_us"] if "time_us" in row else row["step_time_us"])
+
+
+def _spent(best: Written) -> dict[str, float]:
+    """Microseconds by what a step spends them on, the most first."""
+    known = best.get("spent_us")
+    if known is None:  # as documents of versions before this key have it
+        keys = {"compute": "compute", "update": "update", "host": "launch", "data": "exposed"}
+        known = {kind: best[f"{key}_us"] for kind, key in keys.items()}
+    return dict(sorted(known.items(), key=lambda pair: -pair[1]))
+
+
+def step_page(document: Written, beside: Attachments) -> Page:
+    """The page of `simreduce step --json` and of `tune --json` for a scenario with a mesh."""
+    best, rows = _best(document), document["candidates"]
+    found = document["advice"][0] if "advice" in document else None
+    factor = document["factor"] if found and runs_nccl(found["strategy"]) else None
+    beside = replace(beside, factor=factor)
+    composed = opening(composed_words([row["strategy"] for row in rows if row.get("composed")]))
+    alone = "The same reductions by themselves, with every gradient there from the start."
+    alone = alone if beside.explanation and not beside.look else ""
+    count = units.plural(len(rows), *(["method"] if found else ["mesh", "meshes"]))
+    more = []
+    if found:
+        today = str(found["today_strategy"] or "").rpartition(", ")[2].partition("+")[0]
+        what = f"{units.format_size(document['size_bytes'])} of gradients, batch "
+        what += f"{document['batch']} a GPU"
+        answer = sentence(found, "a step")
+        confidence = caution(factor, document["calibration"], "times of the communication")
+        confidence += f" {compute_caution(document['compute_source'])}"
+        more = [("compute", str(document["compute_source"]))]
+    else:
+        today, answer = "", mesh_answer(document)
+        batch = units.plural(document["global_batch"], "sequence")
+        what = f"{document['parameters'] / 1e9:.4g} billion parameters, {batch} of "
+        what += f"{document['sequence']} tokens a step"
+        confidence = (
+            "How sure: simreduce accuracy mesh says how far off such predictions are from "
+            "published steps."
+        )
+    return Page(
+        title=page_title(
+            document, f"{document['workload']} on {document['topology']}: the training step"
+        ),
+        about=f"{document['workload']}, {what}, {units.plural(document['ranks'], 'GPU')} of "
+        f"{document['topology']}. {count} simulated.{composed and f' {composed}.'}",
+        answer=answer,
+        sure=confidence,
+        facts=tuple(_facts(document, best, beside, found)),
+        sections=(
+            *_files_section(document),
+            _choice_section(document, found),
+            *copy_section(beside.exports, name_of(best)),
+            *_spent_section(document),
+            *_memory_section(document),
+            *_with_words(machine_section(beside), alone),
+            *(
+                step_path_section(beside) if beside.look
+                else _with_words(path_section(beside), alone)
+            ),
+            *_with_words(help_section(beside), alone),
+            *timeline_section(beside, "What computes and what moves during one step."),
+            *_bucket_section(document),
+            *sizes_section(beside, today=today),
+            *record_section(document),
+            *calibration_section(beside, document),
+            *repeat_section(beside, document, more),
+        ),
+    )  # fmt: skip
+
+
+def _with_words(sections: Iterable[Section], words: str) -> Iterable[Section]:
+    first = (Paragraph(words),) if words else ()
+    for each in sections:
+        yield Section(each.key, each.title, (*first, *each.blocks))
+
+
+def _facts(
+    document: Written, best: Written, beside: Attachments, found: Written | None
+) -> Iterable[Fact]:
+    figures = f"{_figures(document)}."
+    if found:
+        more = " ".join(filter(None, [figures, meaning(found["strategy"])]))
+        yield from facts(found, more, document["factor"], _sure(document, found))
+    else:
+        yield Fact("How long does a step take?", us(_time(best)), figures)
+    yield Fact("What limits it?", *_limit(best, beside))
+    held = [row.get("peak", 0) for row in _held(best)]
+    if held:
+        have = document["gpu_memory_bytes" if found else "memory_bytes"]
+        more = f"A GPU has {units.format_size(have)}." if have else "Nobody says what a GPU has."
+        yield Fact("What does a GPU hold?", units.format_size(max(held)), more)
+    others = [row for row in document["candidates"] if name_of(row) != name_of(best)]
+    if others and others[0].get("fits") is not False and found is None:
+        slower = _time(others[0]) / _time(best) - 1.0
+        yield Fact("And the next best mesh?", name_of(others[0]), f"{slower:.1%} slower.")
+    ask = beside.missing or "A report on the scenario itself simulates the step with it."
+    nic = nic_fact(beside) if beside.look else ("not known here", ask)
+    yield Fact("What would a second NIC buy?", *nic)
+
+
+def _sure(document: Written, found: Written) -> tuple[str, str]:
+    """How sure the time of a step is: what of it is an input, and how far off the rest may be."""
+    factor = document["factor"] if runs_nccl(found["strategy"]) else None
+    share = document["exposed_us"] / (document["step_time_us"] or inf)
+    answer, _ = sure(factor)
+    if share < _MOSTLY:
+        answer = "as sure as its compute"
+    off = (
+        "with an error that no published timings tell"
+        if factor is None
+        else (f"and 80% of published times are within a factor of {factor:.2f} of predictions")
+    )
+    return answer, (
+        f"{1 - share:.1%} of the step is compute ({document['compute_source']}). The other"
+        f" {share:.1%}, communication that is not hidden, is predicted, {off}."
+    )
+
+
+def _limit(best: Written, beside: Attachments) -> tuple[str, str]:
+    """What most of the step is spent on, in words and a sentence."""
+    if beside.look is not None and "held" not in best:
+        return limit_of_step(beside.look)
+    spent, whole = _spent(best), _time(best) or inf  # no part of no time
+    limit = best.get("limit") or next(iter(spent))
+    alone = f" The reductions by themselves: {limit_fact(beside)[0]}." if beside.explanation else ""
+    return SPENT_ON.get(limit, limit), f"{spent.get(limit, 0.0) / whole:.1%} of the step.{alone}"
+
+
+def _files_section(document: Written) -> Iterable[Section]:
+    """The files of a mesh for the program that is to run it."""
+    if files := document.get("files"):
+        blocks = tuple(Code(text.rstrip("\n"), name) for name, text in files.items())
+        yield Section("set", "What to set", blocks)
+
+
+def _choice_section(document: Written, found: Written | None) -> Section:
+    """What to do for each framework, and the fastest steps."""
+    rows = [{**row, "name": _settings(row), "time": _time(row)} for row in document["candidates"]]
+    marks = [mark(found, row["name"]) if found else int(row is rows[0]) for row in rows[:_SHOWN]]
+    table = (CANDIDATE if found else MESH_CANDIDATE).table(rows, on="html")
+    words = f"Time of a step. {colour_words(marks)}"
+    blocks: list[Block] = [frameworks_table(document["advice"])] if found else []
+    blocks.append(bars(words, table, rows[:_SHOWN], "name", "time", marks))
+    return Section("choice", "What to run", (*blocks, *names_block(name_of(row) for row in rows)))
+
+
+def _figures(document: Written) -> str:
+    """How long the step to run takes, its rate, and the part of the GPUs' rate that it uses."""
+    best, words = _best(document), list[str]()
+    if "mesh" in best:
+        words.append(f"{best['tokens_per_second']:,.0f} tokens/s")
+    else:
+        rate, gpus = best["images_per_second"], units.plural(document["ranks"], "GPU")
+        words.append(f"{inf if rate is None else rate:.1f} samples/s")
+        words.append(f"{best['scaling_efficiency']:.1%} of what {gpus} do if nothing moves")
+    words += [f"MFU {best['mfu']:.1%}"] if best.get("mfu") is not None else []
+    return f"{name_of(best)}: a step takes {_ms(_time(best))}, {', '.join(words)}"
+
+
+def _notes(document: Written) -> Iterator[str]:
+    """What the step to run exposes and waits for, what is wrong, and how steps differed."""
+    best = _best(document)
+    keys = {"communication_us": "communication", "exposed_us": "exposed"}
+    yield ", ".join(f"{words} {_ms(best[key])}" for key, words in keys.items() if best.get(key))
+    by = best.get("exposed_by_us") or {}
+    exposed = ", ".join(f"{name.replace('_', '-')} {_ms(time)}" for name, time in by.items())
+    yield exposed and f"exposed by {exposed}"
+    if best.get("waiting_us"):
+        yield (
+            f"GPUs wait {_ms(best['waiting_us'])} of the compute on average for the slowest, whose"
+            " compute that is"
+        )
+    if best.get("wrong"):
+        wrong = f"{units.plural(best['wrong'], 'element')} {units.noun(best['wrong'], 'is', 'are')}"
+        yield f"{wrong} not as it should be: no candidate is proven right"
+    times = document.get("simulated_us") or [0.0]
+    if max(times) - min(times) > _SAME * _time(best):
+        yield _times_of_steps(document)
+    yield percentile_words(document.get("percentiles_us") or {})
+
+
+def _times_of_steps(document: Written) -> str:
+    """How long steps took that were not alike, each value once while it lasts; of many the first,
+    the longest and the last.
+    """
+    times, near = document["simulated_us"], _SAME * document["step_time_us"]
+    if not document["settled"]:
+        later = times[len(times) // 2 :]
+        return (
+            f"{len(times)} steps did not come to be alike: this is the mean of the last "
+            f"{len(later)}, which took {_ms(min(later))} to {_ms(max(later))}; "
+            "the last one is shown"
+        )
+    times = [t for i, t in enumerate(times) if not i or abs(t - times[i - 1]) > near]
+    kept = range(len(times))
+    half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
+    few = len(times) <= _FIRST
+    shown = [*kept] if few else sorted({*kept[:half], longest, *kept[-half:]})
+    texts: list[str] = []
+    for i, before in zip(shown, [-1, *shown], strict=False):
+        texts += ["..."] * (i > before + 1) + [f"{times[i] / 1e3:.3f}"]
+    return f"steps took {', '.join(texts)} ms; this is the last"
+
+
+def _spent_section(document: Written) -> Iterable[Section]:
+    """What the slowest rank does and waits for, and what is to be noted of it."""
+    best = _best(document)
+    spent, whole = _spent(best), _time(best) or inf  # no part of no time
+    parts = [(SPENT_ON.get(kind, kind), time) for kind, time in spent.items()]
+    table = Table(
+        tables.columns("spent on|time|of the step", units="|(ms)|", left="spent on"),
+        tuple((name, f"{time / 1e3:.3f}", f"{time / whole:.1%}") for name, time in parts),
+    )
+    words = f"What a step of {name_of(best)} spends its time on."
+    notes = opening("; ".join(filter(None, _notes(document))))
+    blocks: list[Block] = [stack(words, parts, table)]
+    blocks += [Paragraph(f"{notes}.")] if notes else []
+    yield Section("spent", "Where the time goes", tuple(blocks))
+
+
+def _held(best: Written) -> list[dict[str, float]]:
+    """What a GPU holds, by stage, without what is nothing."""
+    rows = best.get("held") or filter(None, [best.get("memory_bytes")])
+    return [
+        {name.removesuffix("_bytes"): value for name, value in row.items() if value} for row in rows
+    ]
+
+
+def _memory_section(document: Written) -> Iterable[Section]:
+    """What a GPU holds at most, of each stage."""
+    rows = _held(_best(document))
+    if not rows:
+        return
+    words, table = "What a GPU holds at most", MEMORY.table(rows)
+    blocks: list[Block] = [Rows(words, table)]
+    if len(rows) > 1:
+        named = [{"name": f"stage {row['place']}", "peak": row.get("peak", 0.0)} for row in rows]
+        axis = Axis("memory", "bytes", log=False)
+        blocks = [bars(f"{words}.", table, named, "name", "peak", [0] * len(rows), axis=axis)]
+    yield Section("memory", "Memory", tuple(blocks))
+
+
+def _bucket_section(document: Written) -> Iterator[Section]:
+    rows = [{"place": place, **each} for place, each in enumerate(document.get("buckets", ()), 1)]
+    if rows:
+        caption = f"What is reduced when: {units.plural(len(rows), 'bucket')}"
+        yield Section("buckets", "Buckets", (folded_when_long(caption, BUCKET.table(rows), 20),))
