@@ -18,7 +18,7 @@ from simreduce.report.blocks import TIME, Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 
 if TYPE_CHECKING:
-    pass
+    from simreduce.training import StepResult
 
 WIDTH = 64
 """Characters of a timeline, less on a page without room for them."""

@@ -75,7 +75,7 @@ def job_of(step: PublishedStep, gpu: Gpu) -> MeshJob:
     """The job of a published step, with what its source leaves open as `SOURCES` says."""
     shape = load_decoder(MODELS.get(step.model, step.model)).shape
     each = step.tp * step.cp * step.pp
-    mesh = Mesh(step.tp, step.cp, step.ep, step.gpus // each, step.pp, etp=step.ep > 1)
+    mesh = Mesh(step.tp, step.cp, step.ep, step.gpus // each, step.pp, etp=int(step.ep > 1))
     split = split_evenly(shape.blocks, step.pp * step.virtual)
     source, overlap = step.source, {TP_GRAD}
     if source.recent:
