@@ -71,7 +71,9 @@ from simreduce.report.steps import (
     CANDIDATE,
     MEMORY,
     MESH_CANDIDATE,
+    mesh_answer,
     name_of,
+    settings_of,
     step_document,
     step_look_document,
     step_rows,
@@ -84,7 +86,7 @@ from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training import StepResult
 from simreduce.training.gpus import slowest_of
 from simreduce.training.memory import MemoryFit
-from simreduce.training.mesh.job import ORDER, MeshJob
+from simreduce.training.mesh.job import MeshJob
 from simreduce.training.mesh.pipeline import grid, load_schedule
 from simreduce.training.step import SPENT_ON, compute_caution
 
@@ -108,9 +110,6 @@ _SHOWN = 15
 
 _MOSTLY = 0.5
 """The part of a step from which its communication says how sure it is."""
-
-_ALIKE = 0.01
-"""Of two steps, the part of their time up to which the simpler one is named too."""
 
 
 def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True) -> str:
@@ -271,62 +270,6 @@ def _letter(cell: str) -> str:
     return "." if not cell else "B" if cell.startswith("(") else kind[0]
 
 
-def mesh_answer(document: Written) -> str:
-    """What to train on, in a sentence."""
-    best = document["candidates"][0]
-    took = units.format_duration(best["time_us"] / 1e6)
-    share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
-    why = f"{share:.0%} of it goes to {SPENT_ON.get(best['limit'], best['limit'])}"
-    if best["fits"] is False:
-        least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
-        return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
-    rate = f"{best['tokens_per_second']:,.0f} tokens/s"
-    use = f"Train with {_settings(best)}: a step takes {took} ({rate}); {why}."
-    return f"{use}{_programs(best)}{_simpler(document)}"
-
-
-def _settings(row: Written) -> str:
-    """The method of a row, or its mesh and how that is used, in words."""
-    if "mesh" not in row:
-        return name_of(row)
-    order = row.get("order", ORDER)
-    lie = "" if order == ORDER else f" in the order {order}"
-    use = f"{row['mesh']}{lie}, micro batches of {row['micro_batch']}"
-    use += f", {row['schedule']}" if "pp=" in row["mesh"] else ""
-    use += f" with {row['virtual']} stages on a GPU" if row["virtual"] > 1 else ""
-    return use + (f", {row['recompute']} recomputation" if row["recompute"] != "none" else "")
-
-
-def _simpler(document: Written) -> str:
-    """What has fewer stages on a GPU, or plain 1F1B, and is about as fast, as a sentence."""
-    best, *others = document["candidates"]
-
-    def stages(row: Written) -> tuple[int, bool]:
-        return row["virtual"], row["schedule"] != "1f1b"
-
-    near = [
-        row for row in others
-        if row["fits"] is not False and row["time_us"] <= best["time_us"] * (1.0 + _ALIKE)
-        and stages(row) < stages(best)
-    ]  # fmt: skip
-    if not near:
-        return ""
-    row = min(near, key=lambda row: (*stages(row), row["time_us"]))
-    slower = row["time_us"] / best["time_us"] - 1.0
-    return f" Simpler and {slower:.1%} slower: {_settings(row)}."
-
-
-def _programs(best: Written) -> str:
-    """Who can run the best mesh, as a sentence."""
-    if "programs" not in best:  # as documents of versions before this key have it
-        return ""
-    titles = [MESH_PROGRAMS[name].title for name in best["programs"] if name in MESH_PROGRAMS]
-    if not titles:
-        return " No program that simreduce exports to can run it; see simreduce tune --target."
-    words = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-    return f" {words} can run it."
-
-
 def _best(document: Written) -> Written:
     """The row of the step to run: of methods, whose advice may not be the first, the document."""
     found: Written = document["candidates"][0] if "global_batch" in document else document
@@ -473,7 +416,7 @@ def _files_section(document: Written) -> Iterable[Section]:
 
 def _choice_section(document: Written, found: Written | None) -> Section:
     """What to do for each framework, and the fastest steps."""
-    rows = [{**row, "name": _settings(row), "time": _time(row)} for row in document["candidates"]]
+    rows = [{**row, "name": settings_of(row), "time": _time(row)} for row in document["candidates"]]
     marks = [mark(found, row["name"]) if found else int(row is rows[0]) for row in rows[:_SHOWN]]
     table = (CANDIDATE if found else MESH_CANDIDATE).table(rows, on="html")
     words = f"Time of a step. {colour_words(marks)}"

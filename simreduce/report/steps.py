@@ -14,6 +14,7 @@ from typing import Any, Literal
 from simreduce import units
 from simreduce.computing.lists import grouped
 from simreduce.engine import Use
+from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.files.formats.documents import (
     ABSENT,
     BYTES,
@@ -53,7 +54,8 @@ from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
 from simreduce.training import Bucket, PathPiece, StepResult, device_label
 from simreduce.training.mesh.job import ORDER
-from simreduce.training.step import CONSISTENCIES, seconds_by_kind
+from simreduce.training.path import seconds_by_kind
+from simreduce.training.step import CONSISTENCIES, SPENT_ON
 
 
 def _samples(row: Written) -> str:
@@ -577,3 +579,63 @@ def _alone(look: StepLook, names: Sequence[str]) -> dict[str, Any] | None:
         "size_bytes": look.longest.nbytes,
     }
     return explanation_document(look.alone, (), about)
+
+
+_ALIKE = 0.01
+"""Of two steps, the part of their time up to which the simpler one is named too."""
+
+
+def mesh_answer(document: Written) -> str:
+    """What to train on, in a sentence."""
+    best = document["candidates"][0]
+    took = units.format_duration(best["time_us"] / 1e6)
+    share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
+    why = f"{share:.0%} of it goes to {SPENT_ON.get(best['limit'], best['limit'])}"
+    if best["fits"] is False:
+        least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
+        return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
+    rate = f"{best['tokens_per_second']:,.0f} tokens/s"
+    use = f"Train with {settings_of(best)}: a step takes {took} ({rate}); {why}."
+    return f"{use}{_programs(best)}{_simpler(document)}"
+
+
+def settings_of(row: Written) -> str:
+    """The method of a row, or its mesh and how that is used, in words."""
+    if "mesh" not in row:
+        return name_of(row)
+    order = row.get("order", ORDER)
+    lie = "" if order == ORDER else f" in the order {order}"
+    use = f"{row['mesh']}{lie}, micro batches of {row['micro_batch']}"
+    use += f", {row['schedule']}" if "pp=" in row["mesh"] else ""
+    use += f" with {row['virtual']} stages on a GPU" if row["virtual"] > 1 else ""
+    return use + (f", {row['recompute']} recomputation" if row["recompute"] != "none" else "")
+
+
+def _simpler(document: Written) -> str:
+    """What has fewer stages on a GPU, or plain 1F1B, and is about as fast, as a sentence."""
+    best, *others = document["candidates"]
+
+    def stages(row: Written) -> tuple[int, bool]:
+        return row["virtual"], row["schedule"] != "1f1b"
+
+    near = [
+        row for row in others
+        if row["fits"] is not False and row["time_us"] <= best["time_us"] * (1.0 + _ALIKE)
+        and stages(row) < stages(best)
+    ]  # fmt: skip
+    if not near:
+        return ""
+    row = min(near, key=lambda row: (*stages(row), row["time_us"]))
+    slower = row["time_us"] / best["time_us"] - 1.0
+    return f" Simpler and {slower:.1%} slower: {settings_of(row)}."
+
+
+def _programs(best: Written) -> str:
+    """Who can run the best mesh, as a sentence."""
+    if "programs" not in best:  # as documents of versions before this key have it
+        return ""
+    titles = [MESH_PROGRAMS[name].title for name in best["programs"] if name in MESH_PROGRAMS]
+    if not titles:
+        return " No program that simreduce exports to can run it; see simreduce tune --target."
+    words = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    return f" {words} can run it."

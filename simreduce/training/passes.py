@@ -42,15 +42,14 @@ from simreduce.training.executions import (
 )
 from simreduce.training.executor import Ran, Run, length_of
 from simreduce.training.gpus import least_gpu, slowest_of
+from simreduce.training.path import READ, TURN
 from simreduce.training.reductions import Fused, Method, Reduction
 from simreduce.training.step import (
     DATA,
     HOST,
-    READ,
     RELAXED,
     SLOWED,
     STAGED,
-    TURN,
     Bucket,
     Ledger,
     PathPiece,

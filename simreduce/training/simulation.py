@@ -53,16 +53,9 @@ from simreduce.training.passes import (
     steady,
     summarize,
 )
+from simreduce.training.path import LAUNCH, run_path
 from simreduce.training.reductions import ENDLESS, Fused, Method, Reduction
-from simreduce.training.step import (
-    LAUNCH,
-    Ledger,
-    MovedBucket,
-    StepJob,
-    StepRecording,
-    StepResult,
-    run_path,
-)
+from simreduce.training.step import Ledger, MovedBucket, StepJob, StepRecording, StepResult
 from simreduce.workload import Gradient, Workload
 
 Process = Generator[simpy.Event, Any, None]

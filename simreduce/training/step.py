@@ -1,4 +1,4 @@
-"""Training steps: the job, its profile, its prediction and the critical path.
+"""Training steps: the job, its profile and its result.
 
 A `Ledger` has what one step takes of the nodes of its execution, and the times they record.
 
@@ -6,13 +6,6 @@ How long each layer computes comes from one number, from FLOPs and an achieved r
 
 A file is CSV with the columns `layer`, `forward` and `backward`, or TOML (`PROFILE`). It has each
 layer of the model once; a gradient list has one layer for each gradient.
-
-The critical path of a step is the chain of passes and transfers that its end waits for.
-
-The run says of each node which one's end let it begin (`Ran.cause`). Back from the node that ends
-last, these are the path. Something else may have held up a node that was under way already, such as
-kernels the sums in their queue: it then goes on from what ended last before. Pieces follow each
-other without a gap, so their seconds add up to the step.
 """
 
 from __future__ import annotations
@@ -22,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from simreduce.engine.lowering.lowering import Lowered
@@ -39,8 +31,8 @@ from simreduce.files.formats import (
 )
 from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.plan import Plan
-from simreduce.training.executions import COLLECTIVE, COMPUTE, FORWARD, UPDATE
-from simreduce.training.executor import Place, Ran
+from simreduce.training.executions import COMPUTE, UPDATE
+from simreduce.training.executor import Ran
 from simreduce.training.gpus import INTERFERENCE, Gpu
 from simreduce.training.reductions import Reduction
 from simreduce.units import format_size
@@ -563,80 +555,3 @@ class Ledger:
     moved: list[tuple[Bucket, Reduction]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0
-
-
-LAUNCH, READ, TRANSFER, TURN, WAIT = "launch", "read", "transfer", "turn", "wait"
-"""Kinds of pieces besides passes and the update. In a `turn`, ready gradients wait to be sent, as
-for Horovod's cycle.
-"""
-
-STAGES = "between stages"
-"""The name of sends from one pipeline stage to another."""
-
-_SAME = 1e-9
-"""Part of a step within which two instants are one."""
-
-
-def run_path(
-    ran: Sequence[Ran], last: Place | None = None, begin: float = 0.0,
-    buckets: Mapping[int, Bucket] = MappingProxyType({}),
-    since: Mapping[int, float] = MappingProxyType({}),
-) -> tuple[PathPiece, ...]:  # fmt: skip
-    """The critical path from `begin` on to the end of the node that is `last`, in order of time.
-
-    `buckets` are what nodes transfer, and `since` is when they went on after others had held them
-    up, both by the identity of the node. Without a `last` node, it is the one that ends last.
-    """
-    if not ran:
-        return ()
-    done = {(each.rank, each.number): each for each in ran}
-    now = done[last] if last else max(ran, key=lambda each: each.end)
-    pieces, at = list[PathPiece](), now.end
-    near = _SAME * (at - begin)
-
-    def add(kind: str, name: str, start: float, bucket: Bucket | None = None) -> float:
-        start = max(start, begin)
-        if at > start:
-            pieces.append(PathPiece(kind, name, start - begin, at - begin, bucket))
-        return start
-
-    while True:
-        bucket = buckets.get(id(now.node))
-        start = min(since.get(id(now.node), now.since), at)
-        at = add(*_what(now, bucket), start, bucket)
-        if at <= begin + near:
-            break
-        before = done.get(now.cause) if now.cause and start <= now.since else None
-        if before is None:
-            before = max(
-                (each for each in ran if each.end <= start + near and each.begin < start),
-                key=lambda each: each.end, default=None,
-            )  # fmt: skip
-        at = min(at, add(WAIT, "", before.end if before else begin))
-        if before is None:
-            break
-        now = before
-    return tuple(reversed(pieces))
-
-
-def _what(each: Ran, bucket: Bucket | None) -> tuple[str, str]:
-    """The kind and the name of a node's piece."""
-    node = each.node
-    if node.kind == COMPUTE:
-        return node.phase or FORWARD, "" if node.name == node.phase else node.name
-    if node.phase == READ:
-        return READ, node.name
-    return TRANSFER, lane(bucket) if bucket else node.lane if node.kind == COLLECTIVE else STAGES
-
-
-def seconds_by_kind(pieces: Sequence[PathPiece]) -> list[tuple[str, str, float, int]]:
-    """(kind, lane, seconds, pieces), most seconds first; passes and updates have no lane."""
-    sums: dict[tuple[str, str], tuple[float, int]] = {}
-    for each in pieces:
-        key = (each.kind, each.name if each.kind in (TRANSFER, TURN) else "")
-        seconds, count = sums.get(key, (0.0, 0))
-        sums[key] = seconds + each.seconds, count + 1
-    return sorted(
-        ((kind, name, seconds, count) for (kind, name), (seconds, count) in sums.items()),
-        key=lambda row: (-row[2], row[:2]),
-    )

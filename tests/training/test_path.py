@@ -20,8 +20,8 @@ from simreduce.training import (
     record_step,
     simulate_step,
 )
+from simreduce.training.path import seconds_by_kind
 from simreduce.training.sharded import METHODS, sharded_method, simulate_sharded_step
-from simreduce.training.step import seconds_by_kind
 from tests.thorough import examples
 from tests.training.small import TICK, by, job, pair
 from tests.training.test_sharded import JOBS as SHARDED, SETTINGS, nodes

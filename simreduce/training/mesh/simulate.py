@@ -33,7 +33,8 @@ from simreduce.training.mesh.pipeline import (
 )
 from simreduce.training.mesh.write import LANE, Spent, write_step
 from simreduce.training.passes import spans_of
-from simreduce.training.step import DATA, SLOWED, STAGES, Bucket, StepResult, run_path
+from simreduce.training.path import STAGES, run_path
+from simreduce.training.step import DATA, SLOWED, Bucket, StepResult
 
 _ROUNDING = 1e-12
 

@@ -64,6 +64,7 @@ from simreduce.training.passes import (
     spans_of,
     summarize,
 )
+from simreduce.training.path import run_path
 from simreduce.training.sharded.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -84,7 +85,6 @@ from simreduce.training.step import (
     StepJob,
     StepRecording,
     StepResult,
-    run_path,
 )
 
 
