@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.app.cli import main
-from simreduce.planners.algorithms.copies import gather_groups
+from simreduce.planners.algorithms.tensorflow import gather_groups
 from tests.thorough import examples
 
 

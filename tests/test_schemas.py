@@ -307,7 +307,7 @@ def printed(tmp_path_factory) -> dict[str, tuple[str, Any]]:
         patch.setattr("simreduce.study.tune.simulate.LONG", 20)
         patch.setattr("simreduce.study.ranking.BATCH", 2)
         patch.setattr("simreduce.study.tune.rank.FIRST", 2)
-        patch.setattr("simreduce.app.cli.verify.everything", lambda: everything()[:3])
+        patch.setattr("simreduce.app.cli.explain.everything", lambda: everything()[:3])
         for line in LINES:
             done = CliRunner().invoke(cli, shlex.split(line), standalone_mode=False)
             assert done.stdout, (line, done.exception)

@@ -64,7 +64,7 @@ from simreduce.planners.strategy.compiler import Compile, check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.formats import is_graph
 from simreduce.topology.loader import machine_of
-from simreduce.topology.routing.staging import is_nvlink
+from simreduce.topology.routing.route import is_nvlink
 from simreduce.workload import Workload, load_workload
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from simreduce.errors import InputError, StrategyError, did_you_mean
-from simreduce.export.choice import Choice
-from simreduce.export.framework import Framework
+from simreduce.export.choice import Choice, Framework
 from simreduce.export.frameworks import (
     FRAMEWORKS,
     LAUNCHERS,

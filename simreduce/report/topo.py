@@ -39,15 +39,15 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table
 from simreduce.planners.nccl import Graph, NcclChoice, estimates, p2p, ring_orders, tree_parents
 from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, NcclPlan, nvls_channels
+from simreduce.planners.nccl.communicator import CLASSES
 from simreduce.planners.nccl.constants import ALL_PAIRS, COLLECTIVES, KERNELS, PROTOCOLS
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.node import CLASSES
 from simreduce.planners.synthesis.network import Network
 from simreduce.report.headings import TOPOLOGY_KEYS
 from simreduce.report.pictures import Panel
-from simreduce.study.tune.p2p import PeerToPeer
+from simreduce.study.tune.sizes import PeerToPeer
 from simreduce.topology import Folded, Topology
-from simreduce.topology.matrix import nic_classes
+from simreduce.topology.importers.topo_m import nic_classes
 from simreduce.topology.routing.switching import CHOICES, CONGESTIONS
 from simreduce.version import __version__
 

@@ -20,8 +20,8 @@ from simreduce.topology.elements import (
     natural,
 )
 from simreduce.topology.graph import Folded, Topology, build, find_links, fold, route
+from simreduce.topology.importers.topo_m import matrix_text, path_class
 from simreduce.topology.loader import copies_of, load_machine, load_topology, machine_of, shipped
-from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.routing.route import Route, Routes
 
 __all__ = [

@@ -35,7 +35,7 @@ from simreduce.topology.importers.parts import model_in, without_nvlinks
 from simreduce.topology.loader import find, is_cluster, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.machine_files import MergedFile, is_path, read_document
-from simreduce.topology.routing.staging import HOST_XGMI, is_nvlink, links_name
+from simreduce.topology.routing.route import HOST_XGMI, is_nvlink, links_name
 from simreduce.units import and_more, format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on

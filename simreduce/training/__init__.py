@@ -1,7 +1,7 @@
 """Training steps: compute, reductions and reads of variables on one fabric."""
 
+from simreduce.training.calls import Method, Reduction, method_for_mode, method_for_strategy
 from simreduce.training.recorded import load_model, load_profile
-from simreduce.training.reductions import Method, Reduction, method_for_mode, method_for_strategy
 from simreduce.training.simulation import record_step, simulate_step
 from simreduce.training.step import (
     CONSISTENCIES,

@@ -31,7 +31,7 @@ from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, Plan, side_by_side
-from simreduce.training.calls import Alone, OnFabric
+from simreduce.training.calls import Alone, Fused, Method, OnFabric, Reduction
 from simreduce.training.executions import (
     BACKWARD,
     COLLECTIVE,
@@ -43,7 +43,6 @@ from simreduce.training.executions import (
 from simreduce.training.executor import Ran, Run, length_of
 from simreduce.training.gpus import least_gpu, slowest_of
 from simreduce.training.path import READ, TURN
-from simreduce.training.reductions import Fused, Method, Reduction
 from simreduce.training.step import (
     DATA,
     HOST,

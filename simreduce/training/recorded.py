@@ -53,7 +53,7 @@ from simreduce.training.executions import (
     is_record,
     read_executions,
 )
-from simreduce.training.executions.chakra import GROUP
+from simreduce.training.executions.execution import GROUP
 from simreduce.training.executor import Movement, Ran, Run, length_of, run_nodes
 from simreduce.training.step import Profile
 from simreduce.workload import Gradient, Layer, Model

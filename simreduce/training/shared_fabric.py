@@ -33,12 +33,11 @@ from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import likeness, step_cost
 from simreduce.errors import InputError
 from simreduce.plan import Plan
-from simreduce.training.calls import GroupPlans, Lowering, OnFabric
+from simreduce.training.calls import GroupPlans, Lowering, Method, OnFabric
 from simreduce.training.executions import Execution, ExecutionNode
 from simreduce.training.executor import Run, Slows, slows_nothing
 from simreduce.training.gpus import least_gpu
 from simreduce.training.passes import merged_reads, slowdowns
-from simreduce.training.reductions import Method
 from simreduce.training.simulation import Process, Steps
 from simreduce.training.step import StepJob
 

@@ -38,7 +38,16 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, InternalError
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy
-from simreduce.training.calls import NOTHING, Alone, CallCost, OnFabric
+from simreduce.training.calls import (
+    ENDLESS,
+    NOTHING,
+    Alone,
+    CallCost,
+    Fused,
+    Method,
+    OnFabric,
+    Reduction,
+)
 from simreduce.training.executions import COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Run
 from simreduce.training.passes import (
@@ -54,7 +63,6 @@ from simreduce.training.passes import (
     summarize,
 )
 from simreduce.training.path import LAUNCH, run_path
-from simreduce.training.reductions import ENDLESS, Fused, Method, Reduction
 from simreduce.training.step import Ledger, MovedBucket, StepJob, StepRecording, StepResult
 from simreduce.workload import Gradient, Workload
 

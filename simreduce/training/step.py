@@ -31,10 +31,10 @@ from simreduce.files.formats import (
 )
 from simreduce.files.textfiles import parse_toml, read_text
 from simreduce.plan import Plan
+from simreduce.training.calls import Reduction
 from simreduce.training.executions import COMPUTE, UPDATE
 from simreduce.training.executor import Ran
 from simreduce.training.gpus import INTERFERENCE, Gpu
-from simreduce.training.reductions import Reduction
 from simreduce.units import format_size
 from simreduce.workload import ACTIVATION_SOURCES, Model
 

@@ -28,6 +28,7 @@ from simreduce.files.formats import (
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
+from simreduce.training.calls import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.executions import is_record
 from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu
 from simreduce.training.mesh.passes import kernels_profile
@@ -40,7 +41,6 @@ from simreduce.training.recompute import (
     repeated,
 )
 from simreduce.training.recorded import load_profile
-from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
 from simreduce.training.sharded.settings import DDP, METHODS_KIND, method_rules
 from simreduce.training.step import (

@@ -3,7 +3,7 @@
 A model is given layer by layer.
 """
 
-from simreduce.workload.architectures import Sequences
+from simreduce.workload.decoder import Sequences
 from simreduce.workload.loader import (
     GRADIENTS,
     MODEL,

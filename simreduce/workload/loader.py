@@ -36,7 +36,7 @@ from simreduce.files.formats import (
     whole,
 )
 from simreduce.files.textfiles import exists, parse_toml, read_text
-from simreduce.workload import architectures, image_models
+from simreduce.workload import decoder, image_models
 from simreduce.workload.decoder import DECODERS, EXAMPLE, STATED, read_shape
 from simreduce.workload.workload import Gradient, Layer, Model, Workload, of_list
 
@@ -205,7 +205,7 @@ def _layer_table(layer: Layer) -> dict[str, Any]:
 
 def shipped() -> list[str]:
     """Names of the models that come with simreduce."""
-    return sorted((*image_models.NAMES, *architectures.ARCHITECTURES))
+    return sorted((*image_models.NAMES, *decoder.ARCHITECTURES))
 
 
 def load_model(text: str) -> Model:
@@ -246,10 +246,10 @@ def _load_model(text: str) -> Model | None:
     if text.startswith(STATED):
         return _stated(text).model
     name, *options = text.split(",")
-    if name not in architectures.ARCHITECTURES:
+    if name not in decoder.ARCHITECTURES:
         return None
-    faults, sequence, most = Faults(text), None, architectures.ARCHITECTURES[name].longest
-    if options and not architectures.of_sequences(name):
+    faults, sequence, most = Faults(text), None, decoder.ARCHITECTURES[name].longest
+    if options and not decoder.of_sequences(name):
         faults.add("", f"{name} reads images, and takes no options")
         faults.raise_any(WorkloadError)
     for value in _values(options, "sequence", faults):
@@ -259,24 +259,24 @@ def _load_model(text: str) -> Model | None:
         else:
             sequence = int(value)
     faults.raise_any(WorkloadError)
-    return architectures.transformer(name, sequence)
+    return decoder.transformer(name, sequence)
 
 
-def _stated(text: str) -> architectures.Sequences:
+def _stated(text: str) -> decoder.Sequences:
     shape = read_shape(text)
-    return architectures.Sequences(text, shape, shape.sequence)
+    return decoder.Sequences(text, shape, shape.sequence)
 
 
-def load_decoder(text: str) -> architectures.Sequences:
+def load_decoder(text: str) -> decoder.Sequences:
     """The decoder that `text` names or states; WorkloadError if it is none."""
     if text.startswith(STATED):
         return _stated(text)
     model = load_model(text)
-    known = architectures.ARCHITECTURES.get(text.partition(",")[0])
+    known = decoder.ARCHITECTURES.get(text.partition(",")[0])
     if known is None or known.shape is None:
         words = "is no decoder of equal blocks, which a mesh could divide"
         raise WorkloadError(f"{text} {words}; such are {', '.join(DECODERS)}, and {EXAMPLE}")
-    return architectures.Sequences(model.name, known.shape, model.tokens)
+    return decoder.Sequences(model.name, known.shape, model.tokens)
 
 
 def _values(options: list[str], key: str, faults: Faults) -> list[str]:

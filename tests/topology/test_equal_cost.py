@@ -17,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.errors import TopologyError
 from simreduce.plan import Contract, PlanBuilder
-from simreduce.study.tune.p2p import peer_to_peer
+from simreduce.study.tune.sizes import peer_to_peer
 from simreduce.topology import Cable, Node, Topology, build, fold, load_topology, route
 from simreduce.topology.machine_files import to_toml
 from simreduce.topology.routing.switching import Switching

@@ -15,7 +15,7 @@ from simreduce.files.textfiles import data_dir
 from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.check import check_file
 from simreduce.topology.importers.parts import model_in
-from simreduce.topology.matrix import rule_lines
+from simreduce.topology.importers.topo_m import rule_lines
 
 NAMES = [name for name, _ in shipped()]
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
 from simreduce.training.replicas import Slices
-from simreduce.training.replicas.accumulator import (
+from simreduce.training.replicas.network import (
     DenseAccumulator,
     SparseAccumulator,
     UpstreamSparseAccumulator,

@@ -20,7 +20,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.testing.strategies import ANY, ROUND, calibrations, plans, topologies
 from simreduce.topology import load_topology
 from simreduce.training import method_for_strategy, simulate_step
-from simreduce.training.reductions import Method, Reduction
+from simreduce.training.calls import Method, Reduction
 from simreduce.training.shared_fabric import Job, fairness, simulate_jobs
 from simreduce.workload import load_workload
 from tests.engine.oracle import Oracle, Submission

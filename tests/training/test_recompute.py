@@ -12,8 +12,7 @@ from simreduce.training import StepQuestion
 from simreduce.training.recompute import estimate_activations
 from simreduce.training.step import Activations
 from simreduce.workload import Model, load_model
-from simreduce.workload.architectures import ARCHITECTURES
-from simreduce.workload.decoder import _GPT2_WORDS, gpt2_layers
+from simreduce.workload.decoder import _GPT2_WORDS, ARCHITECTURES, gpt2_layers
 from tests.training.small import read_step
 
 GPT2, RESNET, MACHINE = load_model("gpt2"), load_model("resnet50"), load_topology("dgx1p")

@@ -21,7 +21,7 @@ import simreduce as sr
 from simreduce.app.cli.group import command
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.files.tables import Table, columns
-from simreduce.study.tune.p2p import Matrix, PeerToPeer, peer_to_peer
+from simreduce.study.tune.sizes import Matrix, PeerToPeer, peer_to_peer
 from simreduce_validate.machines import MACHINES
 
 MEDIAN, HIGH = 0.10, 0.20

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings, strategies as st
 
 from simreduce.training.replicas import Slices
-from simreduce.training.replicas.accumulator import DenseAccumulator, UpstreamSparseAccumulator
+from simreduce.training.replicas.network import DenseAccumulator, UpstreamSparseAccumulator
 
 v1 = tf.compat.v1
 

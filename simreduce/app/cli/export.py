@@ -37,10 +37,10 @@ from simreduce.study.question import ask, choice_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import asks_for_meshes, is_scenario
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.export_choice import files_of, why_nothing
 from simreduce.study.tune.search.setting import Setting, least_fit
 from simreduce.study.tune.search.targets import times_of
 from simreduce.study.tune.search.tune import advice_of, tune
+from simreduce.study.tune.search.tuned import files_of, why_nothing
 from simreduce.study.tune.steps import files_of_mesh, rank_meshes, rank_steps, why_no_files
 from simreduce.training import StepQuestion
 from simreduce.training.memory import MemoryFit, nearest_fit

@@ -88,18 +88,18 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "What bounds the time, and what would help, tried out.",
     ),
     "step": (
-        "simreduce.app.cli.step:step",
+        "simreduce.app.cli.run:step",
         "A training step, or synchronous replicas with stragglers.",
     ),
     "jobs": (
-        "simreduce.app.cli.step:jobs",
+        "simreduce.app.cli.run:jobs",
         "Several jobs and other traffic on one machine.",
     ),
     "capacity": (
-        "simreduce.app.cli.capacity:capacity",
+        "simreduce.app.cli.sweep:capacity",
         "The cheapest machines and network that meet a target.",
     ),
-    "prices": ("simreduce.app.cli.capacity:prices", "Price lists with their sources and dates."),
+    "prices": ("simreduce.app.cli.sweep:prices", "Price lists with their sources and dates."),
     "sweep": ("simreduce.app.cli.sweep:sweep", "A question over many values, into a database."),
     "table": (
         "simreduce.app.cli.sweep:table",
@@ -120,7 +120,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "trace": ("simreduce.app.cli.explain:trace", "A timeline for Perfetto and chrome://tracing."),
     "replay": (
-        "simreduce.app.cli.step:replay",
+        "simreduce.app.cli.run:replay",
         "A recorded run (Chakra, PyTorch, NCCL) on a machine.",
     ),
     "export": (
@@ -143,14 +143,14 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce.app.cli.accuracy:accuracy",
         "How far predictions are from published timings.",
     ),
-    "verify": ("simreduce.app.cli.verify:verify", "Prove that plans do what they promise."),
+    "verify": ("simreduce.app.cli.explain:verify", "Prove that plans do what they promise."),
     "nccl": (
         "simreduce.app.cli.nccl:nccl",
         "What NCCL itself chooses: channels, algorithm, protocol.",
     ),
     "topo": ("simreduce.app.cli.topo:topo", "List and show machines."),
     "schema": (
-        "simreduce.app.cli.schema:schema",
+        "simreduce.app.cli.explain:schema",
         "The keys and units of a document or a file, as JSON Schema.",
     ),
 }

@@ -22,7 +22,7 @@ from simreduce.app.cli.options import (
 from simreduce.app.cli.reply import Progress, Reply, report_options
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration, to_toml
-from simreduce.engine.calibrate.logs import read_nccl_log
+from simreduce.engine.calibrate.fit import read_nccl_log
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError, InputError, near_or_all
 from simreduce.files.formats import Faults

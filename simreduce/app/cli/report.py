@@ -38,6 +38,7 @@ from simreduce.app.cli.reply import (
     output_path,
     write_output,
 )
+from simreduce.app.cli.run import read_replicas, repeat_replicas, show_ranking
 from simreduce.app.cli.setups import (
     Given,
     job_options,
@@ -45,7 +46,6 @@ from simreduce.app.cli.setups import (
     read_scenario,
     setup_options,
 )
-from simreduce.app.cli.step import read_replicas, repeat_replicas, show_ranking
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import (
     Document,

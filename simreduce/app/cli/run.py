@@ -1,21 +1,27 @@
-"""`simreduce run SCENARIO` and `tune SCENARIO`, and the order of nodes.
+"""`simreduce run`, `tune` and `step SCENARIO`, `jobs FILE`, `replay TRACE...`; the order of nodes.
 
-Both take `--measure K` for real devices; the code that runs these loads when it is needed.
-`topo place SCENARIO --nodes FILE` and `tune --placement` order nodes.
+`run` and `tune` take `--measure K` for real devices; the code that runs these loads when it is
+needed. `topo place SCENARIO --nodes FILE` and `tune --placement` order nodes.
+
+`step` is a training step, or the updates of synchronous replicas; `jobs` several jobs and other
+traffic on one machine; `replay` a recorded run on another machine.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import click
 
-from simreduce.app.cli.export import draw_orders, folder_option, hand_over
-from simreduce.app.cli.group import command, scenario_argument
+from simreduce.app.cli.export import draw_orders, folder_option, hand_over, write_folder
+from simreduce.app.cli.group import command, scenario_argument, strategies
 from simreduce.app.cli.options import (
     algo_option,
     all_option,
@@ -24,11 +30,21 @@ from simreduce.app.cli.options import (
     details_option,
     gpus_options,
     read_budget,
+    reading,
     refuse,
     strategy_texts,
     workers_option,
 )
-from simreduce.app.cli.reply import Progress, Reply, picture_options, report_options
+from simreduce.app.cli.reply import (
+    Progress,
+    Reply,
+    output_option,
+    output_path,
+    picture_options,
+    report_options,
+    show_until_stopped,
+    wants_json,
+)
 from simreduce.app.cli.setups import (
     Given,
     give_measured,
@@ -36,37 +52,80 @@ from simreduce.app.cli.setups import (
     measure_options,
     nccl_option,
     nodes_option,
+    read_disturbance,
     read_measurement,
     read_meshes,
     read_scenario,
+    read_setup,
     setup_options,
     slow_option,
 )
 from simreduce.app.cli.terminal import rows_shown
-from simreduce.computing.workers import within
+from simreduce.computing.workers import time_is_up, until_stopped, within
+from simreduce.engine import CALM
 from simreduce.errors import InputError, quote
 from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, find_framework
 from simreduce.export.frameworks.megatron import MEGATRON
 from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import read_text
 from simreduce.planners.layouts import layout
-from simreduce.report.jobs import PLACEMENT, placement_text
+from simreduce.planners.strategy import parse_strategy
+from simreduce.report.jobs import (
+    BESIDE,
+    PLACEMENT,
+    REPLAY,
+    Beside,
+    Replayed,
+    jobs_text,
+    placement_text,
+    replay_text,
+)
 from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.step_page import step_text
-from simreduce.report.steps import TUNED_MESHES
+from simreduce.report.steps import TUNED_MESHES, gradient_names, step_document
+from simreduce.report.trace import executed_events, replicas_events, step_events, trace_text
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
+from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
 from simreduce.study.question import Question, choice_of
-from simreduce.study.scenario import Meshes
-from simreduce.study.scenario_files import asks_for_meshes, tables_of
+from simreduce.study.scenario import (
+    CALL_COST,
+    NO_STEP,
+    NO_TIMES,
+    Meshes,
+    Replicas,
+    StepScenario,
+    with_step,
+)
+from simreduce.study.scenario_files import (
+    asks_for_meshes,
+    load_replicas,
+    read_scenario_file,
+    tables_of,
+)
 from simreduce.study.tune.placement.search import Placed, on_nodes, place as place_ranks
 from simreduce.study.tune.rank import StrategyRanking, rank
-from simreduce.study.tune.search.export_choice import files_of, ranking_of, why_nothing
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP
 from simreduce.study.tune.search.tune import read_objective, tune as find_best
-from simreduce.study.tune.steps import files_of_mesh, rank_meshes, why_no_files
+from simreduce.study.tune.search.tuned import files_of, ranking_of, why_nothing
+from simreduce.study.tune.steps import (
+    Ranking,
+    files_of_mesh,
+    rank_meshes,
+    rank_question,
+    why_no_files,
+)
+from simreduce.study.tune.whatif_steps import execution_of_step
+from simreduce.topology import natural
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.switch_groups import read_names, with_hosts
+from simreduce.training.executions import is_record, read_executions, write_chakra
+from simreduce.training.executions.execution import GROUPS, message_types
+from simreduce.training.recorded import replay_execution
+from simreduce.training.shared_fabric import simulate_jobs
+from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 
 @command(
@@ -404,4 +463,331 @@ def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
         lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
         paste=hand_over(out, files) if files else "",
         complete=not found.interrupted,
+    )
+
+
+_ONLY_STEP = (
+    "topology", "workload", "algo", "batch", "ngpus", "gpus", "gpu_indices", "nccl", "tolerance",
+)  # fmt: skip
+
+
+@command(examples="simreduce step step-dgx1p-resnet50")
+@scenario_argument
+@algo_option("Rank these instead of the scenario's.")
+@click.option(
+    "--batch",
+    type=int,
+    default=None,
+    help="Take so many samples per GPU; default: the scenario's. A recorded job had so many; "
+    "default 1.",
+)
+@gpus_options
+@job_options
+@setup_options("the scenario's", "the scenario's")
+@budget_options()
+@workers_option
+@output_option(
+    "--trace",
+    about="Also write the timeline of the step, or of the first updates of [replicas]; "
+    ".gz: compressed; -: stdout.",
+)
+@folder_option(
+    "--chakra",
+    "Also write the best step to this folder as Chakra execution traces, one for each rank, with "
+    "all it computes and moves (needs simreduce[chakra]).",
+)
+@click.option(
+    "--backups",
+    "try_backups",
+    is_flag=True,
+    help="Try how many workers of [replicas] should be backups.",
+)
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show all strategies, however many, on a terminal too."
+)
+@details_option(
+    "Also print the critical path, what would help, the timeline, its buckets, and other names of "
+    "methods."
+)
+@report_options
+def step(
+    faults: Faults,
+    scenario: str,
+    algo: tuple[str, ...],
+    batch: int | None,
+    budget: str | None,
+    quick: bool,
+    workers: int,
+    chakra: str | None,
+    try_backups: bool,
+    show_all: bool,
+    details: bool,
+    **given: Any,
+) -> Reply:
+    """Predict the training step of SCENARIO (a file with a [step], a shipped name, or a job that
+    was recorded as for `simreduce replay`): how much of the reductions the backward pass hides, and
+    which strategy gives the fastest step. With [replicas] instead of [step]: the time of an update
+    of synchronous replicas whose workers do not compute equally long.
+
+    On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
+    """
+    keys = tables_of(scenario)
+    seconds = read_budget(faults, budget, quick=quick)
+    if chakra is not None:
+        faults.attempt("--chakra", message_types)
+    if "replicas" in keys:
+        refuse(faults, ["chakra"], "updates of [replicas] are no step of every rank")
+        replicas = read_replicas(faults, scenario, given)
+        with within(seconds):
+            return _replicas(replicas, workers, try_backups=try_backups)
+    question: StepScenario | Meshes
+    if asks_for_meshes(scenario):
+        question = read_meshes(faults, scenario, given, ("algo", "batch", "try_backups"))
+    else:
+        if keys:
+            refuse(faults, ["try_backups"], "only a scenario with [replicas] has backup workers")
+            faults.check("step" in keys, scenario, NO_TIMES if is_record(scenario) else NO_STEP)
+        texts = strategy_texts(faults, algo)
+        read = read_scenario(faults, scenario, given, texts, batch)
+        question = with_step(faults.require(read))
+    with within(seconds), show_ranking(question) as progress:
+        ranking = rank_question(question, workers, progress.watch)
+    document = cache(partial(step_document, ranking))
+    lines, unwritten = _traces_of_step(chakra, ranking)
+    return Reply(
+        lambda: step_text(ranking, rows_shown(everything=show_all), details=details),
+        document,
+        files={"trace": lambda: trace_text(_about(document()), _events(ranking))},
+        paste="".join(f"{line}\n" for line in lines),
+        failed=unwritten or any(row.wrong for row in ranking.candidates),
+        complete=not ranking.interrupted,
+    )
+
+
+def show_ranking(question: StepScenario | Meshes) -> Progress:
+    """Shows how many steps of a question are simulated."""
+    if isinstance(question, Meshes):
+        return Progress("simulated or excluded {} of {} meshes", spares=True)
+    return Progress("simulated {} of {} steps")
+
+
+def _events(ranking: Ranking) -> Iterable[Mapping[str, Any]]:
+    """The timeline of the best step; of a mesh with all nodes."""
+    step = ranking.closely
+    return executed_events(step.ran) if step.ran else step_events(step, gradient_names(ranking))
+
+
+def _about(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The head of a timeline: the figures of a document without its lists."""
+    return {
+        key: value
+        for key, value in document.items()
+        if key != "schema" and not isinstance(value, list)
+    }
+
+
+def _traces_of_step(folder: str | None, ranking: Ranking) -> tuple[tuple[str, ...], bool]:
+    """Write the recommended step as Chakra traces; lines on where they are, or why they cannot be,
+    and whether that is so.
+    """
+    if folder is None:
+        return (), False
+    try:
+        execution = execution_of_step(ranking)
+        write_folder(folder, write_chakra(execution, "step"))
+    except InputError as error:
+        return tuple(f"--chakra: {each}" for each in error.problems), True
+    ranks = [*execution.nodes]
+    written = f"{folder}: step.{ranks[0]}.et to step.{ranks[-1]}.et, and groups.json"
+    return (written, *execution.notes), False
+
+
+def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
+    """Answer `[replicas]`. It fails if no repetition makes all its updates."""
+    q, trace = replicas.question, output_path("trace")
+    run = None if wants_json() and not trace else sample(q.job, q.updates, q.skip)
+    if trace and run is None:
+        raise InputError("--trace: one update has too many gradients to show")
+    spread, choices, complete = repeat_replicas(replicas, workers, try_backups=try_backups)
+    found = Updates(q, spread, choices, replicas, complete)
+    document = partial(REPLICAS.write, found)
+    return Reply(
+        partial(replicas_text, found, run),
+        document,
+        files={"trace": lambda: trace_text(_about(document()), replicas_events(run, q.job.names))}
+        if run
+        else {},
+        failed=spread.blocked == len(spread.updates),
+        complete=complete or time_is_up(),
+    )
+
+
+def read_replicas(
+    faults: Faults,
+    scenario: str,
+    given: Given,
+) -> Replicas:
+    """The question of a scenario with `[replicas]`. InputError with every fault, among them options
+    for which it has no use.
+    """
+    refuse(faults, _ONLY_STEP, "a scenario with [replicas] does not use it")
+    disturbance = Faults().attempt("", read_disturbance, given, None, exactly=True)
+    replicas = faults.attempt(
+        "", load_replicas, scenario, disturbance or CALM, runtime=given["runtime"],
+        calibration=given["calibration"], faithful=given["faithful"],
+    )  # fmt: skip
+    if disturbance is None:  # its faults, with what the machine lacks
+        machine = replicas.setup.topology if replicas and replicas.setup else None
+        faults.attempt("", read_disturbance, given, machine, exactly=True)
+    return faults.require(replicas)
+
+
+def repeat_replicas(
+    replicas: Replicas, processes: int, *, try_backups: bool
+) -> tuple[Repetitions, tuple[BackupChoice, ...], bool]:
+    """All repetitions, the choices of backups if they are tried, and whether nothing is missing."""
+    q = replicas.question
+    asked = q.job, q.updates, q.repetitions
+    with Progress("simulated {} of {} repetitions") as progress:
+
+        def stages() -> Iterator[tuple[Repetitions, tuple[BackupChoice, ...], bool]]:
+            spread = repeat(*asked, processes, progress.watch_until_stopped)
+            whole = progress.complete
+            yield spread, (), whole and not try_backups
+            if whole and try_backups:
+                yield spread, compare_backups(*asked, None, q.skip, processes, progress.watch), True
+
+        return until_stopped(stages())[-1]
+
+
+@command(
+    examples="""
+    printf '%s\\n' 'topology = "dgx1vx4,fabric=switch"' > jobs.toml
+    printf '[[job]]\\nname = "%s"\\nnodes = 2\\nworkload = "bytes:64M"\\n' a b >> jobs.toml
+    simreduce jobs jobs.toml
+    """
+)
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--fit",
+    type=float,
+    default=None,
+    metavar="SLOWDOWN",
+    help="Say how many copies of the jobs fit if none may take more than so many times as long as"
+    " alone, such as 1.1.",
+)
+@report_options
+def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
+    """Simulate several jobs on one machine, and traffic that is no job's: how much longer each
+    takes than alone, and who takes whose link.
+
+    FILE has a [[job]] for each, with its nodes and what it repeats, a reduction or a training step,
+    and a [[traffic]] for what else moves: an incast, a permutation, reads of storage, checkpoints.
+
+    On Ctrl-C or SIGTERM, prints the repetitions so far, once every job has one, with --fit the
+    copies so far, and exits with status 130.
+    """
+    faults.check(fit is None or 1.0 <= fit < inf, "--fit", f"must be 1 or more, got {fit}")
+    build = build_jobs if fit is None else build_mix
+    read = faults.attempt("", read_scenario_file, file)
+    question = faults.require(faults.attempt("", build, *read) if read else None)
+    if fit is None:
+        with Progress("simulated {} of {} repetitions") as progress:
+            outcomes = simulate_jobs(question.jobs, question.streams, progress=progress)
+        found = Beside(question, outcomes)
+    else:
+        most = len(question.setup.layout.tasks) // max(sum(map(len, question.nodes)), 1)
+        coming = fit_jobs(*faults.require(read), fit, mix=question)
+        answers, _ = show_until_stopped(coming, most, "simulated {} of {} copies")
+        found = Beside(answers[-1].question, answers[-1].outcomes, answers[-1])
+    return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
+
+
+def _in_folder(folder: Path) -> tuple[Sequence[str], str | None]:
+    """The traces of a folder, or the folder itself if it has none; and its file of groups, if it
+    has one.
+    """
+    traces = sorted(map(str, folder.glob("*.et")), key=natural)
+    groups = folder / GROUPS
+    return traces or [str(folder)], str(groups) if groups.exists() else None
+
+
+def _read_groups(path: str) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of a process group."""
+    document = read_json(read_text(Path(path), InputError), f"{path}: is no JSON")
+    faults = Faults(path)
+    if not isinstance(document, dict) or not document:
+        faults.add("", 'must be ranks by group, such as {"0": [0, 1]}')
+        document = {}
+    for name, ranks in document.items():
+        numbers = isinstance(ranks, list) and all(
+            type(rank) is int and 0 <= rank < 1 << 20 for rank in ranks
+        )
+        once = numbers and ranks and len(set(ranks)) == len(ranks)
+        faults.check(once, name, "must be a list of ranks, each once, such as [0, 1]")
+    faults.raise_any()
+    return {name: tuple(ranks) for name, ranks in document.items()}
+
+
+@command(
+    examples="""
+    echo '{"world_size": 8, "bucket_sizes": "4194304, 25165824"}' > ddp.json
+    simreduce replay ddp.json --topology dgx1v
+    """
+)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
+@click.option("--topology", required=True, metavar="MACHINE", help="Run it on this machine.")
+@click.option(
+    "--algo",
+    default="nccl",
+    shell_complete=strategies,
+    metavar="STRATEGY",
+    help="Reduce by this strategy; default nccl.",
+)
+@click.option(
+    "--groups",
+    default=None,
+    callback=reading(_read_groups),
+    metavar="FILE",
+    help='Read the ranks of process groups from this JSON: {"0": [0, 1], "1": [2, 3]}.',
+)
+@gpus_options
+@calibration_option(None, "nominal")
+@nccl_option()
+@slow_option
+@output_option(
+    "--trace", about="Also write the timeline of the replay; .gz: compressed; -: stdout."
+)
+@report_options
+def replay(
+    faults: Faults,
+    traces: Sequence[str],
+    topology: str,
+    algo: str,
+    groups: dict[str, tuple[int, ...]] | None,
+    **given: Any,
+) -> Reply:
+    """Run again what was recorded elsewhere: its compute as long as it took, its collectives as
+    MACHINE would do them.
+
+    TRACE is a Chakra execution trace of each rank (job.0.et job.1.et ...) or a folder of these, as
+    `simreduce step --chakra` writes it with its groups.json; a timeline of the PyTorch profiler;
+    NCCL's log (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL); or DDP's logging data as JSON. A rank
+    that was not recorded keeps nobody waiting.
+    """
+    if len(traces) == 1 and os.path.isdir(traces[0]):  # noqa: PTH112 - Path raises for odd names
+        traces, beside = _in_folder(Path(traces[0]))
+        groups = groups if beside is None else groups or faults.attempt("", _read_groups, beside)
+    faults.attempt("--algo", parse_strategy, algo)
+    setup = read_setup(faults, topology, given)
+    execution = faults.require(faults.attempt("", read_executions, traces, groups or {}))
+    setup = faults.require(setup).but(call_cost=CALL_COST)
+    with Progress("replayed {} of {} nodes") as progress:
+        found = replay_execution(execution, setup, algo, progress.watch)
+    replayed = Replayed(found, setup, algo)
+    document = partial(REPLAY.write, replayed)
+    return Reply(
+        partial(replay_text, replayed),
+        document,
+        files={"trace": lambda: trace_text(document(), executed_events(found.ran))},
     )

@@ -42,17 +42,23 @@ from simreduce.app.cli.run import place
 from simreduce.app.cli.setups import check_root, root_option
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
-from simreduce.engine.calibrate.logs import read_launch, read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.fit import read_launch, read_nccl_tests, read_p2p_test
 from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files.formats import Faults
 from simreduce.files.formats.documents import Document
 from simreduce.files.textfiles import STDOUT, exists, read_text
-from simreduce.planners.algorithms.multi_ring import sample
+from simreduce.planners.algorithms.ring import sample
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.synthesis import optimum
 from simreduce.planners.synthesis.network import Network, is_connected
-from simreduce.planners.synthesis.relays import all_to_all, all_to_all_paths
-from simreduce.planners.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
+from simreduce.planners.synthesis.rings import (
+    all_reduce_rate,
+    all_to_all,
+    all_to_all_paths,
+    best_order,
+    hops,
+    ring_packing,
+)
 from simreduce.planners.synthesis.trees import PACKINGS as BY_TREES, Trees, ring_text, tree_lines
 from simreduce.report.drawing import Drawing
 from simreduce.report.pictures import Panel, machine_picture, patterns_picture
@@ -71,7 +77,7 @@ from simreduce.report.topo import (
     PackingOutcome,
     p2p_table,
 )
-from simreduce.study.tune.p2p import peer_to_peer
+from simreduce.study.tune.sizes import peer_to_peer
 from simreduce.topology import (
     LinkClass,
     Topology,
@@ -93,9 +99,9 @@ from simreduce.topology.importers import (
     to_nccl_xml,
     with_nvlinks,
 )
+from simreduce.topology.importers.topo_m import figure_lines, parts_line, rule_lines
 from simreduce.topology.machine_files import to_toml
-from simreduce.topology.matrix import figure_lines, parts_line, rule_lines
-from simreduce.topology.routing.staging import GPU_LINKS, is_nvlink
+from simreduce.topology.routing.route import GPU_LINKS, is_nvlink
 from simreduce.units import plural
 
 _output = output_option(

@@ -45,7 +45,7 @@ from simreduce.study.tune.steps import rank_meshes
 from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH
-from simreduce.topology.routing.staging import is_nvlink
+from simreduce.topology.routing.route import is_nvlink
 from simreduce.training.shared_fabric import simulate_jobs
 
 Message = dict[str, Any]

@@ -1,14 +1,25 @@
-"""Robust least squares on what the simulator itself predicts for the plans that were measured."""
+"""Fits of constants: robust least squares on what the simulator predicts for measured plans.
+
+Measured times come from logs of nccl-tests and of p2pBandwidthLatencyTest, amid what mpirun prints
+or as JSON of `-J`.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from simreduce.computing.arrays import Floats
+from simreduce.errors import CalibrationError, quote
+from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import read_json
 
 INLIER = 0.05
 """Residuals, as a part of the time, from which a measurement pulls less than in proportion."""
@@ -173,3 +184,297 @@ def _standard_errors(slopes: Floats, residuals: Floats, inlier: float) -> Floats
     information = normal[np.ix_(known, known)] / variance + np.eye(int(known.sum())) / _UNKNOWN**2
     errors[known] = np.sqrt(np.diag(np.linalg.inv(information)))
     return errors
+
+
+_TITLES = {
+    "Unidirectional P2P=Disabled": ("one_way", False, False),
+    "Unidirectional P2P=Enabled": ("one_way", True, False),
+    "Bidirectional P2P=Disabled": ("both_ways", False, False),
+    "Bidirectional P2P=Enabled": ("both_ways", True, False),
+    "P2P=Disabled Latency": ("latency", False, False),
+    "P2P=Enabled Latency": ("latency", True, False),
+}
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+ROW = re.compile(r"^\s*\d{1,18}\s+\d{1,18}\s+[a-z][a-z0-9_]{2,15}(\s|$)")
+"""How a line of nccl-tests begins: size, count and type. What follows may be damaged."""
+_MOST_GPUS = 256
+_MOST_ROWS = 100_000
+
+Rows = tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMatrix:
+    """One matrix of p2pBandwidthLatencyTest, in bytes/s or seconds; None on the diagonal.
+
+    `kind` is one_way, both_ways or latency. `reads`: the receiving GPU drove the copies.
+    """
+
+    kind: str
+    peer_access: bool
+    reads: bool
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """One line of nccl-tests, out of place: bytes, seconds, bytes/s."""
+
+    size: int
+    count: int
+    dtype: str
+    redop: str
+    time: float
+    algbw: float
+    busbw: float
+
+
+def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
+    """The matrices of a log; CPU latencies are left out.
+
+    Raises `CalibrationError` with every fault.
+    """
+    faults = Faults(name)
+    found: list[MeasuredMatrix] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        title = next((key for key in _TITLES if key in line), None)
+        if title is None or "Matrix" not in line:
+            continue
+        kind, peers, _ = _TITLES[title]
+        rows, fault = _matrix(lines[number + 1 : number + 2 + _MOST_GPUS])
+        if not faults.check(not fault, f"line {number + 1}", fault):
+            continue
+        scale = 1e-6 if kind == "latency" else 1e9
+        scaled = tuple(
+            tuple(None if i == j or cell is None else cell * scale for j, cell in enumerate(row))
+            for i, row in enumerate(rows)
+        )
+        found.append(MeasuredMatrix(kind, peers, "(P2P Reads)" in line, scaled))
+    faults.check(found or faults.problems, "", "no matrix of p2pBandwidthLatencyTest in it")
+    faults.check(
+        len({len(matrix.rows) for matrix in found}) <= 1,
+        "",
+        "the matrices are not of the same number of GPUs",
+    )
+    faults.raise_any(CalibrationError)
+    return tuple(found)
+
+
+def _matrix(lines: Sequence[str]) -> tuple[list[list[float | None]], str]:
+    """The rows below a title, and what is wrong with them."""
+    head = lines[0].split() if lines else []
+    size = len(head) - 1
+    if (
+        not head
+        or head[0] not in ("D\\D", "GPU", "CPU")
+        or head[1:] != [str(i) for i in range(size)]
+    ):
+        return [], "no row of GPU numbers below the title"
+    if head[0] == "CPU":
+        return [], "this is the CPU's latency"
+    rows: list[list[float | None]] = []
+    for i in range(size):
+        fields = lines[i + 1].split() if i + 1 < len(lines) else []
+        wrong = [cell for cell in fields[1:] if not _NUMBER.fullmatch(cell) and cell != "-"]
+        if len(fields) != size + 1 or fields[0] != str(i) or wrong:
+            return [], f"row {i} must be its number and {size} numbers" + (
+                f", not {quote(wrong[0])}" if wrong else ""
+            )
+        rows.append([None if cell == "-" else float(cell) for cell in fields[1:]])
+    return rows, "" if rows else "an empty matrix"
+
+
+def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
+    """Read the table of an nccl-tests program.
+
+    Raises `CalibrationError` when there is none or a line is damaged.
+    """
+    faults = Faults(name)
+    found: list[MeasuredRow] = []
+    has_root = re.search(r"^#.*\broot\b", text, re.MULTILINE) is not None  # since version 2.9
+    counts_wrong = re.search(r"^#.*\s#wrong", text, re.MULTILINE) is not None  # before, an error
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        numbered = len(fields) >= 8 and fields[0].isascii() and fields[0].isdigit()
+        if not (numbered or ROW.match(line)):
+            continue
+        # size count type redop root time algbw busbw ...; all_gather and others print none, or
+        # nothing, as redop.
+        rest = [cell for cell in fields[2:] if cell != "N/A"]
+        words = [cell for cell in rest[:2] if not _is_number(cell)]
+        numbers = rest[len(words) + has_root :]
+        if (
+            len(numbers) < 3
+            or not all(map(_is_number, numbers[:3]))
+            or not words
+            or any(word.strip("-") in ("nan", "inf") for word in words)
+            or not fields[1].isdigit()
+            or len(fields[0]) > 18
+            or len(fields[1]) > 18
+        ):
+            faults.add(f"line {number}", f"not a line of nccl-tests: {quote(line.strip())}")
+            continue
+        time, algbw, busbw = (float(cell) for cell in numbers[:3])
+        if not faults.check(
+            time > 0 and algbw >= 0 and busbw >= 0, f"line {number}", f"a time of {numbers[0]} us"
+        ):
+            continue
+        if counts_wrong and "".join(numbers[3:4]).strip("0"):
+            faults.add(f"line {number}", f"{quote(numbers[3])} wrong elements")
+            continue
+        found.append(
+            MeasuredRow(
+                size=int(fields[0]),
+                count=int(fields[1]),
+                dtype=words[0],
+                redop=words[1] if len(words) > 1 else "none",
+                time=time * 1e-6,
+                algbw=algbw * 1e9,
+                busbw=busbw * 1e9,
+            )
+        )
+        if not faults.check(len(found) <= _MOST_ROWS, "", f"more than {_MOST_ROWS} lines"):
+            break
+    faults.check(found or faults.problems, "", "no line of nccl-tests in it")
+    faults.raise_any(CalibrationError)
+    return tuple(found)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,9})?(e[+-]?[0-9]{1,2})?", text) is not None
+
+
+_PREFIX = re.compile(r"^(\[[^\]]{1,40}\](<std(out|err)>)?:?|[\w.-]{1,64}:|<std(out|err)>:?)\s*")
+"""A prefix that mpirun (`[1,0]<stdout>:`), srun (`0:`) or pdsh (`node1:`) puts before a line."""
+_RANK = re.compile(r"Rank\s+(\d{1,6})\b.{0,60}?\b[Pp]id\s+(\d{1,10})\s+on\s+(\S{1,80})\s")
+_LAUNCH = re.compile(
+    r"^# nThread (\d{1,6}) nGpus (\d{1,6})\b.* warmup iters: \d+ iters: (\d{1,9})\b", re.MULTILINE
+)
+_PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf\b")
+COLLECTIVES = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "alltoall": "all_to_all",
+    "sendrecv": "send_receive",
+}
+"""Our names of the programs."""
+_CONFIG = ("nthreads", "ngpus", "iterations")
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTestsLog:
+    """One log. `collective` is "" and counts are 0 where it does not say them. `programs` are the
+    names of programs that it has, such as `all_reduce_perf`.
+
+    `ranks` are on `hosts`, in `processes` of `nthreads` threads, which drive `ngpus` GPUs each. A
+    time is of one of `iterations` calls in a row.
+    """
+
+    name: str
+    collective: str
+    programs: tuple[str, ...]
+    ranks: int
+    hosts: int
+    processes: int
+    rows: tuple[MeasuredRow, ...]
+    nthreads: int = 0
+    ngpus: int = 0
+    iterations: int = 0
+
+    @property
+    def gpus_of_a_thread(self) -> int:
+        """GPUs that one thread drives; 0 where each GPU has a process or a thread."""
+        alone = self.processes and self.ranks // self.processes
+        found = self.ngpus or alone
+        return found if found > 1 else 0
+
+
+def read_launch(text: str) -> tuple[int, int, int]:
+    """The threads of a process, the GPUs of a thread and the iterations by a log's header; 0, 0, 0
+    without one.
+    """
+    found = _LAUNCH.search(text)
+    nthreads, ngpus, iterations = map(int, found.groups()) if found else (0, 0, 0)
+    return nthreads, ngpus, iterations
+
+
+def read_nccl_log(text: str, name: str) -> NcclTestsLog:
+    """The log of one program of nccl-tests; raises `CalibrationError` when it has no table."""
+    if text.lstrip().startswith("{"):
+        return _read_json(text, name)
+    lines = [_strip(line) for line in text.splitlines()]
+    # Lines keep their numbers.
+    table = "\n".join(line if line.startswith("#") or ROW.match(line) else "" for line in lines)
+    found = [match.groups() for line in lines if (match := _RANK.search(line))]
+    programs = [match[1] for line in lines for match in [_PROGRAM.search(line)] if match]
+    return NcclTestsLog(
+        name,
+        next((COLLECTIVES[each] for each in programs if each in COLLECTIVES), ""),
+        tuple(f"{each}_perf" for each in dict.fromkeys(programs)),
+        len({rank for rank, _, _ in found}),
+        len({host for _, _, host in found}),
+        len({(pid, host) for _, pid, host in found}),
+        read_nccl_tests(table, name),
+        *read_launch(table),
+    )
+
+
+def _strip(line: str) -> str:
+    """A line without what launchers put before it."""
+    line = line.strip()
+    while not line.startswith("#") and not ROW.match(line) and (match := _PREFIX.match(line)):
+        line = line[match.end() :]
+    return line
+
+
+def _read_json(text: str, name: str) -> NcclTestsLog:
+    document = read_json(text, f"{name}: is no JSON", CalibrationError)
+    results = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(results, list) or not results:
+        raise CalibrationError(f"{name}: has no results of nccl-tests")
+    rows = tuple(_row(result, f"{name}: results[{i}]") for i, result in enumerate(results))
+    devices = document.get("devices")
+    devices = [each for each in devices or () if isinstance(each, dict)]
+    hosts = [str(each.get("hostname", "")) for each in devices]
+    pids = zip([each.get("pid") for each in devices], hosts, strict=True)
+    processes = len({(pid, host) for pid, host in pids if pid is not None})
+    args = document.get("args")
+    config = document.get("config")
+    launch = [config.get(key, 0) for key in _CONFIG] if isinstance(config, dict) else []
+    if any(type(each) is not int or each < 0 for each in launch):
+        raise CalibrationError(f"{name}: config: {', '.join(_CONFIG)} must be counts")
+    program = PurePath(str(args[0])).name if isinstance(args, list) and args else ""
+    match = _PROGRAM.search(program)
+    return NcclTestsLog(
+        name,
+        COLLECTIVES.get(match[1], "") if match else "",
+        (program,) if program else (),
+        max(len(devices), processes * math.prod(launch[:2])),  # a line of each process
+        len({*hosts} - {""}),
+        processes,
+        rows,
+        *launch,
+    )
+
+
+def _row(result: Any, place: str) -> MeasuredRow:
+    try:
+        out = result["out_of_place"]
+        time, algbw, busbw = (float(out[key]) for key in ("time", "alg_bw", "bus_bw"))
+        wrong = int(out.get("nwrong") or 0)
+        row = MeasuredRow(
+            int(result["size"]), int(result["count"]), str(result["type"]),
+            str(result.get("redop", "none")), time * 1e-6, algbw * 1e9, busbw * 1e9,
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+        raise CalibrationError(f"{place}: is no result of nccl-tests") from None
+    if wrong:
+        raise CalibrationError(f"{place}: {wrong} wrong elements")
+    rates = 0 <= row.algbw < math.inf and 0 <= row.busbw < math.inf
+    if not (rates and 0 < row.time < 1e9 and 0 < row.size < 1 << 60):
+        raise CalibrationError(f"{place}: {row.size} bytes in {time} us")
+    return row

@@ -12,12 +12,15 @@ from simreduce import dtypes
 from simreduce.export.choice import (
     REPLICATED,
     Choice,
+    Framework,
+    MeshedJob,
+    MeshProgram,
     holding,
     like_nccl,
     not_by_nccl,
     not_reducing,
+    unwritten,
 )
-from simreduce.export.framework import Framework, MeshedJob, MeshProgram, unwritten
 from simreduce.export.frameworks.megatron import flags
 from simreduce.export.writers import arguments
 from simreduce.planners.packing import BytesPerPack

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from simreduce.export.choice import (
     Choice,
+    Framework,
     bucket_sizes,
     holding,
     like_nccl,
     not_by_nccl,
     not_gradients,
 )
-from simreduce.export.framework import Framework
 from simreduce.export.writers import Line, environment
 from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking
 from simreduce.workload import Workload

@@ -11,12 +11,12 @@ from simreduce import dtypes
 from simreduce.export.choice import (
     REPLICATED,
     Choice,
+    Framework,
     holding,
     like_nccl,
     not_by_nccl,
     not_reducing,
 )
-from simreduce.export.framework import Framework
 from simreduce.export.frameworks.horovod import like_fusion, thresholds
 from simreduce.export.writers import environment
 from simreduce.planners.packing import Fusion, NoPacking

@@ -1,8 +1,9 @@
 """The order of nodes for what starts ranks: MPI, Slurm, Kubernetes and torchrun.
 
-Open MPI: hostfile and rankfile (mpirun(1) 4.1, https://www.open-mpi.org/doc/current/man1/mpirun.1.php).
-Slurm: SLURM_HOSTFILE, `--distribution=arbitrary` and `--switches` (srun(1),
-https://slurm.schedmd.com/srun.html). Kubernetes: `kubernetes.io/hostname`
+Open MPI: hostfile and rankfile (mpirun(1) 4.1,
+https://www.open-mpi.org/doc/current/man1/mpirun.1.php). Slurm: SLURM_HOSTFILE,
+`--distribution=arbitrary` and `--switches` (srun(1), https://slurm.schedmd.com/srun.html).
+Kubernetes: `kubernetes.io/hostname`
 (https://kubernetes.io/docs/reference/labels-annotations-taints/), Kueue's annotations
 (https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/), Google's label of a sub-block
 (https://cloud.google.com/ai-hypercomputer/docs/workloads/schedule-gke-workloads-tas) and AWS's of a
@@ -15,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from simreduce.export.choice import Choice
-from simreduce.export.framework import Framework
+from simreduce.export.choice import Choice, Framework
 from simreduce.export.writers import END, Raw, host_lines, script, sequence, yaml
 from simreduce.files.formats.fields import Name
 

@@ -23,6 +23,7 @@ from simreduce import dtypes
 from simreduce.export.choice import (
     REPLICATED,
     Choice,
+    Framework,
     Shards,
     bucket_sizes,
     holding,
@@ -30,7 +31,6 @@ from simreduce.export.choice import (
     not_by_nccl,
     not_gradients,
 )
-from simreduce.export.framework import Framework
 from simreduce.planners.packing import (
     BytesPerPack,
     ConcatAndSplit,

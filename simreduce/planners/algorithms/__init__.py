@@ -19,17 +19,7 @@ from types import MappingProxyType
 from simreduce.computing import workers
 from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean, quote
 from simreduce.plan import PlanBuilder
-from simreduce.planners.algorithms import kernels, nccl, packed_trees, packed_trees as relay
-from simreduce.planners.algorithms.copies import (
-    copy_to_cpu,
-    copy_to_gpus,
-    hierarchical_copy,
-    hierarchical_copy_gcp_v100,
-    pscpu,
-    pscpu_pscpu,
-    psgpu,
-    reduce_to_one,
-)
+from simreduce.planners.algorithms import kernels, nccl, trees, trees as relay
 from simreduce.planners.algorithms.families import (
     FAMILIES,
     blueconnect,
@@ -38,7 +28,6 @@ from simreduce.planners.algorithms.families import (
     two_level,
 )
 from simreduce.planners.algorithms.kernels import in_switch
-from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.planners.algorithms.nccl.hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, SYMMETRIC
 from simreduce.planners.algorithms.planner import (
@@ -54,7 +43,19 @@ from simreduce.planners.algorithms.planner import (
     warn_of_unloaded,
     why_unloaded,
 )
-from simreduce.planners.algorithms.tensorflow_rings import collective, xring
+from simreduce.planners.algorithms.ring import best_ring, multi_ring
+from simreduce.planners.algorithms.tensorflow import (
+    collective,
+    copy_to_cpu,
+    copy_to_gpus,
+    hierarchical_copy,
+    hierarchical_copy_gcp_v100,
+    pscpu,
+    pscpu_pscpu,
+    psgpu,
+    reduce_to_one,
+    xring,
+)
 from simreduce.planners.layouts import Layout
 from simreduce.planners.synthesis.network import MOST_RANKS
 
@@ -263,19 +264,19 @@ _TABLE = (
               packs=LIBRARY_PACKS),
     Algorithm("multi_ring", multi_ring, "rings that share the links at hand best",
               choices=_SEARCHED, packs=LIBRARY_PACKS),
-    _trees(packed_trees.all_reduce),
+    _trees(trees.all_reduce),
 )
 
 _OWN: Mapping[str, Sequence[Algorithm]] = {
     "all_reduce": _TABLE,
     "reduce_scatter": (*_nccl("reduce_scatter", ring="rings", pat=_PAT),
                        *_symmetric("reduce_scatter"),
-                       _trees(packed_trees.planner("reduce_scatter"))),
+                       _trees(trees.planner("reduce_scatter"))),
     "all_gather": (*_nccl("all_gather", ring="rings", pat=_PAT),
                    *_symmetric("all_gather"), _engine("all_gather"),
-                   _trees(packed_trees.planner("all_gather"))),
-    "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.planner("reduce"))),
-    "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.planner("broadcast"))),
+                   _trees(trees.planner("all_gather"))),
+    "reduce": (*_nccl("reduce", ring="rings"), _trees(trees.planner("reduce"))),
+    "broadcast": (*_nccl("broadcast", ring="rings"), _trees(trees.planner("broadcast"))),
     "all_to_all": (
         *_nccl("all_to_all"),
         _engine("all_to_all"),

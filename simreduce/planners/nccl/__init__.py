@@ -10,15 +10,17 @@ from simreduce.planners.nccl.choice import (
     NcclChoice,
     P2p,
     choose,
+    double_tree,
     estimates,
     graphs,
     is_measured,
     nominal_text,
     p2p,
     plan,
+    ring_orders,
+    tree_parents,
 )
 from simreduce.planners.nccl.communicator import Facts, facts
-from simreduce.planners.nccl.connect import double_tree, ring_orders, tree_parents
 from simreduce.planners.nccl.environment import (
     DEFAULTS,
     SETTINGS,

@@ -14,10 +14,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.planners.nccl.communicator import Facts
+from simreduce.planners.nccl.communicator import (
+    CLASSES,
+    DIS,
+    NVL,
+    PIX,
+    PXN,
+    SYS,
+    Box,
+    BoxPath,
+    Facts,
+)
 from simreduce.planners.nccl.constants import ladder, tables
 from simreduce.planners.nccl.environment import Settings
-from simreduce.planners.nccl.node import CLASSES, DIS, NVL, PIX, PXN, SYS, Box, BoxPath
 from simreduce.planners.nccl.orders import Channel, PathLimits, Task, fill
 
 RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"

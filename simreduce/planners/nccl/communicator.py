@@ -1,20 +1,356 @@
-"""The facts of a communicator in NCCL's terms: its nodes, and what its model of time knows."""
+"""The facts of a communicator in NCCL's terms: its nodes, and what its model of time knows.
+
+A node is read from a topology with the planner's rates instead of measured ones: capacities, and a
+path of one class between every two devices. All NVSwitches are one. Links of no product and
+switches between the GPUs of one machine count as NVLink with their own rate.
+"""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from simreduce.computing.lists import grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
+from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import Settings
-from simreduce.planners.nccl.node import Box, NodeReading, capability
-from simreduce.topology import Folded, Link, Node, Topology
+from simreduce.planners.synthesis.network import breadth_first, way_to
+from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
+from simreduce.topology.elements import OFF, TCP
+from simreduce.topology.importers.parts import model_in
+from simreduce.topology.routing.route import XGMI as XGMI_LINKS, is_nvlink
+
+CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
+"""Classes of paths, nearest first."""
+LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, _, DIS = range(len(CLASSES))
+LOCAL = 5000.0
+"""GB/s of a path from a device to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPath:
+    """A way between two devices of a box: its class, the capacities it loads, the narrowest of them
+    in GB/s, and how many links it has.
+    """
+
+    kind: int
+    arcs: tuple[int, ...]
+    rate: float
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A NIC and its rate in GB/s."""
+
+    name: str
+    rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """One node. `to_nic[u][k]` leads from GPU u to a NIC and `from_nic[k][u]` back; None without a
+    way. `capacity` is in GB/s, by arc. GPUs that all hang on NVSwitches have `ports`, others have
+    `paths` from each to each.
+    """
+
+    gpus: tuple[str, ...]
+    nics: tuple[Nic, ...]
+    capacity: tuple[float, ...]
+    to_nic: tuple[tuple[BoxPath | None, ...], ...]
+    from_nic: tuple[tuple[BoxPath | None, ...], ...]
+    nvlink: tuple[float, ...]
+    """Sum of the NVLinks of each GPU."""
+    pcie: tuple[float, ...]
+    paths: tuple[tuple[BoxPath | None, ...], ...] = ()
+    ports: tuple[tuple[int, int, float], ...] = ()
+    """Arcs out of each GPU and into it, and their rate."""
+
+    @property
+    def switched(self) -> bool:
+        """Whether every two GPUs are joined by the port of each."""
+        return bool(self.ports)
+
+    @property
+    def total(self) -> float:
+        """The rate at which the best-linked GPU can send, in GB/s."""
+        return max(max(pair) for pair in zip(self.nvlink, self.pcie, strict=True))
+
+    def between(self, u: int, v: int) -> BoxPath | None:
+        """The path from GPU u to GPU v."""
+        if not self.ports:
+            return self.paths[u][v]
+        if u == v:
+            return BoxPath(LOC, (), LOCAL, 0)
+        out, into = self.ports[u], self.ports[v]
+        return BoxPath(NVL, (out[0], into[1]), min(out[2], into[2]), 2)
+
+
+def crossbar(gpus: tuple[str, ...], port: float) -> Box:
+    """GPUs on one switch."""
+    n = len(gpus)
+    ports = tuple((u, n + u, port) for u in range(n))
+    return Box(gpus, (), (port,) * (2 * n), ((),) * n, (), (port,) * n, (0.0,) * n, ports=ports)
+
+
+def hardware(kind: int) -> str:
+    """The row of the latency tables for a class of paths within a node; single GPUs count as PCI,
+    as in NCCL.
+    """
+    return NVLINK if kind == NVL else PCI
+
+
+_GENERATION = {
+    "nvlink1": 60, "nvlink2": 70, "nvlink3": 80, "nvlink3_ga102": 86, "nvlink4": 90, "nvlink5": 100,
+}  # fmt: skip
+_SOCKETS = {"qpi": 6.0, "upi": 10.0, "upi2": 22.0, "grace_link": 6.0}
+_EMERALD_RAPIDS = 38e9
+"""Bytes/s of a UPI link from which on a Xeon counts as Emerald Rapids."""
+_TEN_GIGABIT = 1.25
+"""GB/s of a port whose network is not stated, as NCCL takes one of unknown speed."""
+_REACHES = {OFF: LOC, "NV": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "SYS": SYS}
+_LEVELS = {"LOC": LOC, "NVL": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "NODE": PHB, "SYS": SYS}
+
+
+def capability(topology: Topology, gpu: str) -> int:
+    """The compute capability of a GPU, times 10: of its model, else of its NVLinks, else 8.0."""
+    model = model_in(topology.nodes[gpu].model)
+    if model is not None:
+        return model.sm
+    classes = (link.link_class for link in topology.links if link.source == gpu)
+    return max((_GENERATION.get(name, 0) for name in classes), default=0) or 80
+
+
+class NodeReading:
+    """A node as it is read: capacities by pair of nodes of the planner's graph."""
+
+    def __init__(
+        self, topology: Topology, links: Mapping[str, list[Link]], around: Sequence[Node],
+        gpus: Sequence[str], settings: Settings, copies: int, several: bool,
+    ) -> None:  # fmt: skip
+        self.several = several
+        self.topology, self.links, self.settings, self.copies = topology, links, settings, copies
+        self.tables = tables(settings.release)
+        self.gpus = tuple(gpus)
+        self.around = {node.name: node for node in around}
+        # The switches of a network that counts as one machine belong to no machine.
+        ends = {link.target for gpu in self.gpus for link in links.get(gpu, ())}
+        self.crossbars = {node.name for node in around if node.kind in ("nvswitch", "switch")}
+        self.crossbars |= {name for name in ends if topology.nodes[name].kind == "switch"}
+        self.nics = [name for name, node in self.around.items() if node.kind == "nic"]
+        self.rates = self._rates()
+        self.arcs = {pair: arc for arc, pair in enumerate(self.rates)}
+
+    def _rates(self) -> dict[tuple[str, str], float]:
+        """GB/s by pair of nodes. Where NVLinks join two nodes, only these count, all together."""
+        wires: dict[tuple[str, str], float] = {}
+        nvlinks: dict[tuple[str, str], float] = {}
+        for name in dict.fromkeys((*self.gpus, *self.around, *sorted(self.crossbars))):
+            if name in self.around and self.around[name].kind == "gpu" and name not in self.gpus:
+                continue
+            for link in self.links.get(name, ()):
+                a, b = ("NVS" if e in self.crossbars else e for e in (link.source, link.target))
+                inside = self._between_gpus(b)
+                inside = inside or (b in self.around and self.around[b].kind != "gpu")
+                if a == b or not inside:
+                    continue
+                if self.is_nvlink(link):
+                    nvlinks[a, b] = nvlinks.get((a, b), 0.0) + self.rate(link)
+                else:
+                    wires[a, b] = max(wires.get((a, b), 0.0), self.rate(link))
+        return wires | nvlinks
+
+    def is_nvlink(self, link: Link) -> bool:
+        """Whether a link counts as NVLink: links of no product between GPUs do."""
+        joined = self._kinds(link) <= {"gpu", "switch", "nvswitch"}
+        return is_nvlink(link) or (joined and not link.link_class.startswith("pcie"))
+
+    def _kinds(self, link: Link) -> set[str]:
+        return {self.topology.nodes[end].kind for end in (link.source, link.target)}
+
+    def rate(self, link: Link) -> float:
+        """The planning rate of a link in GB/s."""
+        if link.link_class in _GENERATION:
+            gpu = next((e for e in (link.source, link.target) if e in self.gpus), "")
+            cc = capability(self.topology, gpu) if gpu else _GENERATION[link.link_class]
+            return link.lanes * self.tables.nvlink_rate(cc)
+        if link.link_class.startswith(XGMI_LINKS) and {link.source, link.target} <= {*self.gpus}:
+            cc = capability(self.topology, link.source)
+            return link.lanes * XGMI.get(cc, link.bandwidth / 1e9)
+        if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
+            return link.lanes * 12.0 * 2.0 ** (int(match[1]) - 3) * int(match[2]) / 16
+        if self._kinds(link) == {"cpu"}:
+            if link.link_class.startswith("xgmi"):
+                return self.tables.amd_sockets
+            newer = link.nominal / link.lanes > _EMERALD_RAPIDS
+            return 40.0 if newer else _SOCKETS.get(link.link_class, 10.0)
+        return link.nominal / 1e9 if link.link_class == "c2c" else link.bandwidth / 1e9
+
+    def signature(self) -> object:
+        """Equal for nodes that the planner cannot tell apart."""
+        place = {name: i for i, name in enumerate((*self.gpus, *self.nics))}
+        place |= {name: -1 - i for i, name in enumerate(self.around) if name not in place}
+        place["NVS"] = -len(self.around) - 2
+        rates = tuple(
+            (place.get(a, 0), place.get(b, 0), rate) for (a, b), rate in self.rates.items()
+        )
+        reach = tuple(self.topology.nodes[gpu].peer for gpu in self.gpus)
+        return rates, reach, tuple(self._nic(name).rate for name in self.nics), len(self.gpus)
+
+    def box(self) -> Box:
+        """The node as the search sees it."""
+        gpus = self.gpus
+        ports = [self.rates.get((gpu, "NVS"), 0.0) for gpu in gpus]
+        if self.copies > 1:
+            return crossbar(gpus * self.copies, ports[0] or LOCAL)
+        nvlink = tuple(
+            sum(rate for (a, b), rate in self.rates.items() if a == gpu and self._between_gpus(b))
+            for gpu in gpus
+        )
+        pcie = tuple(
+            max((rate for (a, b), rate in self.rates.items() if a == gpu and not
+                 self._between_gpus(b)), default=0.0)
+            for gpu in gpus
+        )  # fmt: skip
+        nics = [self._nic(name) for name in self.nics]
+        if not nics and self.several:
+            # The network is reached by no NIC of a machine file: as if by one near all GPUs.
+            nics = [Nic("net", self.network)]
+        # Every NIC sends and receives at the rate of its port.
+        ports_of = [(nic, len(self.rates) + 2 * i) for i, nic in enumerate(nics)]
+        return Box(
+            gpus=gpus,
+            nics=tuple(nics),
+            capacity=(*self.rates.values(), *(rate for nic in nics for rate in (nic.rate,) * 2)),
+            to_nic=tuple(
+                tuple(self._to_nic(gpu, *port, out=True) for port in ports_of) for gpu in gpus
+            ),
+            from_nic=tuple(
+                tuple(self._to_nic(gpu, *port, out=False) for gpu in gpus) for port in ports_of
+            ),
+            nvlink=nvlink,
+            pcie=pcie,
+            **self._inner(),
+        )
+
+    def _inner(self) -> dict[str, Any]:
+        """The ports on NVSwitches, or else a path for every two GPUs."""
+        gpus = self.gpus
+        ports = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
+        direct = not self.settings.p2p_disable and not any(self._off(gpu, gpu) for gpu in gpus)
+        if direct and len(gpus) > 1 and all(pair in self.rates for port in ports for pair in port):
+            return {"ports": tuple((self.arcs[a], self.arcs[b], self.rates[a]) for a, b in ports)}
+        return {"paths": tuple(tuple(self._between(u, v) for v in gpus) for u in gpus)}
+
+    @cached_property
+    def network(self) -> float:
+        """GB/s of the route from the first GPU to a GPU of another node."""
+        other = next(gpu for gpu in self.topology.devices if gpu not in self.around)
+        return route(self.topology, self.gpus[0], other).bandwidth / 1e9
+
+    def _between_gpus(self, name: str) -> bool:
+        return name == "NVS" or name in self.gpus
+
+    def _nic(self, name: str) -> Nic:
+        """A NIC with the rate of its link to the network, else the rate of its class."""
+        for link in self.links.get(name, ()):
+            if link.target not in self.around or link.link_class.startswith(TCP):
+                return Nic(name, link.nominal / 1e9)
+        network = self.topology.nodes[name].network
+        known = link_classes().get(network)
+        return Nic(name, known.bandwidth / 1e9 if known else _TEN_GIGABIT)
+
+    def _path(self, names: Sequence[str], kind: int) -> BoxPath:
+        arcs = tuple(self.arcs[pair] for pair in itertools.pairwise(names))
+        rate = min((self.rates[pair] for pair in itertools.pairwise(names)), default=LOCAL)
+        return BoxPath(kind, arcs, rate, len(arcs))
+
+    def _between(self, u: str, v: str) -> BoxPath | None:
+        if u == v:
+            return BoxPath(LOC, (), LOCAL, 0)
+        nvlinks = not (self.settings.p2p_disable or self._off(u, v))
+        if nvlinks:
+            if (u, v) in self.rates:
+                return self._path((u, v), NVL)
+            relays = [w for w in ("NVS", *self.gpus) if {(u, w), (w, v)} <= self.rates.keys()]
+            if relays:
+                ways = [self._path((u, w, v), NVL if w == "NVS" else NVB) for w in relays]
+                return ways[0] if relays[0] == "NVS" else max(ways, key=lambda path: path.rate)
+        walk = self._walk(u, v)
+        kind = self._kind(walk)
+        if not walk:
+            return None
+        if kind <= PXB and not (nvlinks and kind <= self._peer_level(u, v)):
+            # Without peer access data goes through the memory of the host.
+            walk, kind = self._through_host(u, v) or walk, PHB
+        return self._path(walk, kind)
+
+    def _off(self, u: str, v: str) -> bool:
+        return OFF in (self.topology.nodes[u].peer, self.topology.nodes[v].peer)
+
+    def _peer_level(self, u: str, v: str) -> int:
+        """The farthest path over which two GPUs copy directly."""
+        level = self.settings.p2p_level
+        reach = min(_REACHES[self.topology.nodes[gpu].peer] for gpu in (u, v))
+        return min(_LEVELS[level] if level else PXB, reach)
+
+    def _through_host(self, u: str, v: str) -> list[str]:
+        hosts = [name for name, node in self.around.items() if node.kind == "cpu"]
+        ways = [(self._walk(u, host), self._walk(host, v)) for host in hosts]
+        whole = [[*one, *other[1:]] for one, other in ways if one and other]
+        return min(whole, key=len, default=[])
+
+    def _walk(self, u: str, v: str) -> list[str]:
+        """The nodes from `u` to `v` over PCIe, C2C and sockets, the fewest there are."""
+
+        def onwards(name: str) -> list[str]:
+            # Not networkx's: a GPU is an end of a path and never inside it, so each pair would
+            # need a graph of its own.
+            inside = ("pcie_switch", "cpu")
+            return [b for b in self._edges.get(name, ()) if b == v or self.around[b].kind in inside]
+
+        before = breadth_first(u, onwards)
+        return way_to(before, v) if v in before else []
+
+    @cached_property
+    def _edges(self) -> dict[str, list[str]]:
+        return grouped(
+            (a, b)
+            for a, b in self.rates
+            if "NVS" not in (a, b) and not (a in self.gpus and b in self.gpus)
+        )
+
+    def _kind(self, walk: Sequence[str]) -> int:
+        kinds = [self.around[name].kind for name in walk]
+        if "cpu" in kinds:
+            return SYS if kinds.count("cpu") > 1 else PHB
+        return PXB if kinds.count("pcie_switch") > 1 else PIX
+
+    def _to_nic(self, gpu: str, nic: Nic, port: int, *, out: bool) -> BoxPath | None:
+        """The way between a GPU and a NIC, whose port has the arcs `port` out and the next in."""
+        if not self.nics:
+            return BoxPath(PIX, (port if out else port + 1,), nic.rate, 1)
+        walk = self._walk(gpu, nic.name)
+        if not walk:
+            return None
+        kind, off = self._kind(walk), self.topology.nodes[gpu].gpudirect == OFF
+        grace = any(link.link_class == "c2c" for link in self.links.get(gpu, ()))
+        if kind == PHB and not off and grace and self.tables.since(27):
+            kind = P2C
+        level = _LEVELS.get(self.settings.gdr_level, 0)
+        if kind <= PXB and ((level and kind > level) or off):
+            # Without GPUDirect data goes through the memory of the host.
+            walk, kind = self._through_host(gpu, nic.name) or walk, PHB
+        path = self._path(walk if out else walk[::-1], kind)
+        arcs = (*path.arcs, port) if out else (port + 1, *path.arcs)
+        return BoxPath(kind, arcs, min(path.rate, nic.rate), path.hops + 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts.rings import MESH_8, RCCL
 from simreduce.planners.nccl.channel_search import RING, TREE, ChannelSearch, Graph
-from simreduce.planners.nccl.communicator import Facts
+from simreduce.planners.nccl.communicator import NVL, PXB, Box, Facts
 from simreduce.planners.nccl.constants import (
     ALL_PAIRS,
     CURRENT,
@@ -36,7 +36,6 @@ from simreduce.planners.nccl.constants import (
     Version,
 )
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
-from simreduce.planners.nccl.node import NVL, PXB, Box
 from simreduce.planners.nccl.orders import Channel
 from simreduce.planners.nccl.time_model import (
     LL,

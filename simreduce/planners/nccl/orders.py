@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.planners.nccl.node import LOC, NVL, P2C, PHB, PXB, PXN, Box, BoxPath
+from simreduce.planners.nccl.communicator import LOC, NVL, P2C, PHB, PXB, PXN, Box, BoxPath
 
 _STEPS = 200
 """Steps of a walk through orders before it gives up."""

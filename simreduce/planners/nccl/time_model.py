@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from simreduce.planners.nccl.channel_search import PLAIN, Graphs
-from simreduce.planners.nccl.communicator import Facts
+from simreduce.planners.nccl.communicator import NVB, NVL, P2C, PXB, PXN, Facts, hardware
 from simreduce.planners.nccl.constants import (
     AMPERE,
     BLACKWELL,
@@ -29,7 +29,6 @@ from simreduce.planners.nccl.constants import (
     tables,
 )
 from simreduce.planners.nccl.environment import Settings, allows
-from simreduce.planners.nccl.node import NVB, NVL, P2C, PXB, PXN, hardware
 
 Entry = tuple[str, str, str]
 """Collective, algorithm, protocol."""

@@ -45,8 +45,8 @@ from simreduce.report.pictures.scene import (
     figures_text,
 )
 from simreduce.topology import Node, Topology
-from simreduce.topology.matrix import figure_lines
-from simreduce.topology.routing.staging import GPU_LINKS
+from simreduce.topology.importers.topo_m import figure_lines
+from simreduce.topology.routing.route import GPU_LINKS
 
 _USED = 0.72
 """The fraction of a box's edge on which lines may end."""

@@ -18,15 +18,16 @@ from simreduce.computing.lists import grouped
 from simreduce.engine import Calibration, Rerun
 from simreduce.engine.calibrate.files import nccl_names, with_values
 from simreduce.engine.calibrate.fit import (
+    COLLECTIVES,
     INLIER,
     VAGUE,
     Fit,
     FreeConstant,
+    NcclTestsLog,
     find_slopes,
     fit_constants,
     weights,
 )
-from simreduce.engine.calibrate.logs import COLLECTIVES, NcclTestsLog
 from simreduce.engine.runtime import NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -38,7 +39,7 @@ from simreduce.planners.nccl import Settings
 from simreduce.study.accuracy.points import part_of, strategy_for, workload_of
 from simreduce.study.tune.sizes import BenchCalls, sends_of
 from simreduce.topology import Topology
-from simreduce.topology.routing.staging import is_nvlink
+from simreduce.topology.routing.route import is_nvlink
 
 T = TypeVar("T")
 

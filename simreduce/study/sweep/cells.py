@@ -94,7 +94,7 @@ def make_cell(kind: Kind, document: Mapping[str, Any], folder: str = "") -> Cell
 _SHOWN = ("app/", "files/tables.py", "report/", "study/accuracy/", "study/capacity/",
           "study/sweep/", "testing/")  # fmt: skip
 """Parts of the package that show answers and change none; `_OURS` are exceptions in `sweep`."""
-_OURS = tuple(f"study/sweep/{name}.py" for name in ("evaluate", "columns", "question", "job_keys"))
+_OURS = tuple(f"study/sweep/{name}.py" for name in ("cells", "evaluate", "machines", "question"))
 
 
 def digest_of(value: object) -> str:

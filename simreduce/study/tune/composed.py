@@ -38,8 +38,7 @@ from simreduce.study.tune.search.packings import (
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
 from simreduce.training import SimulatedStep, StepJob, StepResult
-from simreduce.training.calls import PRECISION, CallCost, busiest_of
-from simreduce.training.reductions import ENDLESS, FIXED, Fused, Method
+from simreduce.training.calls import ENDLESS, FIXED, PRECISION, CallCost, Fused, Method, busiest_of
 from simreduce.training.simulation import compose_step, is_calm
 from simreduce.workload import Gradient, Workload
 

@@ -51,8 +51,8 @@ from simreduce.topology.generators.networks import (
     up_links,
 )
 from simreduce.topology.graph import Topology, build
+from simreduce.topology.routing.route import is_nvlink
 from simreduce.topology.routing.rules import EqualMachines
-from simreduce.topology.routing.staging import is_nvlink
 from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
 from simreduce.units import noun
 

@@ -16,7 +16,8 @@ Reads what `ibnetdiscover` prints: every switch and every channel adapter, with 
 
 A paragraph begins with `Switch` or `Ca`, the number of ports, a GUID, and a description in quotes
 behind a #; lines with ports follow, each with the GUID at the other end (ibnetdiscover(8),
-infiniband-diags of rdma-core, https://manpages.ubuntu.com/manpages/noble/man8/ibnetdiscover.8.html).
+infiniband-diags of rdma-core,
+https://manpages.ubuntu.com/manpages/noble/man8/ibnetdiscover.8.html).
 
 Hosts whose adapters are on the same switches are together below these; switches that are linked to
 the same other switches are together below those.

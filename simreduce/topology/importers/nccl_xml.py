@@ -38,7 +38,7 @@ from simreduce.topology.importers.parts import (
     model_of_sm,
     without_nvlinks,
 )
-from simreduce.topology.routing.staging import links_name
+from simreduce.topology.routing.route import links_name
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _GPU_CLASSES = ("0x03", "0x12")

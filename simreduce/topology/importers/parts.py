@@ -28,7 +28,7 @@ from simreduce.topology.formats import LINK_FIGURES
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.machine import read_link_class
 from simreduce.topology.machine_files import read_document
-from simreduce.topology.routing.staging import GPU_LINKS, is_nvlink
+from simreduce.topology.routing.route import GPU_LINKS, is_nvlink
 
 
 @dataclass(frozen=True, slots=True)

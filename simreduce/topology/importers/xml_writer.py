@@ -24,7 +24,7 @@ from simreduce.topology.elements import OFF, link_classes, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.nccl_xml import MBIT_PER_S
 from simreduce.topology.importers.parts import HOSTS, MODELS, GpuModel, Host, host_like, model_in
-from simreduce.topology.routing.staging import is_nvlink
+from simreduce.topology.routing.route import is_nvlink
 
 _GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
 _CHIP = "ffff:00:00.0"

@@ -39,13 +39,13 @@ from simreduce.topology.routing.route import (
     Route,
     RouteRows,
     Routes,
+    Staging,
     join_rows,
     list_rows,
     shared_route,
     whole_route,
 )
 from simreduce.topology.routing.rules import EqualMachines, MachineRoutes, SearchedNetwork
-from simreduce.topology.routing.staging import Staging
 from simreduce.topology.routing.switching import (
     FIRST,
     HASHED,

@@ -25,7 +25,7 @@ from simreduce.errors import StrategyError
 from simreduce.plan import Contract, Executor, Homes, Plan, PlanBuilder, Promise, Value
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.nccl.paths import launch, rings
-from simreduce.planners.algorithms.tensorflow_rings import rank_order
+from simreduce.planners.algorithms.tensorflow import rank_order
 from simreduce.planners.layouts import Layout
 
 INDEX = dtypes.code("int64")

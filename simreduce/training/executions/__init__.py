@@ -4,7 +4,6 @@ One file per format: Chakra's execution traces, the PyTorch profiler's timelines
 DDP's logging data. `read_executions` finds out which one a file is.
 """
 
-from simreduce.training.executions.chakra import write as write_chakra
 from simreduce.training.executions.execution import (
     BACKWARD,
     COLLECTIVE,
@@ -17,6 +16,7 @@ from simreduce.training.executions.execution import (
     ExecutionError,
     ExecutionNode,
     NodeList,
+    write as write_chakra,
 )
 from simreduce.training.executions.reading import ALONE, SUFFIXES, is_record, read_executions
 

@@ -14,7 +14,7 @@ from simreduce.errors import quote, why_no_path
 from simreduce.files.formats import Faults
 from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import read_bytes, reason
-from simreduce.training.executions import chakra, nccl_log, pytorch
+from simreduce.training.executions import execution, nccl_log, pytorch
 from simreduce.training.executions.execution import COLLECTIVE, Execution, ExecutionError
 
 _SHOWN = 5
@@ -67,7 +67,7 @@ def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
     if b"NCCL INFO" in content:
         return nccl_log.read(path, content.decode("utf-8", "replace"))
     if b"\x00" in content[:4096] or content[:1] == b"\n" or Path(path).suffix in (".et", ".chakra"):
-        return chakra.read(path, content, groups)
+        return execution.read(path, content, groups)
     raise ExecutionError(
         f"{path}: is neither a Chakra trace (.et), nor JSON of the PyTorch profiler or of DDP's "
         "logging data, nor a log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL"

@@ -3,20 +3,29 @@
 They are `tf.train.SyncReplicasOptimizer`.
 """
 
-from simreduce.training.replicas.accumulator import GradientRequest, Slices, VariableValues
-from simreduce.training.replicas.job import ReplicasJob, SyncSettings, easyrec
-from simreduce.training.replicas.network import Delays, LinkNetwork, delays, port_delays
+from simreduce.training.replicas.job import (
+    REPLICAS,
+    ReplicasJob,
+    ReplicasQuestion,
+    SyncSettings,
+    easyrec,
+    parse_replicas,
+)
+from simreduce.training.replicas.network import (
+    Delays,
+    GradientRequest,
+    LinkNetwork,
+    Slices,
+    VariableValues,
+    delays,
+    port_delays,
+)
 from simreduce.training.replicas.processes import (
     Arrival,
     ReplicasRun,
     Update,
     WorkerStep,
     simulate_replicas,
-)
-from simreduce.training.replicas.reader import (
-    REPLICAS,
-    ReplicasQuestion,
-    parse_replicas,
 )
 
 __all__ = [

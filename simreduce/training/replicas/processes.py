@@ -39,8 +39,8 @@ from simpy.core import EmptySchedule
 
 from simreduce.engine.fabric import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.replicas.accumulator import Accumulator, GradientRequest, VariableValues
 from simreduce.training.replicas.job import ReplicasJob
+from simreduce.training.replicas.network import Accumulator, GradientRequest, VariableValues
 
 
 @dataclass(frozen=True, slots=True)

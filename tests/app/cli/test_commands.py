@@ -550,7 +550,7 @@ def test_verify_all_keeps_what_it_has_when_it_is_stopped(simreduce, monkeypatch)
         os.kill(os.getpid(), signal.SIGTERM)
         yield 1, cases[1].prove(counts)
 
-    monkeypatch.setattr("simreduce.app.cli.verify.prove_all", stopped)
+    monkeypatch.setattr("simreduce.app.cli.explain.prove_all", stopped)
     handler = signal.getsignal(signal.SIGTERM)
     status, out, _ = simreduce("verify", "--all", "--count", "7")
     assert (130, ["1 plan checked, 0 refused, 0 problems", "stopped before all was proved"]) == (

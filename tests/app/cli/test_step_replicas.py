@@ -284,7 +284,7 @@ def test_choices_that_are_not_all_tried_are_not_compared(simreduce, asking, monk
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simreduce.app.cli.step.compare_backups", stopped)
+    monkeypatch.setattr("simreduce.app.cli.run.compare_backups", stopped)
     status, text, _ = simreduce("step", asking(PLAIN), "--backups", "--workers", "1")
 
     assert (130, "stopped before all backups were tried") == (status, text.splitlines()[-1])

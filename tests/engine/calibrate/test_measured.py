@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from simreduce.engine import NOMINAL
-from simreduce.engine.calibrate.logs import read_nccl_tests, read_p2p_test
+from simreduce.engine.calibrate.fit import read_nccl_tests, read_p2p_test
 from simreduce.errors import CalibrationError
 from simreduce.report.topo import MATRICES, P2P, ROWS, Copies, p2p_table
-from simreduce.study.tune.p2p import peer_to_peer
+from simreduce.study.tune.sizes import peer_to_peer
 from simreduce.topology import load_topology
 from tests.topology.importers.files import NCCL_TESTS, OLD_NCCL_TESTS, P2P_TEST
 

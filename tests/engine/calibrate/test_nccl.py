@@ -18,7 +18,7 @@ from simreduce.engine.calibrate import (
     to_toml,
 )
 from simreduce.engine.calibrate.files import nccl_names, with_values
-from simreduce.engine.calibrate.logs import read_launch, read_nccl_log
+from simreduce.engine.calibrate.fit import read_launch, read_nccl_log
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import CalibrationError

@@ -9,11 +9,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
-from simreduce.planners.algorithms.tensorflow_rings import (
-    field_sizes,
-    rank_order,
-    subdivision_order,
-)
+from simreduce.planners.algorithms.tensorflow import field_sizes, rank_order, subdivision_order
 from simreduce.planners.layouts import layout
 from simreduce.topology import load_topology
 from tests.planners.algorithms.transfers import adds, formulas, plan_for, transfers

@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
-from simreduce.planners.algorithms.copies import GCP_V100, dgx1_pair
+from simreduce.planners.algorithms.tensorflow import GCP_V100, dgx1_pair
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import compile_plan
 from simreduce.topology import load_topology

@@ -14,8 +14,8 @@ from simreduce.engine import IDEAL
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Contract, Plan, PlanBuilder, verify
-from simreduce.planners.algorithms import Options, packed_trees, packed_trees as pipelined_trees
-from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring
+from simreduce.planners.algorithms import Options, trees as packed_trees, trees as pipelined_trees
+from simreduce.planners.algorithms.ring import best_ring, multi_ring
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.strategy import compile_collective, parse_strategy
 from simreduce.planners.synthesis import optimum, trees as timetable

@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.errors import StrategyError
 from simreduce.plan import verify
-from simreduce.planners.algorithms.copies import gather_groups, ragged_split
+from simreduce.planners.algorithms.tensorflow import gather_groups, ragged_split
 from tests.planners.algorithms.transfers import adds, plan_for, transfers
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
-from simreduce.planners.algorithms.tensorflow_rings import padded_split, ring_orders
+from simreduce.planners.algorithms.tensorflow import padded_split, ring_orders
 from tests.planners.algorithms.transfers import adds, formulas, plan_for, transfers
 
 SPLITS = [

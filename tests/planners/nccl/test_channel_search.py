@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.planners.nccl import Settings, facts, graphs, plan, ring_orders
 from simreduce.planners.nccl.channel_search import ChannelSearch
+from simreduce.planners.nccl.communicator import NVL, SYS
 from simreduce.planners.nccl.constants import ladder
-from simreduce.planners.nccl.node import NVL, SYS
 from simreduce.planners.nccl.orders import PathLimits, Task, fill
 from simreduce.topology import Topology, load_topology, shipped
 from simreduce.topology.importers import read_nccl_graphs

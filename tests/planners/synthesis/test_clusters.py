@@ -9,7 +9,7 @@ import pytest
 from simreduce.errors import StrategyError
 from simreduce.plan import Contract, PlanBuilder, verify
 from simreduce.planners.algorithms import Options
-from simreduce.planners.algorithms.multi_ring import best_ring, multi_ring, sample, search_rings
+from simreduce.planners.algorithms.ring import best_ring, multi_ring, sample, search_rings
 from simreduce.planners.layouts import layout
 from simreduce.planners.synthesis.rings import continue_ring, hops, ring_packing, sample_size
 from simreduce.topology import load_topology

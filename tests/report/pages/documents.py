@@ -20,8 +20,8 @@ from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_replicas, load_scenario
 from simreduce.study.tune.placement.search import place
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tuned import files_of
 from simreduce.study.tune.sizes import bench
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import savings

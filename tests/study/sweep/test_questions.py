@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
+import simreduce
 from simreduce.errors import InputError
 from simreduce.study.scenario_files import load_replicas
 from simreduce.study.sweep import (
@@ -17,7 +19,7 @@ from simreduce.study.sweep import (
     read_question,
     read_specification,
 )
-from simreduce.study.sweep.cells import calibration_digest
+from simreduce.study.sweep.cells import _OURS, _SHOWN, calibration_digest
 from simreduce.study.sweep.machines import set_machine
 from simreduce.training.stragglers import repeat
 
@@ -290,3 +292,9 @@ def test_a_part_that_fails_is_a_key():
     assert "has no core" in found["core"].reason
     with pytest.raises(InputError, match="did you mean 'spine'"):
         read_specification(tree, {"fails": "none,spin"}, {})
+
+
+def test_the_code_that_makes_answers_is_where_it_is_said_to_be():
+    """So that answers of other code are not taken for answers of this one."""
+    package = Path(simreduce.__file__).parent
+    assert [name for name in (*_OURS, *_SHOWN) if not (package / name).exists()] == []

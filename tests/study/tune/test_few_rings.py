@@ -27,10 +27,9 @@ from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, Sweep, mak
 from simreduce.study.sweep.compare import compare
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.step_calls import decisions, more_channels
 from simreduce.study.tune.search.tune import advice_of, tune
-from simreduce.study.tune.search.tuned import Tuned
+from simreduce.study.tune.search.tuned import Tuned, files_of
 from simreduce.study.tune.sizes import bench, tensor
 from simreduce.study.tune.whatif import FewRings, few_rings, library_warning
 from simreduce.topology import load_topology

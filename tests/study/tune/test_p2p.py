@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.engine import Calibration, LinkConstants
-from simreduce.study.tune.p2p import peer_to_peer
+from simreduce.study.tune.sizes import peer_to_peer
 from simreduce.topology import load_topology, shipped
 
 

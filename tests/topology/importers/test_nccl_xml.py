@@ -18,7 +18,7 @@ from simreduce.topology import (
 )
 from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
 from simreduce.topology.machine_files import to_toml
-from simreduce.topology.routing.staging import GPU_LINKS
+from simreduce.topology.routing.route import GPU_LINKS
 from tests.topology.importers.files import BARE_XML, PAIR_XML, RCCL_XML, XML
 
 

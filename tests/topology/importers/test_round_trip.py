@@ -14,7 +14,7 @@ from simreduce.topology import Link, Topology, build, load_topology, matrix_text
 from simreduce.topology.elements import OFF, link_classes
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m, to_nccl_xml
 from simreduce.topology.importers.parts import MachineBuilder, model_in
-from simreduce.topology.routing.staging import GPU_LINKS
+from simreduce.topology.routing.route import GPU_LINKS
 from tests.thorough import examples
 
 NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")

@@ -13,7 +13,7 @@ from simreduce.study.scenario import with_step
 from simreduce.study.scenario_files import load_meshes, load_scenario
 from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.training import Profile, StepJob
-from simreduce.training.calls import CallCost
+from simreduce.training.calls import CallCost, Method, Reduction
 from simreduce.training.executions import COLLECTIVE
 from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.job import Mesh
@@ -22,7 +22,6 @@ from simreduce.training.mesh.passes import REPLICAS, Costs, MeshPasses, kernels_
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, Action
 from simreduce.training.mesh.simulate import simulate_mesh
 from simreduce.training.passes import loses_of
-from simreduce.training.reductions import Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import examples

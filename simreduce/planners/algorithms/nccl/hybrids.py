@@ -12,10 +12,14 @@ import numpy as np
 
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Value, Values, ValueTable
-from simreduce.planners.algorithms.copies import gather_groups, needs_task_names, shuffle
 from simreduce.planners.algorithms.nccl import run
 from simreduce.planners.algorithms.planner import Options, Results, Tensors, plan_chain
-from simreduce.planners.algorithms.tensorflow_rings import ring_all_reduce
+from simreduce.planners.algorithms.tensorflow import (
+    gather_groups,
+    needs_task_names,
+    ring_all_reduce,
+    shuffle,
+)
 from simreduce.planners.layouts import OPEN, Layout
 
 

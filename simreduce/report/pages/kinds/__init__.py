@@ -13,7 +13,6 @@ from simreduce.report.capacity import CAPACITY, CAPACITY_JOBS
 from simreduce.report.capacity_page import capacity_page
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE, PLACEMENT
-from simreduce.report.pages.kinds.mesh_steps import replicas_page
 from simreduce.report.pages.kinds.reductions import (
     READ,
     explain_page,
@@ -23,7 +22,7 @@ from simreduce.report.pages.kinds.reductions import (
 )
 from simreduce.report.pages.kinds.sweep import sweep_page
 from simreduce.report.ranking import RUN, run_page
-from simreduce.report.replicas import REPLICAS
+from simreduce.report.replicas import REPLICAS, replicas_page
 from simreduce.report.step_page import step_page
 from simreduce.report.steps import MESHES, STEP, TUNED_MESHES
 from simreduce.report.sweeps import SWEEP

@@ -47,8 +47,7 @@ from simreduce.study.tune.search.setting import Do, Setting, Tried, evaluate, se
 from simreduce.study.tune.search.step_calls import needed_channels
 from simreduce.study.tune.search.tuned import Tuned
 from simreduce.study.tune.simulate import lower_bound
-from simreduce.training.calls import CallCost
-from simreduce.training.reductions import Fused, Method
+from simreduce.training.calls import CallCost, Fused, Method
 from simreduce.training.simulation import compose_step
 
 _FINALISTS = 5

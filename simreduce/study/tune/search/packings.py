@@ -33,9 +33,8 @@ from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Folded, fold
-from simreduce.training.calls import CallCost, busiest_use, leading
+from simreduce.training.calls import FIXED, CallCost, Method, Reduction, busiest_use, leading
 from simreduce.training.passes import loses_of, slowest
-from simreduce.training.reductions import FIXED, Method, Reduction
 from simreduce.training.simulation import compose_step
 from simreduce.training.step import STRONG, StepJob
 from simreduce.workload import Gradient, Workload

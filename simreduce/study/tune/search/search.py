@@ -26,8 +26,8 @@ from simreduce.study.tune.search.setting import (
 )
 from simreduce.study.tune.search.targets import STEP, TIME, methods_of
 from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned
+from simreduce.training.calls import FIXED
 from simreduce.training.memory import MemoryFit
-from simreduce.training.reductions import FIXED
 from simreduce.training.sharded import DDP
 from simreduce.workload import Workload
 

@@ -25,7 +25,6 @@ from simreduce.study.tune.rank import FIRST
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.by_plans import HorovodSearch, ModeSearch, PlanSearch
-from simreduce.study.tune.search.export_choice import files_of, nccl_files
 from simreduce.study.tune.search.search import EFFORT, Aim, Search
 from simreduce.study.tune.search.setting import (
     Setting,
@@ -34,7 +33,7 @@ from simreduce.study.tune.search.setting import (
     simulating,
 )
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges, without_knobs
-from simreduce.study.tune.search.tuned import SettingRow, Tuned, join
+from simreduce.study.tune.search.tuned import SettingRow, Tuned, files_of, join, nccl_files
 from simreduce.training.sharded import DDP
 
 

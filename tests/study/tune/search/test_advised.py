@@ -10,11 +10,10 @@ from simreduce.planners.nccl.constants import Rule
 from simreduce.study.advice import Sureness
 from simreduce.study.frameworks import SCALES
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.search import reducing_scenario
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.study.tune.search.tune import advice_of, tune, with_advice
-from simreduce.study.tune.search.tuned import SettingRow, Tuned
+from simreduce.study.tune.search.tuned import SettingRow, Tuned, files_of
 from tests.thorough import slow
 
 

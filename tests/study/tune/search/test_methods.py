@@ -18,12 +18,11 @@ from simreduce.report.tuned import tuned_document, tuned_text
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_plans import MODES, ModeSearch
-from simreduce.study.tune.search.export_choice import files_of
 from simreduce.study.tune.search.search import Aim
 from simreduce.study.tune.search.setting import Setting, evaluate, least_fit, simulating
 from simreduce.study.tune.search.targets import methods_of, points_of
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import join
+from simreduce.study.tune.search.tuned import files_of, join
 from simreduce.topology import load_topology
 from simreduce.training import Profile, StepJob, StepQuestion
 from simreduce.training.memory import least_memory

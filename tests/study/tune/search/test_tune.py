@@ -19,7 +19,6 @@ from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search import step_calls
 from simreduce.study.tune.search.by_nccl import NcclSearch
-from simreduce.study.tune.search.export_choice import files_of, ranking_of
 from simreduce.study.tune.search.packings import (
     MIB,
     CallSetting,
@@ -35,9 +34,8 @@ from simreduce.study.tune.search.setting import SAME, Setting, evaluate, simulat
 from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned
-from simreduce.training.calls import PRECISION
-from simreduce.training.reductions import FIXED
+from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned, files_of, ranking_of
+from simreduce.training.calls import FIXED, PRECISION
 from simreduce.workload import Gradient, Workload
 from tests.thorough import some
 
