@@ -22,7 +22,7 @@ from statistics import median
 from scipy.optimize import differential_evolution, minimize_scalar
 
 from simreduce.engine.setup import Setup
-from simreduce.export.choice import bucket_sizes
+from simreduce.export.framework import bucket_sizes
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.packings import MIB, distinct, read_packing

@@ -1,6 +1,6 @@
 """Files that make other systems run a strategy, for each target, or why there are none."""
 
-from simreduce.export.choice import Choice
+from simreduce.export.framework import Choice
 from simreduce.export.frameworks.tensorflow import as_typed
 from simreduce.export.frameworks.tf_cnn_benchmarks import mode_files
 from simreduce.export.targets import (

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from simreduce.errors import InputError, StrategyError, did_you_mean
-from simreduce.export.choice import Choice, Framework
+from simreduce.export.framework import Choice, Framework
 from simreduce.export.frameworks import (
     FRAMEWORKS,
     LAUNCHERS,

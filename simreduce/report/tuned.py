@@ -12,7 +12,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.computing.lists import group_by
-from simreduce.export.choice import METHODS
+from simreduce.export.framework import METHODS
 from simreduce.export.frameworks import TUNED
 from simreduce.files.formats.documents import (
     ABSENT,

@@ -13,7 +13,7 @@ from simreduce import units
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.errors import StrategyError
 from simreduce.export import Choice, StrategySettings, export, settings, why_not
-from simreduce.export.choice import METHODS, changes
+from simreduce.export.framework import METHODS, changes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.packing.arrangement import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy

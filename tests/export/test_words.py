@@ -8,7 +8,7 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.export import Choice, export
-from simreduce.export.choice import changes
+from simreduce.export.framework import changes
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.sharded import Sharding
 from simreduce.workload import load_workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from simreduce.errors import InputError, near_or_all
-from simreduce.export.choice import Framework, MeshProgram, no_files
+from simreduce.export.framework import Framework, MeshProgram, no_files
 from simreduce.export.frameworks import (
     anything,
     deepspeed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.export.choice import METHODS, Framework
+from simreduce.export.framework import METHODS, Framework
 from simreduce.export.frameworks.horovod import thresholds
 from simreduce.export.frameworks.pytorch import PYTORCH, buckets
 

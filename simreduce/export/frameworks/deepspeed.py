@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from simreduce import dtypes
-from simreduce.export.choice import (
+from simreduce.export.framework import (
     REPLICATED,
     Choice,
     Framework,

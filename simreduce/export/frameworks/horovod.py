@@ -6,7 +6,7 @@ Names: docs/tensor-fusion.rst, docs/autotune.rst; 0.28. `HOROVOD_FUSION_THRESHOL
 
 from __future__ import annotations
 
-from simreduce.export.choice import (
+from simreduce.export.framework import (
     Choice,
     Framework,
     bucket_sizes,

@@ -8,7 +8,7 @@ reduce-scatter (xla/debug_options_flags.cc; jaxlib 0.10 takes the flags).
 from __future__ import annotations
 
 from simreduce import dtypes
-from simreduce.export.choice import (
+from simreduce.export.framework import (
     REPLICATED,
     Choice,
     Framework,

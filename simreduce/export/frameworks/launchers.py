@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from simreduce.export.choice import Choice, Framework
+from simreduce.export.framework import Choice, Framework
 from simreduce.export.writers import END, Raw, host_lines, script, sequence, yaml
 from simreduce.files.formats.fields import Name
 

@@ -10,7 +10,7 @@ Names are those of `docs/parallelisms.md` and `docs/training/moe-optimization.md
 
 from __future__ import annotations
 
-from simreduce.export.choice import ORDER, Framework, MeshedJob, MeshProgram, unwritten
+from simreduce.export.framework import ORDER, Framework, MeshedJob, MeshProgram, unwritten
 from simreduce.export.writers import arguments, mapping, yaml
 
 SPLITS = ("even", "ends", "last")

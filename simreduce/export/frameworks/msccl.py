@@ -13,7 +13,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.errors import InternalError, StrategyError
-from simreduce.export.choice import REPLICATED, Choice, Framework, holding
+from simreduce.export.framework import REPLICATED, Choice, Framework, holding
 from simreduce.plan import Plan
 from simreduce.planners.msccl import (
     MOST_BYTES,

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 
 from simreduce import dtypes
-from simreduce.export.choice import METHODS, REPLICATED, Choice, Framework, holding, not_by_nccl
+from simreduce.export.framework import METHODS, REPLICATED, Choice, Framework, holding, not_by_nccl
 from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import Settings, choose, plan

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simreduce import dtypes
-from simreduce.export.choice import (
+from simreduce.export.framework import (
     REPLICATED,
     Choice,
     Framework,
@@ -167,7 +167,7 @@ def _meaning(choice: Choice, buckets: DdpBuckets) -> str:
 
 
 def _table(arguments: Mapping[str, str], meaning: Mapping[str, str] | None = None) -> list[str]:
-    """The arguments, each with what it means; `export.choice` reads that too."""
+    """The arguments, each with what it means; `export.framework` reads that too."""
     notes = {key: f"  # {words}" for key, words in (meaning or {}).items() if words}
     lines = (f'    "{key}": {value},{notes.get(key, "")}' for key, value in arguments.items())
     return ["ARGUMENTS = {", *lines, "}"]

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simreduce import dtypes, units
-from simreduce.export.choice import Choice, Framework, holding, not_gradients
+from simreduce.export.framework import Choice, Framework, holding, not_gradients
 from simreduce.export.writers import Line, arguments, environment, mapping, yaml
 
 MIB = 1 << 20

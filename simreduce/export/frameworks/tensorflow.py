@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from simreduce.errors import StrategyError
-from simreduce.export.choice import Choice, Framework, not_gradients
+from simreduce.export.framework import Choice, Framework, not_gradients
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import (
     BytesPerPack,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.export.choice import Framework
+from simreduce.export.framework import Framework
 from simreduce.export.frameworks.tensorflow import nearest, refusals_of, text_of
 from simreduce.export.writers import arguments
 from simreduce.planners.layouts import Layout

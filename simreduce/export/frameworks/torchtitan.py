@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simreduce.export.choice import Framework, MeshedJob, MeshProgram, unwritten
+from simreduce.export.framework import Framework, MeshedJob, MeshProgram, unwritten
 from simreduce.files.formats import toml_text
 
 _SCHEDULES = {

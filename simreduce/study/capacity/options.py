@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from simreduce.export.choice import METHODS
+from simreduce.export.framework import METHODS
 from simreduce.files.formats import (
     ANYTHING,
     LINE,

@@ -20,7 +20,7 @@ from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.export import StrategySettings, as_typed, settings
-from simreduce.export.choice import bucket_sizes
+from simreduce.export.framework import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.plan import Plan
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, warn_of_unloaded

@@ -26,7 +26,7 @@ from simreduce.computing.arrays import Floats
 from simreduce.engine import NCCL
 from simreduce.errors import Deadlock, InputError
 from simreduce.export import Choice
-from simreduce.export.choice import bucket_sizes
+from simreduce.export.framework import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from simreduce import dtypes
 from simreduce.errors import InputError, StrategyError
 from simreduce.export import Choice
-from simreduce.export.choice import bucket_sizes
+from simreduce.export.framework import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import why_too_fine

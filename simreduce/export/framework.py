@@ -1,10 +1,11 @@
-"""A strategy to export, for a workload on a machine, with what a training step adds.
+"""A system that takes settings, as one value, and what is asked of it: a strategy to export.
 
-Also a setting in a few words, which are what its files say that those of the defaults do not, and
-the sizes of buckets that are worth trying.
+`Framework` has all that the package knows of a system. A `MeshProgram` is one that trains on
+meshes: what it lacks, and its files.
 
-`Framework` is a system that takes settings: all that the package knows of it, as one value. A
-`MeshProgram` is one that trains on meshes: what it lacks, and its files.
+`Choice` is a strategy to export, for a workload on a machine, with what a training step adds. A
+setting in a few words is what its files say that those of the defaults do not. There are also the
+sizes of buckets that are worth trying.
 """
 
 from __future__ import annotations
