@@ -176,6 +176,8 @@ class Stream:
         self, flows: TrafficFlows, until: simpy.Event
     ) -> Generator[simpy.Event, None, None]:
         rate = (self.rate or 0.0) / self.nbytes
+        if not (rate and self.pairs):
+            return
         for flow in count():
             gap, which, _ = uniform(self.seed, 3 * flow, 3).tolist()
             yield _Arrival(flows.fabric.env, -log(1.0 - gap) / rate)

@@ -212,12 +212,18 @@ def _choice(document: Written, backups: int) -> tuple[str, str]:
         if each["as_good_as_the_best"] and each["backups"] != best
     ]
     if str(backups) in equal:
-        return f"{backups}, as now", f"{best} is better by less than the random times explain."
-    more = f" {' and '.join(equal)} may be as good." if equal else ""
+        others = [each for each in equal if each != str(backups)]
+        better = f"{best} is better by less than the random times explain."
+        return f"{backups}, as now", f"{better}{_as_good(others)}"
+    more = _as_good(equal)
     stops = sorted({each["blocked"] for each in document["backups"]})
     tried = "of those tried" + " with which training stops least often" * (len(stops) > 1)
     tried += ", in the repetitions in which it stops with none of them" * bool(stops[0])
     return str(best), f"Most gradients in a second, {tried}.{more}"
+
+
+def _as_good(numbers: Sequence[str]) -> str:
+    return f" {' and '.join(numbers)} may be as good." if numbers else ""
 
 
 def _backups(document: Written, now: int) -> Block:

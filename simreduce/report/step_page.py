@@ -112,12 +112,15 @@ _MOSTLY = 0.5
 """The part of a step from which its communication says how sure it is."""
 
 
-def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True) -> str:
+def step_text(
+    ranking: Ranking, most: int | None = None, *, details: bool = True, closer: str = "--details"
+) -> str:
     """Header, one row per method or mesh, or the best `most` of them; then what the step of the
     recommended one spends its time on, and holds. The advice comes last.
 
     Without `details`, the critical path, what would help, the timeline, its buckets and other names
-    are left out, and refusals of strategies that the scenario does not name are counted.
+    are left out, and refusals of strategies that the scenario does not name are counted. `closer` is
+    the command or option that has them.
     """
     document = step_document(ranking)
     lines = [*_header(ranking), *best_rows(step_rows(ranking), most, indent=2), ""]
@@ -137,7 +140,7 @@ def step_text(ranking: Ranking, most: int | None = None, *, details: bool = True
         if misfits:
             rows, have = units.plural(len(misfits), "row"), units.format_size(ranking.memory)
             lines += ["", f"{rows} marked *: more memory than the {have} that a GPU has"]
-        hidden = [] if details else ["", f"{_CLOSER}: --details shows them"]
+        hidden = [] if details else ["", f"{_CLOSER}: {closer} shows them"]
         lines += own if details else hidden
         if ranking.bounded:
             lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
@@ -286,7 +289,8 @@ def _spent(best: Written) -> dict[str, float]:
     known = best.get("spent_us")
     if known is None:  # as documents of versions before this key have it
         keys = {"compute": "compute", "update": "update", "host": "launch", "data": "exposed"}
-        known = {kind: best[f"{key}_us"] for kind, key in keys.items()}
+        keys["interference"] = "interference"
+        known = {kind: us for kind, key in keys.items() if (us := best.get(f"{key}_us"))}
     return dict(sorted(known.items(), key=lambda pair: -pair[1]))
 
 

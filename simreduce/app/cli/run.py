@@ -459,7 +459,9 @@ def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
         found = rank_meshes(meshes, workers, progress.watch)
     files = {} if why_no_files(found) else files_of_mesh(found)
     return Reply(
-        lambda: step_text(found, rows_shown(everything=False), details=False),
+        lambda: step_text(
+            found, rows_shown(everything=False), details=False, closer="simreduce step --details"
+        ),
         lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
         paste=hand_over(out, files) if files else "",
         complete=not found.interrupted,

@@ -16,7 +16,7 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -344,20 +344,27 @@ async def _run(
 
     workers = Workers(files, limits.processes, limits.megabytes, limits.seconds)
     names = frozenset({host, f"localhost:{host.rpartition(':')[2]}"})
-    server = _server(Guard(make_app(files, workers, first), token, names))
+    app = Guard(make_app(files, workers, first), token, names)
+    server = _server(app, partial(ready, f"http://{host}/{token}/?{first.query}"))
     ending = asyncio.create_task(_end_when_idle(server, workers, limits.idle))
-    ready(f"http://{host}/{token}/?{first.query}")  # whoever comes early waits in the socket
     try:
         await server.serve([listener])
     finally:
         ending.cancel()
 
 
-def _server(app: Guard) -> uvicorn.Server:
+def _server(app: Guard, ready: Callable[[], None]) -> uvicorn.Server:
+    """The server; `ready` is called once it answers, and ends by signals as it should."""
     import uvicorn  # noqa: PLC0415 - an extra
 
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if not self.should_exit:
+                ready()
+
     # No access log: the path of every request has the token.
-    return uvicorn.Server(
+    return Server(
         uvicorn.Config(
             app,
             http=_protocol(),

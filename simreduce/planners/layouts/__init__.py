@@ -574,7 +574,7 @@ def _tree(layout: Layout, heads: Sequence[int], flows: Counter[str]) -> Aggregat
     if not tops:
         raise StrategyError(f"no switch that sums is linked to all of {', '.join(names)}")
     top = min(tops, key=lambda name: flows[name])
-    flows.update({*names, top})
+    flows.update(dict.fromkeys((*names, top)).keys())
     return Aggregation(top, tuple(leaves))
 
 

@@ -450,13 +450,14 @@ def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection
             db.set_progress_handler(lambda: 0, _TURN)
         _prepare(path, db, write=write)
     except sqlite3.Error as error:
+        words = f"{path}: is no database of sweeps: {error}"
+        fault = _read_error(path, error, words)
         if place.is_dir():
             _refuse(path, "is a directory, not a file")
         if _is_full(error):
             raise StoreFull(f"{path}: {error}") from None
-        words = f"{path}: is no database of sweeps: {error}"
         ours = is_file(path) and read_start(place, 16) == b"SQLite format 3\0"
-        raise (_read_error(path, error, words) if ours else InputError(words)) from None
+        raise (fault if ours else InputError(words)) from None
     except InputError:
         raise
     except OSError as error:

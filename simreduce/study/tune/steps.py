@@ -133,10 +133,14 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         """The runtime of each row."""
         return [row.runtime for row in self.candidates]
 
-    @property
+    @cached_property
     def closely(self) -> StepResult:
-        """The step of the method to run."""
-        return self.recommended.step
+        """The step of the method to run, simulated again to see what reductions wait for.
+
+        As it was ranked where its plans are too large for that.
+        """
+        case, step = case_of(self), self.recommended.step
+        return case.record(step).step if case.record else step
 
     @property
     def nominal(self) -> str:

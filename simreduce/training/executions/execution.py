@@ -265,7 +265,7 @@ def _parsed(kind: Any, message: bytes, fault: str) -> Any:
     try:
         one.ParseFromString(message)
     except Exception as error:  # noqa: BLE001 - protobuf's own error is not public everywhere
-        raise ExecutionError(fault.format(error)) from None
+        raise ExecutionError(fault.replace("{}", str(error))) from None
     return one
 
 

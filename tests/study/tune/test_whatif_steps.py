@@ -91,6 +91,23 @@ def test_savings_of_a_step_that_hides_nothing(look):
     assert found.alone.result.seconds == pytest.approx(moving)
 
 
+@pytest.mark.parametrize("mode", ["horovod", "parameter_server", "distributed_replicated"])
+def test_reductions_that_wait_for_compute_are_not_on_the_path(tmp_path, mode):
+    """They take no longer on it than all of them by themselves."""
+    path = tmp_path / "step.toml"
+    path.write_text(
+        'topology = "v100-mesh-4"\nworkload = "googlenet"\nruntime = "tensorflow"\n'
+        f'[step]\nbatch = 64\nrate = "5 TFLOP/s"\nvariable_update = "{mode}"\n'
+    )
+    ranking = rank_steps(load_scenario(str(path)))
+    found = ranking.closely
+    moved = sum(piece.seconds for piece in found.path if piece.bucket)
+
+    assert moved <= ranking.recommended.alone
+    assert found.seconds == ranking.recommended.seconds
+    assert sum(piece.seconds for piece in found.path) == pytest.approx(found.seconds)
+
+
 def test_large_sharded_steps_have_no_loads_and_say_why(look, monkeypatch):
     """But what more lanes save is simulated all the same."""
     monkeypatch.setattr(steps, "MOST_RANKS", 1)
