@@ -491,7 +491,7 @@ def options_facet(document: Written) -> Facet:
     for row, name in zip(rows, _series_names(rows), strict=True):
         x, y = _place(row, document)
         if x and y is not None:
-            whole, ends = row["simulated_s"], (row.get("step_low_s"), row.get("step_high_s"))
+            whole, ends = row.get("simulated_s"), (row.get("step_low_s"), row.get("step_high_s"))
             low, high = (x * end / whole if end and whole else None for end in ends)
             point = PlotPoint(x, y, low, high, str(row.get("nodes", "")), not row["misses"])
             series.setdefault(name, []).append(point)

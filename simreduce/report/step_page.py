@@ -119,8 +119,8 @@ def step_text(
     recommended one spends its time on, and holds. The advice comes last.
 
     Without `details`, the critical path, what would help, the timeline, its buckets and other names
-    are left out, and refusals of strategies that the scenario does not name are counted. `closer` is
-    the command or option that has them.
+    are left out, and refusals of strategies that the scenario does not name are counted. `closer`
+    is the command or option that has them.
     """
     document = step_document(ranking)
     lines = [*_header(ranking), *best_rows(step_rows(ranking), most, indent=2), ""]
