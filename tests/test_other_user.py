@@ -10,10 +10,10 @@ import pytest
 
 from simreduce.computing import code_files, workers
 from simreduce.computing.compiler import build
-from simreduce.computing.locks import locked
 from simreduce.errors import InputError
 from simreduce.files.textfiles import check_place, write_file
 from simreduce.study.sweep import Store
+from simreduce.study.sweep.locking import locked
 from tests.other_user import OTHER, as_other, meanwhile, needs_root, shared_folder
 
 pytestmark = needs_root

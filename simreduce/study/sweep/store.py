@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from simreduce.computing.locks import locked
 from simreduce.errors import InputError, did_you_mean, quote, why_no_path
 from simreduce.files.formats.syntax import read_json
 from simreduce.files.textfiles import behind_links, is_file, read_start, reason
@@ -36,6 +35,7 @@ from simreduce.study.sweep.cells import (
     code,
     digest_of,
 )
+from simreduce.study.sweep.locking import locked
 
 _OURS, _FORMAT = 0x53725377, 2
 """SQLite's `application_id` and `user_version` of our files."""
