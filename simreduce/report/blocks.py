@@ -88,10 +88,15 @@ def bars(
     """A bar for a figure of each row, by the keys of its name, its figure and its lower bound.
     Times are in microseconds.
     """
-    scale = 1e-6 if axis.quantity == "seconds" else 1.0
+    scale = _si_of(axis)
     shown = [(row[name], row[figure] * scale) for row in rows]
     least = [row[floors] * scale for row in rows] if floors else ()
     return Chart(words, bar_facet(axis, shown, marks, least), table)
+
+
+def _si_of(axis: Axis) -> float:
+    """What a document's figure is worth on an axis: documents have times in microseconds."""
+    return 1e-6 if axis.quantity == "seconds" else 1.0
 
 
 def colour_words(marks: Sequence[int]) -> str:
@@ -103,7 +108,7 @@ def colour_words(marks: Sequence[int]) -> str:
 
 def stack(words: str, parts: Sequence[tuple[str, float]], table: Table, axis: Axis = TIME) -> Chart:
     """Parts of a time side by side, in microseconds or as shares."""
-    scale = 1e-6 if axis.quantity == "seconds" else 1.0
+    scale = _si_of(axis)
     shown = [(name, value * scale) for name, value in parts if value > 0]
     ends = [0.0, *accumulate(value for _, value in shown)]
     series = [

@@ -531,10 +531,8 @@ def _limits(document: Written, beside: Attachments) -> Iterable[Fact]:
 
 
 def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
-    if beside.look is None or not any(beside.look["spent"].values()):
+    if not (parts := _shares(beside.look)):
         return "not known here", beside.missing or _ASK
-    spent = sorted(beside.look["spent"].items(), key=lambda part: -part[1])
-    parts = ((_SPENT.get(name, name), share) for name, share in spent)
     first, words = limit_words(parts, "the workers' time", 0)
     row, step = row_of(document, backups_of(document)), document["step_time_us"]
     ideal = row["ideal_step_time_us"] if row else None
@@ -546,6 +544,13 @@ def _limit(document: Written, beside: Attachments) -> tuple[str, str]:
     return first, f"{words}{more}"
 
 
+def _shares(look: Written | None) -> list[tuple[str, float]]:
+    """What workers spend their time on, with its part, the largest first; empty if nothing is."""
+    spent = look["spent"] if look else {}
+    found = [(_SPENT.get(name, name), share) for name, share in spent.items()]
+    return sorted(found, key=lambda part: -part[1]) if any(spent.values()) else []
+
+
 def _helps(first: Written, look: Written) -> tuple[str, str]:
     if first["saving_low_us"] <= 0.0:
         return "nothing by itself", "None of the simulated changes makes an update faster for sure."
@@ -555,11 +560,8 @@ def _helps(first: Written, look: Written) -> tuple[str, str]:
 
 def _replicas_spent(beside: Attachments) -> Iterable[Section]:
     """The parts of the workers' time."""
-    look = beside.look
-    if look is None or not any(look["spent"].values()):
+    if not (shown := _shares(beside.look)):
         return
-    parts = sorted(look["spent"].items(), key=lambda part: -part[1])
-    shown = [(_SPENT.get(name, name), share) for name, share in parts]
     columns = tables.columns("spent on|of the time", left="spent on")
     table = Table(columns, tuple((name, f"{share:.1%}") for name, share in shown))
     words = "What all workers together spend their time on, after the first updates are skipped."

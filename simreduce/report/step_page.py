@@ -288,8 +288,10 @@ def _spent(best: Written) -> dict[str, float]:
     """Microseconds by what a step spends them on, the most first."""
     known = best.get("spent_us")
     if known is None:  # as documents of versions before this key have it
-        keys = {"compute": "compute", "update": "update", "host": "launch", "data": "exposed"}
-        keys["interference"] = "interference"
+        keys = {
+            "compute": "compute", "update": "update", "host": "launch", "data": "exposed",
+            "interference": "interference",
+        }  # fmt: skip
         known = {kind: us for kind, key in keys.items() if (us := best.get(f"{key}_us"))}
     return dict(sorted(known.items(), key=lambda pair: -pair[1]))
 

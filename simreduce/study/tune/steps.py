@@ -134,13 +134,21 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         return [row.runtime for row in self.candidates]
 
     @cached_property
-    def closely(self) -> StepResult:
-        """The step of the method to run, simulated again to see what reductions wait for.
+    def case(self) -> StepCase:
+        """The step of the method to run, to simulate again."""
+        name = self.recommended.step.method
+        own = (_method_of(name), strategy_of(name))
+        return _case(self.scenario, (DDP, None) if self.question.mode else own)
 
-        As it was ranked where its plans are too large for that.
-        """
-        case, step = case_of(self), self.recommended.step
-        return case.record(step).step if case.record else step
+    @cached_property
+    def recording(self) -> StepRecording | None:
+        """That step, simulated again with its plans; None where these are too large."""
+        return self.case.record(self.recommended.step) if self.case.record else None
+
+    @property
+    def closely(self) -> StepResult:
+        """The step of the method to run, with what reductions wait for where it is recorded."""
+        return self.recording.step if self.recording else self.recommended.step
 
     @property
     def nominal(self) -> str:
@@ -332,20 +340,6 @@ _TOO_LARGE = (
 )
 
 
-def case_of(ranking: Ranking) -> StepCase:
-    """The best step of a ranking, to simulate again."""
-    if isinstance(ranking, MethodRanking):
-        name = ranking.recommended.step.method
-        own = (_method_of(name), strategy_of(name))
-        return _case(ranking.scenario, (DDP, None) if ranking.question.mode else own)
-    job, setup = ranking.job, ranking.scenario.setup
-    return StepCase(
-        job, setup, lambda: SimulatedStep(ranking.closely),
-        lambda job, at: _mesh_step(job, at).seconds,
-        partial(write_mesh, job, setup), missing=_COMPOSED,
-    )  # fmt: skip
-
-
 def _case(scenario: StepScenario, pair: Pair) -> StepCase:
     """A step of a scenario, which its setup may refuse: StrategyError."""
     question, (method, strategy) = scenario.step, pair
@@ -470,6 +464,21 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
     def closely(self) -> StepResult:
         """The best step, with when every node of it ran."""
         return _mesh_step(self.job, self.scenario.setup, closely=True)
+
+    @property
+    def case(self) -> StepCase:
+        """The best step, to simulate again."""
+        job, setup = self.job, self.scenario.setup
+        return StepCase(
+            job, setup, lambda: SimulatedStep(self.closely),
+            lambda job, at: _mesh_step(job, at).seconds,
+            partial(write_mesh, job, setup), missing=_COMPOSED,
+        )  # fmt: skip
+
+    @property
+    def recording(self) -> None:
+        """Its calls are not simulated together, so no plans are recorded."""
+        return
 
 
 Ranking = MethodRanking | MeshRanking

@@ -20,7 +20,7 @@ from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import link_use
-from simreduce.study.tune.steps import Ranking, StepCase, case_of
+from simreduce.study.tune.steps import Ranking, StepCase
 from simreduce.study.tune.whatif import (
     COMPUTE as FASTER,
     MORE,
@@ -73,14 +73,13 @@ def look_at_step(ranking: Ranking, watch: Watch = unwatched, *, closely: bool = 
 
     Ctrl-C leaves out the changes that are not simulated yet.
     """
-    case, step = case_of(ranking), ranking.closely
-    recording = case.record(step) if case.record and closely else None
-    path = recording.step.path if recording else step.path
+    case, step = ranking.case, ranking.closely
+    recording = ranking.recording if closely else None
     return StepLook(
         step.seconds,
-        path,
+        step.path,
         _loads(recording) if recording else None,
-        *_alone(recording, path, case.setup),
+        *_alone(recording, step.path, case.setup),
         _savings(case, _changes(case.setup, recording), step.seconds, watch),
         case.missing,
     )
@@ -91,7 +90,7 @@ def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
 
     Empty where nobody says that they differ.
     """
-    case = case_of(ranking)
+    case = ranking.case
     if not case.job.spread:
         return {}
     return percentiles(lambda part: case.seconds(replace(case.job, part=part), case.setup))
@@ -99,7 +98,7 @@ def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
 
 def execution_of_step(ranking: Ranking) -> Execution:
     """What every rank does in the best step; InputError where no execution says it."""
-    return case_of(ranking).write()
+    return ranking.case.write()
 
 
 def _savings(
