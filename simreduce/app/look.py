@@ -96,18 +96,18 @@ def look_closer(
     """
     try:
         with show("simulating the plan"):
-            case = ask(question, strategy).make_case()
-            recording = case.setup.record(case.plan)
+            asked = ask(question, strategy)
+            recording = asked.setup.record(asked.compile_all())
     except InputError as error:  # too large to hold, or nothing can be recorded of it
         return replace(beside, missing=f"Not simulated in detail: {error.problems[0]}"), True
     with show("simulated {} of {} changes") as work:
-        found = savings(recording, case.setup, work.watch)
+        found = savings(recording, asked.setup, work.watch)
     with show("drawing the timeline"):
-        events = recording_events(recording, case.setup.topology)
+        events = recording_events(recording, asked.setup.topology)
         timeline = timeline_of_events(events, recording.result.path.op.tolist(), bars)
-    moved = case.setup.find_moved(case.plan, recording.result.seconds)
+    moved = asked.setup.find_moved(recording.plan, recording.result.seconds)
     explanation = explanation_document(
-        recording, found, case.about, complete=work.complete, moved=moved
+        recording, found, asked.about, complete=work.complete, moved=moved
     )
     return replace(beside, explanation=explanation, timeline=timeline), work.complete
 

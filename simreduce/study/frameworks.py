@@ -236,25 +236,10 @@ def advise_each(
     _, best, _ = decide(
         in_full_precision(options, scenario) or options, None, 0.0, lambda _one, _other: ""
     )
-    return (
-        Advised(
-            "",
-            "",
-            best,
-            None,
-            best,
-            "",
-            without_settings(scenario, best.name),
-            fastest_words=best.name,
-        ),
-    )
-
-
-def without_settings(scenario: Scenario, name: str) -> str:
-    """What to do where no framework has a setting for what was tried, or not the named one."""
-    if not scenario.framework:
-        return f"Run {name}"
-    return f"Run {name}, as {FRAMEWORKS[scenario.framework].title} has no setting for any of these"
+    do = f"Run {best.name}"
+    if scenario.framework:
+        do += f", as {FRAMEWORKS[scenario.framework].title} has no setting for any of these"
+    return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
 
 
 def call_words(strategy: Strategy | None) -> str:

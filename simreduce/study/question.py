@@ -40,41 +40,27 @@ class Question:
             self.strategy, self.workload, root=self.root, faithful=self.faithful
         )
 
-    def make_case(self) -> PlannedQuestion:
-        """The question with the plan of all its reductions. Raises as `compile` does."""
+    def compile_all(self) -> Plan:
+        """The plan that chains all its reductions. Raises as `compile` does."""
         plan = self.compile()
-        return PlannedQuestion(self, repeat(plan, self.times) if self.times > 1 else plan)
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedQuestion:
-    """A question with its plan, which chains all its reductions."""
-
-    question: Question
-    plan: Plan
-
-    @property
-    def setup(self) -> Setup:
-        return self.question.setup
+        return repeat(plan, self.times) if self.times > 1 else plan
 
     @property
     def about(self) -> dict[str, Any]:
         """The keys with which documents name the question."""
-        asked = self.question
+        setup, strategy = self.setup, self.strategy
         return {
-            "question": asked.name,
-            "strategy": asked.strategy.text,
-            "collective": asked.strategy.collective,
-            "workload": asked.workload.name,
-            "size_bytes": asked.workload.nbytes,
-            "ranks": len(asked.setup.layout),
-            "repeat": asked.times,
-            "equal_paths": asked.setup.equal_paths,
-            "nccl_settings": asked.setup.nccl.text,
-            "nominal": asked.setup.nominal(
-                [asked.strategy.text], asked.setup.calls_of(asked.strategy, asked.workload)
-            ),
-            "disturbance": asked.setup.disturbed,
+            "question": self.name,
+            "strategy": strategy.text,
+            "collective": strategy.collective,
+            "workload": self.workload.name,
+            "size_bytes": self.workload.nbytes,
+            "ranks": len(setup.layout),
+            "repeat": self.times,
+            "equal_paths": setup.equal_paths,
+            "nccl_settings": setup.nccl.text,
+            "nominal": setup.nominal([strategy.text], setup.calls_of(strategy, self.workload)),
+            "disturbance": setup.disturbed,
         }
 
 

@@ -86,8 +86,7 @@ class RankedRows(Ending, Generic[Asked, Row]):
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
     """The rows, fastest first; those that do not fit the memory of a GPU come last."""
-    keys: Callable[[Any], tuple[bool, float]] = attrgetter("misfit", "seconds")
-    return sorted(rows, key=keys)
+    return sorted(rows, key=attrgetter("misfit", "seconds"))
 
 
 def merge_equal(
@@ -147,8 +146,8 @@ def find_moved(scenario: Scenario, strategy: Strategy | None, seconds: float) ->
     """The seconds of one of a scenario's reductions where starts are moved, if that tells."""
     if strategy is None or strategy.reduced_by_nccl:
         return None
-    case, times = ask(scenario, strategy).make_case(), scenario.repeat
-    moved = case.setup.find_moved(case.plan, seconds * times)
+    asked, times = ask(scenario, strategy), scenario.repeat
+    moved = asked.setup.find_moved(asked.compile_all(), seconds * times)
     return None if moved is None else moved / times
 
 
@@ -276,19 +275,6 @@ def _answer(
     return outcome_of(evaluate, *asked)
 
 
-class Answers(NamedTuple, Generic[T]):
-    """The outcomes of a study.
-
-    It has figures and lower bounds by place, the names of what was refused with the reasons, and
-    how many questions Ctrl-C left untried, or a budget of time (`hurried`).
-    """
-
-    found: Mapping[int, T | AtLeast]
-    refused: tuple[tuple[str, str], ...]
-    untried: int
-    hurried: bool = False
-
-
 def answer_all(
     questions: Sequence[Q],
     names: Sequence[str],
@@ -301,8 +287,11 @@ def answer_all(
     order: Sequence[int] | None = None,
     waited: Collection[int] = (),
     until: Callable[[Iterable[tuple[int, Any]]], Iterable[tuple[int, Any]]] = iter,
-) -> Answers[T]:
+) -> tuple[Mapping[int, T | AtLeast], tuple[tuple[str, str], ...], int, bool]:
     """The outcomes of a `study` of questions by their names; it may end early (`until`).
+
+    They are figures and lower bounds by place, the names of what was refused with the reasons, how
+    many questions Ctrl-C left untried, or a budget of time, and whether it was that.
 
     The machine may refuse questions, but to refuse all that were given `by_name` raises one
     StrategyError. Questions that a fault cuts off for ever are refused too, unless it cuts off all
@@ -343,7 +332,7 @@ def answer_all(
     if stuck and not found:
         name, first = stuck[0]
         raise Deadlock(f"{name}: {first.error}")
-    return Answers(found, reasons, len(names) - len(outcomes), hurried)
+    return found, reasons, len(names) - len(outcomes), hurried
 
 
 def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> list[str]:

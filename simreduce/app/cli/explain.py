@@ -57,13 +57,14 @@ from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import STDOUT, read_text
+from simreduce.plan import Plan
 from simreduce.planners.msccl import MscclAlgorithm, problems_of, read_algorithm
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.schemas import schema_text, schemas
 from simreduce.report.trace import recording_text
 from simreduce.report.verified import FILES, VERIFY, by_title, list_problems, list_unproved
-from simreduce.study.question import PlannedQuestion, Question, ask
+from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.scenario_files import is_scenario, shipped as scenarios
 from simreduce.study.tune.prove import (
@@ -120,15 +121,15 @@ def explain(faults: Faults, question: str, **given: Any) -> Reply:
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. On Ctrl-C or SIGTERM,
     prints the savings so far and exits with status 130.
     """
-    case = read_question(faults, question, **given)
+    asked, plan = read_question(faults, question, **given)
     with Progress("simulating the plan"):
-        recording = case.setup.record(case.plan)
+        recording = asked.setup.record(plan)
     with Progress("simulated {} of {} changes") as progress:
-        found = savings(recording, case.setup, progress.watch)
-    complete, title = progress.complete, case.setup.calibration.title
-    moved = case.setup.find_moved(case.plan, recording.result.seconds)
-    limit = few_rings(case.question) if complete else None
-    explained = Explained(recording, found, case.about, complete, moved, limit)
+        found = savings(recording, asked.setup, progress.watch)
+    complete, title = progress.complete, asked.setup.calibration.title
+    moved = asked.setup.find_moved(plan, recording.result.seconds)
+    limit = few_rings(asked) if complete else None
+    explained = Explained(recording, found, asked.about, complete, moved, limit)
     stopped = "" if complete else "\n\nstopped before all changes were simulated"
     return Reply(
         lambda: explanation_text(explained, title) + stopped,
@@ -150,27 +151,31 @@ def trace(faults: Faults, question: str, **given: Any) -> None:
 
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes.
     """
-    case, output = read_question(faults, question, **given), output_path("output") or _TRACE
-    topology = case.setup.topology
+    asked, plan = read_question(faults, question, **given)
+    output, topology = output_path("output") or _TRACE, asked.setup.topology
     with Progress("simulating the plan"):
-        recording = case.setup.record(case.plan)
+        recording = asked.setup.record(plan)
     with Progress("writing the timeline"):
-        write_output(output, recording_text(recording, topology, case.about))
+        write_output(output, recording_text(recording, topology, asked.about))
     if output != STDOUT:
         took = units.format_duration(recording.result.seconds)
-        strategy, calibration = case.question.strategy.text, case.setup.calibration.name
+        strategy, calibration = asked.strategy.text, asked.setup.calibration.name
         where = f"{strategy} on {topology.name}, calibration {calibration}"
         show(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
 
 
 def read_question(
     faults: Faults, text: str, *, algo: str | None, workers: int, **given: Any
-) -> PlannedQuestion:
-    """The plan that the options name. InputError lists the faults of all of them."""
+) -> tuple[Question, Plan]:
+    """The question that the options name, and its plan. InputError lists the faults of all of
+    them.
+    """
     if is_scenario(text):
         scenario, strategy = read_question_scenario(faults, text, algo, given)
-        return ask(scenario, strategy or _recommend(scenario, workers)).make_case()
-    return read_topology_question(faults, text, "ring" if algo is None else algo, given).make_case()
+        asked = ask(scenario, strategy or _recommend(scenario, workers))
+    else:
+        asked = read_topology_question(faults, text, "ring" if algo is None else algo, given)
+    return asked, asked.compile_all()
 
 
 def read_topology_question(faults: Faults, text: str, algo: str, given: Given) -> Question:

@@ -117,7 +117,6 @@ from simreduce.study.tune.steps import (
     rank_question,
     why_no_files,
 )
-from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.topology import natural
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.switch_groups import read_names, with_hosts
@@ -595,7 +594,7 @@ def _traces_of_step(folder: str | None, ranking: Ranking) -> tuple[tuple[str, ..
     if folder is None:
         return (), False
     try:
-        execution = execution_of_step(ranking)
+        execution = ranking.case.write()
         write_folder(folder, write_chakra(execution, "step"))
     except InputError as error:
         return tuple(f"--chakra: {each}" for each in error.problems), True

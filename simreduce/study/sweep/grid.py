@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, log2, prod
@@ -203,21 +203,23 @@ class Sample:
 def combine(
     over: Mapping[str, Choices], zipped: Sequence[Sequence[str]], sample: Sample | None
 ) -> list[dict[str, Any]]:
-    """The settings of every cell of a design without faults.
+    """The settings of every cell of a design without faults, equal points of a sample once.
 
     Keys that are `zipped` advance together.
     """
     groups = _groups(over, zipped)
+    number = {key: i for i, group in enumerate(groups) for key in group}
     if sample:
-        return list(_sampled(over, groups, sample))
+        points = [
+            {key: _value_at(values, point[number[key]]) for key, values in over.items()}
+            for point in _points(sample, len(groups))
+        ]
+        return list({repr(settings): settings for settings in points}.values())
     lists = {key: values for key, values in over.items() if not isinstance(values, NumberInterval)}
-    found = []
-    for places in itertools.product(*(range(_length(over, group)) for group in groups)):
-        place_of = {
-            key: place for group, place in zip(groups, places, strict=True) for key in group
-        }
-        found.append({key: values[place_of[key]] for key, values in lists.items()})
-    return found
+    return [
+        {key: values[places[number[key]]] for key, values in lists.items()}
+        for places in itertools.product(*(range(_length(over, group)) for group in groups))
+    ]
 
 
 def check_design(
@@ -263,29 +265,15 @@ def _length(over: Mapping[str, Choices], group: Sequence[str]) -> int:
     return 0 if isinstance(values, NumberInterval) else len(values)
 
 
-def _sampled(
-    over: Mapping[str, Choices], groups: Sequence[Sequence[str]], sample: Sample
-) -> Iterator[dict[str, Any]]:
-    """Points of the unit cube, as values; equal ones once."""
-    seen = set()
-    for point in _points(sample, len(groups)):
-        by_key = {}
-        for group, share in zip(groups, point, strict=True):
-            for key in group:
-                values = over[key]
-                by_key[key] = (
-                    values.at(float(share))
-                    if isinstance(values, NumberInterval)
-                    else values[min(int(share * len(values)), len(values) - 1)]
-                )
-        settings = {key: by_key[key] for key in over}
-        text = repr(settings)
-        if text not in seen:
-            seen.add(text)
-            yield settings
+def _value_at(values: Choices, share: float) -> Any:
+    """The value at a share of the way through all, from 0 to 1."""
+    if isinstance(values, NumberInterval):
+        return values.at(float(share))
+    return values[min(int(share * len(values)), len(values) - 1)]
 
 
 def _points(sample: Sample, dimensions: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Points of the unit cube."""
     if sample.by == RANDOM:
         return np.random.default_rng(sample.seed).random((sample.count, dimensions))
     if dimensions > MOST_SOBOL:

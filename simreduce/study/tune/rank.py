@@ -111,11 +111,12 @@ def candidates_of(scenario: Scenario) -> list[Strategy]:
 def sharing_candidates(layout: Layout) -> list[Strategy]:
     """Every algorithm that all-gathers, reduce-scatters and all-reduces."""
     warn_of_unloaded()
-    shared = [name for name in COLLECTIVES["all_gather"] if name in COLLECTIVES["reduce_scatter"]]
     return [
         parse_strategy(name)
-        for name in shared
-        if name in ALGORITHMS and COLLECTIVES["all_gather"][name].choices(layout)
+        for name, algorithm in COLLECTIVES["all_gather"].items()
+        if name in COLLECTIVES["reduce_scatter"]
+        and name in ALGORITHMS
+        and algorithm.choices(layout)
     ]
 
 

@@ -369,9 +369,11 @@ def bench(
     StrategyError if that would take over `PATIENCE`, while equal parts could be folded. With `fold`
     False, nothing is folded, however long it takes. `calls` says how NCCL's calls are issued.
     """
-    at = Machines(setup, dtype, faithful=faithful, root=root, fold=fold, calls=calls)
     refused, answered = dict[str, InputError](), False
-    for _, row in _rows(at, [(strategy, size) for size in nbytes for strategy in strategies]):
+    for _, row in bench_all(
+        setup, strategies, nbytes, dtype, faithful=faithful, root=root, fold=fold,
+        simulate_all=True, calls=calls,
+    ):  # fmt: skip
         if isinstance(row.unfinished, Refused):
             refused.setdefault(row.strategy, row.unfinished.error)
         else:
@@ -426,13 +428,9 @@ def bench_all(
 
     # One call of many with a root may take less time than one by itself.
     all_of_them = simulate_all or strategies[0].collective in ROOTED
-    return _rows(at, asked, workers, None if all_of_them else limits)
-
-
-def _rows(
-    at: Machines, asked: Sequence[_Asked], workers: int = 1, limits: Any = None
-) -> Iterator[tuple[int, BenchRow]]:
-    for place, row in study(asked, partial(_simulate, at), workers=workers, limits=limits):
+    for place, row in study(
+        asked, partial(_simulate, at), workers=workers, limits=None if all_of_them else limits
+    ):
         if isinstance(row, BenchRow):
             yield place, row
         else:

@@ -259,13 +259,10 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     rows = _one_for_each_step([c for c in found.values() if isinstance(c, StepCandidate)])
     if not rows:
         raise StrategyError(by_reason(refused))
-    refused += tuple((names[i], f"{names[i]}: {_LATE}") for i in promise.late)
+    late = "takes longer to simulate than there is time"
+    advice = "give a longer --budget, or type simreduce tune"
+    refused += tuple((names[i], f"{names[i]}: {late}; {advice}") for i in promise.late)
     return MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
-
-
-_LATE = (
-    "takes longer to simulate than there is time; give a longer --budget, or type simreduce tune"
-)
 
 
 Pair = tuple[str, Strategy | None]
@@ -314,8 +311,9 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
 class StepCase:
     """One step, to simulate with all figures, or its seconds for any such job and in any setup.
 
-    `write` gives what every rank does. `record` has the plans of a step that was simulated; it is
-    None if these are not simulated together, for the reason in `missing`.
+    `write` gives what every rank does; InputError where no execution says it. `record` has the
+    plans of a step that was simulated; it is None if these are not simulated together, for the
+    reason in `missing`.
     """
 
     job: Any

@@ -73,7 +73,7 @@ def savings(recording: Recording, setup: Setup, watch: Watch = unwatched) -> tup
     """
     plan, before = recording.plan, recording.result.seconds
     tried = (
-        *changes(find_used(recording.resources, [(plan, recording.lowered)]), setup),
+        *changes(setup, recording.resources, [(plan, recording.lowered)]),
         *routings(setup),
     )
     return compare(tried, before, lambda change: change.apply(setup).find_seconds(plan), watch)
@@ -133,18 +133,13 @@ def _together(parts: Sequence[Change]) -> Change:
     return Change("together", resources, parts[0].figure, parts[0].amount, apply)
 
 
-@dataclass(frozen=True, slots=True)
-class UsedResources:
-    """Resources that plans use, by number, kinds of op that cost something, and kinds of lane."""
+def changes(
+    setup: Setup, resources: Resources, plans: Iterable[tuple[Plan, Lowered]]
+) -> Iterator[Change]:
+    """The changes to try: one for each figure that these plans meet, each with its lowering.
 
-    resources: Resources
-    used: frozenset[int]
-    paid: tuple[str, ...]
-    lanes: tuple[str, ...]
-
-
-def find_used(resources: Resources, plans: Iterable[tuple[Plan, Lowered]]) -> UsedResources:
-    """The resources that these plans use, each with its lowering."""
+    These are of the links they cross, the memories, dispatch and lanes they use.
+    """
     used, paid, lanes = set[int](), dict[str, None](), dict[str, None]()
     for plan, lowered in plans:
         each = lowered.by_op
@@ -153,23 +148,15 @@ def find_used(resources: Resources, plans: Iterable[tuple[Plan, Lowered]]) -> Us
         paid |= dict.fromkeys(Kind(k).name.lower() for k in kinds)
         held = np.unique(each.lanes).tolist()
         lanes |= dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
-    return UsedResources(resources, frozenset(used), tuple(paid), tuple(lanes))
-
-
-def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
-    """The changes to try: one for each figure that plans meet.
-
-    These are of the links they cross, the memories, dispatch and lanes they use.
-    """
-    links, used = setup.topology.links, met.used
+    links = setup.topology.links
     crossed = [links[i] for i in sorted(used) if i < len(links)]
     for name, mine in group_by(crossed, lambda link: link.link_class).items():
         sort = "nic" if any(_network(setup.topology, link) for link in mine) else "link"
         yield Change(sort, name, "bandwidth", "+10%", partial(_links, name, bandwidth=MORE))
         yield Change(sort, name, "lanes", "one more on each", partial(_more_lanes, name))
-        if any(met.resources.latency[link.id] for link in mine):
+        if any(resources.latency[link.id] for link in mine):
             yield Change(sort, name, "latency", "-10%", partial(_links, name, latency=LESS))
-    index = {i: name for name, i in met.resources.memory.items()}
+    index = {i: name for name, i in resources.memory.items()}
     kinds = [setup.topology.nodes[index[i]].kind for i in sorted(used) if i in index]
     yield from (
         Change("memory", f"{kind} memory", "bandwidth", "+10%", partial(_memory, kind))
@@ -177,16 +164,16 @@ def changes(met: UsedResources, setup: Setup) -> Iterator[Change]:
     )
     yield from (
         Change("dispatch", name, "cost", "-10%", partial(_dispatch, name))
-        for name in met.paid
+        for name in paid
         if setup.calibration.dispatch.get(name)
     )
-    if used & set(met.resources.cores.values()) or CPU in met.lanes:
+    if used & set(resources.cores.values()) or CPU in lanes:
         yield Change("cpu", "cores", "speed", "+10%", _cores)
-    if used & set(met.resources.shared_memory.values()):
+    if used & set(resources.shared_memory.values()):
         yield Change("cpu", "memory", "bandwidth", "+10%", _shared_memory)
     yield from (
         Change("lane", name, "queue", "none", partial(_no_queue, name))
-        for name in met.lanes
+        for name in lanes
         if name != CPU
     )
 
@@ -202,11 +189,9 @@ def routings(setup: Setup) -> Iterator[Change]:
 
 def network_changes(topology: Topology) -> Iterator[Change]:
     """One more lane on every link of each class that joins machines, whatever a plan uses."""
-    network = [link for link in topology.links if _network(topology, link)]
-    yield from (
-        Change("nic", name, "lanes", "one more on each", partial(_more_lanes, name))
-        for name in dict.fromkeys(link.link_class for link in network)
-    )
+    classes = (link.link_class for link in topology.links if _network(topology, link))
+    for name in dict.fromkeys(classes):
+        yield Change("nic", name, "lanes", "one more on each", partial(_more_lanes, name))
 
 
 def lane_kind(lane: str) -> str:

@@ -28,7 +28,6 @@ from simreduce.study.tune.whatif import (
     Saving,
     changes,
     compare,
-    find_used,
     network_changes,
 )
 from simreduce.training import (
@@ -36,7 +35,6 @@ from simreduce.training import (
     PathPiece,
     StepRecording,
 )
-from simreduce.training.executions import Execution
 from simreduce.training.gpus import faster_gpu, percentiles
 from simreduce.training.mesh.job import MeshJob
 from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
@@ -75,12 +73,17 @@ def look_at_step(ranking: Ranking, watch: Watch = unwatched, *, closely: bool = 
     """
     case, step = ranking.case, ranking.closely
     recording = ranking.recording if closely else None
+
+    def simulate(change: Change) -> float:
+        job = _faster(case) if change is FASTER else case.job
+        return case.seconds(job, change.apply(case.setup))
+
     return StepLook(
         step.seconds,
         step.path,
         _loads(recording) if recording else None,
         *_alone(recording, step.path, case.setup),
-        _savings(case, _changes(case.setup, recording), step.seconds, watch),
+        compare(_changes(case.setup, recording), step.seconds, simulate, watch),
         case.missing,
     )
 
@@ -94,23 +97,6 @@ def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
     if not case.job.spread:
         return {}
     return percentiles(lambda part: case.seconds(replace(case.job, part=part), case.setup))
-
-
-def execution_of_step(ranking: Ranking) -> Execution:
-    """What every rank does in the best step; InputError where no execution says it."""
-    return ranking.case.write()
-
-
-def _savings(
-    case: StepCase, tried: Sequence[Change], before: float, watch: Watch
-) -> tuple[Saving, ...]:
-    """What changes save of a step, which took `before`, the most first."""
-
-    def simulate(change: Change) -> float:
-        job = _faster(case) if change is FASTER else case.job
-        return case.seconds(job, change.apply(case.setup))
-
-    return compare(tried, before, simulate, watch)
 
 
 def _faster(case: StepCase) -> Any:
@@ -127,7 +113,7 @@ def _changes(setup: Setup, recording: StepRecording | None) -> list[Change]:
     if recording is None:
         return [FASTER, *network_changes(setup.topology)]
     moved = {id(each.lowered): (each.plan, each.lowered) for each in recording.moved}
-    found = changes(find_used(recording.resources, moved.values()), setup)
+    found = changes(setup, recording.resources, moved.values())
     if len(recording.step.simulated) > 1:
         # Without a barrier it takes many steps until they are alike: only what can be bought.
         found = (change for change in found if change.figure in _BOUGHT)
@@ -252,6 +238,6 @@ def _changes_of_replicas(job: ReplicasJob) -> Iterator[tuple[Change, ReplicasJob
         return
     ways, at = lower_ways(flows), flows.setup
     moved: list[Way] = [way for row in (ways.pull, *ways.push) for way in row if way]
-    met = find_used(Resources.of(at.topology, at.calibration, at.disturbance), moved)
-    for change in _with_network(changes(met, at), at):
+    resources = Resources.of(at.topology, at.calibration, at.disturbance)
+    for change in _with_network(changes(at, resources, moved), at):
         yield change, replace(job, network=replace(flows, setup=change.apply(at)))

@@ -10,7 +10,6 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.study.scenario_files import load_meshes
 from simreduce.study.tune.steps import rank_meshes
-from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import COLLECTIVE, Execution, read_executions
 from simreduce.training.recorded import replay_execution
 
@@ -166,7 +165,7 @@ def test_chakra_traces_of_all_ranks(simreduce, scenario, tmp_path):
         name: tuple(ranks)
         for name, ranks in json.loads((folder / "groups.json").read_text("utf-8")).items()
     }
-    ours = _in_microseconds(execution_of_step(rank_meshes(load_meshes(str(path)))))
+    ours = _in_microseconds(rank_meshes(load_meshes(str(path))).case.write())
     read = read_executions(traces, groups)
 
     assert 0 == status

@@ -13,7 +13,6 @@ from simreduce.study.scenario_files import build_meshes
 from simreduce.study.tune.steps import rank_meshes, write_mesh
 from simreduce.study.tune.whatif import network_changes
 from simreduce.study.tune.whatif_steps import (
-    execution_of_step,
     look_at_step,
     percentiles_of_step,
 )
@@ -116,7 +115,7 @@ def test_steps_are_in_order_and_fit(ranked):
 def test_all_ranks_on_shared_links_take_as_long_as_those_that_stand_for_them(mesh, more):
     """Where nothing hides: every call of every rank is a node, and all of them share the links."""
     found = rank_meshes(scenario(mesh, global_batch=8, **more))
-    whole = execution_of_step(found)
+    whole = found.case.write()
     ran = replay_execution(whole, found.scenario.setup, "nccl")
 
     assert [*range(8)] == [*whole.nodes]
@@ -128,7 +127,7 @@ def test_what_hides_in_a_pass_runs_beside_its_kernels():
     """Ring of keys and values, sums beside gradients, reductions, sends: within a few percent."""
     overlap = ["tp_grad", "grad_reduce", "p2p"]
     found = rank_meshes(scenario("tp=2,cp=2,pp=2", overlap=overlap, interference=0, global_batch=8))
-    ran = replay_execution(execution_of_step(found), found.scenario.setup, "nccl")
+    ran = replay_execution(found.case.write(), found.scenario.setup, "nccl")
 
     assert ran.seconds == pytest.approx(found.recommended.seconds, rel=0.05)
 
@@ -136,7 +135,7 @@ def test_what_hides_in_a_pass_runs_beside_its_kernels():
 def test_too_many_nodes_are_those_of_the_first_pipeline():
     found = rank_meshes(scenario("tp=2,pp=2", global_batch=8))
     every, first = (
-        execution_of_step(found),
+        found.case.write(),
         write_mesh(found.job, found.scenario.setup, most=100),
     )
 

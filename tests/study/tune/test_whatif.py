@@ -8,7 +8,7 @@ import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor
 from simreduce.engine.setup import Setup
 from simreduce.report.explain import Explained, explanation_text
-from simreduce.study.tune.whatif import changes, find_used, lane_kind, savings
+from simreduce.study.tune.whatif import changes, lane_kind, savings
 from simreduce.testing.check import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.topology import load_topology
 from tests.simulating import record, simulate
@@ -149,8 +149,9 @@ def test_only_what_the_plan_meets_is_changed():
     known = {
         (c.sort, c.resource, c.figure)
         for c in changes(
-            find_used(recording.resources, [(recording.plan, recording.lowered)]),
             Setup(topology, TENSORFLOW, sr.load_calibration("nominal")),
+            recording.resources,
+            [(recording.plan, recording.lowered)],
         )
     }
 

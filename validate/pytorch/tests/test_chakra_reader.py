@@ -11,7 +11,6 @@ from typing import Any
 
 from simreduce.study.scenario_files import load_meshes
 from simreduce.study.tune.steps import rank_meshes
-from simreduce.study.tune.whatif_steps import execution_of_step
 from simreduce.training.executions import (
     COLLECTIVE,
     COMPUTE,
@@ -88,7 +87,7 @@ def test_a_trace_is_read_by_another_program(tmp_path):
     """Every node of all ranks, with all that its reader knows."""
     path = tmp_path / "mesh.toml"
     path.write_text(SCENARIO, "utf-8")
-    execution = execution_of_step(rank_meshes(load_meshes(str(path))))
+    execution = rank_meshes(load_meshes(str(path))).case.write()
     for name, content in write_chakra(execution, "step").items():
         (tmp_path / name).write_bytes(content)
     groups = json.loads((tmp_path / "groups.json").read_text("utf-8"))
