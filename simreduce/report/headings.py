@@ -294,7 +294,7 @@ ACTIVATIONS_KEY = Key(
     one_of(*ACTIVATION_SOURCES),
     "Whether the memory of activations was `given`, was `estimated` from the architecture, or is "
     "`not_counted`.",
-    "question.activations.source",
+    "scenario.step.activations.source",
 )
 REFUSED = Record(
     "refused",

@@ -170,7 +170,7 @@ def composed_words(names: Sequence[str]) -> str:
 def _header(ranking: Ranking) -> list[str]:
     if isinstance(ranking, MeshRanking):
         return _mesh_header(ranking)
-    s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
+    s, w, job = ranking.scenario, ranking.scenario.workload, ranking.scenario.step.job
     forward, backward = (
         _ms(fsum(each) * 1e6) for each in (job.profile.forward, job.profile.backward)
     )

@@ -304,20 +304,20 @@ STEP = Document(
     "first, and the best one in full.",
     *(key for key in HEAD_KEYS if key.name != "runtime"),  # that of the best follows
     DISTURBED,
-    Key("batch", COUNT, "Samples per GPU and pass.", "question.job.batch"),
-    Key("accumulate", COUNT, "Passes per step.", "question.job.accumulate"),
+    Key("batch", COUNT, "Samples per GPU and pass.", "scenario.step.job.batch"),
+    Key("accumulate", COUNT, "Passes per step.", "scenario.step.job.accumulate"),
     Key(
         "compute_source", TEXT, "Where the times of the layers come from.",
-        "question.job.profile.source",
+        "scenario.step.job.profile.source",
     ),
     ACTIVATIONS_KEY,
     Key(
         "consistency", one_of(*CONSISTENCIES), "Which gradients a step waits for.",
-        "question.job.consistency",
+        "scenario.step.job.consistency",
     ),
     Key(
         "barrier", FLAG, "Whether a step begins when all devices have ended the one before.",
-        "question.job.barrier",
+        "scenario.step.job.barrier",
     ),
     replace(ADVICE_KEY, kind=list_of(ADVICE, least=1)),
     *keys_of("recommended", *_FIGURES),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -191,12 +191,8 @@ def hanging(ready: Sequence[float], finish: Sequence[float]) -> list[int]:
     the last one, and those that it queues behind.
     """
     order = sorted(range(len(finish)), key=finish.__getitem__, reverse=True)
-    found = order[:1]
-    for at, before in pairwise(order):
-        if finish[before] <= ready[at]:
-            break
-        found.append(before)
-    return found
+    queued = takewhile(lambda pair: finish[pair[1]] > ready[pair[0]], pairwise(order))
+    return [*order[:1], *(before for _, before in queued)]
 
 
 def scaled(calls: Sequence[NcclCall], seconds: float) -> list[NcclCall]:

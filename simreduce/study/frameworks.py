@@ -33,7 +33,6 @@ from simreduce.study.scenario import Scenario
 _NEW = 80
 """The compute capability of the first GPUs of PyTorch's time, 8.0."""
 
-ALL_REDUCE = "all_reduce"
 _COPIES = 3
 """Times that a sharded method copies all parameters or gradients in a step: into the flat gradient
 and out of two gathers. They are not simulated.

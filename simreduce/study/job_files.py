@@ -463,21 +463,20 @@ def _share_out(
             )
     free = [node for node in range(len(shape.tasks)) if node not in owner]
     for i, nodes in enumerate(asked):
-        if isinstance(nodes, int):
-            if nodes > len(free):
-                faults.add(
-                    f"job[{i}].nodes",
-                    f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}",
-                )
-            else:
-                found[i], free = tuple(free[:nodes]), free[nodes:]
+        if isinstance(nodes, int) and faults.check(
+            nodes <= len(free),
+            f"job[{i}].nodes",
+            f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}",
+        ):
+            found[i], free = tuple(free[:nodes]), free[nodes:]
     return found
 
 
 def _named(path: str, nodes: str | None, machine: Setup, faults: Faults) -> tuple[int, ...]:
     """The nodes of a host list, by their places."""
-    shape, topology = machine.layout, machine.topology
-    return () if nodes is None else read_places(faults, path, shape, topology, nodes)
+    if nodes is None:
+        return ()
+    return read_places(faults, path, machine.layout, machine.topology, nodes)
 
 
 class _Streams:
@@ -541,8 +540,7 @@ class _Streams:
         if faulty or len(faults.problems) > before or None in (pattern, table["size"]):
             return
         pairs = _pairs(pattern, mine, others, ends, table["seed"] or 0, shape)
-        if not pairs:
-            faults.add(path, f"{pattern}: nobody is left to send to anybody")
+        if not faults.check(pairs, path, f"{pattern}: nobody is left to send to anybody"):
             return
         stream = Stream(
             table["name"], pairs, table["size"], rate, every, table["start"] or 0.0,

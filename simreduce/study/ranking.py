@@ -26,7 +26,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce import units
-from simreduce.computing.lists import group_by
+from simreduce.computing.lists import group_by, grouped
 from simreduce.computing.workers import Watch, beside, time_is_up, until_stopped, unwatched, working
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.machine_code import kernel
@@ -84,6 +84,35 @@ class RankedRows(Ending, Generic[Asked, Row]):
         return not self.untried
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedRow:
+    """Something that takes `seconds` by a `runtime`.
+
+    `moved` are its seconds where starts are moved (`Simulator.find_moved`), if that was tried and
+    tells.
+    """
+
+    seconds: float = inf
+    moved: float | None = None
+    runtime: str = "tensorflow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow(TimedRow):
+    """The prediction of a plan, whose bytes need a `link` for the part `link_share` of the time.
+
+    `undispatched` says that the time lacks the dispatch of TensorFlow's ops, which the calibration
+    does not know: it is only a lower bound.
+    """
+
+    floor_seconds: float = 0.0
+    transfers: int = 0
+    wrong: int = 0
+    link: str = ""
+    link_share: float = 0.0
+    undispatched: bool = False
+
+
 def in_order(rows: Iterable[Row]) -> list[Row]:
     """The rows, fastest first; those that do not fit the memory of a GPU come last."""
     return sorted(rows, key=attrgetter("misfit", "seconds"))
@@ -98,8 +127,7 @@ def merge_equal(
     return [merge(first, tuple(others)) for first, *others in group_by(rows, same).values()]
 
 
-F = TypeVar("F")
-R = TypeVar("R")
+T = TypeVar("T")
 
 Moved = Mapping[object, float | None]
 """Seconds of plans where starts are moved; None where that does not tell."""
@@ -119,14 +147,14 @@ def lasting_us(row: Mapping[str, Any]) -> float:
 
 
 def settle_ties(
-    ranking: F,
+    ranking: T,
     most: int,
     *,
-    deciding: Callable[[F], Iterable[R]],
-    plan: Callable[[R], object],
-    find: Callable[[R], float | None],
-    note: Callable[[F, Moved], F],
-) -> F:
+    deciding: Callable[[T], Iterable[Row]],
+    plan: Callable[[Row], object],
+    find: Callable[[Row], float | None],
+    note: Callable[[T, Moved], T],
+) -> T:
     """The ranking with `moved` of the rows that decide.
 
     Where that changes which rows decide, the next one is tried: `most` plans in all. `find` gives
@@ -160,9 +188,6 @@ def moved_lines(moved: float | None) -> list[str]:
 def took(seconds: float, moved: float | None = None) -> str:
     """A time in words, and what it becomes where starts are moved, if that tells."""
     return ", ".join([units.format_duration(seconds), *moved_lines(moved)])
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,17 +365,15 @@ def by_reason(refused: Iterable[tuple[str, str]], *, brief: bool = False) -> lis
     return [f"{names}: {why}" if names else why for names, why in same_reasons(refused, brief)]
 
 
-def same_reasons(refused: Iterable[tuple[str, str]], brief: bool) -> list[tuple[str, str]]:
+def same_reasons(refused: Iterable[tuple[str, str]], brief: bool) -> Iterator[tuple[str, str]]:
     """Each reason behind the names that it holds for. When `brief`, the first ones, without
     packings of an algorithm that it holds for, and how many more there are.
     """
-    groups: dict[str, list[str]] = {}
-    for name, reason in refused:
-        own = reason.startswith(f"{name}: ")
-        groups.setdefault(reason.removeprefix(f"{name}: "), []).extend([name] if own else [])
-    found = []
+    groups = grouped(
+        (reason.removeprefix(f"{name}: "), name if reason.startswith(f"{name}: ") else "")
+        for name, reason in refused
+    )
     for reason, group in groups.items():
-        names = list(dict.fromkeys(group))
+        names = list(dict.fromkeys(filter(None, group)))
         plain = [n for n in names if "+" not in n or n.partition("+")[0] not in group]
-        found.append((first_few(plain) if brief else ", ".join(names), reason))
-    return found
+        yield first_few(plain) if brief else ", ".join(names), reason

@@ -58,7 +58,7 @@ WORTH = 0.01
 FRAMEWORKS = tuple(sorted(TRAINED, key=NCCL.name.__eq__))
 """Frameworks whose settings are recommended, and NCCL by itself last."""
 REQUIRED = ("topology", "workload")
-MOST_REPEATS = 1000
+
 LoadMachine = Callable[[str, Overrides | None], Topology]
 
 
@@ -100,7 +100,7 @@ SCENARIO = Format(
     Field("strategies",
           ListOf(Scalar('a strategy such as "all"', LINE.schema, lambda value: value), 1),
           'Strategies such as `"ring"`, or `["all"]`.', default_words='`["all"]`'),
-    Field("repeat", whole(1, MOST_REPEATS), "Chained all-reduces in one step.", 1),
+    Field("repeat", whole(1, 1000), "Chained all-reduces in one step.", 1),
     Field("gpu_indices", ListOf(whole(0)), "The order of the GPUs of every machine in rings.",
           default_words="by number"),
     Field("nodes", LINE, "The nodes of the job in the order of their ranks, as a host list:"

@@ -481,8 +481,7 @@ def _part(values: FieldValues, topology: Topology | None, faults: Faults) -> Lay
     try:
         return shape.with_order(order) if order else shape
     except InputError as error:
-        for problem in error.problems:
-            faults.add("gpu_indices", problem.removeprefix("gpu_indices "))
+        faults.add("gpu_indices", *(each.removeprefix("gpu_indices ") for each in error.problems))
         return None
 
 
@@ -521,11 +520,11 @@ def _advised(values: FieldValues, topology: Topology | None, faults: Faults) -> 
 
 def _strategies(values: FieldValues, faults: Faults) -> tuple[Strategy, ...] | None:
     given = [ALL] if values["strategies"] is None else values["strategies"]
-    for problem in misplaced(text for text in given if isinstance(text, str) and text.strip()):
-        faults.add("strategies", problem)
+    texts = [text for text in given if isinstance(text, str) and text.strip()]
+    faults.add("strategies", *misplaced(texts))
     found = []
     for i, text in enumerate(given):
         line = LINE.take(text, faults, f"strategies[{i}]")
         if line is not None and line != ALL:
             found.append(faults.attempt(f"strategies[{i}]", parse_strategy, line))
-    return None if ALL in given else tuple(each for each in found if each is not None)
+    return None if ALL in given else tuple(filter(None, found))

@@ -120,7 +120,7 @@ def test_the_first_nine_fields_of_a_row_are_those_of_nccl_tests(measured, ranks)
 )
 def test_a_cell_has_two_decimals_or_fewer_when_it_is_full(seconds, printed):
     """In nccl-tests' columns and widths: `%12li  %12li  %8s  %6s  %6s  %7s  %6s  %6s  %6g`."""
-    row = BenchRow("ring", 8388608, 0, "sum", seconds, 0.0, 14, 0, "", 0.0)
+    row = BenchRow("ring", 8388608, 0, "sum", seconds=seconds, transfers=14)
     line = _row(bench_table(_times([row], 8), []))
 
     assert line.startswith(
@@ -173,7 +173,7 @@ def test_each_title_stands_over_its_column():
 
 def test_wrong_elements_fail_the_table():
     """As data checks do in nccl-tests."""
-    wrong = BenchRow("ring", 4, 0, "sum", 1e-6, 0.0, 1, 7, "", 0.0)
+    wrong = BenchRow("ring", 4, 0, "sum", seconds=1e-6, transfers=1, wrong=7)
 
     assert (
         "# Out of bounds values : 14 FAILED"
@@ -203,7 +203,7 @@ def test_what_can_never_finish_has_no_times():
 
 def test_the_average_is_over_rows():
     """Of the bus bandwidth, in GB/s."""
-    slow = BenchRow("ring", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
+    slow = BenchRow("ring", 8388608, 0, "sum", seconds=864.2e-6, transfers=14)
     average = NCCL_TESTS.write(TimedRun(_times([ROW, slow], 8), [], "", ""))[
         "average_bus_bandwidth"
     ]["bandwidth"]
@@ -213,7 +213,7 @@ def test_the_average_is_over_rows():
 
 def test_the_table_averages_one_algorithm_at_a_time():
     """Of several, it names the one with the highest average."""
-    slow = BenchRow("psgpu", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
+    slow = BenchRow("psgpu", 8388608, 0, "sum", seconds=864.2e-6, transfers=14)
     alone, both = (
         bench_table(_times(rows, 8), []).splitlines()[-1] for rows in ([ROW], [slow, ROW])
     )
@@ -224,7 +224,7 @@ def test_the_table_averages_one_algorithm_at_a_time():
 
 def test_where_every_rank_has_a_part_the_count_is_of_the_part():
     """As nccl-tests has it; the size is that of the whole."""
-    row = BenchRow("ring", 8192, 0, "none", 1e-6, 0.0, 1, 0, "", 0.0, collective="all_gather")
+    row = BenchRow("ring", 8192, 0, "none", seconds=1e-6, transfers=1, collective="all_gather")
     fields = _row(bench_table(_times([row], 8), [])).split()
 
     assert ["32768", "1024", "float", "none", "-1"] == fields[:5]
@@ -370,7 +370,7 @@ def test_the_document_for_j_has_the_shape_of_nccl_tests():
 )
 def test_types_are_spelled_as_nccl_tests_spells_them(name, printed):
     """In the table and in both documents; `-d` reads them back."""
-    row = BenchRow("ring", 8, dtypes.code(name), "sum", 1e-6, 0.0, 2, 0, "", 0.0)
+    row = BenchRow("ring", 8, dtypes.code(name), "sum", seconds=1e-6, transfers=2)
 
     assert printed == _row(bench_table(_times([row], 2), [])).split()[2]
     assert printed == BENCH.write(_times([row], 2))["rows"][0]["type"]

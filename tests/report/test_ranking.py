@@ -411,7 +411,7 @@ def test_the_calibration_is_named_with_what_it_is():
 def test_rows_that_are_bounds_stand_below_and_say_so():
     ranking = replace(
         _ranking(_candidate("psgpu", 1e-3), _candidate("ring", 2e-3)),
-        bounded=(Bounded(parse_strategy("xring"), 1.5e-3, "busiest link"),),
+        bounded=(Bounded(parse_strategy("xring"), "busiest link", seconds=1.5e-3),),
     )
     lines = ranking_table(ranking).splitlines()
     document = ranking_document(ranking)

@@ -65,14 +65,15 @@ class Faults:
         self._origin = origin or {}
         self._options = options or {}
 
-    def add(self, path: str, text: object) -> None:
-        """Note a fault at a dotted path, "" for the whole source."""
-        if len(self.problems) < MOST_FAULTS:
-            places = (*self._place(path), str(text))
-            self.problems.append(": ".join(escape(place) for place in places if place))
-        elif len(self.problems) == MOST_FAULTS:
-            source = f"{self._source}: " if self._source else ""
-            self.problems.append(f"{source}there are more faults than these {MOST_FAULTS}")
+    def add(self, path: str, *texts: object) -> None:
+        """Note faults at a dotted path, "" for the whole source."""
+        for text in texts:
+            if len(self.problems) < MOST_FAULTS:
+                places = (*self._place(path), str(text))
+                self.problems.append(": ".join(escape(place) for place in places if place))
+            elif len(self.problems) == MOST_FAULTS:
+                source = f"{self._source}: " if self._source else ""
+                self.problems.append(f"{source}there are more faults than these {MOST_FAULTS}")
 
     def check(self, fine: object, path: str, text: object) -> bool:
         """Return whether something is `fine`, and note a fault at a dotted path if not."""
@@ -122,8 +123,7 @@ class Faults:
         try:
             return load(*args, **kwargs)
         except InputError as error:
-            for problem in error.problems:
-                self.add(path, problem)
+            self.add(path, *error.problems)
         except ValueError as error:
             self.add(path, error)
         return None

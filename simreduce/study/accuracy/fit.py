@@ -362,14 +362,18 @@ def _cases(
     calls = BenchCalls.by_threads(
         shape.n // hosts // each, shape, log.iterations or ITERATIONS, settings.release
     )
-    found = []
-    for row in sample([row for row in log.rows if row.size], _MOST_ROWS):
-        workload = workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)
-        if workload.elements:
-            plan = setup.compile(strategy_for(collective), workload)
-            found.append(
-                FitCase(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name)
-            )
-    if not found:
+    rows = sample([row for row in log.rows if row.size], _MOST_ROWS)
+    sized = [
+        (row, workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)) for row in rows
+    ]
+    plans = [
+        (row, setup.compile(strategy_for(collective), workload))
+        for row, workload in sized
+        if workload.elements
+    ]
+    if not plans:
         raise InputError("has no row with an element for each rank")
-    return found
+    return [
+        FitCase(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name)
+        for row, plan in plans
+    ]

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ import numpy as np
 
 from simreduce import units
 from simreduce.computing.arrays import Floats
-from simreduce.computing.lists import grouped
+from simreduce.computing.lists import group_by, grouped
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import (
@@ -186,17 +185,16 @@ def predict_without_sites(
     A table has nine sizes at most there: the others are moved by what leaving the site out moves
     their neighbours. A held table is moved too if others of its site took part.
     """
-    moved: defaultdict[str, list[Fitted]] = defaultdict(list)
+    moved = dict[str, list[Fitted]]()
     for name, mine in chosen_tables().items():
         sites = {site_of(table) for table in mine}
         asked = [t for t in tables if setup_for(t).generation == name and site_of(t) in sites]
         if asked:
-            for time in fitted_times(
-                mine, load_calibration(name), [table for table in asked if table not in mine]
-            ):
-                moved[time.table.name].append(time)
+            more = [table for table in asked if table not in mine]
+            times = fitted_times(mine, load_calibration(name), more)
+            moved |= group_by(times, lambda time: time.table.name)
     for points in predict(tables, None, workers):
-        yield [_move(p, moved[p.of.name]) for p in points]
+        yield [_move(p, moved.get(p.of.name, ())) for p in points]
 
 
 def _move(point: TablePoint, fitted: Sequence[Fitted]) -> TablePoint:
@@ -232,16 +230,19 @@ def predict_without(
 def _elsewhere(table: PublishedTable) -> list[TablePoint]:
     setup = setup_for(table)
     without = own_names(table) | {setup.generation}
-    found = []
-    for name in beside(setup.generation):
-        for p in next(predict([table], load_calibration(name))):
-            ends = spread(
-                table.collective, setup.link_class, p.nbytes, without, ELSEWHERE,
-                library=(table.library or "nccl").lower(),
-            )  # fmt: skip
-            low, high = (p.predicted * end for end in ends)
-            found.append(replace(p, low=low, high=high))
-    return found
+    calibrations = map(load_calibration, beside(setup.generation))
+    points = [point for each in calibrations for point in next(predict([table], each))]
+    ends = [
+        spread(
+            table.collective, setup.link_class, point.nbytes, without, ELSEWHERE,
+            library=(table.library or "nccl").lower(),
+        )
+        for point in points
+    ]  # fmt: skip
+    return [
+        replace(point, low=point.predicted * low, high=point.predicted * high)
+        for point, (low, high) in zip(points, ends, strict=True)
+    ]
 
 
 def leave_machines_out() -> Iterator[LeftOut]:

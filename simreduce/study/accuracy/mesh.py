@@ -19,7 +19,6 @@ cost.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from simreduce import dtypes
+from simreduce.computing.lists import grouped
 from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import MODELS, SOURCES, PublishedStep, published_steps, shipped_rows
@@ -191,15 +191,13 @@ class Scaling(Point[PublishedStep]):
     least: int
 
 
-def scale_weakly(points: Iterable[StepPoint], least: int = 128) -> list[Scaling]:
+def scale_weakly(points: Iterable[StepPoint], least: int = 128) -> Iterator[Scaling]:
     """The steps of each recipe on the most GPUs beside those on `least`."""
-    found = []
     for mine in _recipes({point.of: point for point in points}):
         if least in mine and (most := max(mine)) > least:
             one, many = mine[least], mine[most]
             ratios = many.published / one.published, many.predicted / one.predicted
-            found.append(Scaling(many.of, *ratios, least))
-    return found
+            yield Scaling(many.of, *ratios, least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +214,9 @@ class Tail(Point[PublishedStep]):
     unchanged: float
 
 
-def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
+def predict_tails(steps: Iterable[PublishedStep]) -> Iterator[Tail]:
     """Each recipe's step on the most GPUs from those on the fewest and on the middle number."""
-    found, one = [], replace(GPUS["H100"], spread=1.0)
+    one = replace(GPUS["H100"], spread=1.0)
     recipes = _recipes({step: step for step in steps})
     for mine in [each for each in recipes if len(each) > 2]:
         order = sorted(mine)
@@ -228,17 +226,17 @@ def predict_tails(steps: Iterable[PublishedStep]) -> list[Tail]:
         slope = max(0.0, (mine[some].seconds - mine[few].seconds) / (high - low))
         mean = mine[some].seconds - slope * high
         predicted, took = mean + slope * most, mine[many].seconds
-        found.append(Tail(mine[many], took, predicted, few, some, slope / mean, mine[some].seconds))
-    return found
+        yield Tail(mine[many], took, predicted, few, some, slope / mean, mine[some].seconds)
 
 
-def _recipes(found: Mapping[PublishedStep, T]) -> Iterable[Mapping[int, T]]:
+def _recipes(found: Mapping[PublishedStep, T]) -> Iterator[Mapping[int, T]]:
     """What was found of the steps of recipes, by their number of GPUs."""
-    recipes: defaultdict[tuple[str, str], dict[int, T]] = defaultdict(dict)
-    for step, each in found.items():
-        if step.set == "dgx-cloud":
-            recipes[step.model, step.precision][step.gpus] = each
-    return recipes.values()
+    recipes = grouped(
+        ((step.model, step.precision), (step.gpus, each))
+        for step, each in found.items()
+        if step.set == "dgx-cloud"
+    )
+    return map(dict, recipes.values())
 
 
 Predict = Callable[[PublishedStep, Gpu], float]
@@ -289,11 +287,12 @@ def find_spread(name: str, family: str) -> float:
     models; 0 where nothing was published on several numbers of GPUs.
     """
     others = (s for s in published_steps() if s.source.gpu == name and s.family != family)
-    one, pairs = replace(GPUS[name], spread=1.0), list[tuple[float, float]]()
-    for mine in _recipes({step: step for step in others}):
-        few, many = mine[min(mine)], mine[max(mine)]
-        more = one.slowest(many.gpus) - one.slowest(few.gpus)
-        pairs.append((more, many.seconds / few.seconds - 1.0))
+    one = replace(GPUS[name], spread=1.0)
+    ends = [(mine[min(mine)], mine[max(mine)]) for mine in _recipes({s: s for s in others})]
+    pairs = [
+        (one.slowest(many.gpus) - one.slowest(few.gpus), many.seconds / few.seconds - 1.0)
+        for few, many in ends
+    ]
     squares = sum(more * more for more, _ in pairs)
     return sum(more * slower for more, slower in pairs) / squares if squares else 0.0
 

@@ -7,7 +7,6 @@ collective, number of machines and size.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
@@ -32,6 +31,7 @@ from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.nccl.constants import CURRENT, OLDEST
 from simreduce.planners.nccl.environment import read_assignments
+from simreduce.planners.packing.packers import MIB
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.tune.simulate import folded
 from simreduce.study.tune.sizes import DIVIDED, BenchCalls, busbw_factor, tensor
@@ -302,16 +302,13 @@ def _predict(point: TablePoint, setup: Setup) -> TablePoint:
 
 def _terms(result: Result) -> tuple[tuple[str, float], ...]:
     """The causes along the critical path with their shares of the time, largest first."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for op in result.critical_path():
-        for part in op.parts:
-            seconds[f"{part.cause} {part.where}".strip()] += part.seconds
-    largest = sorted(seconds.items(), key=lambda each: -each[1])[:_TERMS]
-    return tuple((cause, share / result.seconds) for cause, share in largest)
+    parts = (part for op in result.critical_path() for part in op.parts)
+    causes = grouped((f"{part.cause} {part.where}".strip(), part.seconds) for part in parts)
+    shares = ((cause, sum(seconds) / result.seconds) for cause, seconds in causes.items())
+    return tuple(sorted(shares, key=lambda each: -each[1])[:_TERMS])
 
 
 TableGroup = PointGroup[TablePoint]
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +360,7 @@ def inside(group: TableGroup) -> float | None:
 
 def interval(group: TableGroup) -> tuple[float | None, float | None]:
     """The medians of the intervals' ends as parts of the predicted time, or None."""
-    sure = [point for point in group.points if point.high > 0]
-    ends = [(point.low / point.predicted, point.high / point.predicted) for point in sure]
+    ends = [(p.low / p.predicted, p.high / p.predicted) for p in group.points if p.high > 0]
     low, high = np.median(ends, axis=0).tolist() if ends else (None, None)
     return low, high
 

@@ -11,7 +11,7 @@ Which options hold copies of a mix of jobs, none slower than promised, and the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,8 +46,8 @@ from simreduce.study.capacity.flips import (
     price_flips,
     rate_flips,
 )
-from simreduce.study.capacity.options import CapacityOption, links_of, pieces, plain, product
-from simreduce.study.capacity.price_list import ENERGY, period_of
+from simreduce.study.capacity.options import CapacityOption, links_of, plain, product
+from simreduce.study.capacity.price_list import ENERGY, Pieces, period_of
 from simreduce.study.scenario_files import beside
 from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
 from simreduce.study.sweep.cells import DONE, MESH
@@ -87,18 +87,17 @@ def failures(
     option: CapacityOption,
     chosen: CapacityCandidate,
     simulate: Simulate,
-) -> list[Failure]:
+) -> Iterator[Failure]:
     """For each class that the question names, the worst failure. What was stopped is left out."""
     machine = load_topology(beside(Path(question.folder, "-"), str(option.scenario["topology"])))
     kinds = distinct(machine, question.fails)
     asked = [(kind, name) for kind, names in kinds.items() for name in names[:MOST]]
     without = [replace(option, scenario={**option.scenario, "fails": name}) for _, name in asked]
     replies = dict(zip(asked, simulate(without), strict=True))
-    found = []
     for kind in question.fails:
         if not (count := len(members(machine, kind))):
-            found.append(Failure(kind))
-        found += sorted(
+            yield Failure(kind)
+        yield from sorted(
             [
                 _failure(question, Failure(kind, name, count, len(kinds[kind])), chosen, c)
                 for (each, name), c in replies.items()
@@ -106,7 +105,6 @@ def failures(
             ],
             key=lambda each: each.left,
         )[:1]
-    return found
 
 
 def _failure(
@@ -285,18 +283,18 @@ def answer(
     prices, target = question.prices, question.target
     offers = [offer(c, prices, target) for c in candidates]
     ranked = rank_offers(offers, target.minimise)
-    lost: list[Failure] = []
-    if question.fails and ranked and not waiting:
+    lost, flips = list[Failure](), list[Assumption]()
+    if ranked and not waiting:
         best = ranked[0].candidate
-        lost = failures(question, by_key[best.key], best, simulate)
-    flips: list[Assumption] = []
-    if sensitivity and ranked and not waiting:
-        flips = [
-            *price_flips(candidates, prices, target),
-            *error_flips(candidates, prices, target, ranked[0]),
-            *_failure_flips(question, candidates),
-            *_rate_flips(question, candidates, by_key, simulate, ranked[0].candidate),
-        ]
+        if question.fails:
+            lost += failures(question, by_key[best.key], best, simulate)
+        if sensitivity:
+            flips += [
+                *price_flips(candidates, prices, target),
+                *error_flips(candidates, prices, target, ranked[0]),
+                *_failure_flips(question, candidates),
+                *_rate_flips(question, candidates, by_key, simulate, best),
+            ]
     differ = ("nodes", "batch") if question.global_batch else ("nodes",)
     least = target.efficiency
     far = [] if least is None else within_target(candidates, least, differ)
@@ -316,14 +314,14 @@ def _evaluate(
     """What `make` makes of the row of each option, why others have none, and the labels of those
     that a user's stop left out.
     """
-    refused = [(o.label, o.refused) for o in question.options if o.refused]
+    refused = [(o.key.label, o.refused) for o in question.options if o.refused]
     able = [option for option in question.options if not option.refused]
     made = [*zip(able, _simulate(question, evaluate, able, make), strict=True)]
-    refused += [(o.label, each) for o, each in made if isinstance(each, str)]
+    refused += [(o.key.label, each) for o, each in made if isinstance(each, str)]
     return (
         [(o, each) for o, each in made if each is not None and not isinstance(each, str)],
         tuple(refused),
-        tuple(o.label for o, each in made if each is None),
+        tuple(o.key.label for o, each in made if each is None),
     )
 
 
@@ -365,9 +363,13 @@ def candidate_of(
 
 
 def quantities_of(question: CapacityQuestion, option: CapacityOption) -> dict[str, float]:
-    """How much of each price an option pays for. InputError if it cannot be built."""
-    counted = any(name.startswith("networks.") for name in question.prices.items)
-    return question.prices.quantities(pieces(option, question.folder, counted=counted))
+    """How much of each price an option pays for; cables and ports are counted where they have one.
+    InputError if it cannot be built.
+    """
+    prices = question.prices
+    counted = option.nodes > 1 and any(name.startswith("networks.") for name in prices.items)
+    links = links_of(option, question.folder) if counted else Pieces("", 0)
+    return prices.quantities(replace(links, machine=option.key.machine, nodes=option.nodes))
 
 
 def fit_of(option: CapacityOption, row: Figures) -> MemoryFit:

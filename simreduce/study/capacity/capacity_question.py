@@ -206,13 +206,11 @@ _PRICES: Scalar[str | dict[str, Any]] = Scalar(
 """A price list by name or file, or as a table."""
 
 
-_LEAST_RATE = 1e-9
-"""Samples or tokens a second of the slowest run that is asked for: one in 30 years."""
 _LEAST = {
     "samples": 1.0,
     "tokens": 1.0,
-    "samples_per_second": _LEAST_RATE,
-    "tokens_per_second": _LEAST_RATE,
+    "samples_per_second": 1e-9,  # one in 30 years
+    "tokens_per_second": 1e-9,
 }
 
 
@@ -509,6 +507,7 @@ def _check_options(
         if seen.setdefault(option.key, option.group) != option.group:
             faults.add(
                 f"options[{option.group}]",
-                f"{option.label} has what options[{seen[option.key]}] has; give one of them a name",
+                f"{option.key.label} has what options[{seen[option.key]}] has;"
+                " give one of them a name",
             )
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -322,7 +322,7 @@ class WithinTarget:
 
 def within_target(
     candidates: Sequence[CapacityCandidate], efficiency: float, differ: Collection[str] = ("nodes",)
-) -> list[WithinTarget]:
+) -> Iterator[WithinTarget]:
     """For each series, the largest number of nodes up to which all have at least that efficiency.
 
     Members of a series `differ` in parts of their keys. One node has no network and belongs to the
@@ -330,7 +330,6 @@ def within_target(
     """
     series = group_by(candidates, lambda each: each.key.without(differ))
     joined = {key.without(["network"]) for key in series if key.network}
-    found = []
     for key, members in series.items():
         if key in joined:
             continue
@@ -338,5 +337,4 @@ def within_target(
         ordered = sorted([*alone, *members], key=lambda c: c.nodes)
         below = next((c for c in ordered if c.efficiency < efficiency), None)
         above = [c for c in ordered if below is None or c.nodes < below.nodes]
-        found.append(WithinTarget(key, above[-1] if above else None, below))
-    return found
+        yield WithinTarget(key, above[-1] if above else None, below)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -114,9 +114,7 @@ def walk(value: float, answer: Answer, breakpoints: Iterable[float]) -> Flips:
 
 
 T = TypeVar("T")
-Request = TypeVar("Request")
-Reply = TypeVar("Reply")
-Asking = Generator[Request, Reply, T]
+Asking = Generator[CapacityOption, CapacityCandidate | None, T]
 """Finds something and yields what it must know first."""
 
 
@@ -141,8 +139,8 @@ class FlipSearch:
     def walk(
         self,
         now: Configuration | None,
-        choice: Callable[[float], Asking[Request, Reply, Configuration | None]],
-    ) -> Asking[Request, Reply, None]:
+        choice: Callable[[float], Asking[Configuration | None]],
+    ) -> Asking[None]:
         """Look for the flip of a choice that is `now` today."""
         for factor in self.factors:
             found = yield from choice(self._at(factor))
@@ -179,7 +177,7 @@ def search(value: float, answer: Answer, factors: Sequence[float], tolerance: fl
     """The nearest flips below and above `value` of an answer that is there at once."""
     now = answer(value)
 
-    def at_once(at: float) -> Asking[None, None, Configuration | None]:
+    def at_once(at: float) -> Asking[Configuration | None]:
         yield from ()
         return answer(at)
 
@@ -247,26 +245,26 @@ def error_flips(
     """
     own = chosen.candidate
 
-    def alone(factor: float) -> Configuration | None:
-        return choice([c.slower(factor) if c is own else c for c in candidates], prices, target)
-
-    def common(factor: float) -> Configuration | None:
-        return choice([c.slower(factor) for c in candidates], prices, target)
+    def answer(late: Collection[Configuration], factor: float) -> Configuration | None:
+        some = [c.slower(factor) if c.key in late else c for c in candidates]
+        return choice(some, prices, target)
 
     offers = [offer(c, prices, target) for c in candidates]
-    now = next(each for each in offers if each.candidate is own)
-    limits = [_limits(each, target) for each in offers]
     ties = [
         each / mine
         for other in offers
-        for each, mine in ((other.cost, now.cost), (other.time, now.time))
-        if other is not now and mine > 0.0 and each < math.inf
+        for each, mine in ((other.cost, chosen.cost), (other.time, chosen.time))
+        if other.candidate is not own and mine > 0.0 and each < math.inf
     ]
     return [
-        Assumption(name, 1.0, "times the prediction", *walk(1.0, answer, points))
-        for name, answer, points in (
-            ("step time of this choice", alone, [*ties, *_limits(now, target)]),
-            ("step time of all", common, [point for each in limits for point in each]),
+        Assumption(name, 1.0, "times the prediction", *walk(1.0, partial(answer, late), points))
+        for name, late, points in (
+            ("step time of this choice", {own.key}, [*ties, *_limits(chosen, target)]),
+            (
+                "step time of all",
+                {c.key for c in candidates},
+                [at for each in offers for at in _limits(each, target)],
+            ),
         )
     ]
 
@@ -298,7 +296,6 @@ _STEPS = 3
 
 Simulate = Callable[[Sequence[CapacityOption]], Sequence[CapacityCandidate | str | None]]
 """The candidates of options; why a step cannot be simulated; None for what was stopped."""
-Looking = Asking[CapacityOption, CapacityCandidate | None, Configuration | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,23 +330,27 @@ def rate_flips(
     """
     factors = [question.within ** (i / _STEPS) for i in range(1, _STEPS + 1)]
     now = choice(candidates, question.prices, question.target)
-    pairs = []
-    for rate in rates:
-        look = partial(_choice_at, question, candidates, rate)
-        pair = [FlipSearch(1.0, sign, factors, question.tolerance) for sign in (-1, 1)]
-        pairs.append((rate, pair, [each.walk(now, look) for each in pair]))
-    _drive([walk for _, _, walks in pairs for walk in walks], simulate, question.patience)
+    pairs = [
+        (rate, [FlipSearch(1.0, sign, factors, question.tolerance) for sign in (-1, 1)])
+        for rate in rates
+    ]
+    walks = [
+        each.walk(now, partial(_choice_at, question, candidates, rate))
+        for rate, pair in pairs
+        for each in pair
+    ]
+    _drive(walks, simulate, question.patience)
     return [
         Assumption(
             rate.name, 1.0, "times the assumed", down.flip, up.flip, question.within,
             question.tolerance, (down.holds_to, up.holds_to), down.complete and up.complete,
         )
-        for rate, (down, up), _ in pairs
+        for rate, (down, up) in pairs
     ]  # fmt: skip
 
 
 def _drive(
-    walks: Iterable[Asking[CapacityOption, CapacityCandidate | None, None]],
+    walks: Iterable[Asking[None]],
     simulate: Simulate,
     patience: float,
 ) -> None:
@@ -369,7 +370,7 @@ def _drive(
 
 def _choice_at(
     question: CapacityQuestion, candidates: Sequence[CapacityCandidate], rate: Rate, factor: float
-) -> Looking:
+) -> Asking[Configuration | None]:
     """The choice with a rate times a factor; asks for those options whose step it hangs on."""
     options = {option.key: option for option in rate.options}
     bound = bound_links if rate.link else bound_compute

@@ -109,11 +109,6 @@ class CapacityOption:
     batch: int | None = None
     slowdown: float | None = None
 
-    @property
-    def label(self) -> str:
-        """Its key in words."""
-        return self.key.label
-
 
 def expand(
     group: int,
@@ -130,10 +125,11 @@ def expand(
     at = f"options[{group}]"
     given = {"step": step, f"{at}.step": table["step"]}
     tables = {path: {} if each is None else each for path, each in given.items()}
-    wrong = [path for path, each in tables.items() if not isinstance(each, dict)]
-    for path in wrong:
-        faults.add(path, "must be a table")
-    if wrong or any(key in table.faulty for key in table):
+    fine = [
+        faults.check(isinstance(each, dict), path, "must be a table")
+        for path, each in tables.items()
+    ]
+    if not all(fine) or any(key in table.faulty for key in table):
         return
     merged: dict[str, Any] = {
         key: value
@@ -160,14 +156,16 @@ def expand(
     elif global_batch is not None and (table["batch"] or ("batch" in merged and not measured)):
         faults.add(f"{at}.batch", "global_batch says how many samples each GPU gets")
         return
-    if measured and "batch" not in merged and (global_batch is not None or len(batches) > 1):
-        faults.add(f"{at}.step.batch", f"missing; say of how many samples step.{measured} is")
+    if not faults.check(
+        not measured or "batch" in merged or (global_batch is None and len(batches) == 1),
+        f"{at}.step.batch",
+        f"missing; say of how many samples step.{measured} is",
+    ):
         return
     if MESH in merged:
         own_faults = Faults()
         parse_mesh(merged, decoder, None, own_faults, partial(beside, Path(folder, "-")))
-        for problem in own_faults.problems:
-            faults.add(f"{at}", problem)
+        faults.add(at, *own_faults.problems)
     for machine in table["machine"] or ():
         before, near = len(faults.problems), beside(Path(folder, "-"), machine)
         if (box := _box(at, table, machine, near, faults)) is None:
@@ -336,15 +334,6 @@ def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], s
 
 
 _load = lru_cache(64)(load_topology)
-
-
-def pieces(option: CapacityOption, folder: str, *, counted: bool) -> Pieces:
-    """The pieces of an option.
-
-    They are machines, and, if `counted`, the cables and switch ports in use of its network.
-    """
-    found = links_of(option, folder) if counted and option.nodes > 1 else Pieces("", 0)
-    return replace(found, machine=option.key.machine, nodes=option.nodes)
 
 
 def links_of(option: CapacityOption, folder: str) -> Pieces:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +35,7 @@ from simreduce.files.formats import (
     MapOf,
     Scalar,
     TableOf,
+    inside,
     number,
     quantity,
 )
@@ -351,8 +353,8 @@ def join(lists: Sequence[PriceList]) -> PriceList:
         period_of(item.date for item in items.values()),
         first.currency,
         MappingProxyType(items),
-        _first_of([each.machine_watts for each in lists]),
-        _first_of([each.port_watts for each in lists]),
+        dict(ChainMap(*(dict(each.machine_watts) for each in lists))),
+        dict(ChainMap(*(dict(each.port_watts) for each in lists))),
         tuple(dict.fromkeys(source for each in lists for source in each.sources)),
         tuple(dict.fromkeys(notes)),
     )
@@ -360,10 +362,6 @@ def join(lists: Sequence[PriceList]) -> PriceList:
 
 def _named(prices: PriceList) -> str:
     return quote(prices.title) if prices.title else "the list of the file"
-
-
-def _first_of(tables: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    return {name: value for table in reversed(tables) for name, value in table.items()}
 
 
 def period_of(dates: Iterable[str]) -> str:
@@ -383,17 +381,15 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     values = PRICES.read(table, faults, path)
     items: dict[str, PriceItem] = {}
     currencies: dict[str, str] = {}
-    place = f"{path}." if path else ""
 
-    def add(name: str, price: Money | None, of: FieldValues | None) -> None:
+    def add(name: str, price: Money | None, of: Mapping[str, Any]) -> None:
         if price is None:
             return
         currencies.setdefault(price.currency, name)
-        own: Mapping[str, Any] = of or {}
-        seconds, used = own.get("lifetime") or values["lifetime"], values["utilisation"]
+        seconds, used = of.get("lifetime") or values["lifetime"], values["utilisation"]
         item = PriceItem(
-            name, price.amount, price.unit, source=own.get("source") or "",
-            date=own.get("date") or values["date"] or "" if of else "",
+            name, price.amount, price.unit, source=of.get("source") or "",
+            date=of.get("date") or values["date"] or "" if of else "",
         )  # fmt: skip
         if item.bought:
             spread = format_period(seconds) + (f", {used:.0%} of them in use" if used < 1 else "")
@@ -405,15 +401,15 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
     for network, each in (values["networks"] or {}).items():
         for piece in ("node", "port", "cable"):
             add(f"networks.{network}.{piece}", each[piece], each)
-    add(ENERGY, values["energy"], None)
+    add(ENERGY, values["energy"], {})
     faults.check(
         values["machines"] or "machines" in values.faulty,
-        f"{place}machines",
+        inside(path, "machines"),
         "missing; give the price of at least one machine",
     )
     first = next(iter(currencies), "")
     for currency, name in list(currencies.items())[1:]:
-        faults.add(f"{place}{name}", f"is in {currency}, others are in {first}; convert them")
+        faults.add(inside(path, name), f"is in {currency}, others are in {first}; convert them")
     if len(faults.problems) > before:
         return None
     dates = [item.date for item in items.values()]

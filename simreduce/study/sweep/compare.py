@@ -156,14 +156,18 @@ def _flips(
     """
     at = list(keys).index(pick)
     questions = group_by(cells, lambda cell: (*cell.place[:at], *cell.place[at + 1 :]))
-    found = []
-    for place, rivals in questions.items():
-        earlier = min(rivals, key=lambda c: c.figures[0] or 0.0)
-        later = min(rivals, key=lambda c: c.figures[1] or 0.0)
-        if earlier is not later and (later.figures[1] or 0.0) < (earlier.figures[1] or 0.0):
-            found.append(
-                Winner(place, (earlier.place[at], later.place[at]), _both(earlier), _both(later))
-            )
+    best = {
+        place: (
+            min(rivals, key=lambda cell: _both(cell)[0]),
+            min(rivals, key=lambda cell: _both(cell)[1]),
+        )
+        for place, rivals in questions.items()
+    }
+    found = [
+        Winner(place, (earlier.place[at], later.place[at]), _both(earlier), _both(later))
+        for place, (earlier, later) in best.items()
+        if earlier is not later and _both(later)[1] < _both(earlier)[1]
+    ]
     return len(questions), tuple(sorted(found, key=lambda w: -w.worth))
 
 

@@ -157,11 +157,9 @@ def _machines(document: str, folder: str) -> Machines:
     machine = _machine(
         load_machine, near(values["topology"]), flatten(values["topology_overrides"] or {})
     )
-    gone: frozenset[str] = frozenset()
-    if values["fails"] != NONE:
-        if isinstance(machine, Folded):
-            raise InputError("fails: one of equal machines stands for all (folded); ask for fewer")
-        machine, gone = fail(machine, values["fails"])
+    if values["fails"] != NONE and isinstance(machine, Folded):
+        raise InputError("fails: one of equal machines stands for all (folded); ask for fewer")
+    machine, gone = fail(machine, values["fails"])
     shape = _part(layout(machine).without(gone), values["gpus"])
     if shape and values["gpu_indices"]:
         shape = shape.with_order(values["gpu_indices"])

@@ -351,16 +351,14 @@ class Specification:
             "",
             f"root: only {' and '.join(ROOTED)} have one; give collective too",
         )
-        for problem in clashes(keys):
-            faults.add("", problem)
-        if "seed" in keys.values() and not (
-            "jitter" in keys.values() or "jitter" in self.question.document.get("disturb", {})
-        ):
-            faults.add(
-                "",
-                "seed: only jitter draws from it; give jitter too"
-                f"{', or replicas.seed' if self.question.kind == REPLICAS else ''}",
-            )
+        faults.add("", *clashes(keys))
+        disturbed = {*keys.values(), *self.question.document.get("disturb", {})}
+        faults.check(
+            "seed" not in keys.values() or "jitter" in disturbed,
+            "",
+            "seed: only jitter draws from it; give jitter too"
+            f"{', or replicas.seed' if self.question.kind == REPLICAS else ''}",
+        )
 
     def _planned(self, settings: Mapping[str, Any]) -> Planned:
         try:
@@ -436,12 +434,10 @@ def read_specification(
     unread: dict[str, Choices] = {}  # their lists have no length yet
     for key, given in wanted.items():
         own[key], problems = parse_values(key, given)
-        for problem in problems:
-            faults.add(f"over.{key}", problem)
-            unread[key] = ()
+        faults.add(f"over.{key}", *problems)
+        unread |= {key: ()} if problems else {}
     pairs = zipped or values["zip"] or ()
-    for problem in check_design(own | unread, pairs, sample):
-        faults.add("", problem)
+    faults.add("", *check_design(own | unread, pairs, sample))
     if question is None:
         raise InputError(faults.problems)
     found = Specification(question, values["title"] or name, own, held, pairs, sample)

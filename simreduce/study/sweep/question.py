@@ -158,15 +158,15 @@ class SweepQuestion:
         """
         faults = Faults()
         document = copy.deepcopy(dict(self.document))
+        table = document if self.kind == BENCH else document["scenario"]
         machine: dict[str, str | int] = {}
         for name, value in settings.items():
             key = faults.attempt(name, self.key_of, name)
             if key and (key in SHORT or key.startswith("topology.")):
                 machine[key.removeprefix("topology.")] = value
             elif key:
-                self._set(document, key, faults.attempt(name, _read, key, value), faults)
+                self._set(document, table, key, faults.attempt(name, _read, key, value), faults)
         if machine:
-            table = document if self.kind == BENCH else document["scenario"]
             faults.attempt("", _set_machine, table, machine)
         faults.raise_any()
         return make_cell(self.kind, document, self.folder)
@@ -222,11 +222,12 @@ class SweepQuestion:
                 "class of network link" if key == "nic" else key,
             ).read(value)
 
-    def _set(self, document: dict[str, Any], key: str, value: Any, faults: Faults) -> None:
-        """Set a key that is none of the machine's."""
+    def _set(
+        self, document: dict[str, Any], table: dict[str, Any], key: str, value: Any, faults: Faults
+    ) -> None:
+        """Set a key that is none of the machine's in the document or its `table`."""
         if value is None:  # which has a fault
             return
-        table = document if self.kind == BENCH else document["scenario"]
         if key in DISTURB.keys:
             texts = value if isinstance(value, list) else [value]
             found = [text for text in texts if text != NONE] if key in ("slow", "fault") else value
@@ -246,9 +247,7 @@ class SweepQuestion:
         elif self.kind != BENCH and key in ("batch", "gpus", "copies"):
             document[key] = value
         elif self.kind != BENCH and key in _STEP:
-            if not isinstance(table.get("step"), dict):
-                faults.add(key, "the scenario has no [step]")
-            else:
+            if faults.check(isinstance(table.get("step"), dict), key, "the scenario has no [step]"):
                 _set_inside(table, ["step", key], value)
         elif self.kind != BENCH and key == "strategy":
             table["strategies"] = value if isinstance(value, list) else [value]

@@ -325,14 +325,9 @@ class Store(ExitStack):
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing is written. StoreFull if the disk takes none."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
         except sqlite3.OperationalError as error:
             if _is_full(error):
                 raise StoreFull(f"{self.path}: {error}") from None

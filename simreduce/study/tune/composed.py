@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import fsum
 
+from simreduce.computing.lists import grouped
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
@@ -31,7 +32,6 @@ from simreduce.study.tune.search.packings import (
     choice_of_nccl,
     copying_of,
     folded_of,
-    machines,
     packing_of,
     simulate_call_on,
 )
@@ -54,7 +54,7 @@ _ENDLESS = Fusion(ENDLESS)
 @lru_cache(maxsize=256)
 def is_large(setup: Setup, strategy: Strategy, workload: Workload) -> bool:
     """Whether the plan of a strategy takes several seconds to simulate."""
-    return machines(setup) >= MANY or setup.many_ops(strategy, workload) > 0
+    return len(setup.layout.tasks) >= MANY or setup.many_ops(strategy, workload) > 0
 
 
 def is_composed(scenario: StepScenario, strategy: Strategy | None) -> bool:
@@ -136,13 +136,11 @@ class ComposedStep:
         machine refuses the strategy.
         """
         gradients, packing = self.job.model.workload.gradients, self.packing
-        smallest = dict[Decision, tuple[int, ...]]()
-        for group, sizes in sorted(
+        ordered = sorted(
             zip(packing.groups, packing.sizes, strict=True),
             key=lambda pair: sum(size.nbytes for size in pair[1]),
-        ):
-            for size in sizes:
-                smallest.setdefault(self._decide(size), group)
+        )
+        chosen = grouped((self._decide(size), group) for group, sizes in ordered for size in sizes)
         plain = replace(self.strategy, text=self.strategy.spec, packing="none", packer=NoPacking())
         whole = replace(plain, packing="fusion", packer=_ENDLESS)
         return sum(
@@ -151,7 +149,7 @@ class ComposedStep:
                 whole if len(group) > 1 else plain,
                 tuple((gradients[i].elements, gradients[i].dtype) for i in group),
             )
-            for group in dict.fromkeys(smallest.values())
+            for group in dict.fromkeys(groups[0] for groups in chosen.values())
         )
 
     @cached_property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from math import inf
 from types import MappingProxyType
@@ -36,8 +36,10 @@ from simreduce.study.ranking import (
     TIED,
     Limit,
     Moved,
+    PlanRow,
     Postponed,
     RankedRows,
+    TimedRow,
     answer_all,
     find_moved,
     lasting,
@@ -74,13 +76,15 @@ def candidates(layout: Layout) -> list[Strategy]:
     layout; common settings of the other packers; and the strategies that TensorFlow would choose.
     """
     warn_of_unloaded()
-    texts = []
-    for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL)):
-        for shards in algorithm.choices(layout):
-            spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
-            texts += [f"{spec}+packs={packs}" if packs else spec for packs in algorithm.packs]
-    texts += [*COMMON, *tensorflow_choice(layout).values()]
-    return [parse_strategy(text) for text in dict.fromkeys(texts)]
+    texts = [
+        (algorithm.name if shards == 1 else f"{algorithm.name}#{shards}")
+        + (f"+packs={packs}" if packs else "")
+        for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL))
+        for shards in algorithm.choices(layout)
+        for packs in algorithm.packs
+    ]
+    chosen = tensorflow_choice(layout).values()
+    return [parse_strategy(text) for text in dict.fromkeys([*texts, *COMMON, *chosen])]
 
 
 def candidates_of(scenario: Scenario) -> list[Strategy]:
@@ -228,41 +232,21 @@ _TYPED = [each.name for each in FRAMEWORKS.values() if each.has_typed]
 """Systems with a setting of their own, as fields of `Settings`."""
 
 
-@dataclass(frozen=True, slots=True)
-class StrategyRow:
-    """A strategy, and the seconds of one all-reduce of the whole workload, by a `runtime`.
-
-    `moved` are its seconds where starts are moved (`Simulator.find_moved`), if that was tried and
-    tells.
-    """
-
-    strategy: Strategy
-    seconds: float
-    moved: float | None = field(default=None, kw_only=True)
-    runtime: str = field(default="tensorflow", kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate(StrategyRow):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate(PlanRow):
     """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
 
     `chosen_by` names the rules of TensorFlow that would choose its plan here. `upstream` says what
     upstream does instead under the same name (`faithful` reproduces that), "" for the same. `also`
     are the other strategies that make the plan named by `digest`. `shortest` is the lower end of
-    the 80 % interval of NCCL's time. `undispatched` says that the time lacks the dispatch of
-    TensorFlow's copies, which the calibration does not know, so that it is a lower bound.
+    the 80 % interval of NCCL's time.
     """
 
-    floor_seconds: float
-    transfers: int
-    wrong: int
-    link: str
-    link_share: float
+    strategy: Strategy
     lane: str
     lane_share: float
     settings: StrategySettings
     shortest: float = inf
-    undispatched: bool = False
     chosen_by: tuple[str, ...] = ()
     upstream: str = ""
     digest: str = ""
@@ -285,9 +269,10 @@ class Candidate(StrategyRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded(StrategyRow):
+class Bounded(TimedRow):
     """A strategy that was not simulated to its end: it takes at least `seconds`, for `reason`."""
 
+    strategy: Strategy
     reason: str
 
 
@@ -443,7 +428,9 @@ def rank(
     for place, outcome in found.items():
         cache.note(strategies[place], outcome.seconds)
     bounded = [
-        Bounded(s, each.seconds, each.reason, runtime=scenario.setup.running(s).runtime.name)
+        Bounded(
+            s, each.reason, seconds=each.seconds, runtime=scenario.setup.running(s).runtime.name
+        )
         for s, each in ((strategies[place], outcome) for place, outcome in found.items())
         if isinstance(each, AtLeast)
     ]

@@ -41,6 +41,13 @@ FOLDED_FROM = 64
 """From this many equal GPUs on one switch on, one is simulated for all."""
 
 
+def try_folded(setup: Setup) -> Setup | None:
+    """The setup with its equal machines as one; None if they cannot be folded."""
+    with suppress(PlanTooLarge):
+        return folded(setup, PlanTooLarge([]))
+    return None
+
+
 def folded_alike(setup: Setup) -> Setup | None:
     """Return the setup with its equal GPUs folded into one; None if they cannot be.
 
@@ -49,10 +56,8 @@ def folded_alike(setup: Setup) -> Setup | None:
     """
     if setup.layout.n < FOLDED_FROM or not setup.disturbance.calm:
         return None
-    with suppress(PlanTooLarge):
-        one = folded(setup, PlanTooLarge([]))
-        return one if len(one.machine.devices) == 1 else None
-    return None
+    one = try_folded(setup)
+    return one if one and len(one.machine.devices) == 1 else None
 
 
 def folded(setup: Setup, why: PlanTooLarge) -> Setup:

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
+from simreduce.computing.lists import grouped
 from simreduce.engine import IDEAL, NOMINAL, AtLeast, Calibration, Result, Timeline, Use
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
@@ -37,7 +38,16 @@ from simreduce.planners.nccl.constants import CURRENT, Version
 from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
 from simreduce.planners.strategy.text import AUTOMATIC
 from simreduce.study.question import Question
-from simreduce.study.ranking import TIED, Limit, Postponed, Refused, Stuck, by_reason, study
+from simreduce.study.ranking import (
+    TIED,
+    Limit,
+    PlanRow,
+    Postponed,
+    Refused,
+    Stuck,
+    by_reason,
+    study,
+)
 from simreduce.study.tune.simulate import (
     HUGE,
     PredictedPlan,
@@ -46,6 +56,7 @@ from simreduce.study.tune.simulate import (
     interval_of,
     simulate_up_to,
     simulate_within,
+    try_folded,
     unfolded,
 )
 from simreduce.topology import Folded, Topology, route
@@ -76,7 +87,7 @@ _PER_OP = 3e-6
 
 
 @dataclass(frozen=True, slots=True)
-class BenchRow:
+class BenchRow(PlanRow):
     """One size of one algorithm: `count` elements of the whole tensor, and the seconds they take.
 
     `strategy` is the text that was given; `algorithm` may add a chunk size to it. `redop` is
@@ -88,21 +99,13 @@ class BenchRow:
 
     Where `machines` is above 1, one of that many equal machines was simulated for all, and `wrong`
     was found on `proved_on` of them. `interval` has the time with 80 %; None where nothing is known
-    of errors. `proved` is the share of the elements among which `wrong` was looked for. `moved` are
-    the seconds where starts are moved (`Simulator.find_moved`), if that tells. `undispatched` says
-    that the time lacks the dispatch of TensorFlow's ops: it is only a lower bound.
+    of errors. `proved` is the share of the elements among which `wrong` was looked for.
     """
 
     algorithm: str
     count: int
     dtype: int
     redop: str
-    seconds: float = math.inf
-    floor_seconds: float = 0.0
-    transfers: int = 0
-    wrong: int = 0
-    link: str = ""
-    link_share: float = 0.0
     machines: int = 1
     proved_on: int = 1
     interval: tuple[float, float] | None = None
@@ -110,10 +113,7 @@ class BenchRow:
     strategy: str = field(default="", kw_only=True)
     collective: str = field(default="all_reduce", kw_only=True)
     root: int = field(default=-1, kw_only=True)
-    runtime: str = field(default="tensorflow", kw_only=True)
     unfinished: AtLeast | Stuck | Refused | None = field(default=None, kw_only=True)
-    moved: float | None = field(default=None, kw_only=True)
-    undispatched: bool = field(default=False, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -337,9 +337,7 @@ class Machines:
     @cached_property
     def _one(self) -> Setup | None:
         """One of the equal machines for all; None if they cannot be folded."""
-        with suppress(PlanTooLarge):
-            return folded(self.setup, PlanTooLarge([]))
-        return None
+        return try_folded(self.setup)
 
 
 _Asked: TypeAlias = tuple[Strategy, int]
@@ -415,16 +413,19 @@ def bench_all(
     asked = [(strategy, size) for size in nbytes for strategy in strategies]
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        best = dict.fromkeys(
-            ((size, known) for size in nbytes for known in (False, True)), math.inf
+        took = grouped(
+            ((asked[place][1], by_nccl), row.seconds)
+            for place, row in outcomes.items()
+            if isinstance(row, BenchRow) and not row.wrong
+            # A lower bound is no reason to leave out what has a time.
+            for by_nccl in ((False,) if row.undispatched else (False, True))
         )
-        for place, row in outcomes.items():
-            if isinstance(row, BenchRow) and not row.wrong:
-                size = asked[place][1]
-                # A lower bound is no reason to leave out what has a time.
-                for known in (False,) if row.undispatched else (False, True):
-                    best[size, known] = min(best[size, known], row.seconds)
-        return lambda place: best[asked[place][1], asked[place][0].reduced_by_nccl] * TIED
+
+        def limit_of(place: int) -> float:
+            strategy, size = asked[place]
+            return min(took.get((size, strategy.reduced_by_nccl), [math.inf])) * TIED
+
+        return limit_of
 
     # One call of many with a root may take less time than one by itself.
     all_of_them = simulate_all or strategies[0].collective in ROOTED

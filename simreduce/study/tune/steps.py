@@ -20,6 +20,7 @@ from functools import cache, cached_property, lru_cache, partial
 from math import inf
 from typing import Any
 
+from simreduce.computing.lists import grouped
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import AtLeast
 from simreduce.engine.calibrate.intervals import NcclCall
@@ -73,6 +74,7 @@ from simreduce.training.sharded import (
     simulate_sharded_step,
     write_sharded_execution,
 )
+from simreduce.training.sharded.collectives import ALL_REDUCE
 from simreduce.training.simulation import step_seconds, write_execution
 from simreduce.workload.decoder import Decoder
 
@@ -124,11 +126,6 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
     """
 
     @property
-    def question(self) -> StepQuestion:
-        """The step of the scenario."""
-        return self.scenario.step
-
-    @property
     def runtimes(self) -> list[str]:
         """The runtime of each row."""
         return [row.runtime for row in self.candidates]
@@ -138,7 +135,7 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         """The step of the method to run, to simulate again."""
         name = self.recommended.step.method
         own = (_method_of(name), strategy_of(name))
-        return _case(self.scenario, (DDP, None) if self.question.mode else own)
+        return _case(self.scenario, (DDP, None) if self.scenario.step.mode else own)
 
     @cached_property
     def recording(self) -> StepRecording | None:
@@ -202,7 +199,7 @@ def _calls(setup: Setup, name: str, row: StepCandidate) -> list[NcclCall] | None
     places = hanging([each.ready for each in buckets], [each.finish for each in buckets])
     how = strategy.algorithm, strategy.nccl.protocol
     return [
-        setup.call(each.nbytes, each.collective or frameworks.ALL_REDUCE, *how)._replace(
+        setup.call(each.nbytes, each.collective or ALL_REDUCE, *how)._replace(
             seconds=each.finish - each.start
         )
         for each in (buckets if shards else map(buckets.__getitem__, places))
@@ -224,8 +221,7 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
         return frameworks.files_of(name, scenario, strategy, method(option))
 
     def is_default(option: Option) -> bool:
-        text = option.name.rpartition(", ")[2]
-        return text == (standing if method(option) == DDP else "nccl")
+        return option.name.rpartition(", ")[2] == (standing if method(option) == DDP else "nccl")
 
     known = [each for each in options if is_default(each) and files(each) is not None]
     methods = [DDP, *scenario.step.methods]
@@ -332,10 +328,6 @@ _TICKED = 12
 """Horovod's steps that are followed; each may have buffers of its own to simulate."""
 
 _COMPOSED = "The step was composed of single calls, so the load of single links is not worked out."
-_TOO_LARGE = (
-    "The {} GPUs were simulated as equal machines, one of which stands for all; with more than {} "
-    "the load of single links is not worked out."
-)
 
 
 def _case(scenario: StepScenario, pair: Pair) -> StepCase:
@@ -346,12 +338,16 @@ def _case(scenario: StepScenario, pair: Pair) -> StepCase:
         sharding = question.sharding or Sharding()
         sharded = sharded_method(method, strategy, job, setup.layout, sharding)
         large = len(setup.layout) > MOST_RANKS
+        missing = (
+            f"The {len(setup.layout)} GPUs were simulated as equal machines, one of which stands"
+            f" for all; with more than {MOST_RANKS} the load of single links is not worked out."
+        )
         return StepCase(
             job, setup, partial(simulate_sharded_step, job, sharded, setup),
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
             partial(write_sharded_execution, job, sharded, setup),
             None if large else lambda step: record_sharded_step(step, sharded, setup),
-            _TOO_LARGE.format(len(setup.layout), MOST_RANKS) if large else "",
+            missing if large else "",
         )  # fmt: skip
     question, setup = question.replicated, scenario.setup.running(strategy)
     job = question.job
@@ -389,8 +385,8 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         else least_memory(DDP, job.model, sharding, setup.layout.n, activations)
     )
     if question.sharding is not None:
-        name = _name(question, *pair)
-        found = replace(found, step=replace(found.step, method=name, held=(memory,)))
+        named = replace(found.step, method=_name(question, *pair), held=(memory,))
+        found = replace(found, step=named)
     return StepCandidate(
         **vars(found),
         runtime=setup.runtime.name,
@@ -501,11 +497,9 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     jobs = able if question.named or not memory else _fitting(able, memory)
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
-        best: dict[object, float] = {}
-        for each in outcomes.values():
-            if isinstance(each, StepCandidate):
-                alike = _alike(each.job)
-                best[alike] = min(each.seconds, best.get(alike, inf))
+        known = (each for each in outcomes.values() if isinstance(each, StepCandidate))
+        took = grouped((_alike(each.job), each.seconds) for each in known)
+        best = {alike: min(seconds) for alike, seconds in took.items()}
         near = min(best.values(), default=inf) * _NEAR
         return lambda place: min(near, best.get(_alike(jobs[place]), inf))
 
@@ -524,10 +518,10 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
         raise InputError([reason for _, reason in refused])
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
     late = sum(isinstance(each, AtLeast) for each in found.values())
-    late += len(able) - len(jobs) + len(simulated) - len(rows)
+    left_out = len(able) - len(jobs) + len(simulated) - len(rows)
     return MeshRanking(
-        scenario, tuple(in_order(rows)), (*noted, *unable, *refused), untried, memory, late,
-        hurried=hurried,
+        scenario, tuple(in_order(rows)), (*noted, *unable, *refused), untried, memory,
+        late + left_out, hurried=hurried,
     )  # fmt: skip
 
 

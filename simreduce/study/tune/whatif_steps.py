@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.computing.arrays import Floats
 from simreduce.computing.workers import Watch, until_stopped, unwatched
 from simreduce.engine import Recording, Use
 from simreduce.engine.bounds import resource_seconds
@@ -132,10 +131,8 @@ def _loads(recording: StepRecording) -> tuple[Use, ...]:
     """Seconds that the bytes of the step need of each link, as a part of it."""
     best, counts = recording.resources.best, Counter(id(each.lowered) for each in recording.moved)
     lowered = {id(each.lowered): each.lowered for each in recording.moved}
-    needed = np.zeros(len(best.capacity))
-    for key, each in lowered.items():
-        needed += counts[key] * resource_seconds(each, best)
-    return link_use(best, needed, recording.step.seconds)
+    each = (counts[key] * resource_seconds(one, best) for key, one in lowered.items())
+    return link_use(best, sum(each, np.zeros(len(best.capacity))), recording.step.seconds)
 
 
 def _alone(
@@ -191,16 +188,13 @@ def run_loads(job: ReplicasJob, run: ReplicasRun) -> tuple[Use, ...]:
         return ()
     ways, at = lower_ways(job.network), job.network.setup
     best = Resources.of(at.topology, at.calibration, at.disturbance).best
-    needed: Floats = np.zeros(len(best.capacity))
     steps = (*run.steps, *run.unfinished)
     read = Counter(step.worker for step in steps if step.read < run.seconds)
     sent = Counter((a.worker, a.variable) for a in run.arrivals)
     ended = [(ways.pull[worker], count) for worker, count in read.items()]
     ended += [(ways.push[worker][variable], count) for (worker, variable), count in sent.items()]
-    for way, count in ended:
-        if way is not None:
-            needed += count * resource_seconds(way[1], best)
-    return link_use(best, needed, run.seconds)
+    each = (count * resource_seconds(way[1], best) for way, count in ended if way is not None)
+    return link_use(best, sum(each, np.zeros(len(best.capacity))), run.seconds)
 
 
 def update_effects(

@@ -243,7 +243,7 @@ def test_weak_scaling(points):
 
 def test_the_slowest_of_many_is_predicted_from_two_smaller_numbers():
     """Recipes lose 1 to 4 % beyond the middle number; by the slowest of more GPUs, under 1 %."""
-    found = predict_tails(STEPS)
+    found = list(predict_tails(STEPS))
 
     assert len(found) == 8
     assert all(each.few < each.some < each.of.gpus for each in found)

@@ -13,7 +13,7 @@ from simreduce.study.capacity.answer import answer, candidate_of, cell_of, parts
 from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.choose import choose
 from simreduce.study.capacity.flips import Rate, bound_compute, bound_links
-from simreduce.study.capacity.options import pieces
+from simreduce.study.capacity.options import links_of
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.sweep import CellRunner, evaluate, running
 from simreduce.study.tune.steps import rank_steps
@@ -106,7 +106,7 @@ def test_the_answer_is_that_of_brute_force_by_hand(found, tmp_path):
 
 def test_the_pieces_of_a_network_are_counted(question):
     """A switch port and a cable for each box; none for one by itself."""
-    made = {o.nodes: pieces(o, question.folder, counted=True) for o in question.options}
+    made = {o.nodes: links_of(o, question.folder) for o in question.options}
 
     assert (0, 0, "") == (made[1].ports, made[1].cables, made[1].network)
     assert (4, 4, "tcp_25") == (made[4].ports, made[4].cables, made[4].network)

@@ -97,16 +97,16 @@ def test_what_takes_more_memory_than_a_worker_has_is_refused(monkeypatch):
 
 def test_a_batch_is_of_one_machine_and_every_cell_is_handed_out_once():
     cells = cells_of(SMALL)
-    batches, seen = Batches(cells, 4), []
+    batches, seen = Batches(cells), []
     while batch := batches.take(len(seen) % 3, 3):
         assert len({cell.machine for cell in batch}) == 1
-        assert len(batch) <= 4
+        assert len(batch) <= 8
         seen += batch
     assert sorted(c.digest for c in seen) == sorted(c.digest for c in cells)
 
 
 def test_workers_start_with_cells_of_different_machines():
-    batches = Batches(cells_of(SMALL), 4)
+    batches = Batches(cells_of(SMALL))
 
     assert len({batches.take(worker, 3)[0].machine for worker in "abc"}) == 3
 

@@ -29,8 +29,6 @@ CLUSTERS: Mapping[str, tuple[str, str, str]] = {
     "kubernetes": ("dask_kubernetes.operator", "KubeCluster", "dask-kubernetes"),
 }
 """Where each kind of cluster is made, and the package that does so."""
-_MOST = 8
-"""Cells of a batch: its rows come back together."""
 _AHEAD = 3
 """Batches that each core has or waits for."""
 _LOOK = 1.0
@@ -77,7 +75,7 @@ class DaskCluster(Engine):
 
     def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answers, batch by batch. EngineGone if the scheduler goes away."""
-        batches = Batches(cells, _MOST)
+        batches = Batches(cells)  # whose rows come back together
         running: dict[Any, list[Cell]] = {}
         try:
             while True:
@@ -105,16 +103,16 @@ class DaskCluster(Engine):
 
     def _wait(self, running: dict[Any, list[Cell]]) -> list[Any]:
         """Futures that are done, whatever their state; none for a while that brings none."""
-        with _lost_connection(), self._client.as_current():
-            try:
-                found = self._distributed.wait(
+        done: list[Any] = []
+        with _lost_connection(), self._client.as_current(), contextlib.suppress(TimeoutError):
+            done = [
+                *self._distributed.wait(
                     list(running), timeout=_LOOK, return_when="FIRST_COMPLETED"
-                )
-            except TimeoutError:
-                found = None
+                ).done
+            ]
         if self._client.status != "running":
             raise EngineGone(_GONE)
-        return list(found.done) if found else []
+        return done
 
     def _take(
         self, future: Any, batch: list[Cell], running: dict[Any, list[Cell]]

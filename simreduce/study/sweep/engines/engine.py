@@ -37,6 +37,8 @@ MEMORY_DEFAULT = 4 << 30
 
 MOST_DEATHS = 3
 """Workers that a cell may end before it is given up."""
+_MOST = 8
+"""Cells of the largest batch."""
 _SHARES = 8
 """Batches that each worker has still to come when the last cells are handed out."""
 
@@ -98,13 +100,13 @@ class Batches:
     folded machines are then made once.
     """
 
-    def __init__(self, cells: Sequence[Cell], most: int) -> None:
+    def __init__(self, cells: Sequence[Cell]) -> None:
         groups = group_by(cells, lambda cell: cell.machine)
         self._groups: dict[Hashable, deque[Cell]] = {k: deque(mine) for k, mine in groups.items()}
         self._alone: deque[Cell] = deque()
         self._deaths: Counter[str] = Counter()
         self._machine_of: dict[Hashable, Hashable] = {}
-        self._most = most
+
         self.left = len(cells)
 
     def take(self, worker: Hashable, workers: int) -> list[Cell]:
@@ -122,7 +124,7 @@ class Batches:
             machine = free[0] if free else max(self._groups, key=lambda m: len(self._groups[m]))
             self._machine_of[worker] = machine
         group = self._groups[machine]
-        count = min(len(group), self._most, max(self.left // (_SHARES * workers), 1))
+        count = min(len(group), _MOST, max(self.left // (_SHARES * workers), 1))
         self.left -= count
         batch = [group.popleft() for _ in range(count)]
         if not group:
@@ -170,8 +172,6 @@ class Here(Engine):
         """Nothing was started."""
 
 
-_MOST = 8
-"""Cells of the largest batch."""
 _MOST_STARTS = 12
 """Workers in a row that may end without a row before it is useless to start more."""
 
@@ -194,7 +194,7 @@ class Processes(Engine):
 
     def run(self, cells: Sequence[Cell]) -> Generator[list[CellAnswer], None, None]:
         """Yield the answers. DeviceError if workers end one after another at nothing."""
-        batches = Batches(cells, _MOST)
+        batches = Batches(cells)
         self._starts = 0
         while len(self._workers) < min(self._count, len(cells)):
             self._workers.append(self._start())
@@ -202,10 +202,12 @@ class Processes(Engine):
             self._feed(worker, batches)
         while busy := [worker for worker in self._workers if worker.batch]:
             ready = wait([w.pipe for w in busy] + [w.process.sentinel for w in busy])
-            answers: list[CellAnswer] = []
-            for worker in busy:
-                if worker.pipe in ready or worker.process.sentinel in ready:
-                    answers += self._listen(worker, batches)
+            answers = [
+                answer
+                for worker in busy
+                if worker.pipe in ready or worker.process.sentinel in ready
+                for answer in self._listen(worker, batches)
+            ]
             if answers:
                 yield answers
 

@@ -35,6 +35,7 @@ from simreduce.study.tune.placement.orders import (
     mesh_bytes,
     mesh_seconds,
 )
+from simreduce.study.tune.search.search import WIDTH
 from simreduce.study.tune.search.setting import (
     SAME,
     SearchOutcome,
@@ -54,7 +55,6 @@ EFFORT = 6_000_000
 """Ops of plans that are simulated before a search settles for what it has."""
 _LEAST = 16
 """Orders that are simulated however large their plans are."""
-_WIDTH = 4
 _MESH_OPS = 200_000
 """What a step of a mesh counts for."""
 _STARTS = 12
@@ -184,7 +184,6 @@ def place(
     found = _Placing(_on(scenario, candidates), given, candidates, effort, progress)
     asked: Any = found.scenario
     with keeping(asked, workers, lambda: found.outcome.best < inf) as (do, ended):
-        found.begin(do)
         found.run(do)
     return replace(found.answer(scenario), **ended)
 
@@ -236,16 +235,15 @@ class _Placing:
         plain = isinstance(self.scenario, Scenario) and self.base.sharding is None
         self.bounded = one_kind and plain
 
-    def begin(self, do: Any) -> None:
-        """Simulate the given order and the one sorted by switch."""
+    def run(self, do: Any) -> None:
+        """Simulate the given order and the one sorted by switch; then search until nothing can be
+        better, or the effort is spent.
+        """
         for nodes in dict.fromkeys((self.start, self.by_switch)):
             [tried] = self._simulate(do, [nodes])
             self.outcome.seconds[nodes] = tried.seconds
         if self.outcome.seconds[self.start] == inf:
             _check(self.scenario, self.base)
-
-    def run(self, do: Any) -> None:
-        """Search until nothing can be better, or the effort is spent."""
         self.cuts = Cuts(self.orders, self._moved())
         pool = list(islice(self.orders.all(len(self.start)), LISTED + 1))
         self.count = len(pool) if len(pool) <= LISTED else None
@@ -261,7 +259,7 @@ class _Placing:
         ]
         part = 0.5 if self.count is None else 1.0
         search(
-            points, lambda _: None, partial(self._simulate, do), self.outcome, _WIDTH,
+            points, lambda _: None, partial(self._simulate, do), self.outcome, WIDTH,
             lambda: self._is_spent(part), self.progress,
         )  # fmt: skip
         if self.count is None:
@@ -359,7 +357,7 @@ class _Placing:
                 if not self.bounded or longest[number] < self.outcome.best
             ]
             steps = dict.fromkeys(self.orders.canonical(_step(at, near, n)) for n in nearest)
-            if not (new := [leaves for leaves in steps if leaves not in tried][:_WIDTH]):
+            if not (new := [leaves for leaves in steps if leaves not in tried][:WIDTH]):
                 return
             tried.update(new)
             some = [self.orders.nodes(leaves) for leaves in new]

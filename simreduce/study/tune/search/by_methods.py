@@ -20,15 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import groupby
 from math import inf
 
 from simreduce import dtypes
+from simreduce.computing.lists import group_by, grouped
 from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
-from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl.constants import Rule
 from simreduce.study.advice import sureness_of
 from simreduce.study.ranking import merge_equal
@@ -379,25 +378,21 @@ def choose_per_collective(
     asked = [(key, how) for key in keys for how in decisions(setup, key.collective)]
     texts = [replace(setting, strategy=text_of(how)) for _, how in asked]
     items = [(each, key) for each, (key, _) in zip(texts, asked, strict=True)]
-    best = dict[PlanKey, tuple[float, Decision]]()
-    for (key, how), cost in zip(asked, do(_simulate_collective, items), strict=True):
-        best[key] = min(best.get(key, (cost.seconds, how)), (cost.seconds, how))
+    costs = zip(asked, do(_simulate_collective, items), strict=True)
+    took = grouped((key, (cost.seconds, how)) for (key, how), cost in costs)
     rules = list[Rule]()
-    ordered = sorted(best, key=lambda key: (key.collective, key.nbytes))
-    for collective, some in groupby(ordered, key=lambda key: key.collective):
-        mine = list(some)
-        sizes, chosen = [key.nbytes for key in mine], [best[key][1] for key in mine]
+    ordered = sorted(took, key=lambda key: (key.collective, key.nbytes))
+    for collective, mine in group_by(ordered, lambda key: key.collective).items():
+        sizes, chosen = [key.nbytes for key in mine], [min(took[key])[1] for key in mine]
         rules += make_rules(setup, collective, sizes, chosen)
     return replace(setting, rules=tuple(rules), channels=needed_channels(setup, rules))
 
 
 def _slowest_gpu(setup: Setup) -> float:
     """Bytes/s that reach the GPU with the least: all its links together."""
-    into = dict.fromkeys(setup.layout.ranks, 0.0)
-    for link in setup.topology.links:
-        if link.target in into and not link.is_toll:
-            into[link.target] += link.bandwidth
-    return min(into.values())
+    links = setup.topology.links
+    into = grouped((link.target, link.bandwidth) for link in links if not link.is_toll)
+    return min(sum(into.get(rank, ())) for rank in setup.layout.ranks)
 
 
 def _across(setup: Setup) -> float:
@@ -407,14 +402,16 @@ def _across(setup: Setup) -> float:
     """
     nodes = setup.topology.nodes
     used = {nodes[name].machine for name in setup.layout.ranks}
-    into, out = dict.fromkeys(used, 0.0), dict.fromkeys(used, 0.0)
-    for link in setup.topology.links:
-        source, target = nodes[link.source].machine, nodes[link.target].machine
-        if source != target and not link.is_toll:
-            into[target] = into.get(target, 0.0) + link.bandwidth
-            out[source] = out.get(source, 0.0) + link.bandwidth
-    widest = [max(into[each], out[each]) for each in used]
-    return 1 / min(widest) if len(used) > 1 and min(widest) > 0 else 0.0
+    ends = (
+        (nodes[link.source].machine, nodes[link.target].machine, link.bandwidth)
+        for link in setup.topology.links
+        if not link.is_toll
+    )
+    joins = [each for each in ends if each[0] != each[1]]
+    into = grouped((target, bandwidth) for _, target, bandwidth in joins)
+    out = grouped((source, bandwidth) for source, _, bandwidth in joins)
+    narrowest = min(max(sum(into.get(each, ())), sum(out.get(each, ()))) for each in used)
+    return 1 / narrowest if len(used) > 1 and narrowest > 0 else 0.0
 
 
 def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, PlanKey]) -> CallCost:

@@ -17,7 +17,6 @@ from simreduce.study.tune.search.packings import (
     CallSetting,
     CallSize,
     GradientPacking,
-    machines,
 )
 from simreduce.study.tune.search.search import WIDTH, Aim, Search
 from simreduce.study.tune.search.setting import (
@@ -84,7 +83,7 @@ class NcclSearch(Search[Scenario]):
         self.packings = packings or nccl_packings(aim.target, scenario, half=aim.half)
         super().__init__(aim, scenario, before, Setting(f"nccl{self.packings[0].text}"))
         # All plans are that large, so their times are composed of their calls' times.
-        self.composed = machines(scenario.setup) >= MANY
+        self.composed = len(scenario.setup.layout.tasks) >= MANY
         self.gap = _GAP if self.composed else 0.0
         choices = decisions(scenario.setup) if ruled else []
         self.more = more_channels(scenario.setup) if ruled else 0

@@ -28,11 +28,12 @@ from simreduce.plan import Plan
 from simreduce.planners.algorithms.nccl.paths import ways
 from simreduce.planners.layouts import OPEN, Decision, Layout
 from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
+from simreduce.planners.packing.packers import MIB
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Tried
-from simreduce.topology import Folded, fold
+from simreduce.study.tune.simulate import try_folded
 from simreduce.training.calls import FIXED, CallCost, Method, Reduction, busiest_use, leading
 from simreduce.training.passes import loses_of, slowest
 from simreduce.training.simulation import compose_step
@@ -113,7 +114,7 @@ def simulate_call_on(setup: Setup, asked: CallSetting) -> Tried:
     Where its plan allows that, folded machines and one of the ways round the GPUs are used. No op
     is simulated where a floor says that the limit is exceeded.
     """
-    rough = asked.coarse or machines(setup) >= MANY
+    rough = asked.coarse or len(setup.layout.tasks) >= MANY
 
     def simulate(on: Setup) -> Tried:
         made, alike, ways = _smallest(on, asked.how, asked.size, rough=rough)
@@ -131,12 +132,11 @@ def simulate_call_on(setup: Setup, asked: CallSetting) -> Tried:
 
 def find_rates(scenario: Scenario, how: Decision) -> LeastSeconds:
     """Bounds of every call by a decision: its latency, and its seconds for each byte."""
-    size = CallSize(_EACH * scenario.setup.layout.n * how.channels, 0)
-
-    def find(on: Setup) -> LeastSeconds:
-        return on.find_rates(_plan(on, how, size))
-
-    found = _on(_endless(scenario.setup), how, find, coarse=True) or LeastSeconds(inf, inf)
+    setup = scenario.setup
+    size = CallSize(_EACH * setup.layout.n * how.channels, 0)
+    found = _on(
+        _endless(setup), how, lambda on: on.find_rates(_plan(on, how, size)), coarse=True
+    ) or LeastSeconds(inf, inf)
     return LeastSeconds(found.latency * _EXACT, found.busy * _EXACT / size.nbytes)
 
 
@@ -208,15 +208,10 @@ def _on(setup: Setup, how: Decision, work: Callable[[Setup], T], *, coarse: bool
     return None
 
 
-def machines(setup: Setup) -> int:
-    """How many machines the setup's ranks are on."""
-    return len(setup.layout.tasks)
-
-
 @cache
 def part_of(setup: Setup) -> Setup | None:
     """The setup on a few of its machines, if it has many."""
-    count, n = machines(setup), setup.layout.n
+    count, n = len(setup.layout.tasks), setup.layout.n
     if count < MANY or n % count:
         return None
     return setup.but(part=setup.layout.subset(n // count * max(count // _FEWER, _FEWEST)))
@@ -225,15 +220,9 @@ def part_of(setup: Setup) -> Setup | None:
 @cache
 def folded_of(setup: Setup) -> Setup | None:
     """The setup with its equal machines as one, if they are equal and nothing disturbs one."""
-    whole = setup.machine
-    if isinstance(whole, Folded) or setup.disturbance.text or setup.layout.n < len(whole.devices):
-        return None
-    with suppress(InputError):
-        return setup.but(machine=fold(whole)) if machines(setup) >= _FOLDED_FROM else None
-    return None
+    few = len(setup.layout.tasks) < _FOLDED_FROM
+    return None if few or setup.disturbance.text else try_folded(setup)
 
-
-MIB = 1 << 20
 
 _COPYING = 0.97
 """The factor of bounds for copies, as measured for one size."""

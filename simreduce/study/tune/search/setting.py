@@ -27,7 +27,7 @@ from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.topology import Folded
 from simreduce.training import StepQuestion
-from simreduce.training.memory import MemoryFit, device_memory, least_memory
+from simreduce.training.memory import MemoryFit, fit_of, least_memory
 from simreduce.training.sharded import (
     DDP,
     ShardedMethod,
@@ -41,7 +41,10 @@ from simreduce.training.simulation import step_seconds
 from simreduce.training.variable_update import Flags
 from simreduce.units import short_size
 
-P = TypeVar("P")
+T = TypeVar("T")
+R = TypeVar("R")
+S = TypeVar("S", bound=Scenario)
+S_co = TypeVar("S_co", bound=Scenario, covariant=True)
 
 SAME = 1e-9
 """A relative difference that is rounding."""
@@ -49,8 +52,6 @@ SAME = 1e-9
 
 Busy = tuple[str, float]
 """A link or a lane, and the seconds that bytes need of it."""
-
-NOTHING: Busy = ("", 0.0)
 
 
 class Tried(NamedTuple):
@@ -64,16 +65,16 @@ class Tried(NamedTuple):
     ops: int = 0
     exact: bool = True
     whole: int = 0
-    link: Busy = NOTHING
-    lane: Busy = NOTHING
+    link: Busy = ("", 0.0)
+    lane: Busy = ("", 0.0)
 
 
 @dataclass(slots=True)
-class SearchOutcome(Generic[P]):
+class SearchOutcome(Generic[T]):
     """The outcome of a search: seconds of the points that were simulated, bounds of the others."""
 
-    seconds: dict[P, float] = field(default_factory=dict)
-    excluded: dict[P, float] = field(default_factory=dict)
+    seconds: dict[T, float] = field(default_factory=dict)
+    excluded: dict[T, float] = field(default_factory=dict)
 
     @property
     def best(self) -> float:
@@ -87,10 +88,10 @@ class SearchOutcome(Generic[P]):
 
 
 def search(
-    points: Iterable[tuple[float, P]],
-    sharpen: Callable[[P], float | None],
-    simulate: Callable[[Sequence[P]], list[Tried]],
-    outcome: SearchOutcome[P],
+    points: Iterable[tuple[float, T]],
+    sharpen: Callable[[T], float | None],
+    simulate: Callable[[Sequence[T]], list[Tried]],
+    outcome: SearchOutcome[T],
     width: int = 1,
     enough: Callable[[], bool] = lambda: False,
     progress: Progress = lambda _done, _all: None,
@@ -110,7 +111,7 @@ def search(
     outcome.excluded |= {point: bound for bound, _, _, point in heap}
     first = True
     while heap:
-        front: list[P] = []
+        front: list[T] = []
         # The first alone, sharpened or not: what it takes may exclude all others, and is an answer
         # for those who do not wait for the end.
         most = 1 if first else width
@@ -134,11 +135,6 @@ def search(
                 outcome.excluded[point] = max(outcome.excluded[point], tried.seconds)
         progress(total - sum(1 for each in heap if each[0] < outcome.best), total)
 
-
-T = TypeVar("T")
-R = TypeVar("R")
-S = TypeVar("S", bound=Scenario)
-S_co = TypeVar("S_co", bound=Scenario, covariant=True)
 
 _UNSET = Sharding()
 
@@ -341,9 +337,7 @@ def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> MemoryFit:
         shared_by(setting, setup),
         step.activations,
     )
-    return MemoryFit(
-        memory.peak, device_memory(setup.topology, setup.layout.ranks), memory.activations
-    )
+    return fit_of(memory, setup.topology, setup.layout.ranks)
 
 
 class Working(Protocol[S_co]):

@@ -47,7 +47,6 @@ from simreduce.study.tune.search.packings import (
     CallSize,
     choice_of_nccl,
     find_rates,
-    machines,
     simulate_call,
 )
 from simreduce.study.tune.search.setting import Do, Tried, with_channels
@@ -255,7 +254,7 @@ class StepCalls:
     def _next(self, size: CallSize) -> CallSetting | None:
         """The most promising decision that may still be the fastest."""
         known = {how: found for how in self.choices if (found := self._times.get((how, size)))}
-        large = machines(self.setup) >= MANY
+        large = len(self.setup.layout.tasks) >= MANY
         best = min((found.seconds for found in known.values()), default=inf)
         choices = self.choices
         if large and best == inf:  # rings are quick to simulate there

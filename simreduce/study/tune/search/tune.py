@@ -172,9 +172,7 @@ def advice_of(found: Tuned) -> Advised:
     option, today, fastest = (options[row.setting] for row in rows)
     name = found.target if found.target != "any" else ""
 
-    def words(each: Option) -> str:
-        return _words_of(found, each.row.setting)
-
+    words = partial(_words_of, found)
     standing = frameworks.today_words(name, found.default.setting.method) if name else ""
     other = fastest if option is today else option
     return frameworks.phrase(
@@ -183,8 +181,9 @@ def advice_of(found: Tuned) -> Advised:
     )  # fmt: skip
 
 
-def _words_of(found: Tuned, setting: Setting) -> str:
+def _words_of(found: Tuned, option: Option) -> str:
     """A setting in the words of its target; "" if it has none for it."""
+    setting: Setting = option.row.setting
     if setting.mode:
         return setting.label
     before = Setting("nccl", method=setting.method)

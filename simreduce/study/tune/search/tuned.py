@@ -15,6 +15,7 @@ from itertools import islice, takewhile
 from math import inf
 
 from simreduce import dtypes
+from simreduce.computing.lists import group_by
 from simreduce.engine import NCCL
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.export import Choice, export, mode_files, why_not
@@ -229,24 +230,19 @@ class Tuned(Ending):
         Of settings that differ in bucket size only, the fastest. The default is always among them
         if it may be.
         """
-        seen = {_kind(self.best.setting)}
-        found = []
-        for row in self.rows:
-            kind = _kind(row.setting)
-            if kind not in seen and not row.misfit and self._near(row):
-                seen.add(kind)
-                found.append(row)
-        rest = [row for row in found if row.setting != self.default.setting][: most - 1]
+        near = [row for row in self.rows if not row.misfit and self._near(row)]
+        kinds = group_by(near, lambda row: _kind(row.setting))
+        kinds.pop(_kind(self.best.setting), None)
+        firsts = (rows[0] for rows in kinds.values())
+        rest = [row for row in firsts if row.setting != self.default.setting][: most - 1]
         same = self.default.setting == self.best.setting or self.default.misfit
         return (*rest, *(() if same or not self._near(self.default) else (self.default,)))
 
     @property
     def by_method(self) -> Mapping[str, SettingRow]:
         """The fastest of each method or mode, fastest first."""
-        found: dict[str, SettingRow] = {}
-        for row in self.rows:
-            found.setdefault(row.setting.mode or row.setting.method, row)
-        return found
+        ways = group_by(self.rows, lambda row: row.setting.mode or row.setting.method)
+        return {way: rows[0] for way, rows in ways.items()}
 
     def _near(self, row: SettingRow) -> bool:
         """Whether a measurement may put a setting before the best."""
