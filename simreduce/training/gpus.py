@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from simreduce import units
+from simreduce.computing.lists import once
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats import DURATION, LINE, Faults, Field, Format, number, quantity, whole
@@ -293,10 +294,8 @@ class Kernels:
 
     def product(self, rows: int, columns: int, inner: int, count: int = 1, bits: int = 0) -> float:
         """Seconds of `count` products of rows x inner and inner x columns in one kernel."""
-        key = rows, columns, inner, count, bits or self.bits
-        if key not in self._products:
-            self._products[key] = self._product(*key)
-        return self._products[key]
+        facts = rows, columns, inner, count, bits or self.bits
+        return once(self._products, facts, lambda: self._product(*facts))
 
     def _product(self, rows: int, columns: int, inner: int, count: int, bits: int) -> float:
         gpu = self.gpu
