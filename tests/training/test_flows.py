@@ -151,9 +151,9 @@ def test_what_a_transfer_takes_alone():
 
     assert alone.pull == pytest.approx([one, two])
     assert alone.push.ravel() == pytest.approx([one, 0.0, one, two])
-    assert alone.report == pytest.approx([0.0, LATENCY])
-    assert alone.token == pytest.approx([LATENCY, LATENCY])
-    assert alone.again == pytest.approx([2 * LATENCY, LATENCY])
+    assert alone.messages.report == pytest.approx([0.0, LATENCY])
+    assert alone.messages.token == pytest.approx([LATENCY, LATENCY])
+    assert alone.messages.again == pytest.approx([2 * LATENCY, LATENCY])
     link = FULL.links[0].link_class
     slower = Calibration("slower", links={link: LinkConstants(bandwidth=RATE / 2, latency=1e-3)})
     assert but(network, calibration=slower).uncontended.push[0, 0] == pytest.approx(
@@ -245,7 +245,7 @@ def test_plain_delays_are_alike_for_all():
     assert isinstance(found, Delays)
     assert (2, 3) == (found.workers, found.variables)
     assert (found.push == 2.0).all()
-    assert (found.again == 1.0).all()
+    assert (found.messages.again == 1.0).all()
 
 
 def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when_it_is_back():

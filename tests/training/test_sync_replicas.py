@@ -22,6 +22,7 @@ from simreduce.training.replicas import (
     port_delays,
     simulate_replicas,
 )
+from simreduce.training.replicas.network import Messages
 from tests.thorough import examples
 from tests.training.small import constant_gradients
 
@@ -146,7 +147,7 @@ def test_a_gradient_may_be_late_for_one_variable_and_in_time_for_another():
     variable 1 takes worker 1's.
     """
     push = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    network = Delays(np.zeros(3), push, np.zeros(2), np.zeros(3), np.zeros(2))
+    network = Delays(np.zeros(3), push, Messages(np.zeros(2), np.zeros(3), np.zeros(2)))
     run = simulate_replicas(job(2, 3, 0, compute=(1.0, 1.25, 1.5), network=network), 1)
 
     assert [(0, 0), (2, 0)] == run.entered(1, variable=0)
@@ -178,7 +179,9 @@ def test_gradients_that_come_while_no_round_is_on_are_all_in_the_next_mean():
 def test_delays_add_up_to_the_step():
     """Pull, compute, push, update, report and token, in turn; the chief's route is shorter."""
     network = Delays(
-        np.array([0.5]), np.array([[0.25]]), np.array([0.125]), np.array([2.0]), np.array([0.0])
+        np.array([0.5]),
+        np.array([[0.25]]),
+        Messages(np.array([0.125]), np.array([2.0]), np.array([0.0])),
     )
     run = simulate_replicas(job(1, compute=(1.0,), network=network, update=4.0, seed=3), 3)
 
@@ -345,7 +348,7 @@ def test_a_round_that_the_chief_did_not_end_is_made_again():
     global step.
     """
     push = np.array([[0.0, 1.0], [0.0, 1.0]])
-    network = Delays(np.zeros(2), push, np.zeros(2), np.zeros(2), np.zeros(2))
+    network = Delays(np.zeros(2), push, Messages(np.zeros(2), np.zeros(2), np.zeros(2)))
     question = job(1, 2, 0, compute=(1.0, 1.25), network=network, dies={0: 1.5}, returns={0: 4.0})
     run = simulate_replicas(question, 2, constant_gradients([1.0, 10.0], variables=2))
 

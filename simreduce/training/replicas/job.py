@@ -554,16 +554,15 @@ class _Reader:
         if self.faulty or self.setup is None or not (workers and servers and known):
             return None
         homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
-        try:
-            flows = LinkNetwork(self.setup, workers, homes, sizes)
-            if contention is False:
-                return flows.uncontended
-            flows.open(simpy.Environment())  # raises if a route is missing
-        except InputError as error:
-            for problem in error.problems:
-                self.faults.add("replicas", problem)
-            return None
-        return flows
+        return self.faults.attempt(
+            "replicas",
+            _on_links,
+            self.setup,
+            workers,
+            homes,
+            sizes,
+            contention,
+        )
 
     def skip(self) -> int:
         """How many updates to leave out."""
@@ -590,6 +589,18 @@ class _Reader:
             f"{repetitions:,} times {updates:,} updates are {repetitions * updates:,}"
             f", and there are up to {MOST_STEPS:,}",
         )
+
+
+def _on_links(
+    setup: Setup, workers: tuple[str, ...], homes: tuple[str, ...], sizes: tuple[int, ...],
+    contention: bool | None,
+) -> Delays | LinkNetwork:  # fmt: skip
+    """The links of a machine, or what each transfer takes alone. InputError for missing routes."""
+    flows = LinkNetwork(setup, workers, homes, sizes)
+    if contention is False:
+        return flows.uncontended
+    flows.open(simpy.Environment())  # raises if a route is missing
+    return flows
 
 
 def _hosts(topology: Topology) -> list[str]:
