@@ -201,8 +201,7 @@ def _gpu(
         return None
     own = gpu_at(setup)
     if text is not None:
-        found: Gpu | None = faults.attempt("step.compute", load_gpu, text, own, beside)
-        return found
+        return faults.attempt("step.compute", load_gpu, text, own, beside)
     if own is None:
         models = {setup.topology.nodes[name].model for name in setup.layout.ranks}
         which = ", ".join(sorted(filter(None, models))) or "no model"
