@@ -362,14 +362,12 @@ class MapOf(ValueKind[dict[str, T]]):
             return None
         if self.known:
             faults.unknown(path, value, self.known)
-        found: dict[str, T] = {}
-        for key, each in value.items():
-            if self.known and key not in self.known:
-                continue
-            taken = self.kind.take(each, faults, inside(path, key))
-            if taken is not None:
-                found[key] = taken
-        return found
+        taken = {
+            key: self.kind.take(each, faults, inside(path, key))
+            for key, each in value.items()
+            if key in (self.known or value)
+        }
+        return {key: each for key, each in taken.items() if each is not None}
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, count
+from functools import reduce
+from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
 from simreduce import dtypes
@@ -268,24 +269,18 @@ def dense_promise(value: PerDevice, divisor: int = 1) -> Promise:
 
 def dense_inputs(b: PlanBuilder, value: PerDevice) -> list[Value]:
     """One value per device; several on one device are summed there first."""
-    number, owned = count(), []
-    for device, values in value.places:
-        mine = [
-            b.input(device, 0, value.elements, value.dtype, contributor=next(number))
-            for _ in range(values)
-        ]
-        owned.append(_add(b, mine, "add_n"))
-    return owned
+    inputs = (
+        (device, b.input(device, 0, value.elements, value.dtype, contributor=k))
+        for k, device in value.homes.items()
+    )
+    return [_add(b, mine, "add_n") for mine in grouped(inputs).values()]
 
 
 def _add(b: PlanBuilder, values: Sequence[Value], accumulation: Accumulation) -> Value:
     """The sum of values on one device; of one value, itself."""
     if accumulation == "add_n":
         return b.add(values) if len(values) > 1 else values[0]
-    total = values[0]
-    for value in values[1:]:
-        total = b.add([total, value])
-    return total
+    return reduce(lambda total, value: b.add([total, value]), values)
 
 
 def _concatenate(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
@@ -294,8 +289,7 @@ def _concatenate(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
 
 
 def _row_bounds(value: PerDeviceSlices) -> list[tuple[int, int]]:
-    ends = list(accumulate(value.rows))
-    return list(zip([0, *ends[:-1]], ends, strict=True))
+    return list(pairwise(accumulate(value.rows, initial=0)))
 
 
 def slices_inputs(
@@ -329,8 +323,10 @@ def slices_promises(
     promises = []
     for k, (lo, hi) in enumerate(_row_bounds(value)):
         own = frozenset([k])
-        promises.append(Promise(0, lo * size, hi * size, value.dtype, own, divisor))
-        promises.append(Promise(0, end + lo, end + hi, INDEX, own))
+        promises += [
+            Promise(0, lo * size, hi * size, value.dtype, own, divisor),
+            Promise(0, end + lo, end + hi, INDEX, own),
+        ]
     if value.dimensions and with_shape:
         shape = end + rows, end + rows + value.dimensions
         promises.append(Promise(0, *shape, INDEX, frozenset([0])))
