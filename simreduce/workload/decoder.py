@@ -447,7 +447,7 @@ def read_shape(text: str) -> Decoder:
 
     hidden, heads, experts = values["hidden"], values["heads"], values["experts"]
     groups, ffn, active = values["groups"] or heads, values["ffn"] or 4 * hidden, values["topk"]
-    rules = (
+    faults.add_broken("", (
         ("heads", not values["head"] and hidden % heads,
          f"{heads} do not share {hidden} evenly; give head"),
         ("groups", heads % groups, f"{groups} do not share {heads} heads evenly"),
@@ -456,9 +456,7 @@ def read_shape(text: str) -> Decoder:
           for key in ("topk", "expert_ffn", "shared", "dense")),
         ("dense", experts and values["dense"] >= values["layers"],
          f"leaves none of {values['layers']} layers for experts"),
-    )  # fmt: skip
-    for key, broken, why in rules:
-        faults.check(not broken, key, why)
+    ))  # fmt: skip
     faults.raise_any(WorkloadError)
     return Decoder(
         values["layers"], hidden, heads, groups, values["head"] or hidden // heads, ffn,

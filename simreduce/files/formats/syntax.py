@@ -81,6 +81,11 @@ class Faults:
             self.add(path, text)
         return bool(fine)
 
+    def add_broken(self, path: str, rules: Iterable[tuple[str, object, str]]) -> None:
+        """Note each rule that is broken in what is at `path`: its key, whether it is, and why."""
+        for key, broken, why in rules:
+            self.check(not broken, inside(path, key), why)
+
     def _place(self, path: str) -> tuple[str, str]:
         stem = path
         while stem:
