@@ -31,7 +31,7 @@ comes after the one before it there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -258,7 +258,7 @@ def simulate_sharded_step(job: StepJob, method: ShardedMethod, setup: Setup) -> 
     costs = measure_costs(method, setup, keep=keep)
     run = _Run(job, method, setup)
     if not setup.disturbance.jitter:
-        run.ran = _run_alone(job, setup, run.written, lambda key: costs[key].call)
+        run.alone(costs)
     if setup.disturbance.jitter or _meet(run.moved, costs):
         run = _Run(job, method, setup)
         run.together()
@@ -321,6 +321,10 @@ class _Run:
         """Each collective with its begin and its end."""
         ran = self.ran
         return [(key, ran[i].begin, ran[i].end) for i, (key, *_) in self.written.moved.items()]
+
+    def alone(self, costs: Mapping[PlanKey, PlanCost]) -> None:
+        """Run with the time that each collective takes alone."""
+        self.ran = _run_alone(self.job, self.setup, self.written, lambda key: costs[key].call)
 
     def together(self) -> None:
         """Run with all collectives on one fabric."""
