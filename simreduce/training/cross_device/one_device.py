@@ -216,11 +216,12 @@ def dense_promise(value: PerDevice, divisor: int = 1) -> Promise:
 
 def dense_inputs(b: PlanBuilder, value: PerDevice) -> list[Value]:
     """One value per device; several on one device are summed there first."""
-    inputs = (
-        (device, b.input(device, 0, value.elements, value.dtype, contributor=k))
-        for k, device in value.homes.items()
-    )
-    return [_add(b, mine, "add_n") for mine in grouped(inputs).values()]
+    contributors = grouped((device, k) for k, device in value.homes.items())
+    extent = 0, value.elements, value.dtype
+    return [
+        _add(b, [b.input(device, *extent, contributor=k) for k in mine], "add_n")
+        for device, mine in contributors.items()
+    ]
 
 
 def _add(b: PlanBuilder, values: Sequence[Value], accumulation: Accumulation) -> Value:
