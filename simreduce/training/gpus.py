@@ -201,9 +201,9 @@ def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> 
     faults = Faults(text)
     values = COMPUTE.read(parse_toml(text, read_text(Path(text), InputError), InputError), faults)
     given = {key: value for key, value in values.items() if value is not None}
-    for key in ("flops", "memory_bandwidth", "units"):
-        known = own is not None or key in given
-        faults.check(known, key, "the machine's GPU is not known, so it must be stated")
+    needed = () if own else ("flops", "memory_bandwidth", "units")
+    words = "the machine's GPU is not known, so it must be stated"
+    faults.add_broken("", ((key, key not in given, words) for key in needed))
     faults.raise_any()
     base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
     return replace(base, **{"title": Path(text).name, **given})

@@ -291,12 +291,10 @@ def parse_step(
     mode = values["variable_update"] or ""
     if mode:
         used, when = _used(mode, flags, topology)
-        for key in (*_FLAG_KEYS, "cycle", "streams"):
-            faults.check(
-                key not in values.given or key in used,
-                f"step.{key}",
-                f"{mode}{when} does not use it",
-            )
+        faults.add_broken("step", (
+            (key, key in values.given and key not in used, f"{mode}{when} does not use it")
+            for key in (*_FLAG_KEYS, "cycle", "streams")
+        ))  # fmt: skip
     methods: tuple[str, ...] = tuple(values["method"] or (DDP,))
     sharding = read_sharding(values["sharding"]) if "method" in values.given else None
     if sharding and methods != (DDP,) and model is not None and model.finest:
