@@ -14,8 +14,8 @@ import click
 
 import simreduce
 from simreduce.app.cli.main import cli
-from simreduce.files.formats import reference
-from simreduce.files.formats.documents import output_reference
+from simreduce.files.formats import Format, MapOf, TableOf, TablesOf
+from simreduce.files.formats.documents import Lines, Output, Record, inside
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.report.schemas import FORMATS, outputs
 
@@ -85,12 +85,69 @@ def _parameter(parameter: inspect.Parameter) -> str:
     return text
 
 
+def reference(form: Format) -> str:
+    """The reference of a format in Markdown: its keys, then its tables' keys."""
+    return "\n".join(_tables(form, "")).rstrip()
+
+
+def _tables(form: Format, place: str) -> Iterator[str]:
+    yield from (f"### `[{place}]`" if place else f"## {form.name}", "", form.about, "")
+    yield from ("| key | value | default | meaning |", "| --- | --- | --- | --- |")
+    inner: list[tuple[Format, str]] = []
+    for field in form.fields:
+        default = "required" if field.required else field.default_words or _words(field.default)
+        yield _row(f"`{field.key}`", field.kind.words, default, field.about)
+        kind, path = field.kind, f"{place}.{field.key}".lstrip(".")
+        if isinstance(kind, MapOf) and isinstance(kind.kind, TableOf):
+            inner.append((kind.kind.form, f"{path}.{kind.key}"))
+        elif isinstance(kind, TableOf):
+            inner += [(form, path) for form in (kind.form, *kind.others)]
+        elif isinstance(kind, TablesOf):
+            inner.append((kind.form, f"[{path}]"))
+    yield ""
+    for each, path in inner:
+        yield from _tables(each, path)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _words(default: object) -> str:
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`" if isinstance(default, int | str) and default != "" else ""
+
+
+def output_reference(output: Output) -> str:
+    """The reference of an output in Markdown: its keys, then its objects' keys."""
+    lines = [f"## {output.name}", "", output.about, ""]
+    if isinstance(output, Lines):
+        records = {record.name: record for record in output.records} | inside(output.records)
+    else:
+        lines, records = [*lines, *_keys(output)], inside([output])
+    for name, record in records.items():
+        lines += [f"### {name}", "", record.about, "", *_keys(record)]
+    return "\n".join(lines).rstrip()
+
+
+def _keys(record: Record) -> Iterator[str]:
+    yield from ("| key | value | unit | meaning |", "| --- | --- | --- | --- |")
+    for key in record.keys:
+        unit = "" if key.kind.unit == "1" else key.kind.unit
+        about = f"{key.about} May be missing." if key.optional else key.about
+        yield _row(f"`{key.name}`", key.kind.words, unit, about)
+    if record.others:
+        yield f"| other names | {record.others.words} | | Chosen by the user. |"
+    yield ""
+
+
 GENERATED: Mapping[str, Callable[..., str]] = {
     "command": _command,
     "algorithms": _algorithms,
     "api": _api,
     "source": lambda place: f"```py\n{(_ROOT / place).read_text('utf-8')}```",
-    "formats": lambda: "\n\n".join(reference(form).strip() for form in FORMATS.values()),
-    "outputs": lambda: "\n\n".join(output_reference(found).strip() for found in outputs().values()),
+    "formats": lambda: "\n\n".join(reference(form) for form in FORMATS.values()),
+    "outputs": lambda: "\n\n".join(output_reference(found) for found in outputs().values()),
 }
 """Markdown by the name of a part."""

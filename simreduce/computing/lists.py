@@ -1,4 +1,4 @@
-"""Lists by key."""
+"""Lists by key, and what is found once for each key."""
 
 from __future__ import annotations
 
@@ -20,3 +20,10 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     """The values with equal keys together, groups in the order of their firsts."""
     return grouped((key(value), value) for value in values)
+
+
+def once(known: dict[K, V], key: K, find: Callable[[], V]) -> V:
+    """What is known for a key, or is found now."""
+    if key not in known:
+        known[key] = find()
+    return known[key]

@@ -25,6 +25,7 @@ import simpy
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
+from simreduce.computing.lists import once
 from simreduce.engine import Fabric, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.lowering.lowering import Lowered
@@ -283,17 +284,22 @@ class GroupPlans:
 
     def plan(self, collective: str, nbytes: int, group: tuple[int, ...], root: int = 0) -> Plan:
         """The plan of a collective in a group; `nbytes` are those that a rank gives."""
-        key = collective, nbytes, group, root
-        if key not in self.made:
-            self.made[key] = self._compile(*key)
-        return self.made[key]
+        facts = collective, nbytes, group, root
+        return once(self.made, facts, lambda: self._compile(*facts))
 
     def transfer(self, nbytes: int, source: int, target: int) -> Plan:
-        """The plan of a send, which is one way of an exchange of two ranks."""
-        key = "send_receive", nbytes, (source, target), 0
-        if key not in self.made:
-            self.made[key] = _one_way(self._compile(*key), self.setup.layout.ranks[source])
-        return self.made[key]
+        """The plan of a send: the part of an exchange of two ranks that the result of one needs.
+
+        It begins after both have arrived.
+        """
+
+        def send() -> Plan:
+            exchange = self._compile("send_receive", nbytes, (source, target), 0)
+            home = exchange.devices.index(self.setup.layout.ranks[source])
+            results = (exchange.kind == Kind.OUTPUT) & (exchange.device != home)
+            return part_for(exchange, np.flatnonzero(results))
+
+        return once(self.made, ("send", nbytes, (source, target), 0), send)
 
     def of(self, node: ExecutionNode, group: tuple[int, ...]) -> Plan | None:
         """The plan of what a node moves in a group or between a pair; None if that is nothing."""
@@ -315,16 +321,6 @@ class GroupPlans:
         plan = setup.compile(strategy, tensor, root=root)
         self.calls |= {*setup.calls_of(strategy, tensor)}
         return plan
-
-
-def _one_way(exchange: Plan, source: str) -> Plan:
-    """Return the part of an exchange that `source` sends: all that the other's result needs.
-
-    It begins after both have arrived.
-    """
-    home = exchange.devices.index(source)
-    results = (exchange.kind == Kind.OUTPUT) & (exchange.device != home)
-    return part_for(exchange, np.flatnonzero(results))
 
 
 class Lowering:
@@ -350,10 +346,13 @@ class Lowering:
 
     def of(self, plan: Plan) -> Lowered:
         """A lowered plan."""
-        if id(plan) not in self._known:
-            lowered = self._fabric.lower(plan, len(self._known), self._working_set)
-            self._known[id(plan)] = plan, lowered
-        return self._known[id(plan)][1]
+        number = len(self._known)
+        _, lowered = once(
+            self._known,
+            id(plan),
+            lambda: (plan, self._fabric.lower(plan, number, self._working_set)),
+        )
+        return lowered
 
     def queues_behind(self, ranks: Iterable[str], plans: Iterable[Plan]) -> bool:
         """Whether `plans` take lanes of the kernels of `ranks`."""
@@ -468,9 +467,7 @@ class OnFabric:
     def channels(self, what: Reduction) -> int:
         """The channels of its kernel."""
         plan = what.moves
-        if id(plan) not in self._channels:
-            self._channels[id(plan)] = plan, channels_of(plan)
-        return self._channels[id(plan)][1]
+        return once(self._channels, id(plan), lambda: (plan, channels_of(plan)))[1]
 
     def move(self, what: Reduction, held: Ints | None = None) -> simpy.Event:
         """Start a reduction without the inputs at the places that are `held`."""

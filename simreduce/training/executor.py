@@ -104,10 +104,7 @@ def run_nodes(
     execution: Execution, env: simpy.Environment, move: Move, slows: Slows = slows_nothing
 ) -> tuple[Ran, ...]:
     """The run on whatever moves data, in the order of ends; Deadlock says who waits for whom."""
-    run = Run(execution, env, move, slows=slows)
-    found = tuple(run.finish())
-    run.check_done()
-    return found
+    return tuple(Run(execution, env, move, slows=slows).finish())
 
 
 class _Rank:
@@ -120,7 +117,7 @@ class _Rank:
         self.followers: dict[int, list[int]] = defaultdict(list)
         self.busy: dict[str, int] = defaultdict(int)
         self.queues: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
-        self.met: dict[Meeting, int] = defaultdict(int)
+        self.met: dict[Meeting, Iterator[int]] = defaultdict(count)
         self.begun: dict[int, _Begun] = {}
         self.acts: dict[int, Act] = {}
         self.causes: dict[int, Place] = {}
@@ -204,13 +201,14 @@ class Run:
         return index not in self.ranks[of].nodes
 
     def finish(self) -> Iterator[Ran]:
-        """Run to the end, and yield each node when it is done."""
+        """Run to the end, and yield each node when it is done; Deadlock if something is left."""
         self.start()
         done = 0
         while self.env.peek() < inf:
             self.env.step()
             yield from self.ran[done:]
             done = len(self.ran)
+        self._check_done()
 
     def start(self) -> None:
         """Start what waits for nothing."""
@@ -251,16 +249,13 @@ class Run:
         own = rank.causes.pop(index, None)
         rank.begun[index] = _Begun(float(self.env.now), float(self.env.now), cause or own)
         if act is not None:
-            event = act(ready)
+            act(ready).callbacks.append(partial(self._finish, [(rank, index)]))
         elif node.kind == COMPUTE:
             seconds = (node.seconds or 0.0) * self.slow.get(rank.rank, 1.0)
             rank.computing[index] = _Compute(seconds, float(self.env.now))
             self._compute(rank, index)
-            return
         else:
             self._meet(rank, index)
-            return
-        event.callbacks.append(partial(self._finish, [(rank, index)]))
 
     def _compute(self, rank: _Rank, index: int) -> None:
         """Let compute that has begun go on, at the speed that it has now."""
@@ -303,8 +298,7 @@ class Run:
             group = (rank.rank, node.peer) if node.kind == SEND else (node.peer, rank.rank)
             place = (*group, node.tag, "transfer")
         needed = sum(member in self.ranks for member in group)
-        number = rank.met[place]
-        rank.met[place] += 1
+        number = next(rank.met[place])
         there = self.meetings[*place, number]
         there.append((rank, index))
         if len(there) == needed:
@@ -353,7 +347,7 @@ class Run:
         if len(self.ran) == self.total:
             self.over.succeed()
 
-    def check_done(self) -> None:
+    def _check_done(self) -> None:
         """Deadlock that says who waits for whom, if something is left."""
         if not any(rank.nodes for rank in self.ranks.values()):
             return

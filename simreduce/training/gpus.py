@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from simreduce import units
+from simreduce.computing.lists import once
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats import DURATION, LINE, Faults, Field, Format, number, quantity, whole
@@ -200,9 +201,9 @@ def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> 
     faults = Faults(text)
     values = COMPUTE.read(parse_toml(text, read_text(Path(text), InputError), InputError), faults)
     given = {key: value for key, value in values.items() if value is not None}
-    for key in ("flops", "memory_bandwidth", "units"):
-        known = own is not None or key in given
-        faults.check(known, key, "the machine's GPU is not known, so it must be stated")
+    needed = () if own else ("flops", "memory_bandwidth", "units")
+    words = "the machine's GPU is not known, so it must be stated"
+    faults.add_broken("", ((key, key not in given, words) for key in needed))
     faults.raise_any()
     base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
     return replace(base, **{"title": Path(text).name, **given})
@@ -293,10 +294,8 @@ class Kernels:
 
     def product(self, rows: int, columns: int, inner: int, count: int = 1, bits: int = 0) -> float:
         """Seconds of `count` products of rows x inner and inner x columns in one kernel."""
-        key = rows, columns, inner, count, bits or self.bits
-        if key not in self._products:
-            self._products[key] = self._product(*key)
-        return self._products[key]
+        facts = rows, columns, inner, count, bits or self.bits
+        return once(self._products, facts, lambda: self._product(*facts))
 
     def _product(self, rows: int, columns: int, inner: int, count: int, bits: int) -> float:
         gpu = self.gpu

@@ -26,7 +26,7 @@ import simpy
 
 from simreduce import dtypes
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import group_by, grouped
+from simreduce.computing.lists import group_by, grouped, once
 from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
@@ -274,9 +274,7 @@ class Negotiation:
         """Start the buffers of what has arrived."""
         ready, self._arrived = self._arrived, []
         for buffer in self._rule.buffers(ready):
-            if buffer not in self._known:
-                self._known[buffer] = self._rule.reductions(buffer)
-            for reduction in self._known[buffer]:
+            for reduction in once(self._known, buffer, partial(self._rule.reductions, buffer)):
                 last = max(reduction.gradients, key=self._since.__getitem__)
                 gate = self._updated[self._layer_of[last]][0]
                 node = self._start(reduction, gate, self._since[last])
@@ -463,15 +461,11 @@ class Passes:
         first = gradients[what.gradients[0]] if what.gradients else None
         whole = len(what.ranks) == sum(len(group.ranks) for group in self.groups)
         return ExecutionNode(
-            f"all-reduce of {first.name}" if first else "all-reduce", COLLECTIVE, after, self.lane,
+            f"all-reduce of {first.name}" if first else "all-reduce", COLLECTIVE, after,
+            STREAM if self.method.streams else "",
             collective="all_reduce", nbytes=sum(self.nbytes[i] for i in what.gradients),
             group=() if whole else what.ranks, dtype=dtypes.NAMES[first.dtype] if first else "",
         )  # fmt: skip
-
-    @property
-    def lane(self) -> str:
-        """The lane of reductions, "" if any number may be in flight."""
-        return STREAM if self.method.streams else ""
 
     def _move(
         self, what: Reduction, node: ExecutionNode, ledger: Ledger, into: list[Bucket],

@@ -98,7 +98,6 @@ def replay_execution(
     run = Run(execution, env, move, {rank: slow.get(name, 1.0) for rank, name in names})
     found = watch(run.finish(), run.total)
     ran = tuple(sorted(found, key=lambda each: (each.begin, each.rank)))
-    run.check_done()
     mine: dict[int, list[Ran]] = {rank: [] for rank in execution.nodes}
     for each in ran:
         mine[each.rank].append(each)
@@ -369,10 +368,10 @@ def _steps(
     marks: Sequence[int | None] = [node.step for node in nodes]
     in_order = sorted(sums, key=lambda i: (runs[i].begin, i))
     if all(mark is None for mark in marks):
-        turns = _rows(in_order, waits)
+        turns = group_by(in_order, waits.__getitem__)
         alike = len({tuple(nodes[i].nbytes for i in row) for row in turns.values()}) == 1
         marks = waits if alike and len(turns) > 1 else [0] * len(nodes)
-    rows = _rows(in_order, marks)
+    rows = group_by(in_order, marks.__getitem__)
     sizes = {mark: tuple(nodes[i].nbytes for i in row) for mark, row in rows.items()}
     chosen, _ = max(Counter(sizes.values()).items(), key=lambda each: (each[1], sum(each[0])))
     found = {mark: _Step(row, [], []) for mark, row in rows.items() if sizes[mark] == chosen}
@@ -382,11 +381,6 @@ def _steps(
             late = node.phase == UPDATE if node.phase else waits[i] > last[mark]
             (found[mark].update if late else found[mark].passes).append(i)
     return list(found.values())
-
-
-def _rows(sums: Sequence[int], marks: Sequence[int | None]) -> dict[int | None, list[int]]:
-    """All-reduces by their marks."""
-    return group_by(sums, marks.__getitem__)
 
 
 def _waits(nodes: Sequence[ExecutionNode], order: Sequence[int], sums: frozenset[int]) -> list[int]:

@@ -24,6 +24,7 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import once
 from simreduce.computing.workers import Progress
 from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
@@ -236,10 +237,8 @@ class _Together:
 
     def _lower_step(self, i: int, method: Method) -> Lowering:
         """The reductions of job i, without reads."""
-        if i not in self._lowerings:
-            plans = [each.moves for each in method.reductions]
-            self._lowerings[i] = Lowering(self.fabric, method.whole, plans)
-        return self._lowerings[i]
+        plans = [each.moves for each in method.reductions]
+        return once(self._lowerings, i, lambda: Lowering(self.fabric, method.whole, plans))
 
     def run(self, progress: Progress | None = None) -> None:
         """Run until the last job has ended, or as `simulate_jobs` says."""

@@ -170,12 +170,6 @@ def write_execution(job: StepJob, method: Method, setup: Setup) -> Execution:
     return Execution(method.name, nodes, setup.layout.n)
 
 
-def takes_turns(job: StepJob, method: Method, setup: Setup) -> bool:
-    """Whether a step is Horovod's, and its buffers take turns on an undisturbed machine."""
-    alone = method.fusion is not None and method.streams == 1 and job.reduces_once
-    return alone and is_calm(setup)
-
-
 def is_calm(setup: Setup) -> bool:
     """Whether a reduction by NCCL takes as long whenever it starts."""
     calm = not setup.disturbance.jitter and not setup.disturbance.faults
@@ -183,13 +177,12 @@ def is_calm(setup: Setup) -> bool:
 
 
 def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_STEPS) -> float:
-    """Seconds of a step. Of one that `takes_turns`, at most so many steps are followed, and buffers
-    that are alike are simulated once.
+    """Seconds of a step. Of Horovod's whose buffers take turns on an undisturbed machine, at most
+    so many steps are followed, and buffers that are alike are simulated once.
     """
-    if not takes_turns(job, method, setup):
-        return simulate_step(job, method, setup).seconds
     fused = method.fusion
-    assert fused is not None  # noqa: S101 - it takes turns
+    if fused is None or method.streams != 1 or not (job.reduces_once and is_calm(setup)):
+        return simulate_step(job, method, setup).seconds
     # Whatever the threshold: what a buffer takes depends on what is in it.
     own, gradients = Fusion(ENDLESS, fused.fusion.fp16), fused.workload.gradients
     strategy = replace(fused.strategy, text=fused.strategy.spec, packing="fusion", packer=own)

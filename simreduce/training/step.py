@@ -17,6 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from simreduce.computing.lists import group_by
 from simreduce.engine.lowering.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean, quote
@@ -35,7 +36,7 @@ from simreduce.training.calls import Reduction
 from simreduce.training.executions import COMPUTE, UPDATE
 from simreduce.training.executor import Ran
 from simreduce.training.gpus import INTERFERENCE, Gpu
-from simreduce.units import format_size
+from simreduce.units import first_few, format_size
 from simreduce.workload import ACTIVATION_SOURCES, Model
 
 _LAYER = Format(
@@ -132,9 +133,8 @@ def profile_from_rate(model: Model, batch: int, rate: float) -> Profile:
         raise InputError(f"{model.name}: nobody counted its FLOPs; give a time or a profile")
     without = [repr(layer.name) for layer in model.uncounted if layer.gradients]
     if without:
-        more = f" and {len(without) - 5} more" if len(without) > 5 else ""
         raise InputError(
-            f"{model.name}: nobody counted the FLOPs of {', '.join(without[:5])}{more};"
+            f"{model.name}: nobody counted the FLOPs of {first_few(without, 5)};"
             " give them ('0 FLOP' for what takes no time), a time or a profile"
         )
     return Profile(
@@ -185,8 +185,7 @@ def load_profile(text: str, model: Model | None) -> Profile | None:
         times.setdefault(name, (row["forward"], row["backward"]))
     missing = [name for name in known if name not in times]
     if missing and not faults.problems:
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        faults.add("", f"no times for {', '.join(missing[:5])}{more}")
+        faults.add("", f"no times for {first_few(missing, 5)}")
     faults.raise_any()
     if model is None:
         return None
@@ -471,10 +470,8 @@ class StepResult:
     @property
     def lanes(self) -> list[tuple[str, list[Bucket]]]:
         """The transfers by lane."""
-        found: dict[str, list[Bucket]] = {"reads": list(self.reads)} if self.reads else {}
-        for bucket in self.buckets:
-            found.setdefault(lane(bucket), []).append(bucket)
-        return list(found.items())
+        reads = [("reads", list(self.reads))] if self.reads else []
+        return [*reads, *group_by(self.buckets, lane).items()]
 
     @property
     def samples_per_second(self) -> float:

@@ -128,7 +128,7 @@ def _check(values: FieldValues, faults: Faults, path: str) -> None:
     mode, consistency, by_mode = (
         values["variable_update"], values["consistency"], "variable_update" in values.given,
     )  # fmt: skip
-    rules = [
+    faults.add_broken(path, (
         ("update", values["barrier"] is False and values["update"],
          "needs a barrier, a time at which all variables are updated"),
         *method_rules(values),
@@ -140,9 +140,7 @@ def _check(values: FieldValues, faults: Faults, path: str) -> None:
          f"needs GPUs that wait for each other; {mode} has none"),
         *((each.key, not by_mode and each.key in values.given,
            "is for variable_update; strategies say how to reduce") for each in _FLAGS),
-    ]  # fmt: skip
-    for key, broken, why in rules:
-        faults.check(not broken, inside(path, key), why)
+    ))  # fmt: skip
 
 
 _NO_ALL_REDUCE = {
@@ -293,12 +291,10 @@ def parse_step(
     mode = values["variable_update"] or ""
     if mode:
         used, when = _used(mode, flags, topology)
-        for key in (*_FLAG_KEYS, "cycle", "streams"):
-            faults.check(
-                key not in values.given or key in used,
-                f"step.{key}",
-                f"{mode}{when} does not use it",
-            )
+        faults.add_broken("step", (
+            (key, key in values.given and key not in used, f"{mode}{when} does not use it")
+            for key in (*_FLAG_KEYS, "cycle", "streams")
+        ))  # fmt: skip
     methods: tuple[str, ...] = tuple(values["method"] or (DDP,))
     sharding = read_sharding(values["sharding"]) if "method" in values.given else None
     if sharding and methods != (DDP,) and model is not None and model.finest:

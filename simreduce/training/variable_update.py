@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -55,60 +55,6 @@ class Flags:
     def place(self, workload: Workload, layout: Layout) -> list[int]:
         """The parameter server of each variable: the one with the least bytes so far."""
         return least_loaded([g.nbytes for g in workload.gradients], self.servers(layout))
-
-
-class StepBuilder:
-    """Builds a step's plan.
-
-    Every use of a gradient list has its own addresses: a variable's value is not its gradient, and
-    two workers' updates of one variable are two results.
-    """
-
-    def __init__(self, workload: Workload, layout: Layout) -> None:
-        self.b = PlanBuilder(layout.devices)
-        self.layout = layout
-        self.gradients = workload.gradients
-        self.variable = len(layout.devices)
-        """The contributor that represents a variable's updated value."""
-        self._promises: list[Promise] = []
-        self._next = 0
-
-    def reserve(self) -> list[int]:
-        """Reserve an address for each gradient, end to end."""
-        *addresses, self._next = accumulate(
-            (gradient.elements for gradient in self.gradients), initial=self._next
-        )
-        return addresses
-
-    def mean_on(self, device: int, ranks: Sequence[int], i: int, lo: int) -> Value:
-        """The mean over `ranks` of gradient i, computed on `device`."""
-        extent = lo, lo + self.gradients[i].elements, self.gradients[i].dtype
-        total = self.b.add([self.b.copy(self.b.input(r, *extent), device) for r in ranks])
-        return self.b.scale(total, len(ranks))
-
-    def update(self, mean: Value, ranks: Sequence[int], server: int) -> Value:
-        """Bring a mean to the variable's server; it is a result there."""
-        arrived = self.b.output(self.b.copy(mean, server))
-        self._promise(arrived, frozenset(ranks), len(ranks))
-        return arrived
-
-    def variable_after(self, device: int, i: int, lo: int, after: Sequence[int]) -> Value:
-        """Variable i on its device, after the ops `after` have updated it."""
-        extent = lo, lo + self.gradients[i].elements, self.gradients[i].dtype
-        return self.b.input(device, *extent, contributor=self.variable, after=after)
-
-    def read(self, variable: Value, device: int) -> None:
-        """Give `device` the variable for its next step."""
-        self._promise(self.b.output(self.b.copy(variable, device)), frozenset([self.variable]), 1)
-
-    def finish(self, mode: str) -> Plan:
-        """The plan."""
-        return self.b.finish(Contract.of(mode, self._promises))
-
-    def _promise(self, value: Value, members: frozenset[int], divisor: int) -> None:
-        self._promises.append(
-            Promise(value.device, value.lo, value.hi, value.dtype, members, divisor)
-        )
 
 
 def replicated(layout: Layout, flags: Flags) -> Strategy:
@@ -224,22 +170,37 @@ def _on_servers(
     """The step with variable i on `servers[i]`.
 
     Worker w takes the mean of its gradients i on `means[w][i]`, and copies the variable to
-    `reads[w][i]` and from there to its GPUs.
+    `reads[w][i]` and from there to its GPUs. Every use of the gradient list has its own addresses:
+    a variable's value is not its gradient, and two workers' updates of one variable are two
+    results.
     """
-    step = StepBuilder(workload, layout)
-    sums = [step.reserve() for _ in layout.tasks]
-    variables = step.reserve()
+    b, promises, tasks = PlanBuilder(layout.devices), list[Promise](), layout.tasks
+    updated = len(layout.devices)  # the contributor that represents a variable's updated value
+    starts = [*accumulate((gradient.elements for gradient in workload.gradients), initial=0)]
+
+    def extent(use: int, i: int) -> tuple[int, int, int]:
+        begin = use * starts[-1]
+        return begin + starts[i], begin + starts[i + 1], workload.gradients[i].dtype
+
+    def give(value: Value, device: int, members: Iterable[int], divisor: int = 1) -> int:
+        """Bring a result to a device; the op that does."""
+        there = b.output(b.copy(value, device))
+        promises.append(
+            Promise(device, there.lo, there.hi, there.dtype, frozenset(members), divisor)
+        )
+        return there.op
+
     for i, server in enumerate(servers):
-        applied = [
-            step.update(step.mean_on(mean[i], task, i, lo[i]), task, server)
-            for task, mean, lo in zip(layout.tasks, means, sums, strict=True)
-        ]
-        variable = step.variable_after(server, i, variables[i], [value.op for value in applied])
-        for task, read in zip(layout.tasks, reads, strict=True):
-            here = step.b.copy(variable, read[i])
+        applied = []
+        for use, (task, mean) in enumerate(zip(tasks, means, strict=True)):
+            total = b.add([b.copy(b.input(rank, *extent(use, i)), mean[i]) for rank in task])
+            applied.append(give(b.scale(total, len(task)), server, task, len(task)))
+        variable = b.input(server, *extent(len(tasks), i), contributor=updated, after=applied)
+        for task, read in zip(tasks, reads, strict=True):
+            here = b.copy(variable, read[i])
             for rank in task:
-                step.read(here, rank)
-    return step.finish(mode)
+                give(here, rank, [updated])
+    return b.finish(Contract.of(mode, promises))
 
 
 def least_loaded(sizes: Sequence[int], devices: Sequence[int]) -> list[int]:
@@ -277,23 +238,14 @@ MODES = (*PLANNERS, *STRATEGIES)
 """The names that `--variable_update` takes."""
 
 
-def variable_update(
-    mode: str, workload: Workload, layout: Layout, flags: Flags | None = None
-) -> Plan:
-    """The plan of one step in `mode`; StrategyError for what the mode does not accept."""
-    check_mode(mode)
-    flags = flags or Flags()
-    if mode in PLANNERS:
-        return PLANNERS[mode](workload, layout, flags)
-    return compile_plan(STRATEGIES[mode](layout, flags), workload, layout, faithful=flags.faithful)
-
-
-def check_mode(mode: str) -> None:
-    """Raise StrategyError, with the nearest mode, for a name that is none."""
+def variable_update(mode: str, workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """The plan of one step in `mode`; StrategyError, with the nearest mode, for a name that is
+    none, and for what the mode does not accept.
+    """
     if mode not in MODES:
         raise StrategyError(
             f"unknown mode {mode!r}{did_you_mean(mode, MODES)}; one of {', '.join(MODES)}"
         )
-
-
-__all__ = ["MODES", "STRATEGIES", "Flags", "check_mode", "variable_update"]
+    if mode in PLANNERS:
+        return PLANNERS[mode](workload, layout, flags)
+    return compile_plan(STRATEGIES[mode](layout, flags), workload, layout, faithful=flags.faithful)

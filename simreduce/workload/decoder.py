@@ -28,11 +28,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from simreduce.errors import WorkloadError
 from simreduce.files.formats import Faults, Field, Format, choice, whole
 from simreduce.workload.workload import Gradient, Kept, Layer, Model
+
+N = TypeVar("N", int, float)
 
 Shapes = list[tuple[str, tuple[int, ...]]]
 """Parameters by name, in the order of their registration."""
@@ -114,22 +116,14 @@ class Latent(NamedTuple):
     rotary: int
 
 
-class HeldElements(NamedTuple):
-    """Elements of a part's parameters: those that tensor parallel ranks share, and those that each
-    of them has.
+class Divided(NamedTuple, Generic[N]):
+    """Elements of a part's parameters, or bytes of its activations for each token in 16 bits: those
+    that tensor parallel ranks share, and those that each has (activations unless sequences are
+    split).
     """
 
-    split: int
-    whole: int
-
-
-class Activated(NamedTuple):
-    """Bytes of activations for each token in 16 bits: those that tensor parallel ranks share, and
-    those that each has unless sequences are split.
-    """
-
-    split: float
-    whole: float
+    split: N
+    whole: N
 
 
 @dataclass(frozen=True)
@@ -179,12 +173,12 @@ class Decoder:
         return bool(self.experts) and block >= self.dense
 
     @cached_property
-    def attention(self) -> HeldElements:
+    def attention(self) -> Divided[int]:
         """Parameters of a block's attention, with its norm."""
         return self._held(self._attention(), ("o_proj.bias",))
 
     @cached_property
-    def feed_forward(self) -> HeldElements:
+    def feed_forward(self) -> Divided[int]:
         """Parameters of a block's feed-forward part without experts, with its norm."""
         return self._held([*self._part("", self.inner), *self._norm("n")], ("down_proj.bias",))
 
@@ -194,21 +188,21 @@ class Decoder:
         return _elements(self._part("", self.expert))
 
     @cached_property
-    def around_experts(self) -> HeldElements:
+    def around_experts(self) -> Divided[int]:
         """Parameters of a block with experts besides them and attention."""
         beside = [*self._shared(), *linear("gate", self.width, self.experts, bias=False)]
         return self._held([*beside, *self._norm("n")], ("down_proj.bias", "gate.weight"))
 
     @cached_property
-    def embedding(self) -> HeldElements:
+    def embedding(self) -> Divided[int]:
         """Parameters of the embedding of words and positions."""
-        return HeldElements(self.words * self.width, self.positions * self.width)
+        return Divided(self.words * self.width, self.positions * self.width)
 
     @cached_property
-    def output(self) -> HeldElements:
+    def output(self) -> Divided[int]:
         """Parameters of the last norm and the output, which has the embedding's if it is tied."""
         words = 0 if self.tied else self.words * self.width
-        return HeldElements(words, _elements(self._norm("n")))
+        return Divided(words, _elements(self._norm("n")))
 
     @property
     def parameters(self) -> int:
@@ -227,20 +221,20 @@ class Decoder:
         return self.queries + rotary / 2
 
     @cached_property
-    def kept_by_attention(self) -> Activated:
+    def kept_by_attention(self) -> Divided[float]:
         """What attention keeps, without its scores: the norm's and the product's input, queries,
         keys, values and what it gives; and latent vectors.
         """
         whole = 4.0 * self.width + self.width * self.dropout
         if self.latent:
             whole += 2.0 * sum(self.latent)
-            return Activated(8.0 * self.queries + 4.0 * self.heads * self.latent.rotary, whole)
-        return Activated(4.0 * self.queries + 4.0 * self.narrow, whole)
+            return Divided(8.0 * self.queries + 4.0 * self.heads * self.latent.rotary, whole)
+        return Divided(4.0 * self.queries + 4.0 * self.narrow, whole)
 
-    def kept_by_feed_forward(self, inner: float) -> Activated:
+    def kept_by_feed_forward(self, inner: float) -> Divided[float]:
         """What a feed-forward part of that inner width keeps."""
         mask = self.width * self.dropout
-        return Activated((8.0 if self.gated else 4.0) * inner, 4.0 * self.width + mask)
+        return Divided((8.0 if self.gated else 4.0) * inner, 4.0 * self.width + mask)
 
     def scores(self, tokens: float) -> float:
         """Bytes of each token's scores with so many others: softmax, and what dropout leaves."""
@@ -320,11 +314,11 @@ class Decoder:
     def _norm(self, path: str) -> Shapes:
         return norm(path, self.width) if self.bias else scale(path, self.width)
 
-    def _held(self, shapes: Shapes, each: tuple[str, ...]) -> HeldElements:
+    def _held(self, shapes: Shapes, each: tuple[str, ...]) -> Divided[int]:
         """Norms, and biases and matrices whose names end like those of `each`, are on each rank."""
         vectors = ("norm.weight", "n.weight", "n.bias", "_a_proj.weight", "with_mqa.weight")
         whole = [pair for pair in shapes if pair[0].endswith((*vectors, "norm.bias", *each))]
-        return HeldElements(_elements(shapes) - _elements(whole), _elements(whole))
+        return Divided(_elements(shapes) - _elements(whole), _elements(whole))
 
 
 def _elements(shapes: Shapes) -> int:
@@ -442,8 +436,7 @@ def read_shape(text: str) -> Decoder:
     faults, pairs = Faults(text), dict[str, object]()
     for option in text.removeprefix(STATED).split(","):
         key, _, value = option.partition("=")
-        if key in pairs:
-            faults.add(key, "is given twice")
+        faults.check(key not in pairs, key, "is given twice")
         pairs[key] = int(value) if value.isdecimal() and len(value) < 10 else value
     values = SHAPE.read(pairs, faults)
     faults.raise_any(WorkloadError)
@@ -454,17 +447,16 @@ def read_shape(text: str) -> Decoder:
 
     hidden, heads, experts = values["hidden"], values["heads"], values["experts"]
     groups, ffn, active = values["groups"] or heads, values["ffn"] or 4 * hidden, values["topk"]
-    if not values["head"] and hidden % heads:
-        faults.add("heads", f"{heads} do not share {hidden} evenly; give head")
-    if heads % groups:
-        faults.add("groups", f"{groups} do not share {heads} heads evenly")
-    if experts and (active or 2) > experts:
-        faults.add("topk", f"{active or 2} of {experts} experts")
-    for key in ("topk", "expert_ffn", "shared", "dense"):
-        if values[key] and not experts:
-            faults.add(key, "there are no experts")
-    if experts and values["dense"] >= values["layers"]:
-        faults.add("dense", f"leaves none of {values['layers']} layers for experts")
+    faults.add_broken("", (
+        ("heads", not values["head"] and hidden % heads,
+         f"{heads} do not share {hidden} evenly; give head"),
+        ("groups", heads % groups, f"{groups} do not share {heads} heads evenly"),
+        ("topk", experts and (active or 2) > experts, f"{active or 2} of {experts} experts"),
+        *((key, values[key] and not experts, "there are no experts")
+          for key in ("topk", "expert_ffn", "shared", "dense")),
+        ("dense", experts and values["dense"] >= values["layers"],
+         f"leaves none of {values['layers']} layers for experts"),
+    ))  # fmt: skip
     faults.raise_any(WorkloadError)
     return Decoder(
         values["layers"], hidden, heads, groups, values["head"] or hidden // heads, ffn,
@@ -477,11 +469,6 @@ def read_shape(text: str) -> Decoder:
 
 _GPT2_WORDS = 50257
 GPT2_POSITIONS = 1024
-
-
-def gpt2_shape(blocks: int, width: int) -> Decoder:
-    """The figures of a GPT-2 model as a decoder."""
-    return _gpt(blocks, width, width // HEAD, _GPT2_WORDS, GPT2_POSITIONS)
 
 
 def gpt2_layers(blocks: int, h: int, tokens: int) -> list[Layer]:
@@ -629,7 +616,8 @@ class Architecture(NamedTuple):
 
 
 def _gpt2(blocks: int, width: int) -> Architecture:
-    layers, shape = partial(gpt2_layers, blocks, width), gpt2_shape(blocks, width)
+    shape = _gpt(blocks, width, width // HEAD, _GPT2_WORDS, GPT2_POSITIONS)
+    layers = partial(gpt2_layers, blocks, width)
     return Architecture(layers, GPT2_POSITIONS, GPT2_POSITIONS, shape)
 
 

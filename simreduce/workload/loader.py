@@ -94,13 +94,12 @@ def read_file(text: str) -> Model | Workload:
     content = read_text(Path(text), WorkloadError)
     faults = Faults(text)
     if Path(text).suffix != ".toml":
-        if content.count("\n") > _MOST_GRADIENTS:  # reading them all would take long
-            rest = sum(bool(line.strip()) and line[0] != "#" for line in content.split("\n"))
-            if rest - 1 > _MOST_GRADIENTS:
-                raise WorkloadError(
-                    f"{text}: {rest - 1:,} gradients, where at most {_MOST_GRADIENTS:,} are read; "
-                    "let one gradient stand for those that are packed together"
-                )
+        rest = sum(bool(line.strip()) and line[0] != "#" for line in content.split("\n"))
+        if rest - 1 > _MOST_GRADIENTS:  # reading them all would take long
+            raise WorkloadError(
+                f"{text}: {rest - 1:,} gradients, where at most {_MOST_GRADIENTS:,} are read; "
+                "let one gradient stand for those that are packed together"
+            )
         rows = read_csv(content, GRADIENT.keys, _EXAMPLE, faults, WorkloadError)
         tables = [(place, GRADIENT.read(_cells(row), faults, place)) for place, row in rows]
         return _list("", text, tables, faults)
@@ -149,8 +148,7 @@ def _gradient(
     table: FieldValues, index: int, names: set[str], faults: Faults, place: str
 ) -> Gradient:
     name = table["name"] if table["name"] is not None else f"gradient{index}"
-    if name in names:
-        faults.add(inside(place, "name"), f"a second gradient {name!r}")
+    faults.check(name not in names, inside(place, "name"), f"a second gradient {name!r}")
     names.add(name)
     count = table["elements"] if table["shape"] is None else math.prod(table["shape"])
     return Gradient(name, count or 0, table["dtype"])
@@ -162,8 +160,9 @@ def _model(source: str, values: FieldValues, faults: Faults) -> Model:
     count = itertools.count()
     for i, table in enumerate(values["layers"] or ()):
         place = f"layers[{i}]"
-        if table["name"] in names:
-            faults.add(f"{place}.name", f"a second layer {table['name']!r}")
+        faults.check(
+            table["name"] not in names, f"{place}.name", f"a second layer {table['name']!r}"
+        )
         names.add(table["name"])
         if "backward" in table.given and "forward" not in table.given:
             faults.add(f"{place}.backward", "needs forward beside it")
@@ -290,8 +289,7 @@ def _inline(text: str) -> Workload:
     size, *options = text.removeprefix("bytes:").split(",")
     faults, dtype = Faults(text), 0
     nbytes = faults.attempt("", units.cli_size, size)
-    if nbytes == 0:
-        faults.add("", "a gradient has at least one element, and this has 0 bytes")
+    faults.check(nbytes != 0, "", "a gradient has at least one element, and this has 0 bytes")
     for value in _values(options, "dtype", faults):
         dtype = faults.attempt("", dtypes.code, value) or 0
     count, rest = divmod(nbytes or 0, dtypes.SIZES[dtype])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simreduce.files.formats import reference
 from simreduce.topology import loader
 from simreduce.topology.check import check_file
 from simreduce.topology.formats import CLUSTER, MACHINE
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
+from tests.reference import reference
 
 EXAMPLE = """
 title = "two GPUs and a host"

@@ -86,5 +86,3 @@ def test_what_does_not_fit_is_refused():
         UpstreamSparseAccumulator((3, 4)).apply(Slices((1,), np.zeros((1, 2))), 0)
     with pytest.raises(InputError, match="a number has no rows"):
         SparseAccumulator(())
-    with pytest.raises(InputError, match="1 gradient or more, not 0"):
-        DenseAccumulator(()).ready(0)

@@ -31,6 +31,7 @@ from simreduce.training.replicas import (
     simulate_replicas,
 )
 from tests.thorough import examples
+from tests.training.small import entered
 
 MB = 1_000_000
 RATE = 1e9  # bytes/s of `STAR` and `FULL`
@@ -151,9 +152,9 @@ def test_what_a_transfer_takes_alone():
 
     assert alone.pull == pytest.approx([one, two])
     assert alone.push.ravel() == pytest.approx([one, 0.0, one, two])
-    assert alone.report == pytest.approx([0.0, LATENCY])
-    assert alone.token == pytest.approx([LATENCY, LATENCY])
-    assert alone.again == pytest.approx([2 * LATENCY, LATENCY])
+    assert alone.messages.report == pytest.approx([0.0, LATENCY])
+    assert alone.messages.token == pytest.approx([LATENCY, LATENCY])
+    assert alone.messages.again == pytest.approx([2 * LATENCY, LATENCY])
     link = FULL.links[0].link_class
     slower = Calibration("slower", links={link: LinkConstants(bandwidth=RATE / 2, latency=1e-3)})
     assert but(network, calibration=slower).uncontended.push[0, 0] == pytest.approx(
@@ -206,7 +207,7 @@ def test_a_link_that_fails_mid_step_delays_a_worker_and_its_backup_steps_in():
     assert calm.updates[0].time == pytest.approx(0.2, abs=1e-4)
     assert waits.updates[0].time == pytest.approx(1.2, abs=1e-4)
     assert backup.updates[0].time == pytest.approx(0.2, abs=1e-4)
-    assert [(0, 0), (1, 0)] == backup.entered(1)
+    assert [(0, 0), (1, 0)] == entered(backup, 1)
 
 
 def test_a_link_that_stays_cut_blocks_training_unless_there_is_a_backup():
@@ -245,7 +246,7 @@ def test_plain_delays_are_alike_for_all():
     assert isinstance(found, Delays)
     assert (2, 3) == (found.workers, found.variables)
     assert (found.push == 2.0).all()
-    assert (found.again == 1.0).all()
+    assert (found.messages.again == 1.0).all()
 
 
 def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when_it_is_back():

@@ -109,7 +109,7 @@ def test_every_key_arrives_where_it_belongs():
     assert (
         job.network.push.min() == job.network.pull.max() == pytest.approx(0.021)
     )  # two variables share a port
-    assert [0.0, 0.001] == job.network.report.tolist()
+    assert [0.0, 0.001] == job.network.messages.report.tolist()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from simreduce.computing.loops import Native
 from simreduce.errors import InputError
 from simreduce.training.distributions import Constant, Empirical, Exponential, Uniform
 from simreduce.training.replicas.job import ReplicasJob, SyncSettings
-from simreduce.training.replicas.network import Delays, delays
+from simreduce.training.replicas.network import Delays, Messages, delays
 from simreduce.training.replicas.processes import ReplicasRun, simulate_replicas
 from simreduce.training.replicas.recurrence import DelayRuns, RunOutcome
 from tests.thorough import examples
@@ -52,9 +52,7 @@ def jobs(draw: st.DrawFn) -> ReplicasJob:
         Delays(
             some(workers),
             some(workers * variables).reshape(workers, -1),
-            some(variables),
-            some(workers),
-            some(variables),
+            Messages(some(variables), some(workers), some(variables)),
         ),
         draw(st.one_of(compute, st.tuples(*[compute] * workers))),
         slow=draw(
@@ -129,9 +127,7 @@ def test_compiled_it_gives_the_same_bits():
         Delays(
             np.linspace(0, 1e-2, 9),
             np.arange(27.0).reshape(9, 3) * 1e-3,
-            np.full(3, 1e-4),
-            np.full(9, 2e-4),
-            np.zeros(3),
+            Messages(np.full(3, 1e-4), np.full(9, 2e-4), np.zeros(3)),
         ),
         Exponential(0.1),
         slow={0: 1e-3, 4: 3.0},

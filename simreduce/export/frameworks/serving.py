@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simreduce import dtypes, units
+from simreduce.computing.lists import group_by
 from simreduce.export.framework import Choice, Framework, holding, not_gradients
 from simreduce.export.writers import Line, arguments, environment, mapping, yaml
 
@@ -151,13 +152,9 @@ def largest(choice: Choice) -> int:
 
 
 def _spans(numbers: Iterable[int]) -> str:
-    """`4, 8 to 72`."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
+    """`4, 8 to 72` of ascending numbers."""
+    runs = group_by(enumerate(numbers), lambda pair: pair[1] - pair[0]).values()
+    spans = ((run[0][1], run[-1][1]) for run in runs)
     return ", ".join(f"{low} to {high}" if low < high else f"{low}" for low, high in spans)
 
 

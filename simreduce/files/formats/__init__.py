@@ -45,7 +45,6 @@ from simreduce.files.formats.fields import (
     json_schema,
     number,
     quantity,
-    reference,
     text_of,
     whole,
 )
@@ -81,7 +80,6 @@ __all__ = [
     "number",
     "quantity",
     "read_csv",
-    "reference",
     "text_of",
     "toml_text",
     "whole",

@@ -218,7 +218,7 @@ class Record(KeyKind):
 
     def names(self) -> set[str]:
         """The names of its keys, and of those of the objects in it."""
-        return {key.name for each in (self, *_inside([self]).values()) for key in each.keys}
+        return {key.name for each in (self, *inside([self]).values()) for key in each.keys}
 
     def row(self, value: Any, around: Any = None, place: int = 0) -> dict[str, Any]:
         """The object of a value for a table, with the keys that no document has."""
@@ -393,10 +393,10 @@ class _MapOf(_Of):
 def output_schema(output: Output) -> dict[str, Any]:
     """The JSON Schema of an output."""
     if isinstance(output, Lines):
-        found = {record.name: record for record in output.records} | _inside(output.records)
+        found = {record.name: record for record in output.records} | inside(output.records)
         whole = {"description": output.about, "oneOf": [each.schema for each in output.records]}
     else:
-        found, whole = _inside([output]), _object(output)
+        found, whole = inside([output]), _object(output)
     title = output.id if isinstance(output, Document) else output.name
     definitions = {name: _object(record) for name, record in found.items()}
     return {
@@ -411,11 +411,11 @@ def _kinds(record: Record) -> list[KeyKind]:
     return [*(key.kind for key in record.keys), *([record.others] if record.others else [])]
 
 
-def _inside(records: Iterable[Record]) -> dict[str, Record]:
+def inside(records: Iterable[Record]) -> dict[str, Record]:
     """The objects in others, however deep, by name."""
     found: dict[str, Record] = {}
     for inner in (r for record in records for kind in _kinds(record) for r in kind.records):
-        found |= {inner.name: inner, **_inside([inner])}
+        found |= {inner.name: inner, **inside([inner])}
     return found
 
 
@@ -432,27 +432,3 @@ def _object(record: Record) -> dict[str, Any]:
 def _property(key: Key) -> dict[str, Any]:
     unit = UNITS.get(key.kind.unit)
     return {**key.kind.schema, "description": key.about + (f" In {unit}." if unit else "")}
-
-
-def output_reference(output: Output) -> str:
-    """Return the reference of an output in Markdown: its keys, then its objects' keys."""
-    lines = [f"## {output.name}", "", output.about, ""]
-    if isinstance(output, Lines):
-        records = {record.name: record for record in output.records} | _inside(output.records)
-    else:
-        lines, records = [*lines, *_rows(output)], _inside([output])
-    for name, record in records.items():
-        lines += [f"### {name}", "", record.about, "", *_rows(record)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _rows(record: Record) -> Iterator[str]:
-    yield from ("| key | value | unit | meaning |", "| --- | --- | --- | --- |")
-    for key in record.keys:
-        unit = "" if key.kind.unit == "1" else key.kind.unit
-        about = f"{key.about} May be missing." if key.optional else key.about
-        cells = (f"`{key.name}`", key.kind.words, unit, about)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-    if record.others:
-        yield f"| other names | {record.others.words} | | Chosen by the user. |"
-    yield ""

@@ -1,4 +1,4 @@
-"""Tables: their keys as data, how they are read, and their JSON Schemas and reference.
+"""Tables: their keys as data, how they are read, and their JSON Schemas.
 
 Kinds of single values say how they are read, how editors check them, and words for people.
 """
@@ -362,14 +362,12 @@ class MapOf(ValueKind[dict[str, T]]):
             return None
         if self.known:
             faults.unknown(path, value, self.known)
-        found: dict[str, T] = {}
-        for key, each in value.items():
-            if self.known and key not in self.known:
-                continue
-            taken = self.kind.take(each, faults, inside(path, key))
-            if taken is not None:
-                found[key] = taken
-        return found
+        taken = {
+            key: self.kind.take(each, faults, inside(path, key))
+            for key, each in value.items()
+            if key in (self.known or value)
+        }
+        return {key: each for key, each in taken.items() if each is not None}
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -389,7 +387,7 @@ def _object(form: Format, *, whole: bool) -> dict[str, Any]:
         field.key: {
             **_of(field.kind, whole=whole),
             "description": field.about,
-            **({"default": field.default} if _is_plain(field.default) else {}),
+            **({"default": field.default} if isinstance(field.default, int | str) else {}),
         }
         for field in form.fields
     }
@@ -401,10 +399,6 @@ def _object(form: Format, *, whole: bool) -> dict[str, Any]:
         **({"required": required} if required else {}),
         "additionalProperties": False,
     }
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, bool | int | str)
 
 
 def _of(kind: ValueKind[Any], *, whole: bool) -> dict[str, Any]:
@@ -421,37 +415,6 @@ def _of(kind: ValueKind[Any], *, whole: bool) -> dict[str, Any]:
     if isinstance(kind, MapOf):
         return {"type": "object", "additionalProperties": _of(kind.kind, whole=whole)}
     return dict(kind.schema)
-
-
-def reference(form: Format) -> str:
-    """Return the reference of a format in Markdown: its keys, then its tables' keys."""
-    return "\n".join(_tables(form, "")).rstrip() + "\n"
-
-
-def _tables(form: Format, place: str) -> Iterator[str]:
-    yield from (f"### `[{place}]`" if place else f"## {form.name}", "", form.about, "")
-    yield from ("| key | value | default | meaning |", "| --- | --- | --- | --- |")
-    inner: list[tuple[Format, str]] = []
-    for field in form.fields:
-        default = "required" if field.required else field.default_words or _words(field.default)
-        cells = (f"`{field.key}`", field.kind.words, default, field.about)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-        kind, path = field.kind, f"{place}.{field.key}".lstrip(".")
-        if isinstance(kind, MapOf) and isinstance(kind.kind, TableOf):
-            inner.append((kind.kind.form, f"{path}.{kind.key}"))
-        elif isinstance(kind, TableOf):
-            inner += [(form, path) for form in (kind.form, *kind.others)]
-        elif isinstance(kind, TablesOf):
-            inner.append((kind.form, f"[{path}]"))
-    yield ""
-    for each, path in inner:
-        yield from _tables(each, path)
-
-
-def _words(default: object) -> str:
-    if isinstance(default, bool):
-        return f"`{str(default).lower()}`"
-    return f"`{default}`" if _is_plain(default) and default != "" else ""
 
 
 RULE = "1 to 255 letters, digits or any of _ . : / -, the first no -"

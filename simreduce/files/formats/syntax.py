@@ -31,6 +31,7 @@ from simreduce.errors import (
     quote,
 )
 from simreduce.files.textfiles import MOST_BYTES, MOST_DEPTH
+from simreduce.units import plural
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,6 +81,11 @@ class Faults:
         if not fine:
             self.add(path, text)
         return bool(fine)
+
+    def add_broken(self, path: str, rules: Iterable[tuple[str, object, str]]) -> None:
+        """Note each rule that is broken in what is at `path`: its key, whether it is, and why."""
+        for key, broken, why in rules:
+            self.check(not broken, inside(path, key), why)
 
     def _place(self, path: str) -> tuple[str, str]:
         stem = path
@@ -166,13 +172,11 @@ def read_csv(
         faults.raise_any(refuse)
     faults.unknown(place, header, keys)
     for key in keys:
-        if header.count(key) > 1:
-            faults.add(place, f"two columns {key!r}")
+        faults.check(header.count(key) < 2, place, f"two columns {key!r}")
     wrong_header = not header or len(faults.problems) > damaged
     for where, row in rows:
-        if row and len(row) != len(header):
-            fields = f"{len(row)} {'field' if len(row) == 1 else 'fields'}"
-            faults.add(where, f"{fields} where the header has {len(header)}")
+        words = f"{plural(len(row), 'field')} where the header has {len(header)}"
+        faults.check(not row or len(row) == len(header), where, words)
     if wrong_header:
         faults.raise_any(refuse)
     return [

@@ -370,8 +370,8 @@ def published_steps() -> tuple[PublishedStep, ...]:
     return tuple(map(_step, shipped_rows("steps.csv")))
 
 
+# https://github.com/deepseek-ai/DeepEP
 TITLE = "DeepEP, README of 2025-10-14 and 2026-07-14: H800 with 400 Gbit/s a GPU, and B200"
-URL = "https://github.com/deepseek-ai/DeepEP"
 HIDDEN, EXPERTS, ACTIVE = 7168, 256, 8
 """DeepSeek-V3's hidden size, experts, and those of a token; dispatch in 8 bits with 4 bytes for
 every 128 elements, combine in 16 bits.

@@ -10,9 +10,7 @@ from simreduce.training.cross_device.ops import (
     Version,
     batch_reduce,
     broadcast,
-    broadcast_variables,
     reduce,
-    reduce_non_distributed,
     result_labels,
 )
 
@@ -27,8 +25,6 @@ __all__ = [
     "Version",
     "batch_reduce",
     "broadcast",
-    "broadcast_variables",
     "reduce",
-    "reduce_non_distributed",
     "result_labels",
 ]

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, count
+from functools import reduce
+from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
 from simreduce import dtypes
@@ -134,59 +135,6 @@ def sub_layout(layout: Layout, devices: Sequence[int]) -> Layout:
     )
 
 
-def tree_targets(rank: int, size: int, source: int) -> list[int]:
-    """The ranks that `rank` sends to, in order, in the tree over `size` ranks from `source`."""
-    targets = []
-    if source and rank == source:
-        # The source sends to ranks 0 and 1 besides its children.
-        targets += [0] if size == 2 or source == 1 else [0, 1]
-    first = 2 * (rank + 1) if source else 2 * rank + 1
-    return targets + [r for r in (first, first + 1) if r < size and r != source]
-
-
-def tree_broadcast(
-    b: PlanBuilder, value: Value, tasks: Sequence[Sequence[int]], source: int
-) -> dict[int, Value]:
-    """`value`, which is on the device `source`, on every device of the tasks; by device.
-
-    A device ends its sends of one level before it begins the next level.
-
-    It is the runtime's (`hierarchical_tree_broadcaster.cc`): how initial variables reach every
-    device. Several tasks: first a binary tree over one device per task, then one inside every task,
-    from that device. Every edge carries the whole tensor.
-    """
-    home = next(t for t, task in enumerate(tasks) if source in task)
-    heads = [source if t == home else task[0] for t, task in enumerate(tasks)]
-    held, sent = {source: value}, dict[int, list[int]]()
-    if len(tasks) > 1:
-        _tree(b, heads, home, held, sent)
-    before = dict(sent)
-    for task, head in zip(tasks, heads, strict=True):
-        _tree(b, task, task.index(head), held, sent, after=before.get(head, ()))
-    return held
-
-
-def _tree(
-    b: PlanBuilder,
-    ranks: Sequence[int],
-    source: int,
-    held: dict[int, Value],
-    sent: dict[int, list[int]],
-    after: Sequence[int] = (),
-) -> None:
-    """Extend `held` and `sent` (ids of every device's sends) by one tree; the source waits for the
-    ops `after`.
-    """
-    reached = [source]
-    for rank in reached:
-        device, waits = ranks[rank], after if rank == source else ()
-        targets = tree_targets(rank, len(ranks), source)
-        for target in targets:
-            held[ranks[target]] = b.copy(held[device], ranks[target], after=waits)
-        sent[device] = [held[ranks[target]].op for target in targets]
-        reached += targets
-
-
 Accumulation: TypeAlias = Literal["add_n", "pairwise"]
 """`add_n`: one n-ary sum. `pairwise`: ((x0 + x1) + x2) + ..., a sum of two at a time."""
 
@@ -268,24 +216,19 @@ def dense_promise(value: PerDevice, divisor: int = 1) -> Promise:
 
 def dense_inputs(b: PlanBuilder, value: PerDevice) -> list[Value]:
     """One value per device; several on one device are summed there first."""
-    number, owned = count(), []
-    for device, values in value.places:
-        mine = [
-            b.input(device, 0, value.elements, value.dtype, contributor=next(number))
-            for _ in range(values)
-        ]
-        owned.append(_add(b, mine, "add_n"))
-    return owned
+    contributors = grouped((device, k) for k, device in value.homes.items())
+    extent = 0, value.elements, value.dtype
+    return [
+        _add(b, [b.input(device, *extent, contributor=k) for k in mine], "add_n")
+        for device, mine in contributors.items()
+    ]
 
 
 def _add(b: PlanBuilder, values: Sequence[Value], accumulation: Accumulation) -> Value:
     """The sum of values on one device; of one value, itself."""
     if accumulation == "add_n":
         return b.add(values) if len(values) > 1 else values[0]
-    total = values[0]
-    for value in values[1:]:
-        total = b.add([total, value])
-    return total
+    return reduce(lambda total, value: b.add([total, value]), values)
 
 
 def _concatenate(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
@@ -294,8 +237,7 @@ def _concatenate(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
 
 
 def _row_bounds(value: PerDeviceSlices) -> list[tuple[int, int]]:
-    ends = list(accumulate(value.rows))
-    return list(zip([0, *ends[:-1]], ends, strict=True))
+    return list(pairwise(accumulate(value.rows, initial=0)))
 
 
 def slices_inputs(
@@ -329,8 +271,10 @@ def slices_promises(
     promises = []
     for k, (lo, hi) in enumerate(_row_bounds(value)):
         own = frozenset([k])
-        promises.append(Promise(0, lo * size, hi * size, value.dtype, own, divisor))
-        promises.append(Promise(0, end + lo, end + hi, INDEX, own))
+        promises += [
+            Promise(0, lo * size, hi * size, value.dtype, own, divisor),
+            Promise(0, end + lo, end + hi, INDEX, own),
+        ]
     if value.dimensions and with_shape:
         shape = end + rows, end + rows + value.dimensions
         promises.append(Promise(0, *shape, INDEX, frozenset([0])))

@@ -29,6 +29,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any, NamedTuple, TypeGuard
 
+from simreduce.computing.lists import group_by
 from simreduce.errors import quote
 from simreduce.files.formats import Faults
 from simreduce.training.executions.execution import (
@@ -234,10 +235,8 @@ def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
     launched: dict[Any, float] = {}
     rows = []
     for event in events:
-        if not isinstance(event, dict) or event.get("ph") != "X":
-            continue
-        args = event.get("args")
-        if not isinstance(args, dict):
+        whole = isinstance(event, dict) and event.get("ph") == "X"  # with its begin and its end
+        if not whole or not isinstance(args := event.get("args"), dict):
             continue
         launch = event.get("cat") in _LAUNCHES and "correlation" in args
         if not launch and str(event.get("cat")).lower() not in _DEVICE:
@@ -294,11 +293,11 @@ def _marks(events: Any, faults: Faults) -> _Marks:
                 found[mark].append((span[0], sum(span)))
     steps = sorted(begin for begin, _ in found[_STEP])
     steps = steps or sorted(end for _, end in found[_OPTIMIZER])
-    backward: dict[int, tuple[float, float]] = {}
-    for begin, end in found[_AUTOGRAD]:
-        step = bisect_right(steps, begin)
-        first, last = backward.get(step, (begin, end))
-        backward[step] = min(first, begin), max(last, end)
+    passes = group_by(found[_AUTOGRAD], lambda span: bisect_right(steps, span[0]))
+    backward = {
+        step: (min(begin for begin, _ in spans), max(end for _, end in spans))
+        for step, spans in passes.items()
+    }
     return _Marks(steps, backward)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
 from math import ceil
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
 from simreduce.training.recompute import FULL, FUSED, NONE
 from simreduce.training.step import ESTIMATED, Activations, Memory
-from simreduce.workload.decoder import Activated
+from simreduce.workload.decoder import Divided
 
 STATES = 12
 """Bytes of a parameter's float32 master and two moments of Adam."""
@@ -44,10 +43,6 @@ class Parameters(NamedTuple):
 
     plain: int = 0
     experts: int = 0
-
-    def plus(self, other: Parameters) -> Parameters:
-        """Both together."""
-        return Parameters(self.plain + other.plain, self.experts + other.experts)
 
     @property
     def all(self) -> int:
@@ -90,7 +85,7 @@ def rank_parameters(job: MeshJob, rank: int) -> Parameters:
 
 def added(parameters: Iterable[Parameters]) -> Parameters:
     """All of these together."""
-    return reduce(Parameters.plus, parameters, Parameters())
+    return Parameters(*map(sum, zip(Parameters(), *parameters, strict=True)))
 
 
 def stages_of(job: MeshJob, rank: int) -> list[int]:
@@ -112,13 +107,13 @@ def block_activations(job: MeshJob, block: int) -> float:
         etp = mesh.expert_tensor  # inputs are gathered among them, outputs summed
         copies = etp + (1 if job.sequence_parallel else etp)
         routed = 2.0 * copies * shape.active * shape.width * job.imbalance
-        each = Activated(each.split + routed, each.whole)
+        each = Divided(each.split + routed, each.whole)
     else:
         each = shape.kept_by_feed_forward(shape.inner)
     return rows * (_shared(job, shape.kept_by_attention) + _shared(job, each)) + scores
 
 
-def _shared(job: MeshJob, each: Activated) -> float:
+def _shared(job: MeshJob, each: Divided[float]) -> float:
     t = job.mesh.tp
     return each.split / t + each.whole / (t if job.sequence_parallel else 1)
 

@@ -233,16 +233,16 @@ class MeshJob:
     @property
     def text(self) -> str:
         """Its name among others of the same model: mesh, micro batch, schedule, choices."""
-        words = [self.mesh.name, f"micro_batch={self.micro_batch}"]
-        if self.mesh.pp > 1:
-            words.append(self.schedule)
-        if self.virtual > 1:
-            words.append(f"virtual={self.virtual}")
-        if self.recompute != NONE:
-            words.append(f"recompute={self.recompute}")
-        if self.tensor_all_reduce != NCCL:
-            words.append(f"tensor_all_reduce={self.tensor_all_reduce}")
-        return " ".join([*words, self.optimizer])
+        said = {
+            self.mesh.name: True,
+            f"micro_batch={self.micro_batch}": True,
+            self.schedule: self.mesh.pp > 1,
+            f"virtual={self.virtual}": self.virtual > 1,
+            f"recompute={self.recompute}": self.recompute != NONE,
+            f"tensor_all_reduce={self.tensor_all_reduce}": self.tensor_all_reduce != NCCL,
+            self.optimizer: True,
+        }
+        return " ".join(words for words, tells in said.items() if tells)
 
     @property
     def global_batch(self) -> int:

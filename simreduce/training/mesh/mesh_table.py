@@ -201,8 +201,7 @@ def _gpu(
         return None
     own = gpu_at(setup)
     if text is not None:
-        found: Gpu | None = faults.attempt("step.compute", load_gpu, text, own, beside)
-        return found
+        return faults.attempt("step.compute", load_gpu, text, own, beside)
     if own is None:
         models = {setup.topology.nodes[name].model for name in setup.layout.ranks}
         which = ", ".join(sorted(filter(None, models))) or "no model"
@@ -275,7 +274,7 @@ def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
     """Note keys of experts that do not go together, or with the model."""
     own = ("router_seed", "router_gini", "capacity_factor", "pad_to_capacity", "dispatch")
     seeded, none = values["router_seed"] is not None, not shape.experts
-    rules = (
+    faults.add_broken("step", (
         ("cuda_graphs", none and ROUTER in (values["cuda_graphs"] or ()),
          "the model has no experts, so it has no router"),
         *((key, none and values[key] not in (None, False, ALLTOALL),
@@ -285,9 +284,7 @@ def _check_router(values: FieldValues, shape: Decoder, faults: Faults) -> None:
         ("router_gini", values["router_gini"] is not None and not seeded, "needs a router_seed"),
         ("pad_to_capacity", values["pad_to_capacity"] and not values["capacity_factor"],
          "needs a capacity_factor"),
-    )  # fmt: skip
-    for key, broken, why in rules:
-        faults.check(not broken, f"step.{key}", why)
+    ))  # fmt: skip
 
 
 def _pipelines(

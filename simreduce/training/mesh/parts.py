@@ -232,10 +232,6 @@ class Parts:
         return Kernels(self.job.gpu, self.job.bits)
 
     @property
-    def _rows(self) -> int:
-        return self.job.tokens
-
-    @property
     def _narrow(self) -> int:
         """The width of keys, and of values, of a rank: one head at least."""
         return max(self.job.shape.narrow // self.job.mesh.tp, self.job.shape.head)
@@ -244,7 +240,7 @@ class Parts:
     def _wide(self) -> float:
         """Elements of a hidden state that norms of a rank see."""
         t = self.job.mesh.tp if self.job.sequence_parallel else 1
-        return float(self._rows) * self.job.shape.width / t
+        return float(self.job.tokens) * self.job.shape.width / t
 
     def _sums(
         self, behind: Times, first: Times
@@ -255,7 +251,7 @@ class Parts:
         for them, and sums that while it computes the gradient for weights (Megatron-LM's
         `tensor_parallel/layers.py`).
         """
-        t, nbytes = self.job.mesh.tp, self._rows * self.job.shape.width * WIDTH
+        t, nbytes = self.job.mesh.tp, self.job.tokens * self.job.shape.width * WIDTH
         if t == 1:
             return (), ()
         hide = TP_GRAD in self.job.overlap
@@ -296,7 +292,7 @@ class Parts:
     def attention(self) -> BlockPart:
         """Attention of a block, with its norm and residual."""
         job, kernels = self.job, self._kernels
-        shape, t, c, rows = job.shape, job.mesh.tp, job.mesh.cp, self._rows
+        shape, t, c, rows = job.shape, job.mesh.tp, job.mesh.cp, self.job.tokens
         wide = shape.queries // t
         if shape.latent:
             query, key, rotary = shape.latent
@@ -325,9 +321,9 @@ class Parts:
         """Attention by itself, and the bytes of keys and values of a rank."""
         job, kernels, c = self.job, self._kernels, self.job.mesh.cp
         shape, t, keys = job.shape, job.mesh.tp, job.sequence
-        held = 2 * self._rows * self._narrow * WIDTH
+        held = 2 * self.job.tokens * self._narrow * WIDTH
         if job.attention == FUSED:
-            return kernels.fused_attention(self._rows, keys, wide, causal=True), held
+            return kernels.fused_attention(self.job.tokens, keys, wide, causal=True), held
         facts = keys // c, keys, shape.head, max(shape.heads // t, 1) * job.micro_batch
         return kernels.unfused_attention(*facts, dropout=shape.dropout), held
 
@@ -342,7 +338,7 @@ class Parts:
     @cached_property
     def feed_forward(self) -> BlockPart:
         """The feed-forward part of a block without experts."""
-        into, back, others = self._inner(self._rows, self.job.shape.inner // self.job.mesh.tp)
+        into, back, others = self._inner(self.job.tokens, self.job.shape.inner // self.job.mesh.tp)
         found = into + back + others + self._around()
         return BlockPart("feed_forward", found, *self._sums(into + back, into))
 
@@ -361,7 +357,9 @@ class Parts:
         found += beside_products(job, kernels, routed)
         around: tuple[tuple[MeshCall, ...], tuple[MeshCall, ...]] = (), ()
         if shape.shared:
-            into, back, others = self._inner(self._rows, shape.shared * shape.expert // mesh.tp)
+            into, back, others = self._inner(
+                self.job.tokens, shape.shared * shape.expert // mesh.tp
+            )
             found += into + back + others
             around = self._sums(into + back, into)
         nbytes = int(routed) * shape.width * WIDTH
@@ -407,13 +405,13 @@ class Parts:
         """The last norm, the output and the loss, with words shared by tensor parallel ranks."""
         job, kernels = self.job, self._kernels
         words = ceil(job.shape.words / job.mesh.tp)
-        products = kernels.linear(self._rows, job.shape.width, words)
-        found = products + kernels.moves(float(self._rows) * words, LOSS)
+        products = kernels.linear(self.job.tokens, job.shape.width, words)
+        found = products + kernels.moves(float(self.job.tokens) * words, LOSS)
         found += self._around(residual=False)
         if job.mesh.tp == 1:
             return BlockPart("output", found)
         # The maximum, the target and the sum.
-        sums = MeshCall(TP, ALL_REDUCE, self._rows * 4, 3, by=job.tensor_all_reduce)
+        sums = MeshCall(TP, ALL_REDUCE, self.job.tokens * 4, 3, by=job.tensor_all_reduce)
         forward, backward = self._sums(products, products)
         return BlockPart("output", found, (*forward[:-1], sums), backward[-2:])
 
@@ -424,7 +422,7 @@ class Parts:
         Tensor parallel ranks send a part each (Narayanan et al. 2021, section 4.1); without
         sequence parallelism those that receive gather them.
         """
-        return -(-self._rows * self.job.shape.width * WIDTH // self.job.mesh.tp)
+        return -(-self.job.tokens * self.job.shape.width * WIDTH // self.job.mesh.tp)
 
     def of_stage(self, stage: int) -> Sequence[BlockPart]:
         """All parts of a stage, in the order of the forward pass."""

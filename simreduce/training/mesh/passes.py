@@ -9,12 +9,12 @@ group may share its links, so they are simulated beside it; that group's end cou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from simreduce.computing.lists import group_by
+from simreduce.computing.lists import group_by, once
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, WorkloadError
@@ -61,9 +61,7 @@ class Costs:
 
     def _plans(self, by: str = NCCL) -> GroupPlans:
         """The plans of a strategy."""
-        if by not in self._by:
-            self._by[by] = GroupPlans(self.setup.running(parse_strategy(by)), by)
-        return self._by[by]
+        return once(self._by, by, lambda: GroupPlans(self.setup.running(parse_strategy(by)), by))
 
     @cached_property
     def _machine(self) -> list[int]:
@@ -75,10 +73,8 @@ class Costs:
     def of(self, call: MeshCall, stage: int) -> CallCost:
         """One call of the ranks of a stage."""
         nbytes = max(leading(call.nbytes), 1)
-        key = call.axis, call.collective, nbytes, stage, call.spread, call.by
-        if key not in self._known:
-            self._known[key] = self._of(*key)
-        found = self._known[key]
+        facts = call.axis, call.collective, nbytes, stage, call.spread, call.by
+        found = once(self._known, facts, lambda: self._of(*facts))
         return CallCost(found.seconds * call.nbytes / nbytes, found.channels)
 
     def group(self, axis: str, stage: int) -> Group:
@@ -91,15 +87,17 @@ class Costs:
 
     def send(self, nbytes: int, stage: int, to: int) -> CallCost:
         """A send between the ranks of two stages, all replicas at once."""
-        key = "send", nbytes, stage, to
-        if key not in self._known:
+
+        def send() -> CallCost:
             pairs: list[Group] = [(row[stage], row[to]) for row in self.mesh.groups(PP)]
             near = tuple(self._beside(pairs[0], pairs))
-            self._known[key] = self._once(
+            return once(
+                self._simulated,
                 ("send", nbytes, near),
-                lambda: [self._plans().transfer(nbytes, *pair) for pair in near],
+                lambda: self._together([self._plans().transfer(nbytes, *pair) for pair in near]),
             )
-        return self._known[key]
+
+        return once(self._known, ("send", nbytes, stage, to), send)
 
     def _groups(self, axis: str) -> tuple[Group, ...]:
         if axis == REPLICAS:
@@ -154,21 +152,15 @@ class Costs:
     def _call(
         self, collective: str, nbytes: int, near: tuple[Group, ...], by: str = NCCL
     ) -> CallCost:
-        """Seconds of a collective of groups that share links."""
+        """Seconds of a collective of groups that share links, for any mesh that has these."""
         known = self._plans(by)
 
-        def plans() -> list[Plan]:
+        def simulate() -> CallCost:
             one = known.plan(collective, nbytes, near[0])
             few = near if len(one) * len(near) <= _MOST_OPS else near[:1]
-            return [known.plan(collective, nbytes, each) for each in few]
+            return self._together([known.plan(collective, nbytes, each) for each in few])
 
-        return self._once((collective, nbytes, near, by), plans)
-
-    def _once(self, facts: object, plans: Callable[[], list[Plan]]) -> CallCost:
-        """The first of plans that run at once, for any mesh that has the same."""
-        if facts not in self._simulated:
-            self._simulated[facts] = self._together(plans())
-        return self._simulated[facts]
+        return once(self._simulated, (collective, nbytes, near, by), simulate)
 
     def _alike(self, axis: str, stage: int) -> int:
         """The first stage whose groups of an axis lie on equal machines in the same way."""
@@ -191,6 +183,7 @@ class Costs:
         return [group, *others]
 
     def _together(self, plans: list[Plan]) -> CallCost:
+        """The first of plans that run at once."""
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
         return CallCost(self._plans().setup.find_seconds(whole), channels_of(plans[0]))
@@ -227,13 +220,7 @@ class MeshPasses:
         if not action.beside:
             return self._of(action.stage, action.kind)
         parts = tuple((part.stage, part.kind) for part in action.parts)
-        return self._once(parts, lambda: self._at_once(action))
-
-    def _once(self, key: object, find: Callable[[], Pass]) -> Pass:
-        """What was found for a key before, or is now."""
-        if key not in self._known:
-            self._known[key] = find()
-        return self._known[key]
+        return once(self._known, parts, lambda: self._at_once(action))
 
     def _at_once(self, action: Action) -> Pass:
         by = dict(add_up(self._of(part.stage, part.kind) for part in action.parts).by)
@@ -259,7 +246,7 @@ class MeshPasses:
         order: Iterable[BlockPart] = parts if kind == FORWARD else reversed(parts)
         rank = self.job.home[stage]
         found = [
-            self._once((part.name, kind, rank), partial(self._part, part, kind, rank))
+            once(self._known, (part.name, kind, rank), partial(self._part, part, kind, rank))
             for part in order
         ]
         by = defaultdict[str, float](float, {HOST: self.job.gpu.handover})
@@ -271,7 +258,7 @@ class MeshPasses:
 
     def _of(self, stage: int, kind: str) -> Pass:
         key = self._alike(stage), kind
-        return self._once(key, lambda: add_up(self.layers(*key)))
+        return once(self._known, key, lambda: add_up(self.layers(*key)))
 
     def _alike(self, stage: int) -> int:
         """The first stage on the same rank that has as many blocks of each kind."""

@@ -19,6 +19,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import mul
 from pathlib import Path
@@ -151,7 +152,7 @@ _DUALPIPE: _Phases = (
 )
 
 
-def _in_a_v(rank: int, p: int, m: int, phases: _Phases) -> list[Action]:
+def _in_a_v(rank: int, p: int, _each: int, m: int, phases: _Phases) -> list[Action]:
     counts, left, found = Counter[str](), deque[Action](), list[Action]()
     stages = rank, 2 * p - 1 - rank
 
@@ -187,12 +188,8 @@ def _splits(rank: int, i: int, cell: str) -> bool:
     return i > half or (i == half and (rank % 2 == 1 or cell == "B0"))
 
 
-def _zbv(rank: int, p: int, _: int, m: int) -> list[Action]:
-    return [each for each in _in_a_v(rank, p, max(m, 2 * p - 1), _ZBV) if each.micro < m]
-
-
-def _dualpipe(rank: int, p: int, _: int, m: int) -> list[Action]:
-    return _in_a_v(rank, p, m, _DUALPIPE)
+def _zbv(rank: int, p: int, v: int, m: int) -> list[Action]:
+    return [each for each in _in_a_v(rank, p, v, max(m, 2 * p - 1), _ZBV) if each.micro < m]
 
 
 _WRITERS: Mapping[str, Callable[[int, int, int, int], list[Action]]] = {
@@ -201,7 +198,7 @@ _WRITERS: Mapping[str, Callable[[int, int, int, int], list[Action]]] = {
     "interleaved": _one_by_one,
     "zero_bubble": _zero_bubble,
     "zbv": _zbv,
-    "dualpipe": _dualpipe,
+    "dualpipe": partial(_in_a_v, phases=_DUALPIPE),
 }
 NAMES = tuple(_WRITERS)
 IN_A_V = ("zbv", "dualpipe")

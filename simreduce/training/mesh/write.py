@@ -169,7 +169,7 @@ class _Writer:
             elif i in ends and GRAD_REDUCE in job.overlap and not action.beside:
                 reduced += self._last_pass(rank, action, after, place)
             elif action.kind == FORWARD and gathered.get(action.stage) and not action.beside:
-                self._first_pass(rank, action, after, gathered.pop(action.stage))
+                self._parts(rank, action, after, gathered.pop(action.stage))
             else:
                 self._pass(rank, action, after)
                 if i in ends and GRAD_REDUCE in job.overlap:  # two passes at once
@@ -183,11 +183,19 @@ class _Writer:
 
     def _pass(self, rank: _Rank, action: Action, after: Sequence[int]) -> None:
         """A pass: one node, or its parts."""
-        if not self.apart or action.beside:
+        if self.apart and not action.beside:
+            self._parts(rank, action, after)
+        else:
             self._compute(rank, str(action), self.passes.of(action), after, action.kind)
-            return
+
+    def _parts(
+        self, rank: _Rank, action: Action, after: Sequence[int],
+        gathers: Sequence[Sequence[int]] = (),
+    ) -> None:  # fmt: skip
+        """A pass part by part, each when the nodes that gather its parameters are done, if any."""
         for i, found in enumerate(self.passes.layers(action.stage, action.kind)):
-            self._compute(rank, f"{action}.{i}", found, after if not i else (), action.kind)
+            waits = [*(after if not i else ()), *(gathers[i] if gathers else ())]
+            self._compute(rank, f"{action}.{i}", found, waits, action.kind)
 
     def _compute(
         self, rank: _Rank, name: str, found: Pass, after: Sequence[int], kind: str
@@ -241,14 +249,6 @@ class _Writer:
             "nbytes": call.nbytes, "group": self._group(call.axis, rank.rank),
         }  # fmt: skip
 
-    def _first_pass(
-        self, rank: _Rank, action: Action, after: list[int], gathers: list[list[int]]
-    ) -> None:
-        """The first forward pass of a stage, part by part, each when its parameters are there."""
-        for i, found in enumerate(self.passes.layers(action.stage, FORWARD)):
-            waits = [*(after if not i else ()), *gathers[i]]
-            self._compute(rank, f"{action}.{i}", found, waits, FORWARD)
-
     def _last_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
         """The last backward pass of a stage, block by block, each reduced when it is done."""
         layers, reduced = self.passes.layers(action.stage, action.kind), list[int]()
@@ -263,7 +263,7 @@ class _Writer:
         """The parts of each bucket of parameters, and what it holds."""
         first, waiting = 0, Parameters()
         for i, size in enumerate(sizes, 1):
-            waiting = waiting.plus(size)
+            waiting = added((waiting, size))
             if waiting.all >= self.bucket or i == len(sizes):
                 yield range(first, i), waiting
                 first, waiting = i, Parameters()
@@ -386,12 +386,10 @@ class _Writer:
 
     def _receive(self, rank: _Rank, part: Action, place: int) -> int | None:
         """What a pass needs from another rank."""
+        peer = self._other(part, place, -1)
+        if peer is None:
+            return None
         source = part.stage + (-1 if part.kind == FORWARD else 1)
-        if part.kind == WEIGHTS or not 0 <= source < self.schedule.stages:
-            return None
-        peer = self.home[source]
-        if peer == place:
-            return None
         needed = self._tag(source, part.kind, part.micro)
         coming = rank.coming.setdefault(peer, self._sends(peer, place))
         while needed not in rank.there:
@@ -403,18 +401,18 @@ class _Writer:
     def _sends(self, place: int, peer: int) -> Iterator[Action]:
         """The passes of a rank whose results go to a peer, in the order in which they do."""
         parts = (part for action in self.schedule.rows[place] for part in action.parts)
-        return (part for part in parts if self._target(part, place) == peer)
+        return (part for part in parts if self._other(part, place, 1) == peer)
 
-    def _target(self, part: Action, place: int) -> int | None:
-        """The other rank to which a pass gives its result, if any."""
-        target = part.stage + (1 if part.kind == FORWARD else -1)
-        if part.kind == WEIGHTS or not 0 <= target < self.schedule.stages:
+    def _other(self, part: Action, place: int, way: int) -> int | None:
+        """The other rank that gives a pass what it needs (way -1), or gets its result (way 1)."""
+        stage = part.stage + (way if part.kind == FORWARD else -way)
+        if part.kind == WEIGHTS or self.home.get(stage, place) == place:
             return None
-        return None if self.home[target] == place else self.home[target]
+        return self.home[stage]
 
     def _send(self, rank: _Rank, part: Action, place: int) -> None:
         """What a pass gives to another rank."""
-        peer = self._target(part, place)
+        peer = self._other(part, place, 1)
         if peer is None:
             return
         node = self._transfer(rank, SEND, part, peer, (rank.last[LANE],))

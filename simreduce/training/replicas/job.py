@@ -20,6 +20,7 @@ import simpy
 
 from simreduce import units
 from simreduce.computing.arrays import Floats, uniform
+from simreduce.engine import CALM
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import (
@@ -455,9 +456,9 @@ class _Reader:
     workload: Workload | None
     faulty: Collection[str]
 
-    def check(self, fine: object, key: str, text: object) -> None:
-        """Note a fault of a key unless it is `fine`."""
-        self.faults.check(fine, f"replicas.{key}", text)
+    def check(self, fine: object, key: str, text: object) -> bool:
+        """Return whether a key is `fine`, and note a fault of it if not."""
+        return self.faults.check(fine, f"replicas.{key}", text)
 
     @property
     def on_machine(self) -> bool:
@@ -479,9 +480,8 @@ class _Reader:
             return value
         if devices is None:
             return ("",) * value
-        fits = value <= len(devices)
-        self.check(fits, key, f"the topology has {len(devices)} {what}, not {value}")
-        return tuple(devices[:value]) if fits else ()
+        words = f"the topology has {len(devices)} {what}, not {value}"
+        return tuple(devices[:value]) if self.check(value <= len(devices), key, words) else ()
 
     def _check_names(self, key: str, names: Sequence[str]) -> None:
         """Note names that are no device, or repeated."""
@@ -499,16 +499,17 @@ class _Reader:
         """The optimizer's arguments; None after a fault."""
         values = self.values
         if "settings" in values.given:
-            for key in ("aggregate", "backups", "total", "tokens"):
-                self.check(key not in values.given, key, "replicas.settings says it")
+            self.faults.add_broken("replicas", (
+                (key, key in values.given, "replicas.settings says it")
+                for key in ("aggregate", "backups", "total", "tokens")
+            ))  # fmt: skip
             return self.faults.attempt("replicas.settings", easyrec, workers) if workers else None
         if not workers:
             return None
         aggregate, backups = values["aggregate"], values["backups"]
         needed = workers - (backups or 0)
         words = f"must be fewer than the {units.plural(workers, 'worker')}, got {backups}"
-        self.check(needed > 0, "backups", words)
-        if needed <= 0:
+        if not self.check(needed > 0, "backups", words):
             return None
         fits = aggregate is None or backups is None or aggregate == needed
         self.check(fits, "aggregate", f"must be {needed}: {workers} workers less {backups} backups")
@@ -533,37 +534,38 @@ class _Reader:
     ) -> Delays | LinkNetwork | None:
         """Variables on servers in turn, as `replica_device_setter` places them."""
         contention = self.values["contention"]
-        if len(workers) * len(sizes) > MOST_STEPS:
-            self.faults.add(
-                "replicas.workers",
-                f"{len(workers):,} workers with {len(sizes):,} variables"
-                f" are more than {MOST_STEPS:,} transfers",
-            )
-            workers = ()
+        few = self.check(
+            len(workers) * len(sizes) <= MOST_STEPS,
+            "workers",
+            f"{len(workers):,} workers with {len(sizes):,} variables"
+            f" are more than {MOST_STEPS:,} transfers",
+        )
+        workers = workers if few else ()
         if not self.on_machine:
             self.check(not contention, "contention", "only a topology has links to contend for")
             rate, latency = self.values["bandwidth"], self.values["latency"]
             return port_delays(len(workers), sizes, rate, latency) if workers and sizes else None
-        for key in ("bandwidth", "latency"):
-            self.check(key not in self.values.given, key, "the topology says it")
-        if self.setup and contention is False:
-            disturbance = self.setup.disturbance
-            self.check(not disturbance.faults, "contention", "links that fail need it")
-            self.check(not disturbance.jitter, "contention", "jitter needs it")
+        given = self.values.given
+        alone = self.setup.disturbance if self.setup and contention is False else CALM
+        self.faults.add_broken("replicas", (
+            ("bandwidth", "bandwidth" in given, "the topology says it"),
+            ("latency", "latency" in given, "the topology says it"),
+            ("contention", alone.faults, "links that fail need it"),
+            ("contention", alone.jitter, "jitter needs it"),
+        ))  # fmt: skip
         known = set(self.devices).issuperset((*workers, *servers))
         if self.faulty or self.setup is None or not (workers and servers and known):
             return None
         homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
-        try:
-            flows = LinkNetwork(self.setup, workers, homes, sizes)
-            if contention is False:
-                return flows.uncontended
-            flows.open(simpy.Environment())  # raises if a route is missing
-        except InputError as error:
-            for problem in error.problems:
-                self.faults.add("replicas", problem)
-            return None
-        return flows
+        return self.faults.attempt(
+            "replicas",
+            _on_links,
+            self.setup,
+            workers,
+            homes,
+            sizes,
+            contention,
+        )
 
     def skip(self) -> int:
         """How many updates to leave out."""
@@ -590,6 +592,18 @@ class _Reader:
             f"{repetitions:,} times {updates:,} updates are {repetitions * updates:,}"
             f", and there are up to {MOST_STEPS:,}",
         )
+
+
+def _on_links(
+    setup: Setup, workers: tuple[str, ...], homes: tuple[str, ...], sizes: tuple[int, ...],
+    contention: bool | None,
+) -> Delays | LinkNetwork:  # fmt: skip
+    """The links of a machine, or what each transfer takes alone. InputError for missing routes."""
+    flows = LinkNetwork(setup, workers, homes, sizes)
+    if contention is False:
+        return flows.uncontended
+    flows.open(simpy.Environment())  # raises if a route is missing
+    return flows
 
 
 def _hosts(topology: Topology) -> list[str]:

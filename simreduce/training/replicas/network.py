@@ -45,7 +45,7 @@ class Messages(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Delays in seconds, whatever other workers do; the last three as in `Messages`.
+    """Delays in seconds, whatever other workers do.
 
     `pull[w]`: until worker w has read all variables.
     `push[w, v]`: from when it sends all gradients until that of variable v is at its accumulator.
@@ -53,9 +53,7 @@ class Delays:
 
     pull: Floats
     push: Floats
-    report: Floats
-    token: Floats
-    again: Floats
+    messages: Messages
 
     @property
     def workers(self) -> int:
@@ -65,7 +63,7 @@ class Delays:
     @property
     def variables(self) -> int:
         """How many variables there are."""
-        return len(self.report)
+        return len(self.messages.report)
 
     def open(self, env: simpy.Environment) -> OpenNetwork:
         """The network of one run."""
@@ -73,7 +71,6 @@ class Delays:
         return OpenNetwork(
             lambda worker: env.timeout(pull[worker]),
             lambda worker, variable: env.timeout(push[worker][variable]),
-            Messages(self.report, self.token, self.again),
         )
 
 
@@ -84,9 +81,11 @@ def delays(
     return Delays(
         pull=np.full(workers, pull),
         push=np.full((workers, variables), push),
-        report=np.full(variables, message),
-        token=np.full(workers, message),
-        again=np.full(variables, 2.0 * message),
+        messages=Messages(
+            report=np.full(variables, message),
+            token=np.full(workers, message),
+            again=np.full(variables, 2.0 * message),
+        ),
     )
 
 
@@ -108,9 +107,11 @@ def port_delays(workers: int, nbytes: Sequence[int], rate: float, latency: float
     return Delays(
         pull=np.full(workers, float(push.max())),
         push=np.tile(push, (workers, 1)),
-        report=report,
-        token=np.full(workers, latency),
-        again=np.full(len(sizes), 2.0 * latency),
+        messages=Messages(
+            report=report,
+            token=np.full(workers, latency),
+            again=np.full(len(sizes), 2.0 * latency),
+        ),
     )
 
 
@@ -164,7 +165,6 @@ class LinkNetwork:
         return OpenNetwork(
             lambda worker: pull[worker](),
             lambda worker, variable: push[worker][variable](),
-            self.messages,
         )
 
     @cached_property
@@ -214,7 +214,7 @@ class LinkNetwork:
         return Delays(
             np.array([_time_pull(flows) for flows in alone]),
             np.array([_time_pushes(flows) for flows in alone]),
-            *self.messages,
+            self.messages,
         )
 
 
@@ -247,7 +247,6 @@ class OpenNetwork(NamedTuple):
 
     pull: Callable[[int], simpy.Event]
     push: Callable[[int, int], simpy.Event]
-    messages: Messages
 
 
 Way = tuple[Plan, Lowered]
@@ -364,9 +363,7 @@ class Accumulator(Generic[T]):
         return True
 
     def ready(self, required: int) -> bool:
-        """Whether there are `required` gradients. InputError if that is below 1."""
-        if required < 1:
-            raise InputError(f"an update takes 1 gradient or more, not {required}")
+        """Whether there are `required` gradients."""
         return self.count >= required
 
     def take(self) -> Any:
@@ -483,19 +480,12 @@ class VariableValues:
 
     `gradient` returns an array of a variable's shape, or for those in `sparse` `Slices`. Every
     update subtracts `rate` times the mean.
-
-    With `decay`, every variable has a moving average, which begins at its start and after every
-    update moves (1 - decay) of the way to the variable. `warm_up` limits the decay to
-    (1 + n) / (10 + n) after update n, as `tf.train.ExponentialMovingAverage` does with
-    `num_updates=global_step`.
     """
 
     start: tuple[Floats, ...]
     gradient: Callable[[GradientRequest], Any]
     rate: float = 1.0
     sparse: frozenset[int] = frozenset()
-    decay: float | None = None
-    warm_up: bool = False
 
     def accumulator(self, variable: int, *, faithful: bool) -> Accumulator[Any]:
         """An empty accumulator for a variable."""
@@ -512,9 +502,3 @@ class VariableValues:
         found = weights.copy()
         np.subtract.at(found, np.array(mean.indices, dtype=np.int64), self.rate * mean.values)
         return found
-
-    def average(self, average: Floats, weights: Floats, number: int) -> Floats:
-        """A moving average after update `number`."""
-        assert self.decay is not None  # noqa: S101 - there is none to ask for
-        decay = min(self.decay, (1.0 + number) / (10.0 + number)) if self.warm_up else self.decay
-        return average - (1.0 - decay) * (average - weights)

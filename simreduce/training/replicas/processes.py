@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -63,7 +64,7 @@ class Update:
     """The global step reaches `number` at `time`.
 
     By variable: when its mean was taken, of how many gradients, and with `VariableValues` its new
-    value and moving average.
+    value.
     """
 
     number: int
@@ -71,7 +72,6 @@ class Update:
     taken: tuple[float, ...]
     gradients: tuple[int, ...]
     weights: tuple[Any, ...] = ()
-    averages: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,6 @@ class ReplicasRun:
     def dropped(self) -> tuple[Arrival, ...]:
         """The stale gradients."""
         return tuple(a for a in self.arrivals if not a.update)
-
-    def entered(self, update: int, variable: int = 0) -> list[tuple[int, int]]:
-        """(worker, its own step) of every gradient in an update of a variable, by arrival."""
-        return [
-            (a.worker, a.step)
-            for a in self.arrivals
-            if (a.update, a.variable) == (update, variable)
-        ]
 
 
 Events = Generator[simpy.Event, Any, None]
@@ -185,18 +177,17 @@ class _Training:
         self.job, self.updates, self.values, self.repetition = job, updates, values, repetition
         self.env = env = simpy.Environment()
         self.network = job.network.open(env)
-        self.messages = self.network.messages
+        self.messages = job.network.messages
         self.variables = range(job.variables)
         self.accumulators: list[Accumulator[Any]] = [
             values.accumulator(v, faithful=job.settings.faithful) if values else Accumulator()
             for v in self.variables
         ]
         self.weights: list[Any] = list(values.start) if values else []
-        self.averages: list[Any] = list(self.weights) if values and values.decay is not None else []
         self.awaited: list[simpy.Event | None] = [None] * job.variables  # by the chief
         self.tokens = _Tokens(env)
         self.lives_until = [job.dies.get(w, inf) for w in range(job.workers)]
-        self.steps_of = [0] * job.workers
+        self.steps_of = [count() for _ in range(job.workers)]
         self.global_step = 0
         self.times = job.seconds(repetition, _FIRST_STEPS)
         self.arrivals: list[Arrival] = []
@@ -235,7 +226,7 @@ class _Training:
 
     def worker(self, w: int, until: float, local_step: int) -> Events:
         """A worker until its death at `until`."""
-        step = self.next_step(w)
+        step = next(self.steps_of[w])
         while True:
             times, read = [self.now], list(self.weights)
             self.in_flight[w] = step, local_step, times
@@ -253,7 +244,7 @@ class _Training:
             self.steps.append(WorkerStep(w, step, local_step, begun, had, computed, self.now))
             del self.in_flight[w]
             local_step = yield self.tokens.get(until)
-            step = self.next_step(w)
+            step = next(self.steps_of[w])
             yield self.moment(self.messages.token[w], _BEGIN, w)
             if self.now >= until:  # it died while the token was on its way
                 return
@@ -333,10 +324,10 @@ class _Training:
             if self.now >= until:
                 return
             self.global_step += 1
-            self.record([results[each] for each in rounds])
+            times, counts = zip(*(results[each] for each in rounds), strict=True)
+            self.made.append(Update(self.global_step, self.now, times, counts, tuple(self.weights)))
             self.tokens.put(self.global_step, self.job.settings.tokens_per_step)
-            rest = self.job.averages + self.job.turn
-            yield self.env.timeout(rest)
+            yield self.env.timeout(self.job.averages + self.job.turn)
             idle = self.messages.again.tolist()
 
     def round(
@@ -363,24 +354,6 @@ class _Training:
             self.awaited[v] = None
             count = accumulator.count
             waiting.succeed((self.now, count, accumulator.take()))
-
-    def record(self, taken: list[tuple[float, int]]) -> None:
-        if self.values and self.averages:
-            self.averages = [
-                self.values.average(a, w, self.global_step)
-                for a, w in zip(self.averages, self.weights, strict=True)
-            ]
-        times, counts = zip(*taken, strict=True)
-        self.made.append(
-            Update(
-                self.global_step, self.now, times, counts, tuple(self.weights), tuple(self.averages)
-            )
-        )
-
-    def next_step(self, w: int) -> int:
-        """Count a step of a worker; its number, from 0."""
-        self.steps_of[w] += 1
-        return self.steps_of[w] - 1
 
     def compute_seconds(self, w: int, step: int) -> float:
         """Seconds that a worker computes in a step."""

@@ -42,14 +42,13 @@ class DelayRuns:
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
         self._loop: Any = native(loop, "the loop of replicas") if worth else loop
         self._rules = _rules(job)
-        self._until = np.array([job.dies.get(w, inf) for w in range(job.workers)])
 
     def run(self, repetition: int, *, log: bool = False) -> RunOutcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""
         job = self.job
         while True:
             rules = self._rules._replace(compute=job.seconds(repetition, self._steps))
-            state = _state(job, self.updates, self._until)
+            state = _state(job, self.updates)
             shape = job.workers, self._steps if log else 0, job.variables
             out = RunOutcome(
                 np.full(self.updates, np.nan), np.zeros(self.updates, np.int64),
@@ -128,13 +127,13 @@ def _rules(job: ReplicasJob) -> Rules:
     order = np.argsort(network.push, axis=1, kind="stable")
     return Rules(
         np.zeros((job.workers, 0)), network.pull, network.push, order,
-        network.report, network.token, network.again, back, job.update, job.averages + job.turn,
+        *network.messages, back, job.update, job.averages + job.turn,
         settings.replicas_to_aggregate, settings.tokens_per_step, settings.initial_tokens,
     )  # fmt: skip
 
 
-def _state(job: ReplicasJob, updates: int, until: Floats) -> RunState:
-    """The state before anything happens, with an empty calendar; workers live `until` then."""
+def _state(job: ReplicasJob, updates: int) -> RunState:
+    """The state before anything happens, with an empty calendar."""
     workers, variables = job.workers, job.variables
     leaves = 1 << (3 * workers + variables).bit_length()
     winner = np.empty(2 * leaves, np.int64)
@@ -146,7 +145,7 @@ def _state(job: ReplicasJob, updates: int, until: Floats) -> RunState:
     return RunState(
         due=np.full(leaves, inf), winner=winner,
         step=zeros(workers), local_step=zeros(workers),
-        until=until.copy(), computed=np.zeros(workers),
+        until=np.array([job.dies.get(w, inf) for w in range(workers)]), computed=np.zeros(workers),
         sent=zeros(workers), delivered=np.zeros(workers),
         taken=zeros(variables), added=zeros(variables), awaited=np.zeros(variables, np.bool_),
         entered=zeros(variables),
@@ -200,8 +199,7 @@ def start(rules: Rules, state: RunState) -> None:
         state.computed[w] = rules.pull[w] + rules.compute[w, 0]
         state.due[w] = state.computed[w] + rules.push[w, rules.order[w, 0]]
         state.due[2 * workers + 1 + variables + w] = rules.back[w]
-    for v in range(variables):
-        state.due[workers + 1 + v] = 0.0
+    state.due[workers + 1 : workers + 1 + variables] = 0.0
     winner, due = state.winner, state.due
     for node in range(len(due) - 1, 0, -1):
         a, b = winner[2 * node], winner[2 * node + 1]
@@ -250,8 +248,7 @@ def sync(rules: Rules, state: RunState, out: RunOutcome, now: float) -> bool:
     """The global step goes up, and the chief goes on to the next round; True after the last."""
     workers, variables, made = len(rules.pull), len(rules.report), state.cursor[MADE]
     out.update[made] = now
-    for v in range(variables):
-        out.gradients[made] += state.entered[v]
+    out.gradients[made] = state.entered.sum()
     made += 1
     state.cursor[MADE] = made
     if made == len(out.update):

@@ -17,7 +17,7 @@ A unit has the layers whose parameters are gathered together.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, groupby
@@ -152,9 +152,7 @@ SHARDING = Format(
 
 def read_sharding(values: FieldValues | None) -> Sharding:
     """The settings of a table; the defaults without one."""
-    if values is None:
-        return Sharding()
-    return Sharding(**{key: value for key, value in values.items() if value is not None})
+    return Sharding(**{key: value for key, value in (values or {}).items() if value is not None})
 
 
 DDP = "ddp"
@@ -354,101 +352,83 @@ def schedule(
     every one, as they hold no whole gradients; others in the last, or in every one without
     `no_sync`.
     """
-    writer = _Writer(tuple(units), segments(units), sharding)
-    sharded = method not in (ZERO1, ZERO2)
+    stretches, sharded = segments(units), method not in (ZERO1, ZERO2)
     late = {ZERO1: True, ZERO2: False, ZERO3: False}.get(method, no_sync)
-    if not sharded and not barrier:
-        writer.gather_all()
+    every = [Instruction(Do.GATHER, segment.unit) for segment in stretches]
+    wanted = [] if sharded or barrier else [*every]
     for number in range(passes):
         sync = number == passes - 1 or not late
         if sharded:
-            writer.forward()
-            writer.backward(sync=sync)
+            wanted += _forward(units, stretches, sharding)
+            wanted += _backward(units, stretches, sharding, sync=sync)
         else:
-            writer.whole_pass(sync=sync)
-    writer.out.append(Instruction(Do.UPDATE, -1))
+            wanted += _whole_pass(stretches, sync=sync)
+    wanted.append(Instruction(Do.UPDATE, -1))
     if not sharded and barrier:
-        writer.gather_all()
-    return tuple(writer.out)
+        wanted += every
+    return tuple(_effective(wanted, units))
 
 
-class _Writer:
-    """Writes instructions, and knows which units are gathered."""
+def _forward(
+    units: Sequence[Unit], stretches: Sequence[Segment], sharding: Sharding
+) -> Iterator[Instruction]:
+    """Every unit is gathered before it computes, and freed after, but for the root."""
+    yield from (Instruction(Do.GATHER, s.unit) for s in stretches if units[s.unit].root)
+    for i, segment in enumerate(stretches):
+        following = dict.fromkeys(s.unit for s in stretches[i + 1 :] if s.unit != segment.unit)
+        ahead = [*following][: sharding.forward_prefetch]
+        yield from (Instruction(Do.GATHER, unit) for unit in (segment.unit, *ahead))
+        yield Instruction(Do.FORWARD, segment.unit, segment.layers)
+        if sharding.reshard_after_forward and not units[segment.unit].root:
+            yield Instruction(Do.FREE, segment.unit)
 
-    def __init__(
-        self, units: tuple[Unit, ...], stretches: tuple[Segment, ...], sharding: Sharding
-    ) -> None:
-        self._units, self._segments, self._sharding = units, stretches, sharding
-        self._here: set[int] = set()
-        self.out: list[Instruction] = []
 
-    def forward(self) -> None:
-        """Every unit is gathered before it computes, and freed after, but for the root."""
-        ahead = self._sharding.forward_prefetch
-        for unit in dict.fromkeys(s.unit for s in self._segments):
-            if self._units[unit].root:
-                self._gather(unit)
-        for i, segment in enumerate(self._segments):
-            self._gather(segment.unit)
-            following = dict.fromkeys(s.unit for s in self._segments[i + 1 :])
-            self._gather(*[u for u in following if u != segment.unit][:ahead])
-            self._compute(Do.FORWARD, segment)
-            if self._sharding.reshard_after_forward and not self._units[segment.unit].root:
-                self._free(segment.unit)
+def _backward(
+    units: Sequence[Unit], stretches: Sequence[Segment], sharding: Sharding, *, sync: bool
+) -> Iterator[Instruction]:
+    """In reverse; with `sync` each unit's gradients are reduced after its last pass.
 
-    def backward(self, *, sync: bool) -> None:
-        """In reverse; with `sync` each unit's gradients are reduced after its last pass.
+    Without it, parameters stay where they stay after a forward pass.
+    """
+    prefetch, reshard = sharding.backward_prefetch, sharding.reshard_after_forward
+    turned = stretches[::-1]
+    for i, segment in enumerate(turned):
+        unit, later = segment.unit, [s.unit for s in turned[i + 1 :]]
+        ahead = [Instruction(Do.GATHER, other) for other in later if other != unit][:1]
+        done = unit not in later
+        yield Instruction(Do.GATHER, unit)
+        yield from ahead if prefetch == PRE else ()
+        yield Instruction(Do.BACKWARD, unit, segment.layers[::-1])
+        if (done and (sync or reshard)) or (reshard and not units[unit].root):
+            yield Instruction(Do.FREE, unit)
+        yield from ahead if prefetch == POST else ()
+        if done and sync:
+            yield Instruction(Do.REDUCE, unit)
 
-        Without it, parameters stay where they stay after a forward pass.
-        """
-        prefetch, reshard = self._sharding.backward_prefetch, self._sharding.reshard_after_forward
-        turned = self._segments[::-1]
-        for i, segment in enumerate(turned):
-            unit = segment.unit
-            following = [s.unit for s in turned[i + 1 :] if s.unit != unit][:1]
-            done = all(s.unit != unit for s in turned[i + 1 :])
-            self._gather(unit)
-            if prefetch == PRE:
-                self._gather(*following)
-            self._compute(Do.BACKWARD, segment)
-            if (done and (sync or reshard)) or (reshard and not self._units[unit].root):
-                self._free(unit)
-            if prefetch == POST:
-                self._gather(*following)
-            if done and sync:
-                self._reduce(unit)
 
-    def whole_pass(self, *, sync: bool) -> None:
-        """Both passes where every parameter is there."""
-        for segment in self._segments:
-            self._compute(Do.FORWARD, segment)
-        for i, segment in enumerate(turned := self._segments[::-1]):
-            self._compute(Do.BACKWARD, segment)
-            if sync and all(s.unit != segment.unit for s in turned[i + 1 :]):
-                self._reduce(segment.unit)
+def _whole_pass(stretches: Sequence[Segment], *, sync: bool) -> Iterator[Instruction]:
+    """Both passes where every parameter is there."""
+    yield from (Instruction(Do.FORWARD, s.unit, s.layers) for s in stretches)
+    turned = stretches[::-1]
+    for i, segment in enumerate(turned):
+        yield Instruction(Do.BACKWARD, segment.unit, segment.layers[::-1])
+        if sync and all(s.unit != segment.unit for s in turned[i + 1 :]):
+            yield Instruction(Do.REDUCE, segment.unit)
 
-    def gather_all(self) -> None:
-        """Every unit, in the order of the forward pass."""
-        self._gather(*dict.fromkeys(s.unit for s in self._segments))
 
-    def _gather(self, *units: int) -> None:
-        for unit in units:
-            if unit not in self._here and self._units[unit].elements:
-                self.out.append(Instruction(Do.GATHER, unit))
-                self._here.add(unit)
-
-    def _free(self, unit: int) -> None:
-        if unit in self._here:
-            self.out.append(Instruction(Do.FREE, unit))
-            self._here.remove(unit)
-
-    def _compute(self, do: Do, segment: Segment) -> None:
-        layers = segment.layers if do == Do.FORWARD else segment.layers[::-1]
-        self.out.append(Instruction(do, segment.unit, layers))
-
-    def _reduce(self, unit: int) -> None:
-        if self._units[unit].elements:
-            self.out.append(Instruction(Do.REDUCE, unit))
+def _effective(wanted: Iterable[Instruction], units: Sequence[Unit]) -> Iterator[Instruction]:
+    """Those that do something: no unit is gathered twice or freed twice, and one without parameters
+    has none to move.
+    """
+    here = set[int]()
+    for each in wanted:
+        idle = {Do.GATHER: each.unit in here, Do.FREE: each.unit not in here}.get(each.do, False)
+        moves = each.do in (Do.GATHER, Do.FREE, Do.REDUCE)
+        if idle or (moves and not units[each.unit].elements):
+            continue
+        if each.do in (Do.GATHER, Do.FREE):
+            here ^= {each.unit}
+        yield each
 
 
 def most_gathered(

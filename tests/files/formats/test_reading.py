@@ -26,8 +26,9 @@ from simreduce.files.formats import (
     toml_text,
     whole,
 )
-from simreduce.files.formats.fields import json_schema, reference
+from simreduce.files.formats.fields import json_schema
 from simreduce.files.textfiles import parse_toml
+from tests.reference import reference
 
 WIRE = Format(
     "links.CLASS",

@@ -8,6 +8,7 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
+from simreduce.training.calls import GroupPlans
 from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import MeshCall
 from simreduce.training.mesh.passes import Costs
@@ -176,3 +177,10 @@ def test_a_call_by_a_kernel_takes_as_long_as_the_plan_of_the_kernel(kernel):
     by_nccl = costs.of(call, 0).seconds
     assert costs.of(call._replace(by=kernel), 0).seconds == pytest.approx(alone, rel=0.1)
     assert costs.of(call, 0).seconds == by_nccl != alone
+
+
+def test_a_send_is_one_way_of_an_exchange_whichever_was_asked_for_first():
+    plans = GroupPlans(Setup("switch:2"), "nccl")
+    exchange, send = plans.plan("send_receive", 1 << 20, (0, 1)), plans.transfer(1 << 20, 0, 1)
+
+    assert 2 * send.transfers == exchange.transfers > 0
