@@ -10,7 +10,9 @@ from simreduce.training.cross_device.ops import (
     Version,
     batch_reduce,
     broadcast,
+    broadcast_variables,
     reduce,
+    reduce_non_distributed,
     result_labels,
 )
 
@@ -25,6 +27,8 @@ __all__ = [
     "Version",
     "batch_reduce",
     "broadcast",
+    "broadcast_variables",
     "reduce",
+    "reduce_non_distributed",
     "result_labels",
 ]

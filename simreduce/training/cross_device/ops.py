@@ -8,7 +8,7 @@ device) are refused instead of reduced on one device.
 
 Checks the arguments of calls, and lists every fault with its pair.
 
-The labels of results.
+Initial variables, and the labels of results.
 
 The all-reduce paths of CrossDeviceOps, for dense values with one copy on each device.
 """
@@ -22,7 +22,7 @@ from itertools import count
 from typing import Literal, TypeAlias, get_args
 
 from simreduce.errors import StrategyError, did_you_mean
-from simreduce.plan import Kind, Plan, PlanBuilder, results_last, side_by_side
+from simreduce.plan import Contract, Kind, Plan, PlanBuilder, results_last, side_by_side
 from simreduce.planners.algorithms import ALGORITHMS, Options
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.packers import DEFAULT_GROUP, OVERSHOOT
@@ -43,6 +43,7 @@ from simreduce.training.cross_device.one_device import (
     slices_promises,
     sub_layout,
     task_of,
+    tree_broadcast,
 )
 from simreduce.workload import Gradient, Workload
 
@@ -393,6 +394,28 @@ def broadcast(value: Distributed, destinations: Destinations, layout: Layout) ->
     return broadcast_from(layout, *pair)
 
 
+def reduce_non_distributed(
+    reduce_op: str,
+    value: PerDevice,
+    destinations: Destinations,
+    layout: Layout,
+    *,
+    replicas: int,
+    zero: bool = False,
+) -> Plan:
+    """The plan for a tensor that is equal on all `replicas`, with `value` on one device.
+
+    Nothing moves for a tensor of zeros (`zero`). A mean is a broadcast of the tensor. A sum over
+    several replicas is a StrategyError.
+    """
+    if zero:
+        return PlanBuilder(layout.devices).finish(Contract.of("reduce", []))
+    words = f"reduce: a non-distributed value cannot be summed over {replicas} replicas"
+    summed = {words: reduce_op == "sum" and replicas > 1}
+    refuse(unknown("reduce_op", reduce_op, REDUCE_OPS) | summed)
+    return broadcast(value, destinations, layout)
+
+
 def _one(call: ReductionCall, value: Distributed, destinations: tuple[int, ...]) -> Plan:
     """The plan of one `reduce`."""
     same = set(value.devices) == set(destinations)
@@ -481,6 +504,23 @@ def _runs(call: ReductionCall, value: PerDevice) -> bool:
         if hosts and by_nccl:
             raise StrategyError(f"nccl: {call.layout.devices[hosts[0]]} is no GPU")
     return _plain(value) and not (hosts and by_nccl)
+
+
+def broadcast_variables(workload: Workload, layout: Layout, source: int = 0) -> Plan:
+    """Broadcast every variable from rank `source` by the runtime's tree.
+
+    collective_all_reduce does so at its start.
+    """
+    b = PlanBuilder(layout.devices)
+    intervals, lo = [], 0
+    for variable in workload.gradients:
+        interval = lo, lo + variable.elements, variable.dtype
+        held = tree_broadcast(b, b.input(source, *interval), layout.tasks, source)
+        for rank in range(layout.n):
+            b.output(held[rank])
+        intervals.append(interval)
+        lo = interval[1]
+    return b.finish(Contract.broadcast(range(layout.n), intervals, source))
 
 
 def result_labels(devices: Sequence[str], *, faithful: bool = False) -> list[str]:

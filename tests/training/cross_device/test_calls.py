@@ -18,9 +18,11 @@ from simreduce.training.cross_device import (
     PerDeviceSlices,
     ReductionToOneDevice,
     batch_reduce,
+    broadcast_variables,
     reduce,
     result_labels,
 )
+from simreduce.workload import Gradient, Workload
 from tests.training.cross_device.evaluate import evaluate, machine
 
 NCCL = AllReduceCrossDeviceOps("nccl")
@@ -538,6 +540,17 @@ class TestFaults:
     def test_of_methods(self, method, says):
         with pytest.raises(StrategyError, match=says):
             reduce(method, "sum", PerDevice.on([0, 1], 1), [0], machine(), version="2.x")
+
+
+def test_initial_variables_reach_every_rank():
+    shape = machine("dgx1vx2")
+    variables = Workload("two", (Gradient("w", 100), Gradient("b", 7)))
+    for source in (0, 3, 9):
+        plan = broadcast_variables(variables, shape, source)
+
+        assert verify(plan) == []
+        assert 2 * 15 == plan.transfers
+        assert 2 == sum(s[:2] != t[:2] for s, t, _ in plan.copies())
 
 
 METHODS = st.one_of(

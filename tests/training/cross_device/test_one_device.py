@@ -16,6 +16,7 @@ from simreduce.training.cross_device import (
     batch_reduce,
     broadcast,
     reduce,
+    reduce_non_distributed,
 )
 from tests.planners.algorithms.transfers import formulas
 from tests.training.cross_device.evaluate import evaluate, machine
@@ -199,3 +200,19 @@ def test_broadcast_is_one_copy_per_destination(value):
 def test_broadcast_takes_the_value_of_one_device():
     with pytest.raises(StrategyError, match="on 2 devices"):
         broadcast(PerDevice.on([0, 1], 8), [0], machine())
+
+
+def test_a_non_distributed_value():
+    """0 stays 0; a mean is unchanged; a sum over several replicas makes no sense."""
+    value = PerDevice.on([0], 8)
+    assert len(reduce_non_distributed("sum", value, [0, 1], machine(), replicas=4, zero=True)) == 0
+
+    plan = reduce_non_distributed("mean", value, [0, 1], machine(), replicas=4)
+    assert [("gpu0", "gpu1", 8)] == plan.copies()
+    assert evaluate(plan, lambda _, a: a) == {"gpu0": [list(range(8))], "gpu1": [list(range(8))]}
+
+    assert reduce_non_distributed("sum", value, 0, machine(), replicas=1).transfers == 0
+    with pytest.raises(StrategyError, match="cannot be summed over 4 replicas"):
+        reduce_non_distributed("sum", value, [0], machine(), replicas=4)
+    with pytest.raises(StrategyError, match="reduce_op"):
+        reduce_non_distributed("max", value, [0], machine(), replicas=1)
