@@ -160,9 +160,8 @@ def _model(source: str, values: FieldValues, faults: Faults) -> Model:
     count = itertools.count()
     for i, table in enumerate(values["layers"] or ()):
         place = f"layers[{i}]"
-        faults.check(
-            table["name"] not in names, f"{place}.name", f"a second layer {table['name']!r}"
-        )
+        if table["name"] in names:
+            faults.add(f"{place}.name", f"a second layer {table['name']!r}")
         names.add(table["name"])
         if "backward" in table.given and "forward" not in table.given:
             faults.add(f"{place}.backward", "needs forward beside it")

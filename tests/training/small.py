@@ -27,7 +27,7 @@ from simreduce.training import (
     parse_step,
     simulate_step,
 )
-from simreduce.training.replicas import GradientRequest, ReplicasRun, VariableValues
+from simreduce.training.replicas import GradientRequest, VariableValues
 from simreduce.workload import Gradient, Layer, Model
 
 KIB = 256
@@ -100,10 +100,3 @@ def run(
 def ticks(step: StepResult) -> list[tuple[float, float, float]]:
     """(ready, start, finish) of every bucket."""
     return [(b.ready / TICK, b.start / TICK, b.finish / TICK) for b in step.buckets]
-
-
-def entered(run: ReplicasRun, update: int, variable: int = 0) -> list[tuple[int, int]]:
-    """(worker, its own step) of every gradient in an update of a variable, by arrival."""
-    return [
-        (a.worker, a.step) for a in run.arrivals if (a.update, a.variable) == (update, variable)
-    ]

@@ -387,7 +387,7 @@ def _object(form: Format, *, whole: bool) -> dict[str, Any]:
         field.key: {
             **_of(field.kind, whole=whole),
             "description": field.about,
-            **({"default": field.default} if isinstance(field.default, int | str) else {}),
+            **({"default": field.default} if _is_plain(field.default) else {}),
         }
         for field in form.fields
     }
@@ -399,6 +399,10 @@ def _object(form: Format, *, whole: bool) -> dict[str, Any]:
         **({"required": required} if required else {}),
         "additionalProperties": False,
     }
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | str)
 
 
 def _of(kind: ValueKind[Any], *, whole: bool) -> dict[str, Any]:

@@ -480,12 +480,19 @@ class VariableValues:
 
     `gradient` returns an array of a variable's shape, or for those in `sparse` `Slices`. Every
     update subtracts `rate` times the mean.
+
+    With `decay`, every variable has a moving average, which begins at its start and after every
+    update moves (1 - decay) of the way to the variable. `warm_up` limits the decay to
+    (1 + n) / (10 + n) after update n, as `tf.train.ExponentialMovingAverage` does with
+    `num_updates=global_step`.
     """
 
     start: tuple[Floats, ...]
     gradient: Callable[[GradientRequest], Any]
     rate: float = 1.0
     sparse: frozenset[int] = frozenset()
+    decay: float | None = None
+    warm_up: bool = False
 
     def accumulator(self, variable: int, *, faithful: bool) -> Accumulator[Any]:
         """An empty accumulator for a variable."""
@@ -502,3 +509,9 @@ class VariableValues:
         found = weights.copy()
         np.subtract.at(found, np.array(mean.indices, dtype=np.int64), self.rate * mean.values)
         return found
+
+    def average(self, average: Floats, weights: Floats, number: int) -> Floats:
+        """A moving average after update `number`."""
+        assert self.decay is not None  # noqa: S101 - there is none to ask for
+        decay = min(self.decay, (1.0 + number) / (10.0 + number)) if self.warm_up else self.decay
+        return average - (1.0 - decay) * (average - weights)

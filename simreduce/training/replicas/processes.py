@@ -64,7 +64,7 @@ class Update:
     """The global step reaches `number` at `time`.
 
     By variable: when its mean was taken, of how many gradients, and with `VariableValues` its new
-    value.
+    value and moving average.
     """
 
     number: int
@@ -72,6 +72,7 @@ class Update:
     taken: tuple[float, ...]
     gradients: tuple[int, ...]
     weights: tuple[Any, ...] = ()
+    averages: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,14 @@ class ReplicasRun:
     def dropped(self) -> tuple[Arrival, ...]:
         """The stale gradients."""
         return tuple(a for a in self.arrivals if not a.update)
+
+    def entered(self, update: int, variable: int = 0) -> list[tuple[int, int]]:
+        """(worker, its own step) of every gradient in an update of a variable, by arrival."""
+        return [
+            (a.worker, a.step)
+            for a in self.arrivals
+            if (a.update, a.variable) == (update, variable)
+        ]
 
 
 Events = Generator[simpy.Event, Any, None]
@@ -184,6 +193,7 @@ class _Training:
             for v in self.variables
         ]
         self.weights: list[Any] = list(values.start) if values else []
+        self.averages: list[Any] = list(self.weights) if values and values.decay is not None else []
         self.awaited: list[simpy.Event | None] = [None] * job.variables  # by the chief
         self.tokens = _Tokens(env)
         self.lives_until = [job.dies.get(w, inf) for w in range(job.workers)]
@@ -325,7 +335,13 @@ class _Training:
                 return
             self.global_step += 1
             times, counts = zip(*(results[each] for each in rounds), strict=True)
-            self.made.append(Update(self.global_step, self.now, times, counts, tuple(self.weights)))
+            if self.values and self.averages:
+                self.averages = [
+                    self.values.average(a, w, self.global_step)
+                    for a, w in zip(self.averages, self.weights, strict=True)
+                ]
+            values = tuple(self.weights), tuple(self.averages)
+            self.made.append(Update(self.global_step, self.now, times, counts, *values))
             self.tokens.put(self.global_step, self.job.settings.tokens_per_step)
             yield self.env.timeout(self.job.averages + self.job.turn)
             idle = self.messages.again.tolist()
