@@ -69,18 +69,12 @@ def check_file(path: str) -> list[str]:
     `path` may also be what other commands take for a machine: a shipped name, or one written
     inline.
     """
-    first: list[str] = []
     try:
-        place = Path(path), path
-        if not is_path(path) and not exists(path):
-            named = find(path)
-            if named is None:
-                return [*find_faults(load_topology(path), lambda _: path)]
-            place = named
-        if place[1].endswith(".toml"):
-            document = read_document(*place)
-            if is_cluster(document.tables):
-                return [*find_faults(load_topology(path), lambda _: path)]
+        place = (Path(path), path) if is_path(path) or exists(path) else find(path)
+        document = read_document(*place) if place and place[1].endswith(".toml") else None
+        if place is None or (document and is_cluster(document.tables)):
+            return [*find_faults(load_topology(path), lambda _: path)]
+        if document:
             machine, first = read_machine(document, path, document.shown)
             # What is missing may be what could not be read.
             return [
