@@ -1,4 +1,4 @@
-"""Lists by key."""
+"""Lists by key, and walks over graphs."""
 
 from __future__ import annotations
 
@@ -20,3 +20,17 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     """The values with equal keys together, groups in the order of their firsts."""
     return grouped((key(value), value) for value in values)
+
+
+def breadth_first(start: K, beside: Callable[[K], Iterable[K]]) -> dict[K, K]:
+    """By vertex that is reached from `start`, nearest first, the one before it; that of `start` is
+    itself.
+    """
+    before = {start: start}
+    frontier = [start]
+    for vertex in frontier:
+        for other in beside(vertex):
+            if other not in before:
+                before[other] = vertex
+                frontier.append(other)
+    return before

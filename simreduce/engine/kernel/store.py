@@ -83,38 +83,38 @@ class KernelStore:
         calendar, solver = (
             Heap(key=[0.0] * count, item=[0] * count, at=[NONE] * count, size=[0]) for _ in range(2)
         )
-        columns: dict[str, Any] = {
-            name: [] for name in (*Ops._fields, *State._fields, *Queues._fields, *Flows._fields)
-        }
-        for name in ("successor_start", "submission_start", "lane_start", "use_start"):
-            columns[name] = [0]
-        for name in ("load", "own", "width", "served", "anchor"):
-            columns[name] = [0.0] * count
-        for name in ("dirty", "is_dirty", "members", "taken"):
-            columns[name] = [0] * count
-        for name in ("known", "was", "soonest"):
-            columns[name] = [float(NONE)] * count
-        columns["capacity"] = list(capacity)
-        columns["level"] = [INFINITY] * count
-        columns["on_start"] = [0] * (count + 1)
-        columns["on_count"] = [0] * count
-        columns["scalar"] = [0] * SCALARS
-        columns["scalar"][FREE_SLOT] = columns["scalar"][FREE_CROWD] = NONE
-        columns["scalar"][RESOURCES] = count
-        columns["scalar"][PATIENCE] = compiled.CROWDS
-        columns["release_time"] = [INFINITY]
-        columns["entries"], columns["released"] = [0, NONE], [0]
-        columns["clock"], columns["tolerance"] = [clock], [tolerance, 0.0]
-        columns["calendar"], columns["solver"] = calendar, solver
-        columns["congestion"] = [0.0, 0.0]
+        filled: list[tuple[int, float, str]] = [
+            (1, 0, "successor_start submission_start lane_start use_start released"),
+            (1, INFINITY, "release_time"),
+            (count, 0.0, "load own width served anchor"),
+            (count, 0, "dirty is_dirty members taken on_count"),
+            (count, float(NONE), "known was soonest"),
+            (count, INFINITY, "level"),
+            (count + 1, 0, "on_start"),
+            (SCALARS, 0, "scalar"),
+        ]
         if congestion:
-            columns["congestion"] = [congestion.rule, congestion.part]
-            columns["fills"] = congestion.fills.astype(int).tolist()
-            for name, value in (("equal", INFINITY), ("top", 0.0), ("most_sent", 0.0),
-                                ("through", 0), ("is_stale", 0), ("passes", INFINITY),
-                                ("lower", INFINITY), ("stale", 0), ("queue", NONE),
-                                ("front", 0), ("touched", 0), ("stops", 0)):  # fmt: skip
-                columns[name] = [value] * count
+            filled += [
+                (count, INFINITY, "equal passes lower"),
+                (count, 0.0, "top most_sent"),
+                (count, 0, "through is_stale stale front touched stops"),
+                (count, NONE, "queue"),
+            ]
+        columns: dict[str, Any] = {
+            **{name: [] for table in (Ops, State, Queues, Flows) for name in table._fields},
+            **{name: [value] * size for size, value, names in filled for name in names.split()},
+            "capacity": list(capacity),
+            "entries": [0, NONE],
+            "clock": [clock],
+            "tolerance": [tolerance, 0.0],
+            "calendar": calendar,
+            "solver": solver,
+            "congestion": [congestion.rule, congestion.part] if congestion else [0.0, 0.0],
+            "fills": congestion.fills.astype(int).tolist() if congestion else [],
+        }
+        scalar = columns["scalar"]
+        scalar[FREE_SLOT] = scalar[FREE_CROWD] = NONE
+        scalar[RESOURCES], scalar[PATIENCE] = count, compiled.CROWDS
         self.ops = Ops(**{name: columns[name] for name in Ops._fields})
         self.state = _state(columns)
 

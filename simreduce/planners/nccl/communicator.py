@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from simreduce.computing.lists import grouped
+from simreduce.computing.lists import breadth_first, grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import Settings
-from simreduce.planners.synthesis.network import breadth_first, way_to
+from simreduce.planners.synthesis.network import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
 from simreduce.topology.importers.parts import model_in
