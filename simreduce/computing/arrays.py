@@ -25,7 +25,7 @@ BLOCK = 1 << 18
 """Entries of a long column that are computed at once: more would only take more memory."""
 
 
-def row_starts(count: AnyInts) -> Ints:
+def row_starts(count: AnyInts | Bools) -> Ints:
     """Where rows of these lengths begin, and where the last ends."""
     start = np.zeros(len(count) + 1, dtype=np.int64)
     np.cumsum(count, out=start[1:])

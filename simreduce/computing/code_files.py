@@ -22,13 +22,14 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import IO, Any
 
+from simreduce.computing.lists import breadth_first
 from simreduce.computing.locks import open_lock, open_plain, scratch_folder
 from simreduce.computing.workers import announce
 
@@ -296,9 +297,8 @@ def _cpu_facts() -> list[str]:
     return [line for line in lines if line.startswith(facts)]
 
 
-def callees(function: Callable[..., Any]) -> Iterator[tuple[str, FunctionType]]:
+def callees(function: FunctionType) -> Iterator[tuple[str, FunctionType]]:
     """The functions of the same package that it calls, by the names that it calls them by."""
-    assert isinstance(function, FunctionType)  # noqa: S101
     package = _package(function)
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
@@ -313,31 +313,28 @@ def _package(function: FunctionType) -> str:
 @cache
 def digest_of(function: Callable[..., Any]) -> str:
     """A hash of all that the machine code depends on, but for the types of arguments."""
-    found: dict[str, Any] = {}
-    _collect(function, found)
+    found = {f"{each.__module__}.{each.__qualname__}": _facts(each) for each in _needed(function)}
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16]
 
 
 def code_size(function: Callable[..., Any]) -> int:
     """Bytes of Python's code, with all that it calls."""
-    found: dict[str, Any] = {}
-    _collect(function, found)
-    return sum(len(code[0]) for code, *_ in found.values())
+    return sum(len(each.__code__.co_code) for each in _needed(function))
 
 
-def _collect(function: Callable[..., Any], found: dict[str, Any]) -> None:
+def _needed(function: Callable[..., Any]) -> Iterable[FunctionType]:
+    """It, and what it calls, and what these call."""
     assert isinstance(function, FunctionType)  # noqa: S101
-    name = f"{function.__module__}.{function.__qualname__}"
-    if name in found:
-        return
+    return breadth_first(function, lambda each: [callee for _, callee in callees(each)])
+
+
+def _facts(function: FunctionType) -> tuple[Any, ...]:
     constants = {
         each: value
         for each in function.__code__.co_names
         if isinstance(value := function.__globals__.get(each), (int, float, str))
     }
-    found[name] = _describe(function.__code__), function.__defaults__, sorted(constants.items())
-    for _, callee in callees(function):
-        _collect(callee, found)
+    return _describe(function.__code__), function.__defaults__, sorted(constants.items())
 
 
 def _describe(code: CodeType) -> tuple[Any, ...]:

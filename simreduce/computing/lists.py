@@ -1,4 +1,4 @@
-"""Lists by key, and what is found once for each key."""
+"""Lists by key, what is found once for each key, and walks over graphs."""
 
 from __future__ import annotations
 
@@ -27,3 +27,17 @@ def once(known: dict[K, V], key: K, find: Callable[[], V]) -> V:
     if key not in known:
         known[key] = find()
     return known[key]
+
+
+def breadth_first(start: K, beside: Callable[[K], Iterable[K]]) -> dict[K, K]:
+    """By vertex that is reached from `start`, nearest first, the one before it; that of `start` is
+    itself.
+    """
+    before = {start: start}
+    frontier = [start]
+    for vertex in frontier:
+        for other in beside(vertex):
+            if other not in before:
+                before[other] = vertex
+                frontier.append(other)
+    return before

@@ -147,13 +147,10 @@ def sweep(
     number, a truth value or None.
     """
     if compiled:
-        return native(function)(*map(_without_gaps, reads), *writes)
+        whole = (np.ascontiguousarray(r) if isinstance(r, np.ndarray) else r for r in reads)
+        return native(function)(*whole, *writes)
     lists = [column.tolist() for column in writes]
     value = function(*(r.tolist() if isinstance(r, np.ndarray) else r for r in reads), *lists)
     for column, numbers in zip(writes, lists, strict=True):
         column[:] = numbers
     return value
-
-
-def _without_gaps(value: Any) -> Any:
-    return np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value

@@ -16,7 +16,7 @@ and stopping changes no bit of what it computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import heappush
@@ -74,11 +74,6 @@ class Moment(simpy.Event):
         super().__init__(env)
         self.at = at
         succeed_at(self, at, priority)
-
-
-def pending_events(env: simpy.Environment) -> Iterator[simpy.Event]:
-    """The events that are scheduled."""
-    return (event for *_, event in env._queue)  # noqa: SLF001
 
 
 _SAME_INSTANT = 4 * ULP
@@ -363,12 +358,9 @@ class Fabric:
     def _schedule(self, changes: Sequence[tuple[float, int, float]]) -> None:
         for delay, link, bandwidth in changes:
             event = Moment(self.env, self.env.now + delay)
-            event.callbacks.append(partial(self._change, link, bandwidth))
+            event.callbacks.append(partial(self._set, link, bandwidth))
 
-    def _change(self, link: int, bandwidth: float, _: simpy.Event) -> None:
-        self._set(link, bandwidth)
-
-    def _set(self, link: int, bandwidth: float) -> None:
+    def _set(self, link: int, bandwidth: float, _: simpy.Event | None = None) -> None:
         self._touch()
         self._capacity[link] = bandwidth
         self._store.set_capacity(link, bandwidth)
@@ -419,7 +411,8 @@ class Fabric:
 
         Else only the background moves.
         """
-        if any(not isinstance(event, (_Wake, *idle)) for event in pending_events(self.env)):
+        scheduled = self.env._queue  # noqa: SLF001
+        if any(not isinstance(event, (_Wake, *idle)) for *_, event in scheduled):
             return True
         self._append_computes()
         state = self._store.state

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from math import inf, isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -231,20 +231,14 @@ def _lanes(path: Ints, waited: Bools, lowered: Lowered) -> Ints:
     return found
 
 
-class _Waiter(NamedTuple):
-    """An op of the path that has stood ready for `lane` since `ready`."""
-
-    ready: float
-    lane: str
-
-
 def parts(path: CriticalPath, finish: Floats, kinds: list[str]) -> list[list[PathPart]]:
     """Per op of the path, its parts in order of time; all together they last from 0 to the end.
 
     `finish` and `kinds` have an entry per op of the path.
     """
     found: list[list[PathPart]] = [[] for _ in path.op]
-    waiters: list[_Waiter] = []
+    # The lanes that ops of the path have stood ready for, and since when.
+    waiters: list[tuple[float, str]] = []
     end = float(finish[-1]) if len(finish) else 0.0
     for i in range(len(path.op) - 1, -1, -1):
         for cause, begin, until, share in _spans(path, i, float(path.begin[i]), end):
@@ -254,7 +248,7 @@ def parts(path: CriticalPath, finish: Floats, kinds: list[str]) -> list[list[Pat
         found[i].reverse()
         end = float(path.begin[i])
         if path.lane[i] != _NONE:
-            waiters.append(_Waiter(float(path.stood[i]), path.names[path.lane[i]]))
+            waiters.append((float(path.stood[i]), path.names[path.lane[i]]))
     if end > 0.0:
         found[0].insert(0, PathPart(RELEASE, "", end))
     return found
@@ -292,7 +286,7 @@ def _spans(
 
 
 def _split_by_lane(
-    waiters: list[_Waiter], begin: float, end: float
+    waiters: list[tuple[float, str]], begin: float, end: float
 ) -> Iterator[tuple[float, float, str]]:
     """(from, to, the lane that an op of the path stood ready for, or ""), last first.
 

@@ -60,7 +60,7 @@ from simreduce.planners.nccl import (
 from simreduce.planners.nccl.choice import Decide, NcclPlan, choose, plan as nccl_plan
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.planners.strategy.compiler import Compile, check_size, many_ops
+from simreduce.planners.strategy.compiler import check_size, many_ops
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.formats import is_graph
 from simreduce.topology.loader import machine_of
@@ -298,11 +298,6 @@ class Setup(Simulator):
         peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])
         return "pci" if any(peers) else "shm"
 
-    @property
-    def _alone(self) -> Topology:
-        """The machine; of folded ones, two."""
-        return self.machine.pair if isinstance(self.machine, Folded) else self.machine
-
     @cached_property
     def link_class(self) -> str:
         """The slowest link, where errors of networks with software of their own are kept apart."""
@@ -472,11 +467,11 @@ class Setup(Simulator):
 
     def check_size(self, strategy: Strategy, workload: Workload, *, faithful: bool = False) -> None:
         """PlanTooLarge if the plan of all ranks, unfolded, would surely not fit into memory."""
-        check_size(strategy, workload, self.layout, _build(faithful=faithful))
+        check_size(strategy, workload, self.layout, partial(_build, faithful=faithful))
 
     def many_ops(self, strategy: Strategy, workload: Workload) -> int:
         """About how many ops the plan of all ranks, unfolded, has; 0 if it takes a few seconds."""
-        return many_ops(strategy, workload, self.layout, _build(faithful=False))
+        return many_ops(strategy, workload, self.layout, partial(_build, faithful=False))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A runtime's functions need not be importable: a known one goes by its name.
@@ -545,8 +540,5 @@ def _read(value: Any, kinds: tuple[type, ...], load: Callable[[str], T], meant: 
     return expect(value, kinds, meant)
 
 
-def _build(*, faithful: bool) -> Compile:
-    def build(one: Strategy, some: Workload, few: Layout) -> Plan:
-        return compile_collective(one.collective, one, some, few, faithful=faithful)
-
-    return build
+def _build(one: Strategy, some: Workload, few: Layout, *, faithful: bool) -> Plan:
+    return compile_collective(one.collective, one, some, few, faithful=faithful)

@@ -240,8 +240,12 @@ class Simulator:
         """What goes wrong, in words: links that carry less or more than the machine's, and the
         disturbance; "" for nothing.
         """
-        machine = self.machine.pair if isinstance(self.machine, Folded) else self.machine
-        return ", ".join(filter(None, (machine.scaled, self.disturbance.text)))
+        return ", ".join(filter(None, (self._alone.scaled, self.disturbance.text)))
+
+    @property
+    def _alone(self) -> Topology:
+        """The machine; of folded ones, two."""
+        return self.machine.pair if isinstance(self.machine, Folded) else self.machine
 
     def constants_of(self, plan: Plan) -> Calibration:  # noqa: ARG002 - for those that choose
         """The constants that a plan is simulated with."""
@@ -305,12 +309,11 @@ class Simulator:
         done = _carry_out(plan, fabric, ready, limit, lowered, symmetry)
         if isinstance(done, AtLeast):
             return done
-        lowered, timeline, seconds = done.lowered, done.timeline, done.seconds
-        path = critical(lowered, fabric.resources, timeline)
-        summary = done.summary(fabric)
+        lowered, summary = done
+        timeline, path = summary.timeline, critical(lowered, fabric.resources, summary.timeline)
         del lowered, done  # which is large, and so are columns of a result
         return Result(
-            seconds=seconds,
+            seconds=summary.seconds,
             topology=self.machine.name,
             topology_digest=self.machine.digest,
             runtime=self.runtime.name,
@@ -346,13 +349,14 @@ class Simulator:
         """As `simulate_within`, without the critical path."""
         fabric = self.fabric(plan)
         done = _carry_out(plan, fabric, 0.0, limit, symmetry=symmetry)
-        return done if isinstance(done, AtLeast) else done.summary(fabric)
+        return done if isinstance(done, AtLeast) else done[1]
 
-    def find_seconds(self, plan: Plan) -> float:
+    def find_seconds(self, plan: Plan, ready: float | Floats = 0.0) -> float:
         """The seconds of `simulate`, in less time."""
-        done = _carry_out(plan, self.fabric(plan), 0.0, inf, bounded=False)
-        assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
-        return done.seconds
+        fabric = self.fabric(plan)
+        begin = read_ready(ready) + step_cost(plan, self.machine, self.runtime, fabric.calibration)
+        timeline = _run_alone(plan, fabric, begin, fabric.lower(plan))
+        return float(timeline.finish.max(initial=0.0))
 
     def find_moved(self, plan: Plan, seconds: float) -> float | None:
         """The seconds of a plan whose inputs are ready at other times: up to `MOVED` of `seconds`
@@ -371,11 +375,8 @@ class Simulator:
         if self.disturbance.faults or self.disturbance.jitter:
             return None
         inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
-        done = _carry_out(
-            plan, self.fabric(plan), MOVED * seconds * uniform(0, 0, inputs), inf, bounded=False
-        )
-        assert isinstance(done, _Done)  # noqa: S101 - without a limit there is no other
-        return done.seconds if abs(done.seconds - seconds) > TELLING * seconds else None
+        moved = self.find_seconds(plan, MOVED * seconds * uniform(0, 0, inputs))
+        return moved if abs(moved - seconds) > TELLING * seconds else None
 
     def find_floor(self, plan: Plan, *, in_chunks: bool = False) -> AtLeast:
         """The highest floor of a plan, which is not simulated.
@@ -433,28 +434,6 @@ class Simulator:
         return Recording(plan, result, lowered, self.resources)
 
 
-class _Done(NamedTuple):
-    """A plan that was simulated to its end. Without `bounds`, its floors were not asked for."""
-
-    plan: Plan
-    lowered: Lowered
-    timeline: Timeline
-    seconds: float
-    needed: Floats
-    bounds: Floors | None
-
-    def summary(self, fabric: Fabric) -> Summary:
-        """The prediction, without its critical path."""
-        assert self.bounds is not None  # noqa: S101 - nobody asks for it otherwise
-        return Summary(
-            self.seconds,
-            self.bounds.under(self.seconds, exact=not fabric.disturbance.tolerance),
-            link_use(fabric.resources.best, self.needed, self.seconds),
-            _lane_use(self.lowered, self.timeline, self.seconds),
-            self.timeline,
-        )
-
-
 def _carry_out(
     plan: Plan,
     fabric: Fabric,
@@ -462,10 +441,8 @@ def _carry_out(
     limit: float,
     lowered: Lowered | None = None,
     symmetry: Symmetry | None = None,
-    *,
-    bounded: bool = True,
-) -> _Done | AtLeast:
-    """Simulate a plan alone on a new fabric; with its floors, if it is to be `bounded`."""
+) -> tuple[Lowered, Summary] | AtLeast:
+    """Simulate a plan alone on a new fabric."""
     begin = read_ready(ready) + step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
     limited = limit < inf
     if limited and not fabric.disturbance.jitter and len(plan) > _LARGE:
@@ -476,14 +453,12 @@ def _carry_out(
             return found
     lowered = fabric.lower(plan) if lowered is None else lowered
     lowered = symmetry.fold(lowered) if symmetry else lowered
-    needed, bounds = _NONE, None
-    if bounded:
-        best = fabric.resources.best
-        needed = floors.resource_seconds(lowered, best)
-        # Before what happens to all ops needs room.
-        bounds = _floors(plan, fabric.topology, lowered, best, needed)
-        if limited and (found := _at_least(bounds, begin)).seconds > limit:
-            return found
+    best = fabric.resources.best
+    needed = floors.resource_seconds(lowered, best)
+    # Before what happens to all ops needs room.
+    bounds = _floors(plan, fabric.topology, lowered, best, needed)
+    if limited and (found := _at_least(bounds, begin)).seconds > limit:
+        return found
     env, done = fabric.env, fabric.submit(plan, begin, lowered)
     env.run(until=done | env.timeout(limit) if limited else done)
     if not done.triggered:
@@ -491,7 +466,20 @@ def _carry_out(
     timeline = done.value
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
     seconds = float(timeline.finish.max(initial=0.0))
-    return _Done(plan, lowered, timeline, seconds, needed, bounds)
+    return lowered, Summary(
+        seconds,
+        bounds.under(seconds, exact=not fabric.disturbance.tolerance),
+        link_use(best, needed, seconds),
+        _lane_use(lowered, timeline, seconds),
+        timeline,
+    )
+
+
+def _run_alone(plan: Plan, fabric: Fabric, begin: float | Floats, lowered: Lowered) -> Timeline:
+    """What a plan does on a new fabric."""
+    timeline = fabric.env.run(until=fabric.submit(plan, begin, lowered))
+    assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
+    return timeline
 
 
 def _at_least(bounds: Floors, begin: Floats) -> AtLeast:
@@ -630,8 +618,4 @@ class Rerun:
     def __call__(self, constants: NcclConstants) -> Timeline:
         """When ops start and finish, as `simulate` says with these constants."""
         fabric = self._at.fabric(self._plan, lanes=self._lanes)
-        done = fabric.submit(self._plan, self._begin, self._unpriced.priced(constants))
-        fabric.env.run(until=done)
-        timeline = done.value
-        assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of a value
-        return timeline
+        return _run_alone(self._plan, fabric, self._begin, self._unpriced.priced(constants))

@@ -407,9 +407,10 @@ class PlanBuilder(IntervalList):
 
     def inputs(self, device: Ints, lo: Numbers, hi: Numbers, dtype: int = 0) -> Values:
         """Parts of gradients that exist on the devices; the contributor is the device's rank."""
-        return self._extend(
-            Kind.INPUT, Values(device, device, *_intervals(device, lo, hi), dtype), arg=device
+        begin, end = (
+            np.broadcast_to(np.asarray(each, dtype=np.int64), device.shape) for each in (lo, hi)
         )
+        return self._extend(Kind.INPUT, Values(device, device, begin, end, dtype), arg=device)
 
     def paddings(self, device: Ints, lo: Ints, hi: Ints, dtype: int = 0) -> Values:
         """Zeros for the addresses [lo, hi) on the devices."""
@@ -486,13 +487,6 @@ class PlanBuilder(IntervalList):
         columns = self._finish_columns()
         devices = tuple(self.devices)
         return Plan(devices=devices, **columns, contract=contract, machines=self.machines)
-
-
-def _intervals(like: Ints, lo: Numbers, hi: Numbers) -> tuple[Ints, Ints]:
-    return (
-        np.broadcast_to(np.asarray(lo, dtype=np.int64), like.shape),
-        np.broadcast_to(np.asarray(hi, dtype=np.int64), like.shape),
-    )
 
 
 def across_processes(plan: Plan, process: Sequence[int]) -> Plan:

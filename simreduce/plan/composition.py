@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
+from typing import Any
 
 import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.errors import whole
 from simreduce.plan.builder import OpInterval, PlanBuilder
-from simreduce.plan.plan import NO_STREAM, Contract, Homes, Kind, Plan
+from simreduce.plan.plan import NO_STREAM, Contract, Homes, Kind, Plan, select_ops
 from simreduce.plan.values import Value, Values, ValueTable
 
 
@@ -36,13 +36,7 @@ class _Names(Sequence[str]):
     def __len__(self) -> int:
         return len(self.names) * self.groups
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: Any) -> Any:
         return self.names[index % len(self.names)]
 
 
@@ -319,26 +313,7 @@ def results_last(plan: Plan, key: Sequence[int]) -> Plan:
     """
     is_output = plan.kind == Kind.OUTPUT
     outputs = np.flatnonzero(is_output)[np.argsort(np.asarray(key, dtype=np.int64), kind="stable")]
-    order = np.concatenate([np.flatnonzero(~is_output), outputs])
-    place = np.empty(len(plan), dtype=np.int64)
-    place[order] = np.arange(len(plan))
-
-    def permute(start: AnyInts, items: AnyInts) -> tuple[AnyInts, AnyInts]:
-        counts = np.diff(start)[order]
-        moved = place[items[ranges(start[:-1][order], counts)]].astype(items.dtype)
-        return row_starts(counts).astype(start.dtype), moved
-
-    operand_start, operands = permute(plan.operand_start, plan.operands)
-    control_start, controls = permute(plan.control_start, plan.controls)
-    names = ("kind", "device", "lo", "hi", "dtype", "arg", "stream", "executor")
-    return replace(
-        plan,
-        **{name: getattr(plan, name)[order] for name in names},
-        operand_start=operand_start,
-        operands=operands,
-        control_start=control_start,
-        controls=controls,
-    )
+    return select_ops(plan, np.concatenate([np.flatnonzero(~is_output), outputs]))
 
 
 def repeat(plan: Plan, times: int) -> Plan:

@@ -147,9 +147,7 @@ class GrowingColumn:
 
     def current(self) -> AnyInts:
         """The numbers so far."""
-        if self.only is not None:
-            return np.full(self.size, self.only, dtype=self.dtype)
-        return self.array[: self.size]
+        return self.part(0, self.size)
 
     def part(self, begin: int, end: int) -> AnyInts:
         """The numbers from place `begin` to before `end`."""
@@ -159,10 +157,9 @@ class GrowingColumn:
 
     def filled(self) -> AnyInts:
         """The array, which must not grow any more. It takes no memory if all numbers are equal."""
-        if self.only is not None:
-            return np.broadcast_to(np.array(self.only, dtype=self.dtype), self.size)
-        self.array.resize(self.size, refcheck=False)
-        return self.array
+        if self.only is None:
+            self.array.resize(self.size, refcheck=False)
+        return self.current()
 
     def starts(self) -> AnyInts:
         """Return where rows of these lengths begin, and where the last ends."""

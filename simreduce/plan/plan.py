@@ -364,10 +364,6 @@ class Plan:
                 h.update(column.astype("<i8").data)
         return h.hexdigest()[:16]
 
-    def is_away(self, op: int) -> bool:
-        """Whether op `op` is a COPY from another machine of a folded plan."""
-        return self.machines > 1 and bool(self.kind[op] == Kind.COPY and self.arg[op] > 0)
-
     def operands_of(self, op: int) -> list[int]:
         """Ids of the values that op `op` reads."""
         return [int(v) for v in self.operands[self.operand_start[op] : self.operand_start[op + 1]]]
@@ -376,7 +372,8 @@ class Plan:
         """`op 12 COPY gpu0 -> gpu1 [0, 64)`, for messages."""
         kind = Kind(int(self.kind[op])).name
         target = self.devices[self.device[op]]
-        source = f"{self.devices[int(self.source[op])]}{' of another machine' * self.is_away(op)}"
+        away = self.machines > 1 and kind == "COPY" and self.arg[op] > 0
+        source = f"{self.devices[int(self.source[op])]}{' of another machine' * bool(away)}"
         where = f"{source} -> {target}" if kind == "COPY" else target
         return f"op {op} {kind} {where} [{self.lo[op]}, {self.hi[op]})"
 
@@ -412,19 +409,32 @@ def part_for(plan: Plan, ops: AnyInts) -> Plan:
         [needed],
         compiled=worth_compiling(mark_needed, len(plan)),
     )
-    kept = np.flatnonzero(needed)
-    place = np.cumsum(needed, dtype=np.int32) - 1
+    return replace(
+        select_ops(plan, np.flatnonzero(needed)), contract=Contract.of(plan.contract.collective, ())
+    )
+
+
+def select_ops(plan: Plan, ops: AnyInts) -> Plan:
+    """`ops` in the order given, which wait for each other as in `plan`, and promise the same."""
+    place = np.full(len(plan), -1, dtype=np.int32)
+    place[ops] = np.arange(len(ops), dtype=np.int32)
+
+    def rows(start: AnyInts, items: AnyInts) -> tuple[AnyInts, AnyInts]:
+        count = np.diff(start)[ops]
+        found = place[items[ranges(start[:-1][ops], count)]]
+        there = found >= 0  # controls may be against program order
+        return row_starts(there)[row_starts(count)].astype(start.dtype), found[there]
+
+    operand_start, operands = rows(plan.operand_start, plan.operands)
+    control_start, controls = rows(plan.control_start, plan.controls)
     columns = ("kind", "device", "lo", "hi", "dtype", "arg", "stream", "executor")
-    operand_start, operands = _rows(plan.operand_start, plan.operands, kept, needed)
-    control_start, controls = _rows(plan.control_start, plan.controls, kept, needed)
     return replace(
         plan,
-        **{name: getattr(plan, name)[kept] for name in columns},
+        **{name: getattr(plan, name)[ops] for name in columns},
         operand_start=operand_start,
-        operands=place[operands],
+        operands=operands,
         control_start=control_start,
-        controls=place[controls],
-        contract=Contract.of(plan.contract.collective, ()),
+        controls=controls,
     )
 
 
@@ -442,19 +452,6 @@ def mark_needed(
             if len(control_start) > 0:
                 for at in range(control_start[op], control_start[op + 1]):
                     needed[controls[at]] = 1
-
-
-def _rows(
-    start: AnyInts, entries: AnyInts, kept: AnyInts, needed: AnyInts
-) -> tuple[AnyInts, AnyInts]:
-    """The rows of the ops that are kept, without entries that are not: controls may be against
-    program order.
-    """
-    count = np.diff(start)[kept]
-    mine = entries[ranges(start[:-1][kept], count)]
-    there = needed[mine] == 1
-    row = np.repeat(np.arange(len(kept)), count)
-    return row_starts(np.bincount(row[there], minlength=len(kept))).astype(np.int32), mine[there]
 
 
 def waits(plan: Plan) -> Iterator[tuple[int, list[int]]]:

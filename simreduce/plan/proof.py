@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from simreduce import dtypes
 from simreduce.computing.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
+from simreduce.computing.lists import breadth_first
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.errors import PlanError, quote
 from simreduce.plan.plan import ZEROS, Contract, Homes, Kind, Plan
@@ -415,12 +416,11 @@ def _runs(row: Ints, key: Ints) -> Iterator[tuple[int, int]]:
 
 def explain_sum(plan: Plan, output: int, address: int, goal: frozenset[int], divisor: int) -> str:
     """Say what the element at `address` of this result holds, against what it should hold."""
-    seen, stack = set(), [output]
-    while stack:
-        op = stack.pop()
-        if op not in seen:
-            seen.add(op)
-            stack += [v for v in plan.operands_of(op) if plan.lo[v] <= address < plan.hi[v]]
+
+    def operands(op: int) -> list[int]:
+        return [v for v in plan.operands_of(op) if plan.lo[v] <= address < plan.hi[v]]
+
+    seen = breadth_first(output, operands)
     terms: dict[int, Counter[int]] = {}
     divided: dict[int, int] = {}
     for op in sorted(seen):

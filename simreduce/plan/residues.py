@@ -268,9 +268,6 @@ def find_extra(
     return bad
 
 
-_DISTINCT_FREE = np.iinfo(np.int64).min  # as in `residues`
-
-
 def number_distinct(
     columns: Sequence[AnyInts], others: Sequence[AnyInts] = ()
 ) -> tuple[Ints, list[AnyInts]]:
@@ -282,7 +279,7 @@ def number_distinct(
         numbers = distinct(np.concatenate(every))
         return numbers, [np.searchsorted(numbers, column) for column in columns]
     table = _hash(every)
-    slots = np.flatnonzero(table != _DISTINCT_FREE)
+    slots = np.flatnonzero(table != _FREE)
     slots = slots[np.argsort(table[slots])]
     place = np.zeros(len(table), dtype=np.int32)
     place[slots] = np.arange(len(slots), dtype=np.int32)
@@ -298,7 +295,7 @@ def _hash(columns: Sequence[AnyInts]) -> Ints:
     """The distinct numbers of the columns in a hash table at most half full."""
     size = 1 << 12
     while True:
-        table, count = np.full(size, _DISTINCT_FREE, dtype=np.int64), 0
+        table, count = np.full(size, _FREE, dtype=np.int64), 0
         for column in columns:
             if count >= 0:
                 count = sweep(collect, (column, table, count), compiled=True)

@@ -197,9 +197,6 @@ class ValueTable(_Handles, Sequence[Values]):
         dtype = parts[0].dtype if axis else np.concatenate([part.dtype for part in parts])
         return ValueTable(op, device, lo, hi, dtype)
 
-    def __iter__(self) -> Iterator[Values]:
-        return map(self.__getitem__, range(len(self)))
-
     @overload
     def __getitem__(self, index: int) -> Values: ...
     @overload

@@ -69,18 +69,12 @@ def check_file(path: str) -> list[str]:
     `path` may also be what other commands take for a machine: a shipped name, or one written
     inline.
     """
-    first: list[str] = []
     try:
-        place = Path(path), path
-        if not is_path(path) and not exists(path):
-            named = find(path)
-            if named is None:
-                return [*find_faults(load_topology(path), lambda _: path)]
-            place = named
-        if place[1].endswith(".toml"):
-            document = read_document(*place)
-            if is_cluster(document.tables):
-                return [*find_faults(load_topology(path), lambda _: path)]
+        place = (Path(path), path) if is_path(path) or exists(path) else find(path)
+        document = read_document(*place) if place and place[1].endswith(".toml") else None
+        if place is None or (document and is_cluster(document.tables)):
+            return [*find_faults(load_topology(path), lambda _: path)]
+        if document:
             machine, first = read_machine(document, path, document.shown)
             # What is missing may be what could not be read.
             return [
@@ -401,17 +395,16 @@ def _check_unused(machine: Topology, place: Callable[[str], str]) -> Iterator[st
 
 
 def _free_staged_copies(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
-    for a in _devices_without_tolls(machine, figures):
-        for b in machine.devices:
-            # To a peer with this reach nothing is too far.
-            far = {machine.nodes[a].peer, machine.nodes[b].peer} != {DEFAULT_REACH}
-            if (
-                far
-                and a != b
-                and machine.router.find_path(a, b)
-                and not machine.router.is_peer(a, b)
-            ):
-                yield a, b
+    return (
+        (a, b)
+        for a in _devices_without_tolls(machine, figures)
+        for b in machine.devices
+        # To a peer with this reach nothing is too far.
+        if {machine.nodes[a].peer, machine.nodes[b].peer} != {DEFAULT_REACH}
+        and a != b
+        and machine.router.find_path(a, b)
+        and not machine.router.is_peer(a, b)
+    )
 
 
 def _devices_without_tolls(machine: Topology, figures: Container[str]) -> list[str]:
@@ -422,8 +415,10 @@ def _devices_without_tolls(machine: Topology, figures: Container[str]) -> list[s
 
 def _free_network_copies(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
     """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
-    for a in _devices_without_tolls(machine, figures):
+    return (
+        (a, nic)
+        for a in _devices_without_tolls(machine, figures)
         # By default nobody has said so, and the figures may be unknown.
-        stated = machine.nodes[a].gpudirect != DEFAULT_NIC_REACH
-        for nic in machine.router.nics_beyond(a)[:1] if stated else ():
-            yield a, nic
+        if machine.nodes[a].gpudirect != DEFAULT_NIC_REACH
+        for nic in machine.router.nics_beyond(a)[:1]
+    )

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from simreduce import units
+from simreduce.computing.lists import breadth_first
 from simreduce.errors import quote
 
 if TYPE_CHECKING:
@@ -321,13 +322,7 @@ def joined(names: Iterable[T], pairs: Iterable[Iterable[T]]) -> list[set[T]]:
     parts: list[set[T]] = []
     seen: set[T] = set()
     for name in near:
-        if name in seen:
-            continue
-        part, left = {name}, [name]
-        while left:
-            new = {other for other in near[left.pop()] if other not in part}
-            part |= new
-            left += new
-        seen |= part
-        parts.append(part)
+        if name not in seen:
+            parts.append({*breadth_first(name, near.__getitem__)})
+            seen |= parts[-1]
     return parts

@@ -29,7 +29,13 @@ from simreduce.topology.generators.inline import DEVICES_LIMIT, FOLDED_LIMIT, WH
 from simreduce.topology.generators.machines import FABRIC_KEYS, FABRICS, SETTINGS
 from simreduce.topology.graph import Folded, Topology, fold
 from simreduce.topology.machine import build_machine
-from simreduce.topology.machine_files import MergedFile, apply_overrides, is_path, read_document
+from simreduce.topology.machine_files import (
+    MergedFile,
+    apply_overrides,
+    is_path,
+    merge_documents,
+    read_document,
+)
 
 _MOST = 1 << 63
 """Upper limit of whole numbers that are written out."""
@@ -57,15 +63,12 @@ def cluster(
     `TopologyError` with every fault.
     """
     faults = Faults(document.shown, document.origin)
-    tables = dict(document.tables)
-    if "fabric" in overrides:
-        tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
     mine = {
         key: overrides[key]
         for key in overrides
         if key in ("title", "nodes", *SETTINGS, *FABRIC_KEYS)
     }
-    tables |= mine
+    tables = merge_documents(document, MergedFile(document.shown, mine, {})).tables
     head = {key: tables[key] for key in _OWN_KEYS if key in tables and key != "nodes"}
     own = _OWN.read(head, faults)
     for key in ("links", "routes"):

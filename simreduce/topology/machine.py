@@ -113,7 +113,8 @@ def _cables(
                 lanes = LANES.take(pair[2], faults, place) or 1
             for one, other in ends:
                 key = (wire.name, frozenset((one, other)))
-                if one == other and not _may_stage(nodes[one], wire):
+                staged = nodes[one].kind in ("gpu", "pcie_switch") and wire.name.startswith(STAGED)
+                if one == other and not staged:
                     faults.add(place, f"{one!r} is linked to itself")
                 elif key in places:
                     faults.add(
@@ -126,10 +127,6 @@ def _cables(
                     a, b = nodes[one], nodes[other]
                     cables += wire.tolls(a, lanes) if a == b else [wire.cable(a, b, lanes)]
     return cables
-
-
-def _may_stage(node: Node, wire: LinkClass) -> bool:
-    return node.kind in ("gpu", "pcie_switch") and wire.name.startswith(STAGED)
 
 
 def _routes(

@@ -92,9 +92,9 @@ def test_lanes_are_numbered_alike_though_a_part_was_looked_at_first():
     plan = b.finish(NO_CONTRACT)
     alone = simulator(sr.load_topology("switch:2"), ONE_WIRE, NOMINAL, CALM)
     with mock.patch.object(simulation, "_LARGE", 0):
-        found = simulation._carry_out(plan, alone.fabric(plan), 0.0, limit=1.0)
+        lowered, _ = simulation._carry_out(plan, alone.fabric(plan), 0.0, limit=1.0)
 
-    assert found.lowered.lane_names == alone.fabric(plan).lower(plan).lane_names
+    assert lowered.lane_names == alone.fabric(plan).lower(plan).lane_names
 
 
 def test_a_bound_says_what_sets_it():

@@ -33,4 +33,4 @@ def test_a_table_grows_with_its_numbers():
     column = np.random.default_rng(1).permutation(50_000)
     table = residues._hash([column])
 
-    assert np.sort(table[table != residues._DISTINCT_FREE]).tolist() == list(range(50_000))
+    assert np.sort(table[table != residues._FREE]).tolist() == list(range(50_000))

@@ -44,13 +44,8 @@ from simreduce.engine.lowering.calls import Calls
 if TYPE_CHECKING:
     from simreduce.engine.lowering.resources import Congestion
 
-_BY_CROWD = (
-    "begin", "end", "flying", "bottleneck", "rate", "head", "tail", "next_crowd", "moved",
-    "moved_from", "most",
-)  # fmt: skip
-_CONGESTED = (
-    "first", "limit", "limit_hop", "offer", "least", "fresh", "holding", "slowed", "behind",
-)  # fmt: skip
+_BY_CROWD = "begin end flying bottleneck rate head tail next_crowd moved moved_from most"
+_CONGESTED = "first limit limit_hop offer least fresh holding slowed behind"
 
 _SPARE = 4
 """What has grown may grow by a fourth before it is copied."""
@@ -83,38 +78,38 @@ class KernelStore:
         calendar, solver = (
             Heap(key=[0.0] * count, item=[0] * count, at=[NONE] * count, size=[0]) for _ in range(2)
         )
-        columns: dict[str, Any] = {
-            name: [] for name in (*Ops._fields, *State._fields, *Queues._fields, *Flows._fields)
-        }
-        for name in ("successor_start", "submission_start", "lane_start", "use_start"):
-            columns[name] = [0]
-        for name in ("load", "own", "width", "served", "anchor"):
-            columns[name] = [0.0] * count
-        for name in ("dirty", "is_dirty", "members", "taken"):
-            columns[name] = [0] * count
-        for name in ("known", "was", "soonest"):
-            columns[name] = [float(NONE)] * count
-        columns["capacity"] = list(capacity)
-        columns["level"] = [INFINITY] * count
-        columns["on_start"] = [0] * (count + 1)
-        columns["on_count"] = [0] * count
-        columns["scalar"] = [0] * SCALARS
-        columns["scalar"][FREE_SLOT] = columns["scalar"][FREE_CROWD] = NONE
-        columns["scalar"][RESOURCES] = count
-        columns["scalar"][PATIENCE] = compiled.CROWDS
-        columns["release_time"] = [INFINITY]
-        columns["entries"], columns["released"] = [0, NONE], [0]
-        columns["clock"], columns["tolerance"] = [clock], [tolerance, 0.0]
-        columns["calendar"], columns["solver"] = calendar, solver
-        columns["congestion"] = [0.0, 0.0]
+        filled: list[tuple[int, float, str]] = [
+            (1, 0, "successor_start submission_start lane_start use_start released"),
+            (1, INFINITY, "release_time"),
+            (count, 0.0, "load own width served anchor"),
+            (count, 0, "dirty is_dirty members taken on_count"),
+            (count, float(NONE), "known was soonest"),
+            (count, INFINITY, "level"),
+            (count + 1, 0, "on_start"),
+            (SCALARS, 0, "scalar"),
+        ]
         if congestion:
-            columns["congestion"] = [congestion.rule, congestion.part]
-            columns["fills"] = congestion.fills.astype(int).tolist()
-            for name, value in (("equal", INFINITY), ("top", 0.0), ("most_sent", 0.0),
-                                ("through", 0), ("is_stale", 0), ("passes", INFINITY),
-                                ("lower", INFINITY), ("stale", 0), ("queue", NONE),
-                                ("front", 0), ("touched", 0), ("stops", 0)):  # fmt: skip
-                columns[name] = [value] * count
+            filled += [
+                (count, INFINITY, "equal passes lower"),
+                (count, 0.0, "top most_sent"),
+                (count, 0, "through is_stale stale front touched stops"),
+                (count, NONE, "queue"),
+            ]
+        columns: dict[str, Any] = {
+            **{name: [] for table in (Ops, State, Queues, Flows) for name in table._fields},
+            **{name: [value] * size for size, value, names in filled for name in names.split()},
+            "capacity": list(capacity),
+            "entries": [0, NONE],
+            "clock": [clock],
+            "tolerance": [tolerance, 0.0],
+            "calendar": calendar,
+            "solver": solver,
+            "congestion": [congestion.rule, congestion.part] if congestion else [0.0, 0.0],
+            "fills": congestion.fills.astype(int).tolist() if congestion else [],
+        }
+        scalar = columns["scalar"]
+        scalar[FREE_SLOT] = scalar[FREE_CROWD] = NONE
+        scalar[RESOURCES], scalar[PATIENCE] = count, compiled.CROWDS
         self.ops = Ops(**{name: columns[name] for name in Ops._fields})
         self.state = _state(columns)
 
@@ -185,7 +180,7 @@ class KernelStore:
         ends = first + size * np.arange(1, submissions + 1)
         self._append_ops(calls, call, amount, successor_start, successors, ends, free)
         old = self._append_state(calls, call, waits, lanes)
-        old["pending"] = self._joined("pending", old["pending"], _full(submissions, size))
+        self._join(old, pending=_full(submissions, size))
         self._grow_slots(old, int(np.count_nonzero(~free[call])))
         self._grow_calls(old, calls)
         old["scalar"][SUBMISSIONS] = number + submissions
@@ -233,24 +228,24 @@ class KernelStore:
         entries = int(np.diff(calls.lane_start)[call].sum()) if len(calls.lanes) else 0
         more_lanes = lanes - len(queues.lane_head)
         old: dict[str, Any] = state._asdict() | queues._asdict() | state.flows._asdict()
-        old |= {
-            "phase": self._joined("phase", state.phase, _full(n, WAITING)),
-            "slot": self._joined("slot", state.slot, waits),
-            "blame": self._joined("blame", state.blame, _full(n, NONE)),
-            "pipe_blame": self._longer("pipe_blame", state.pipe_blame, first, n),
-            "lane_head": self._joined("lane_head", queues.lane_head, _full(more_lanes, NONE)),
-            "lane_tail": self._joined("lane_tail", queues.lane_tail, _full(more_lanes, NONE)),
-            "lane_last": self._joined("lane_last", queues.lane_last, _full(more_lanes, NONE)),
-        }
-        for name in ("ready", "start", "begun", "finish"):
-            old[name] = self._longer(name, old[name], first, n)
-        for name, count in (("lane_busy", more_lanes), ("lane_freed", more_lanes)):
-            old[name] = self._longer(name, old[name], len(old[name]), count)
-        for name in ("entry_op", "entry_next", "entry_prev"):
-            old[name] = self._longer(name, old[name], queues.entries[USED], entries)
-        old["turn"] = self._longer("turn", old["turn"], 0, n)
-        old["candidates"] = self._longer("candidates", old["candidates"], 0, 2 * entries)
-        old["spare"] = self._longer("spare", old["spare"], 0, max(n, 2 * entries))
+        self._lengthen(
+            old,
+            (first, n, "pipe_blame ready start begun finish"),
+            (len(queues.lane_head), more_lanes, "lane_busy lane_freed"),
+            (queues.entries[USED], entries, "entry_op entry_next entry_prev"),
+            (0, n, "turn"),
+            (0, 2 * entries, "candidates"),
+            (0, max(n, 2 * entries), "spare"),
+        )
+        self._join(
+            old,
+            phase=_full(n, WAITING),
+            slot=waits,
+            blame=_full(n, NONE),
+            lane_head=_full(more_lanes, NONE),
+            lane_tail=_full(more_lanes, NONE),
+            lane_last=_full(more_lanes, NONE),
+        )
         return old
 
     def again(
@@ -288,6 +283,19 @@ class KernelStore:
         old: dict[str, Any] = {"release_time": times, "release_op": ops, "released": state.released}
         self._release(old, op, np.full(len(op), now))
         self.state = state._replace(**old)
+
+    def _join(self, old: dict[str, Any], **new: Any) -> None:
+        """Append to columns of `old`."""
+        for name, column in new.items():
+            old[name] = self._joined(name, old[name], column)
+
+    def _lengthen(self, old: dict[str, Any], *rows: tuple[int, int, str]) -> None:
+        """Make columns of `old` longer: by row, how much of them is kept, how much is added, and
+        their names.
+        """
+        for used, more, names in rows:
+            for name in names.split():
+                old[name] = self._longer(name, old[name], used, more)
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
         """The column `old`, with `new` after it; a list is the same one, so that to append little
@@ -327,14 +335,15 @@ class KernelStore:
     def _grow_slots(self, old: dict[str, Any], more: int) -> None:
         """Room for more ops in flight, and as many crowds."""
         resources, used = len(old["capacity"]), int(old["scalar"][SLOTS])
-        for name in ("slot_op", "next_slot", "crowd", "goal", "after", "before", "opened"):
-            old[name] = self._longer(name, old[name], used, more)
         crowds = int(old["scalar"][CROWDS])
-        for name in _BY_CROWD + (_CONGESTED if self._congestion else ()):
-            old[name] = self._longer(name, old[name], crowds, more)
-        for name in ("level", "served", "anchor", "members"):
-            old[name] = self._longer(name, old[name], resources + crowds, more)
-        old["taken"] = self._longer("taken", old["taken"], 0, more)
+        self._lengthen(
+            old,
+            (used, more, "slot_op next_slot crowd goal after before opened"),
+            (crowds, more, _BY_CROWD),
+            (crowds, more, _CONGESTED if self._congestion else ""),
+            (resources + crowds, more, "level served anchor members"),
+            (0, more, "taken"),
+        )
         calendar = old["calendar"]
         columns = {
             n: self._longer(n, getattr(calendar, n), resources + used, more)
@@ -344,16 +353,16 @@ class KernelStore:
 
     def _grow_calls(self, old: dict[str, Any], calls: Calls) -> None:
         """Room for the flows of more calls."""
-        crowds = _full(len(calls.cap), NONE)
-        old["crowd_of"] = self._joined("crowd_of", old["crowd_of"], crowds)
-        starts = calls.use_start[1:] + old["use_start"][-1]
-        old["use_start"] = self._joined("use_start", old["use_start"], starts)
-        used = len(old["uses"])
-        old["uses"] = self._joined("uses", old["uses"], calls.uses)
-        old["weight"] = self._joined("weight", old["weight"], calls.weight)
-        old["place"] = self._longer("place", old["place"], used, len(calls.uses))
+        self._lengthen(old, (len(old["uses"]), len(calls.uses), "place"))
+        self._join(
+            old,
+            crowd_of=_full(len(calls.cap), NONE),
+            use_start=calls.use_start[1:] + old["use_start"][-1],
+            uses=calls.uses,
+            weight=calls.weight,
+        )
         if self._congestion:
-            old["hop"] = self._joined("hop", old["hop"], self._hops(calls))
+            self._join(old, hop=self._hops(calls))
         if len(calls.uses):
             self._spread(old)
 
@@ -386,9 +395,8 @@ class KernelStore:
             for use, at in zip(uses.tolist(), target.tolist(), strict=True):
                 old["place"][use] = at
         old["on_start"] = new.astype(np.int32) if self.compiled else new.tolist()
-        for name in ("room_rate", "room_weight"):
-            most = int(np.diff(new).max())
-            old[name] = self._longer(name, old[name], 0, max(most - len(old[name]), 0))
+        more = max(int(np.diff(new).max()) - len(old["room_rate"]), 0)
+        self._lengthen(old, (0, more, "room_rate room_weight"))
 
     def _release(self, old: dict[str, Any], op: AnyInts, time: Floats) -> None:
         """Sort the releases that are still to come, by time and op."""

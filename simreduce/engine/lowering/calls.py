@@ -72,7 +72,10 @@ def group_ops(
         source = plan.device[plan.operands[plan.operand_start[ops]]]
     if not len(ops):
         return call, _FREE
-    away = _away(plan, ops)
+    # A folded plan has one copy for each copy to another machine and one for each copy from
+    # another. They are as many and as large, so the first kind represents both: the sender's way
+    # out, then the receiver's way in.
+    away = np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.machines > 1 else _ONE
     executor, starts = plan.executor[ops], _ONE
     channel: AnyInts = _ONE
     if queues:
@@ -131,16 +134,6 @@ def _starts(plan: Plan, steps: Bools) -> Bools:
     found[plan.operands[(found & in_place)[reader]]] = True
     found &= ~in_place & ~steps & ~after & (plan.executor == Executor.TF)
     return found
-
-
-def _away(plan: Plan, ops: AnyInts) -> AnyInts:
-    """The number of machines from the operand of each copy to the copy; 0 for other ops.
-
-    A folded plan has one copy for each copy to another machine and one for each copy from another.
-    They are as many and as large, so the first kind represents both: the sender's way out, then the
-    receiver's way in.
-    """
-    return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.machines > 1 else _ONE
 
 
 def _passes(plan: Plan, nodes: Sequence[Node]) -> Ints:

@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, row_starts
 from simreduce.engine.lowering.calls import Signatures
 from simreduce.engine.lowering.gpu_kernels import NET, Sends, drop_tolls, find_sends
 from simreduce.engine.lowering.resources import CPU, CoreWork, Resources, Site, find_hosts
 from simreduce.engine.runtime import Call, Runtime, named_lanes
 from simreduce.plan import Executor, Kind
 from simreduce.topology import Node, Routes
+from simreduce.topology.routing.route import RouteRows, join_rows
 
 _ENDS = ("\0a", "\0b", "\0m", "\0n")
 """Placeholders for the names of the source, of the target, and of their machines."""
@@ -294,10 +295,8 @@ def _latency(routes: Routes, resources: Resources) -> Floats:
     """
     hops = np.diff(routes.start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
-    seconds = resources.delays[routes.links]
-    seconds = seconds * routes.crossing
-    total: Floats = np.bincount(rows, seconds, minlength=len(hops)).astype(float, copy=False)
-    return total
+    seconds = resources.delays[routes.links] * routes.crossing
+    return np.bincount(rows, seconds, minlength=len(hops)).astype(float, copy=False)
 
 
 def _at_home(routes: Routes, site: Site) -> tuple[Ints, AnyInts, Floats | float]:
@@ -330,16 +329,10 @@ def _find_routes(signatures: Signatures, site: Site, runtime: Runtime, *, bundle
         router.routes(a, b, bundled=bundled)
         for a, b in ((source, out), (out, into), (into, target))
     ]
-    hops = np.stack([np.diff(leg.start) for leg in legs])
-    start = row_starts(hops.sum(axis=0))
-    links, shares = np.empty(start[-1], dtype=np.int32), np.ones(start[-1])
-    at = start[:-1]
-    for leg, count in zip(legs, hops, strict=True):
-        entry = ranges(at, count)
-        links[entry] = leg.links
-        shares[entry] = 1.0 if leg.shares is None else leg.shares
-        at = at + count
-    staged = np.count_nonzero(hops, axis=0) > 1
+    every = np.ones(len(source), dtype=np.bool_)
+    rows = join_rows(
+        len(source), *((every, RouteRows(leg.start, leg.links, leg.shares)) for leg in legs)
+    )
+    staged = np.count_nonzero([np.diff(leg.start) for leg in legs], axis=0) > 1
     holding = staged | np.all([leg.holds_lane for leg in legs], axis=0)
-    whole = all(leg.shares is None for leg in legs)
-    return Routes(start, links, holding, None if whole else shares, legs[0].bundled)
+    return Routes(rows.start, rows.links, holding, rows.shares, legs[0].bundled)

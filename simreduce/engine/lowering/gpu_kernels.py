@@ -264,14 +264,13 @@ def with_first_passes(
     slower = constants.few_threads * (2.0**halvings - 1)
     rate = constants.channel_rate["ll"]
     wait = constants.first_warps * rate / _WARPS if math.isfinite(rate) else 0.0
-    longer: Floats = np.where(
+    return np.where(
         far[call],
         amount + constants.first_pass * first,
         amount
         + wait * np.minimum(first, (blocks * _WARPS)[call])
         + slower[call] * (amount - first),
     )
-    return longer
 
 
 _HOPS, _HOPS_ONE_WAY = 4, 2
@@ -323,9 +322,8 @@ def add_kernel_costs(
 def _engine_launch(channel: Ints, constants: KernelConstants) -> Floats:
     """Seconds until copy engines begin."""
     switched, gpus = channel & SWITCHED > 0, count_blocks(channel)
-    seconds: Floats = np.where(
+    return np.where(
         switched,
         constants.engine_multicast_launch + constants.engine_multicast_copy * gpus,
         constants.engine_launch + constants.engine_copy * gpus,
     )
-    return seconds

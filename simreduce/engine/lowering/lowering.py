@@ -30,7 +30,6 @@ from simreduce.engine.lowering.gpu_kernels import (
     with_first_passes,
 )
 from simreduce.engine.lowering.resources import (
-    NO_WORK,
     CoreWork,
     Resources,
     Site,
@@ -38,7 +37,6 @@ from simreduce.engine.lowering.resources import (
     core_speed,
     find_core_work,
     find_site,
-    measure_working_set,
 )
 from simreduce.engine.runtime import Calibration, NcclConstants, Runtime
 from simreduce.errors import PlanError
@@ -74,7 +72,8 @@ def find_successors(plan: Plan, stream: AnyInts) -> tuple[AnyInts, AnyInts, AnyI
         compiled=worth_compiling(fill_successors, n),
     )
     found.resize(total, refcheck=False)
-    return waits.astype(_narrowest(waits)), start, found
+    narrow = np.min_scalar_type(-1 - int(waits.max(initial=0)))  # signed
+    return waits.astype(narrow), start, found
 
 
 def fill_successors(
@@ -165,13 +164,6 @@ def _too_late(start: AnyInts, read: AnyInts) -> bool:
 def _ids(column: AnyInts) -> AnyInts:
     """The column as the compiled function wants it, copied only if it is not so already."""
     return np.ascontiguousarray(column, dtype=np.int32)
-
-
-def _narrowest(counts: AnyInts) -> np.dtype[np.signedinteger[Any]]:
-    """The smallest dtype that holds the counts."""
-    return next(
-        d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +307,15 @@ def lower_unpriced(
     site = find_site(plan, topology)
     nodes = site.nodes[: len(plan.devices)]
     call, signatures = group_ops(plan, runtime, nodes, cores=calibration.cpu is not None)
-    cores = _core_work(plan, signatures, site, runtime, calibration, disturbance, working_set)
+    cores = find_core_work(plan, signatures, site, runtime, calibration, disturbance, working_set)
     uses = find_uses(signatures, site, runtime, resources, cores)
     rows = number_lanes(signatures, site, runtime, cores, uses.sends, numbers)
     overhead = _overhead(signatures, plan.devices, runtime, calibration, disturbance)
     if processor := calibration.cpu:
-        overhead[cores.calls] = cores.turns(processor)
-        uses.latency[cores.calls] += cores.rests(processor)
+        # Calls take turns at all cores; the rest of a call's work is one core's.
+        turns = cores.in_turn / processor.cores
+        overhead[cores.calls] = turns
+        uses.latency[cores.calls] += cores.in_turn - turns
         uses.holds[cores.calls] = False
     calls = Calls(
         overhead=overhead,
@@ -357,38 +351,6 @@ def _ordered_streams(plan: Plan, runtime: Runtime, site: Site) -> AnyInts:
         return plan.ordered_streams
     steps = steps_of_kernels(plan, site.nodes[: len(plan.devices)])
     return np.where(steps, NO_STREAM, plan.ordered_streams)
-
-
-def _core_work(
-    plan: Plan,
-    signatures: Signatures,
-    site: Site,
-    runtime: Runtime,
-    calibration: Calibration,
-    disturbance: Disturbance,
-    working_set: Mapping[str, float] | None,
-) -> CoreWork:
-    """The work that calls give to the cores of CPU devices."""
-    if calibration.cpu is None or not runtime.dispatch:
-        return NO_WORK
-    if working_set is None:
-        working_set = measure_working_set(plan, site.nodes[: len(plan.devices)], calibration.cpu)
-    source, target = (
-        [site.nodes[i] for i in column.tolist()]
-        for column in (signatures.source, signatures.target)
-    )
-    passes = signatures.passes if runtime.local else np.zeros(len(signatures.kind), dtype=np.int64)
-    return find_core_work(
-        signatures.kind,
-        signatures.executor,
-        passes,
-        source,
-        target,
-        calibration.cpu,
-        calibration.dispatch,
-        disturbance.slow,
-        working_set,
-    )
 
 
 def _overhead(

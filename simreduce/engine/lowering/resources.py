@@ -14,8 +14,8 @@ import numpy as np
 from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, blocks
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, scatter
 from simreduce.engine.kernel.congestion import LOSSY, TREE
-from simreduce.engine.lowering.calls import Calls, give_own_calls, views
-from simreduce.engine.runtime import Calibration, Processor
+from simreduce.engine.lowering.calls import Calls, Signatures, give_own_calls, views
+from simreduce.engine.runtime import Calibration, Processor, Runtime
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE
@@ -168,14 +168,6 @@ class CoreWork:
         beyond = np.maximum(self.touched[which] * nbytes - self.own_cache, 0.0)
         return nbytes * self.per_byte[which] + beyond * self.past[which]
 
-    def turns(self, processor: Processor) -> Floats:
-        """Seconds of each call's turn at the cores."""
-        return self.in_turn / processor.cores
-
-    def rests(self, processor: Processor) -> Floats:
-        """Seconds of `in_turn` after the turn, while another call may have its own."""
-        return self.in_turn - self.in_turn / processor.cores
-
 
 _NOTHING = np.zeros(0)
 NO_WORK = CoreWork(
@@ -193,24 +185,32 @@ NO_WORK = CoreWork(
 
 
 def find_core_work(
-    kind: AnyInts,
-    executor: AnyInts,
-    passes: AnyInts,
-    source: Sequence[Node],
-    target: Sequence[Node],
-    processor: Processor,
-    dispatch: Mapping[str, float],
-    slow: Mapping[str, float],
-    working_set: Mapping[str, float],
+    plan: Plan,
+    signatures: Signatures,
+    site: Site,
+    runtime: Runtime,
+    calibration: Calibration,
+    disturbance: Disturbance,
+    working_set: Mapping[str, float] | None,
 ) -> CoreWork:
-    """The work of calls, given by column, that are dispatched on CPU devices and stay on them.
+    """The work of the calls that are dispatched on CPU devices and stay on them.
 
-    `slow` devices take so many times as long. A sum of n values reads n and writes one, which makes
-    `passes`.
+    A sum of n values reads n and writes one, which makes `passes`. None for `working_set`: the plan
+    is the whole step.
     """
+    processor = calibration.cpu
+    if processor is None or not runtime.dispatch:
+        return NO_WORK
+    if working_set is None:
+        working_set = measure_working_set(plan, site.nodes[: len(plan.devices)], processor)
+    kind, dispatch, slow = signatures.kind, calibration.dispatch, disturbance.slow
+    source, target = (
+        [site.nodes[i] for i in column.tolist()]
+        for column in (signatures.source, signatures.target)
+    )
     both = np.array([a.kind == b.kind == "cpu" for a, b in zip(source, target, strict=True)])
     both[0] = False  # the call of ops that cost nothing
-    calls = np.flatnonzero(both & (executor == Executor.TF))
+    calls = np.flatnonzero(both & (signatures.executor == Executor.TF))
     crosses = np.array(
         [source[c].machine != target[c].machine for c in calls.tolist()], dtype=np.bool_
     )
@@ -218,7 +218,8 @@ def find_core_work(
     rates = processor.rates
     names = [Kind(k).name.lower() for k in kind[calls].tolist()]
     costs = np.array([dispatch.get(name, 0.0) for name in names])
-    moved = np.where(kind[calls] == Kind.COPY, 1, passes[calls])
+    passes = signatures.passes[calls] * runtime.local
+    moved = np.where(kind[calls] == Kind.COPY, 1, passes)
     rated = (TRANSFER if away else name for name, away in zip(names, crosses, strict=True))
     owner = tuple(core_owner(processor, source[c].machine) for c in calls.tolist())
     missed = np.array([processor.missed(working_set[name]) for name in owner])

@@ -13,6 +13,7 @@ machines take the rings of a few machines, continued (`synthesis.rings`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import TypeAlias, TypeVar
 
@@ -50,6 +51,11 @@ def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     return b.joins(_all_reduce(b, parts(values, knobs), knobs.channel))
 
 
+def _all_reduce(b: PlanBuilder, own: Values, channel: int) -> Values:
+    """By group, position and chunk: the sum over the positions of the group."""
+    return all_gather_pieces(b, reduce_scatter_pieces(b, own, channel), own[:, 0], channel)
+
+
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Chunk c starts at position c+1 and is summed on its way to position c."""
     return reduce_scatter_pieces(b, parts(values, knobs), knobs.channel)
@@ -58,19 +64,6 @@ def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
 def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     """Every shard goes round once."""
     return b.joins(all_gather_pieces(b, shards, everyones(shards, knobs), knobs.channel))
-
-
-def all_reduce_pieces(
-    b: PlanBuilder, values: Values, channel: int = 0, after: Sequence[int] = ()
-) -> Values:
-    """By group, position and chunk: the sum over the positions of the group. The first sends wait
-    for the ops `after`.
-    """
-    return _all_reduce(b, values.cut(values.shape[1]), channel, after)
-
-
-def _all_reduce(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = ()) -> Values:
-    return all_gather_pieces(b, reduce_scatter_pieces(b, own, channel, after), own[:, 0], channel)
 
 
 def reduce_scatter_pieces(
@@ -222,13 +215,10 @@ def _over(
 ) -> Results:
     rings = search_rings(layout, search)
 
-    def many(b: PlanBuilder, tensors: Values) -> Values:
-        return over_rings(b, rings, tensors)
-
     def takers(tensor: Values) -> Hashable:
         return tuple(ring for ring, _, _ in divide(rings, 0, int(tensor.elements[0])))
 
-    return plan_together(b, tensors, many, shape=takers)
+    return plan_together(b, tensors, partial(over_rings, rings=rings), shape=takers)
 
 
 def search_rings(layout: Layout, search: Callable[[Network], Shares]) -> Shares:
@@ -264,12 +254,12 @@ def _inside(layout: Layout, task: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     return (*lanes, tuple(layout.nics[a] for a in task) if layout.nics else ())
 
 
-def over_rings(b: PlanBuilder, rings: Shares, tensors: Values) -> Values:
+def over_rings(b: PlanBuilder, tensors: Values, rings: Shares) -> Values:
     """The sum by tensor and rank, of tensors with the same takers; every ring carries its share."""
     pieces = []
     cut = divide_all(rings, tensors.lo[:, 0], tensors.hi[:, 0])
     for channel, (ring, lo, hi) in enumerate(cut):
-        share = tensors.view(lo[:, None], hi[:, None])
-        made = all_reduce_pieces(b, share[:, np.array(ring)], channel)
+        share = tensors.view(lo[:, None], hi[:, None])[:, np.array(ring)]
+        made = _all_reduce(b, share.cut(len(ring)), channel)
         pieces.append(made[:, np.argsort(ring)])
     return b.joins(Values.concatenate(pieces, axis=2))

@@ -29,6 +29,7 @@ run the other way round.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -243,8 +244,7 @@ def paths(order: Ints, start: Ints) -> Ints:
     """
     n = order.shape[1]
     place = (start[:, None] + np.arange(2 * n - 1)) % n
-    found: Ints = np.take_along_axis(order, place, axis=1)
-    return found
+    return np.take_along_axis(order, place, axis=1)
 
 
 ALIGNMENT = 64
@@ -263,14 +263,11 @@ def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     offsets = [0] if options.shards == 1 or local == 1 else [0, -(local // 2)]
     rings = [subdivision_order(rank_order(layout), offset) for offset in offsets]
 
-    def many(b: PlanBuilder, tensors: Values) -> Values:
-        return runtime_ring(b, tensors, rings)
-
     def full_fields(tensor: Values) -> int:
         width, fields = dtypes.SIZES[tensor.dtype], layout.n * len(rings)
         return int(np.count_nonzero(field_sizes(int(tensor.elements[0]), fields, width)))
 
-    return plan_together(b, tensors, many, shape=full_fields)
+    return plan_together(b, tensors, partial(runtime_ring, rings=rings), shape=full_fields)
 
 
 def subdivision_order(tasks: Sequence[Sequence[int]], offset: int) -> list[int]:
@@ -362,13 +359,10 @@ def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) ->
         raise StrategyError("needs 2 GPUs or more")
     orders = ring_orders(layout.ring_tasks, options.shards)
 
-    def many(b: PlanBuilder, tensors: Values) -> Values:
-        return ring_all_reduce(b, tensors, orders)
-
     def is_padded(tensor: Values) -> bool:
         return padded_split(int(tensor.elements[0]), n * len(orders))[1] > 0
 
-    return plan_together(b, tensors, many, shape=is_padded)
+    return plan_together(b, tensors, partial(ring_all_reduce, orders=orders), shape=is_padded)
 
 
 def ring_all_reduce(b: PlanBuilder, values: Values, orders: Sequence[Sequence[int]]) -> Values:

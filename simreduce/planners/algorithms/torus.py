@@ -23,13 +23,14 @@ move along one axis while another moves along the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
 from simreduce.planners.algorithms import ring
-from simreduce.planners.algorithms.planner import Collective, Family, Knobs
+from simreduce.planners.algorithms.planner import Family, Knobs
 
 ByAxis: TypeAlias = Callable[[PlanBuilder, Values, Sequence[int], int], Values]
 """A collective on a grid with these axes, which takes two channels for each from one on."""
@@ -91,24 +92,23 @@ def prime_factors(n: int) -> tuple[int, ...]:
     return () if least is None else (least, *prime_factors(n // least))
 
 
+def _along(
+    dimensions: int, by_axis: ByAxis, b: PlanBuilder, values: Values, knobs: Knobs
+) -> Values:
+    return by_axis(b, values, near_equal(values.shape[1], dimensions), knobs.channel)
+
+
 def torus(dimensions: int) -> Family:
     """The torus of `dimensions` dimensions.
 
     A reduce-scatter starts along the columns instead, as its parts are intervals.
     """
-
-    def along(by_axis: ByAxis) -> Collective:
-        def collective(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-            axes = near_equal(values.shape[1], dimensions)
-            return by_axis(b, values, axes, knobs.channel)
-
-        return collective
-
+    along = partial(_along, dimensions)
     return Family(
         f"torus_{dimensions}d",
         f"rings along the {dimensions} axes of a torus",
-        all_reduce=along(all_reduce_by_axis),
-        reduce_scatter=along(reduce_scatter_by_axis),
-        all_gather=along(all_gather_by_axis),
+        all_reduce=partial(along, all_reduce_by_axis),
+        reduce_scatter=partial(along, reduce_scatter_by_axis),
+        all_gather=partial(along, all_gather_by_axis),
         channels=2 * dimensions,
     )

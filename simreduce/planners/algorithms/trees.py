@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from simreduce.computing.lists import grouped
 from simreduce.plan import Kind, PlanBuilder, Value, Values
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.planner import (
-    Collective,
     Knobs,
     Options,
     Planner,
@@ -137,18 +136,10 @@ Trees: TypeAlias = Callable[[int, int], Sequence[Tree]]
 """The trees over n positions from a root."""
 
 
-class TreeCollectives(TypedDict):
-    """What trees give a `Family`."""
-
-    all_reduce: Collective
-    reduce: Collective
-    broadcast: Collective
-
-
 def tree_collectives(
     rooted: Trees, free: Callable[[int], Sequence[Tree]] | None = None
-) -> TreeCollectives:
-    """All-reduce, reduce and broadcast over the trees `rooted(n, root)`.
+) -> dict[str, Any]:
+    """All-reduce, reduce and broadcast over the trees `rooted(n, root)`, as a `Family` takes them.
 
     An all-reduce uses the trees `free(n)` if `free` is given, else the trees of root 0. Sums climb,
     totals descend as they arrive.
@@ -183,7 +174,7 @@ def tree_collectives(
         made = b.joins(Values.concatenate(parts, axis=1).swapaxes(1, 2))
         return Values.concatenate([root, made], axis=1)[:, np.argsort([knobs.root, *others])]
 
-    return TreeCollectives(all_reduce=all_reduce, reduce=reduce, broadcast=broadcast)
+    return {"all_reduce": all_reduce, "reduce": reduce, "broadcast": broadcast}
 
 
 def _shares(
@@ -452,7 +443,7 @@ def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
         cut = divide(packing.patterns, int(own.lo[0]), int(own.hi[0]))
         k = chunks(cut, options.chunk, own.dtype)
         if layout.n == 1 or (k > 1 and ringed):
-            return own if layout.n == 1 else over_rings(b, circles.patterns, own[None, :])[0, :]
+            return own if layout.n == 1 else over_rings(b, own[None, :], circles.patterns)[0, :]
         return b.joins(carry(b, own, cut, k).swapaxes(0, 1).reshape(layout.n, -1))
 
     return plan_each(b, tensors, one)

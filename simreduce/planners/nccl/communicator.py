@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from simreduce.computing.lists import grouped
+from simreduce.computing.lists import breadth_first, grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import Settings
-from simreduce.planners.synthesis.network import breadth_first, way_to
+from simreduce.planners.synthesis.network import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
 from simreduce.topology.importers.parts import model_in
@@ -423,14 +422,15 @@ def facts(
 
 
 def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) -> Facts:
-    topology = machine.pair if isinstance(machine, Folded) else machine
-    copies, one_task = 1, False
-    if isinstance(machine, Folded):
-        copies, one_task = machine.machines, machine.one_task
+    topology, copies, one_task = (
+        (machine.pair, machine.machines, machine.one_task)
+        if isinstance(machine, Folded)
+        else (machine, 1, False)
+    )
     chosen = tuple(gpus) or machine.devices
     by_machine = grouped((topology.nodes[gpu].machine, gpu) for gpu in chosen)
-    content = _content(topology)
-    around, links = {name: content.nodes.get(name, []) for name in by_machine}, content.links
+    inside_of, links = _content(topology)
+    around = {name: inside_of.get(name, []) for name in by_machine}
     made: dict[object, Box] = {}
     several = len(by_machine) > 1 or (copies > 1 and not one_task)
     boxes = []
@@ -446,7 +446,7 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         boxes *= copies
     ranks = tuple(gpu for members in by_machine.values() for gpu in members) * copies
     capabilities = [capability(topology, gpu) for gpu in chosen]
-    arch, vendor = _cpu(content, around)
+    arch, vendor = _cpu(links, around)
     inside = {node.name: node for node in next(iter(around.values()))}
     networks = [
         link.link_class
@@ -474,31 +474,19 @@ def _aggregates(topology: Topology, gpus: tuple[str, ...]) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Content:
-    """Nodes by machine, links but no tolls by source, and the classes of a node's links."""
-
-    nodes: Mapping[str, list[Node]]
-    links: Mapping[str, list[Link]]
-    classes: Mapping[str, set[str]]
-
-
 @lru_cache(maxsize=4)
-def _content(topology: Topology) -> _Content:
+def _content(topology: Topology) -> tuple[Mapping[str, list[Node]], Mapping[str, list[Link]]]:
+    """Nodes by machine, and links but no tolls by source."""
     nodes = grouped((node.machine, node) for node in topology.nodes.values())
     links = grouped((link.source, link) for link in topology.links if not link.is_toll)
-    classes: defaultdict[str, set[str]] = defaultdict(set)
-    for link in topology.links:
-        classes[link.source].add(link.link_class)
-        classes[link.target].add(link.link_class)
-    return _Content(nodes, links, dict(classes))
+    return nodes, links
 
 
-def _cpu(content: _Content, around: Mapping[str, list[Node]]) -> tuple[str, str]:
+def _cpu(links: Mapping[str, list[Link]], around: Mapping[str, list[Node]]) -> tuple[str, str]:
     """Architecture and vendor of the first host."""
     hosts = [node for nodes in around.values() for node in nodes if node.kind == "cpu"]
     model = hosts[0].model.lower() if hosts else ""
-    classes = content.classes.get(hosts[0].name if hosts else "", set())
+    classes = {link.link_class for host in hosts[:1] for link in links.get(host.name, ())}
     if "grace" in model or "grace_link" in classes or "c2c" in classes:
         return "arm64", "ARM"
     if "power" in model:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simreduce.computing.arrays import Ints, splitmix
-from simreduce.computing.lists import grouped
+from simreduce.computing.lists import breadth_first, grouped
 from simreduce.planners.synthesis.network import Network
 
 Colours: TypeAlias = NDArray[np.uint64]
@@ -119,12 +119,8 @@ class _Search:
     def _is_known(self, rank: int, tried: list[int], colours: Colours) -> bool:
         """Whether an automorphism that keeps the colours turns `rank` into one of `tried`."""
         kept = [turn for turn in self.automorphisms if (colours[turn] == colours).all()]
-        orbit, frontier = {rank}, [rank]
-        for each in frontier:
-            reached = {int(turn[each]) for turn in kept} - orbit
-            orbit |= reached
-            frontier += sorted(reached)
-        return not orbit.isdisjoint(tried)
+        orbit = breadth_first(rank, lambda each: [int(turn[each]) for turn in kept])
+        return not orbit.keys().isdisjoint(tried)
 
     def _are_twins(self, cell: Ints) -> bool:
         """Whether any two of these ranks may change places."""

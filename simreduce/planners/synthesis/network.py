@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -100,20 +100,6 @@ class Network:
             [sum(prices[a] for a in path) if path else math.inf for path in row]
             for row in self.paths
         ]
-
-
-def breadth_first(start: V, beside: Callable[[V], Iterable[V]]) -> dict[V, V]:
-    """By vertex that is reached from `start`, nearest first, the one before it; that of `start` is
-    itself.
-    """
-    before = {start: start}
-    frontier = [start]
-    for vertex in frontier:
-        for other in beside(vertex):
-            if other not in before:
-                before[other] = vertex
-                frontier.append(other)
-    return before
 
 
 def way_to(before: Mapping[V, V], end: V) -> list[V]:

@@ -39,8 +39,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import breadth_first
 from simreduce.errors import InternalError
-from simreduce.planners.synthesis.network import Network, breadth_first
+from simreduce.planners.synthesis.network import Network
 
 if TYPE_CHECKING:
     import networkx as nx

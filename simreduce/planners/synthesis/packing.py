@@ -19,8 +19,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.computing.lists import grouped
-from simreduce.planners.synthesis.network import Edge, breadth_first
+from simreduce.computing.lists import breadth_first, grouped
+from simreduce.planners.synthesis.network import Edge
 from simreduce.planners.synthesis.optimum import maximise, maximise_first
 
 P = TypeVar("P", bound=Hashable)

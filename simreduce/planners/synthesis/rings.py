@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.lists import breadth_first
 from simreduce.errors import StrategyError
-from simreduce.planners.synthesis.network import Edge, Network, breadth_first, way_to
+from simreduce.planners.synthesis.network import Edge, Network, way_to
 from simreduce.planners.synthesis.optimum import Optimum, maximise, maximise_first, narrowest_cut
 from simreduce.planners.synthesis.packing import GAP, LOST, Packing, PackingProblem, pack
 from simreduce.planners.synthesis.trees import SpanningTree, Trees, search_in_order

@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import grouped
+from simreduce.computing.lists import breadth_first, grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.synthesis.canonical import canonical
-from simreduce.planners.synthesis.network import Edge, Network, breadth_first, way_to
+from simreduce.planners.synthesis.network import Edge, Network, way_to
 from simreduce.planners.synthesis.optimum import broadcast, narrowest_cut
 from simreduce.planners.synthesis.packing import (
     Packing,

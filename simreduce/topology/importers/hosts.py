@@ -53,9 +53,7 @@ def is_aws(text: str) -> bool:
 
 def read_aws(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The network nodes above each instance."""
-    found = faults.attempt("", read_json, text, "no JSON")
-    if found is None:
-        return {}
+    found = faults.require(faults.attempt("", read_json, text, "no JSON"), TopologyError)
     found = faults.respell("", found, ("Instances",), ("NextToken",))
     rows = found.get("Instances", "")
     if not faults.check(
@@ -107,9 +105,7 @@ def is_gcp(text: str) -> bool:
 
 def read_gcp(text: str, faults: Faults) -> Mapping[Name, tuple[str, ...]]:
     """The cluster, block and sub-block of each instance."""
-    rows = faults.attempt("", read_json, text, "no JSON")
-    if rows is None:
-        return {}
+    rows = faults.require(faults.attempt("", read_json, text, "no JSON"), TopologyError)
     hosts: dict[Name, tuple[str, ...]] = {}
     for place, given in enumerate(rows if isinstance(rows, list) else [rows]):
         where = f"[{place}]"
@@ -178,8 +174,7 @@ def read_ib_net_discover(text: str, faults: Faults) -> Mapping[Name, tuple[str, 
     hosts: dict[Name, tuple[str, ...]] = {}
     for host, own in leaves.items():
         over = {end for leaf in own for end in switches[leaf].ends if end in switches} - below
-        paths = [own] if not over else [over, own]
-        hosts[host] = tuple(_label(path, switches) for path in paths if path)
+        hosts[host] = tuple(_label(path, switches) for path in (over, own) if path)
     return hosts
 
 

@@ -178,9 +178,8 @@ def _check_cell(title: str, cell: str, faults: Faults, place: str) -> None:
 
 def _read_json(text: str, faults: Faults) -> _Tables:
     tables = _Tables()
-    found = faults.attempt("", read_json, text.lstrip("\ufeff"), "is not JSON")
-    if found is None:
-        return tables
+    read = faults.attempt("", read_json, text.lstrip("\ufeff"), "is not JSON")
+    found = faults.require(read, TopologyError)
     gpus = [
         each for each in found if isinstance(each, dict) and isinstance(each.get("links"), list)
     ]

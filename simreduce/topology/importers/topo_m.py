@@ -31,7 +31,7 @@ from simreduce.topology.elements import (
     link_classes,
     natural,
 )
-from simreduce.topology.graph import Topology, build, route
+from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.parts import (
     MODELS,
     UNKNOWN,
@@ -68,8 +68,7 @@ def path_class(topology: Topology, a: str, b: str) -> str:
     Raises `TopologyError` for a name that the topology does not have.
     """
     for name in (a, b):
-        if name not in topology.nodes:
-            route(topology, name, name)
+        topology.router.path(name, name)
     if a == b:
         return "X"
     path = topology.router.find_path(a, b)
@@ -267,7 +266,6 @@ def read_topo_m(
     )
     faults.raise_any(TopologyError)
     table = _read(text, faults)
-    faults.raise_any(TopologyError)
     return machine_of(table, name, "nvidia-smi topo -m", faults, model, socket, classes)
 
 
@@ -326,20 +324,21 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
     lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
     head = next(
         (n for n, line in enumerate(lines) if re.match(r"\s*GPU[0-9]", line) and not _is_row(line)),
-        None,
+        -1,
     )
-    if head is None:
-        faults.add(
-            "", "no line that begins the table: GPU0, GPU1, ... as `nvidia-smi topo -m` prints them"
-        )
-        return TopologyMatrix((), (), ())
+    faults.check(
+        head >= 0,
+        "",
+        "no line that begins the table: GPU0, GPU1, ... as `nvidia-smi topo -m` prints them",
+    )
+    faults.raise_any(TopologyError)
     names = _names(lines[head])
-    if not faults.check(
+    faults.check(
         len(set(names)) == len(names) <= _MOST,
         f"line {head + 1}",
         f"a device twice, or more than {_MOST} devices",
-    ):
-        return TopologyMatrix((), (), ())
+    )
+    faults.raise_any(TopologyError)
     rows: dict[str, tuple[str, ...]] = {}
     affinity: dict[str, str] = {}
     for number, line in enumerate(lines[head + 1 :], head + 2):
@@ -366,8 +365,7 @@ def _read(text: str, faults: Faults) -> TopologyMatrix:
     lacking = [name for name in names if name not in rows]
     faults.check(not lacking, "", f"no row of {units.first_few(lacking, 1)}")
     named = _legend(lines, names)
-    if faults.problems:
-        return TopologyMatrix((), (), ())
+    faults.raise_any(TopologyError)
     return TopologyMatrix(
         tuple(named[name] for name in names),
         tuple(rows[name] for name in names),
@@ -429,19 +427,16 @@ def _sockets(table: TopologyMatrix, parts: MachineBuilder) -> list[list[int]]:
         return same or (near is not None and near < 4)
 
     sockets: list[list[int]] = []
-    open_ends = 0
     for part in _groups(everything, one_cpu):
         fits = [s for s in sockets if not any(table.are_apart(i, j) for i in part for j in s)]
-        open_ends += bool(fits)
         if fits:
             fits[0].extend(part)
+            parts.note(
+                "the table does not say on which socket some devices hang; where nothing "
+                "contradicts it is the first"
+            )
         else:
             sockets.append(list(part))
-    if open_ends:
-        parts.notes.append(
-            "the table does not say on which socket some devices hang; where nothing "
-            "contradicts it is the first"
-        )
     return [sorted(socket) for socket in sockets]
 
 

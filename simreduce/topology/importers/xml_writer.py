@@ -49,10 +49,11 @@ def to_nccl_xml(topology: Topology) -> str:
     for number, cpu in enumerate(topology.hosts):
         head = f'  <cpu numaid="{number}" {_cpu_attributes(_host_of(topology))}>'
         lines += [head, *writer.below(cpu, depth=2), "  </cpu>"]
-    hanging = [
-        name for name in topology.nodes if name not in writer.bus and name not in topology.hosts
+    lost = [
+        name
+        for name, node in topology.nodes.items()
+        if name not in writer.bus and node.kind not in ("cpu", "nvswitch")
     ]
-    lost = [name for name in hanging if topology.nodes[name].kind != "nvswitch"]
     if lost:
         raise TopologyError(
             f"{topology.name}: {lost[0]!r} hangs on no CPU over PCIe, as NCCL wants it"

@@ -367,11 +367,6 @@ def links_name(link_class: str) -> str:
     return "xGMI links" if link_class.startswith(XGMI) else "NVLinks"
 
 
-def is_nvlink_path(nodes: Sequence[Node], wires: Sequence[Link]) -> bool:
-    """Whether a path over `nodes`, both ends included, stays on NVLinks and crosses no CPU."""
-    return all(node.kind != "cpu" for node in nodes[1:-1]) and all(map(is_nvlink, wires))
-
-
 _BY_DISTANCE = (OFF, "NV", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 
@@ -380,7 +375,7 @@ def path_kind(nodes: Sequence[Node], wires: Sequence[Link]) -> str:
     links between them.
     """
     between = [node.kind for node in nodes[1:-1]]
-    if is_nvlink_path(nodes, wires):
+    if "cpu" not in between and all(map(is_nvlink, wires)):
         return "NV"
     if "switch" in between or not all(link.holds_lane for link in wires):
         return "NET"
@@ -390,22 +385,6 @@ def path_kind(nodes: Sequence[Node], wires: Sequence[Link]) -> str:
     if bridges:
         return "SYS" if bridges > 1 else "PHB"
     return "PXB" if between.count("pcie_switch") > 1 else "PIX"
-
-
-def is_staged(nodes: Sequence[Node], wires: Sequence[Link]) -> bool:
-    """Whether a copy along this path has to go through the memory of a host."""
-    source, target = nodes[0], nodes[-1]
-    if not (source.kind == target.kind == "gpu" and source.machine == target.machine):
-        return False
-    return is_beyond(nodes, wires, min(source.peer, target.peer, key=REACHES.index))
-
-
-def is_beyond(nodes: Sequence[Node], wires: Sequence[Link], reach: str) -> bool:
-    """Whether this path stays inside a machine and is farther than `reach`."""
-    kind = path_kind(nodes, wires)
-    if kind == "PHB" and nodes[-1].kind == "nic" and wires[0].link_class.startswith("c2c"):
-        kind = "P2C"
-    return kind != "NET" and _BY_DISTANCE.index(kind) > _BY_DISTANCE.index(reach)
 
 
 class Staging:
@@ -424,9 +403,12 @@ class Staging:
 
     def is_staged(self, path: Path) -> bool:
         """Whether the copy whose direct path is given goes through a host."""
-        if self._nodes[path[0]].peer == self._nodes[path[-1]].peer == DEFAULT_REACH:
+        source, target = self._nodes[path[0]], self._nodes[path[-1]]
+        if source.peer == target.peer == DEFAULT_REACH:
             return False  # nothing is too far
-        return is_staged([self._nodes[name] for name in path], self._wires(path))
+        inside = source.kind == target.kind == "gpu" and source.machine == target.machine
+        reach = min(source.peer, target.peer, key=REACHES.index)
+        return inside and self._is_beyond(path, reach)
 
     def detour(self, path: Path) -> tuple[Path, list[Link]]:
         """The path that a copy takes instead of the direct one, and the tolls of its hosts."""
@@ -446,11 +428,14 @@ class Staging:
         far = all(self._is_beyond(path, self._nodes[gpu].gpudirect) for path in paths)
         return [path[-1] for path in paths] if far else []
 
-    def _wires(self, path: Path) -> list[Link]:
-        return [self._search.wires[hop] for hop in itertools.pairwise(path)]
-
     def _is_beyond(self, path: Path, reach: str) -> bool:
-        return is_beyond([self._nodes[name] for name in path], self._wires(path), reach)
+        """Whether this path stays inside a machine and is farther than `reach`."""
+        nodes = [self._nodes[name] for name in path]
+        wires = [self._search.wires[hop] for hop in itertools.pairwise(path)]
+        kind = path_kind(nodes, wires)
+        if kind == "PHB" and nodes[-1].kind == "nic" and wires[0].link_class.startswith("c2c"):
+            kind = "P2C"
+        return kind != "NET" and _BY_DISTANCE.index(kind) > _BY_DISTANCE.index(reach)
 
     def _from_host(self, path: Path) -> tuple[Path, int]:
         """The path, through a host if it begins at a GPU that is too far from its NIC, and how many

@@ -139,20 +139,17 @@ def collnet_all_reduce(
     rails: dict[int, list[list[int]]] = {}
     for way in ways(layout, ranks):
         rails.setdefault(layout.nic(way[0][0]), [[place[r] for r in part] for part in way])
-    made, direct = [], _switched(layout, ranks)
-    for number, (rail, lane) in enumerate(lanes(list(rails), how.channels)):
-        stage = _Stage(b, layout, how, lane, number, len(rails), direct=direct)
-        made.append(stage.all_reduce(given, rails[rail], trees[rail], after))
-    return b.joins(Values.concatenate(made, axis=1))
-
-
-def _switched(layout: Layout, ranks: Sequence[int]) -> bool:
-    """Whether a switch joins the GPUs of every machine."""
-    return all(
+    # Whether a switch joins the GPUs of every machine.
+    direct = all(
         any(switch.heads and {*part} <= {*switch.ranks} for switch in layout.reducers)
         or all(layout.links[u][v] for u, v in permutations(part, 2))
         for part in layout.among(ranks)
     )
+    made = []
+    for number, (rail, lane) in enumerate(lanes(list(rails), how.channels)):
+        stage = _Stage(b, layout, how, lane, number, len(rails), direct=direct)
+        made.append(stage.all_reduce(given, rails[rail], trees[rail], after))
+    return b.joins(Values.concatenate(made, axis=1))
 
 
 class _Stage:
