@@ -19,8 +19,8 @@ from simreduce.report.plots import Plot, bar_plot
 from simreduce.report.ranking import ranking_document, ranking_rows
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
-from simreduce.report.timelines import timeline_of_events, timeline_plot
-from simreduce.report.trace import step_events
+from simreduce.report.timelines import timeline_of_threads, timeline_plot
+from simreduce.report.trace import step_threads
 from simreduce.study.sweep import Sweep, objective
 from simreduce.study.sweep.cells import FACTORS
 from simreduce.study.tune import rank, steps
@@ -219,7 +219,7 @@ class StepRanking(_Ranked, steps.MethodRanking):
     def timeline(self) -> Plot:
         """Compute and transfers during the fastest step."""
         names = [gradient.name for gradient in self.scenario.workload.gradients]
-        found = timeline_of_events(step_events(self.recommended.step, names))
+        found = timeline_of_threads(step_threads(self.recommended.step, names))
         return timeline_plot(found, self.headline, self.subtitle)
 
     def pictures(self) -> list[Picture]:

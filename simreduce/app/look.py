@@ -15,8 +15,8 @@ from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import explanation_document
 from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
-from simreduce.report.timelines import MOST_BARS, timeline_of_events
-from simreduce.report.trace import recording_events
+from simreduce.report.timelines import MOST_BARS, timeline_of_threads
+from simreduce.report.trace import recording_threads
 from simreduce.study.advice import Advised
 from simreduce.study.frameworks import files_of
 from simreduce.study.question import ask, choice_of
@@ -103,8 +103,8 @@ def look_closer(
     with show("simulated {} of {} changes") as work:
         found = savings(recording, case.setup, work.watch)
     with show("drawing the timeline"):
-        events = recording_events(recording, case.setup.topology)
-        timeline = timeline_of_events(events, recording.result.path.op.tolist(), bars)
+        threads = recording_threads(recording, case.setup.topology)
+        timeline = timeline_of_threads(threads, recording.result.path.op.tolist(), bars)
     moved = case.setup.find_moved(case.plan, recording.result.seconds)
     explanation = explanation_document(
         recording, found, case.about, complete=work.complete, moved=moved

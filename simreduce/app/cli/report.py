@@ -68,7 +68,7 @@ from simreduce.report.pages import (
     make_page,
     page_html,
     read_document,
-    timeline_of_events,
+    timeline_of_threads,
 )
 from simreduce.report.pages.html import machine_named
 from simreduce.report.ranking import preview_lines, ranking_document
@@ -81,7 +81,7 @@ from simreduce.report.steps import (
     step_look_document,
 )
 from simreduce.report.sweeps import count_states, sweep_document
-from simreduce.report.trace import replicas_events, step_events
+from simreduce.report.trace import replicas_threads, step_threads
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import Meshes, Replicas, Scenario, with_step
 from simreduce.study.scenario_files import (
@@ -366,15 +366,15 @@ def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) 
     with _choosing(), show_ranking(question) as progress:
         ranking = rank_question(question, workers, progress.watch)
     document = step_document(ranking)
-    events = list(step_events(ranking.closely, gradient_names(ranking)))
+    threads = list(step_threads(ranking.closely, gradient_names(ranking)))
     exports = step_exports(ranking) if isinstance(ranking, MethodRanking) else ()
-    beside = replace(beside, timeline=timeline_of_events(events), exports=exports)
+    beside = replace(beside, timeline=timeline_of_threads(threads), exports=exports)
     yield document, replace(beside, missing=_STOPPED), False
     if ranking.interrupted:
         return
     with Progress("simulated {} of {} changes of the step") as progress:
         look = look_at_step(ranking, progress.watch)
-    timeline = timeline_of_events(events, chain=path_words(look.path))
+    timeline = timeline_of_threads(threads, chain=path_words(look.path))
     found = step_look_document(look, ranking)
     yield document, replace(beside, timeline=timeline, look=found), progress.complete
 
@@ -386,8 +386,8 @@ def report_replicas(question: Replicas, beside: Attachments, workers: int) -> It
     document = REPLICAS.write(Updates(q, spread, choices, question, complete))
     run = sample(q.job, q.updates, q.skip)
     if run is not None:
-        events = replicas_events(run, q.job.names)
-        beside = replace(beside, timeline=timeline_of_events(events))
+        threads = replicas_threads(run, q.job.names)
+        beside = replace(beside, timeline=timeline_of_threads(threads))
     yield document, replace(beside, missing=_STOPPED), False
     if not complete:
         return

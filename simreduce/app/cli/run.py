@@ -86,7 +86,14 @@ from simreduce.report.ranking import preview_lines, ranking_document, ranking_ta
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.step_page import step_text
 from simreduce.report.steps import TUNED_MESHES, gradient_names, step_document
-from simreduce.report.trace import executed_events, replicas_events, step_events, trace_text
+from simreduce.report.trace import (
+    Thread,
+    executed_threads,
+    replicas_threads,
+    step_threads,
+    thread_events,
+    trace_text,
+)
 from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
 from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
 from simreduce.study.question import Question, choice_of
@@ -559,7 +566,7 @@ def step(
     return Reply(
         lambda: step_text(ranking, rows_shown(everything=show_all), details=details),
         document,
-        files={"trace": lambda: trace_text(_about(document()), _events(ranking))},
+        files={"trace": lambda: trace_text(_about(document()), thread_events(_threads(ranking)))},
         paste="".join(f"{line}\n" for line in lines),
         failed=unwritten or any(row.wrong for row in ranking.candidates),
         complete=not ranking.interrupted,
@@ -573,19 +580,15 @@ def show_ranking(question: StepScenario | Meshes) -> Progress:
     return Progress("simulated {} of {} steps")
 
 
-def _events(ranking: Ranking) -> Iterable[Mapping[str, Any]]:
+def _threads(ranking: Ranking) -> Iterable[Thread]:
     """The timeline of the best step; of a mesh with all nodes."""
     step = ranking.closely
-    return executed_events(step.ran) if step.ran else step_events(step, gradient_names(ranking))
+    return executed_threads(step.ran) if step.ran else step_threads(step, gradient_names(ranking))
 
 
 def _about(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The head of a timeline: the figures of a document without its lists."""
-    return {
-        key: value
-        for key, value in document.items()
-        if key != "schema" and not isinstance(value, list)
-    }
+    """The head of a timeline: a document without its schema."""
+    return {key: value for key, value in document.items() if key != "schema"}
 
 
 def _traces_of_step(folder: str | None, ranking: Ranking) -> tuple[tuple[str, ...], bool]:
@@ -616,7 +619,11 @@ def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
     return Reply(
         partial(replicas_text, found, run),
         document,
-        files={"trace": lambda: trace_text(_about(document()), replicas_events(run, q.job.names))}
+        files={
+            "trace": lambda: trace_text(
+                _about(document()), thread_events(replicas_threads(run, q.job.names))
+            )
+        }
         if run
         else {},
         failed=spread.blocked == len(spread.updates),
@@ -791,5 +798,5 @@ def replay(
     return Reply(
         partial(replay_text, replayed),
         document,
-        files={"trace": lambda: trace_text(document(), executed_events(found.ran))},
+        files={"trace": lambda: trace_text(document(), thread_events(executed_threads(found.ran)))},
     )

@@ -35,8 +35,8 @@ from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import heat_picture
 from simreduce.report.ranking import preview_lines, ranking_document
 from simreduce.report.steps import MESHES
-from simreduce.report.timelines import timeline_of_events
-from simreduce.report.trace import step_events
+from simreduce.report.timelines import timeline_of_threads
+from simreduce.report.trace import step_threads
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.plan_cache import PlanCache
@@ -186,7 +186,7 @@ def _answer_meshes(meshes: Meshes, beside: Attachments, sayer: Sayer) -> None:
     document = MESHES.write(found)
     sayer.page(document, beside)
     sayer.check()
-    timeline = timeline_of_events(step_events(found.closely, ()), most=_BARS)
+    timeline = timeline_of_threads(step_threads(found.closely, ()), most=_BARS)
     sayer.page(document, replace(beside, timeline=timeline, missing=""))
 
 

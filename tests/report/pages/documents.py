@@ -14,7 +14,7 @@ from simreduce.report.explain import explanation_document
 from simreduce.report.jobs import BESIDE, PLACEMENT, Beside
 from simreduce.report.ranking import ranking_document
 from simreduce.report.steps import replicas_look_document, step_document, step_look_document
-from simreduce.report.trace import recording_events
+from simreduce.report.trace import Thread, recording_threads
 from simreduce.report.tuned import tuned_document
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_replicas, load_scenario
@@ -163,8 +163,8 @@ def bench_of(machine: str = "switch:4") -> dict[str, Any]:
     return BENCH.write(SizeTimes(setup, rows))
 
 
-def events(recording, setup) -> list[dict[str, Any]]:
-    return list(recording_events(recording, setup.topology))
+def threads(recording, setup) -> list[Thread]:
+    return list(recording_threads(recording, setup.topology))
 
 
 VALIDATE: dict[str, Any] = {
