@@ -12,7 +12,7 @@ from simreduce.errors import InputError
 from simreduce.export.targets import Exported, export_choice
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.explain import explanation_document
+from simreduce.report.explain import EXPLAIN, Explained
 from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
 from simreduce.report.timelines import MOST_BARS, timeline_of_threads
@@ -106,9 +106,7 @@ def look_closer(
         threads = recording_threads(recording, case.setup.topology)
         timeline = timeline_of_threads(threads, recording.result.path.op.tolist(), bars)
     moved = case.setup.find_moved(case.plan, recording.result.seconds)
-    explanation = explanation_document(
-        recording, found, case.about, complete=work.complete, moved=moved
-    )
+    explanation = EXPLAIN.write(Explained(recording, found, case.about, work.complete, moved))
     return replace(beside, explanation=explanation, timeline=timeline), work.complete
 
 

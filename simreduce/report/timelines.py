@@ -191,34 +191,31 @@ def timeline_chart(timeline: TimelineBlock, words: str) -> Chart:
 
 def timeline_data(timeline: TimelineBlock) -> dict[str, Any]:
     """What a page's script draws of a timeline: its groups with their rows, and each text once."""
-    texts: dict[str, int] = {}
-    kinds = list(dict.fromkeys(bar.kind for bar in timeline.bars))
-    groups: dict[str, dict[str, dict[str, list[Bar]]]] = {}
-    for bar in timeline.bars:
-        rows = groups.setdefault(bar.group, {})
-        rows.setdefault(bar.row, {}).setdefault(bar.kind, []).append(bar)
-        texts.setdefault(bar.text, len(texts))
+    texts = {text: i for i, text in enumerate(dict.fromkeys(bar.text for bar in timeline.bars))}
+    groups = group_by(timeline.bars, lambda bar: bar.group)
     return {
         "whole": timeline.whole,
-        "kinds": kinds,
+        "kinds": list(dict.fromkeys(bar.kind for bar in timeline.bars)),
         "texts": list(texts),
-        "groups": [
+        "groups": [_group_data(group, bars, texts) for group, bars in groups.items()],
+    }
+
+
+def _group_data(group: str, bars: Sequence[Bar], texts: Mapping[str, int]) -> dict[str, Any]:
+    rows = group_by(bars, lambda bar: bar.row)
+    return {
+        "name": group,
+        "rows": list(rows),
+        "items": [
             {
-                "name": group,
-                "rows": list(rows),
-                "items": [
-                    {
-                        "row": row,
-                        "kind": kind,
-                        "begin": [round(bar.begin, 4) for bar in bars],
-                        "end": [round(bar.end, 4) for bar in bars],
-                        "text": [texts[bar.text] for bar in bars],
-                    }
-                    for row, by_kind in enumerate(rows.values())
-                    for kind, bars in by_kind.items()
-                ],
+                "row": row,
+                "kind": kind,
+                "begin": [round(bar.begin, 4) for bar in some],
+                "end": [round(bar.end, 4) for bar in some],
+                "text": [texts[bar.text] for bar in some],
             }
-            for group, rows in groups.items()
+            for row, mine in enumerate(rows.values())
+            for kind, some in group_by(mine, lambda bar: bar.kind).items()
         ],
     }
 

@@ -200,11 +200,10 @@ class _Sheet:
         boxes = [topology.nodes[name].machine for name in result.devices]
         is_copy = result.kind == Kind.COPY
         is_work = ~is_copy & (result.kind != Kind.INPUT)
-        for box in dict.fromkeys(boxes):
+        for box, devices in group_by(range(len(boxes)), boxes.__getitem__).items():
             process = self._process(f"machine {box}" if box else "fabric")
-            for device, name in enumerate(result.devices):
-                if boxes[device] != box:
-                    continue
+            for device in devices:
+                name = result.devices[device]
                 for ops, what in (
                     (np.flatnonzero(is_copy & (result.source == device)), "copies out"),
                     (np.flatnonzero(is_work & (result.device == device)), "compute"),
@@ -412,15 +411,3 @@ def executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:
         )
     for (rank, lane), slices in sorted(lanes.items()):
         yield from split(f"rank {rank}", lane, slices)
-
-
-__all__ = [
-    "executed_threads",
-    "recording_events",
-    "recording_text",
-    "recording_threads",
-    "replicas_threads",
-    "step_threads",
-    "thread_events",
-    "trace_text",
-]

@@ -60,7 +60,7 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
-from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_start, read_text, reason
+from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_text, reason
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.pages import (
     Attachments,
@@ -71,7 +71,7 @@ from simreduce.report.pages import (
     timeline_of_threads,
 )
 from simreduce.report.pages.html import machine_named
-from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.replicas import REPLICAS, Updates
 from simreduce.report.steps import (
     gradient_names,
@@ -91,6 +91,7 @@ from simreduce.study.scenario_files import (
     tables_of,
 )
 from simreduce.study.sweep import Store, objective
+from simreduce.study.sweep.store import is_database
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import MethodRanking, rank_question
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
@@ -109,7 +110,6 @@ _CURVES = 4
 _TRIED = 40
 """Strategies that are tried for a system that has no setting for the best."""
 _ALWAYS = ("sources", "output")
-_SQLITE = b"SQLite format 3\0"
 _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 
 
@@ -199,16 +199,8 @@ def _from_results(faults: Faults, sources: tuple[str, ...]) -> str:
     return page_html(make_page(first, beside, sources[0]))
 
 
-def _is_database(text: str) -> bool:
-    """Whether a file begins as SQLite's do."""
-    try:
-        return read_start(Path(text), len(_SQLITE)) == _SQLITE
-    except (OSError, ValueError):
-        return False
-
-
 def _read(text: str) -> Mapping[str, Any]:
-    if _is_database(text):
+    if is_database(text):
         with Store(text) as store:
             sweep, rows = store.sweep(), store.table()
             states = count_states(rows)
@@ -344,7 +336,7 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
     """The ranking of a scenario, then with a closer look, then with curves."""
     with _choosing(), Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch)
-    document = ranking_document(ranking)
+    document = RUN.write(ranking)
     yield document, replace(beside, missing=_STOPPED), False
     if ranking.interrupted:
         return
@@ -503,8 +495,7 @@ def serve(
     view = faults.attempt("", read_view, views[0], files) if views else first
     if view is not None and views and not faults.problems:
         faults.attempt("", view.ask, files)
-    faults.raise_any()
-    assert view is not None  # noqa: S101 - else there is a fault
+    view = faults.require(view)
 
     def ready(address: str) -> None:
         click.echo(f"{address}\nServing on this machine alone; Ctrl-C stops it.")

@@ -82,7 +82,7 @@ from simreduce.report.jobs import (
     placement_text,
     replay_text,
 )
-from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.report.ranking import RUN, preview_lines, ranking_table
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.step_page import step_text
 from simreduce.report.steps import TUNED_MESHES, gradient_names, step_document
@@ -94,7 +94,7 @@ from simreduce.report.trace import (
     thread_events,
     trace_text,
 )
-from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
+from simreduce.report.tuned import TUNE, sensitivity_plot, tuned_text
 from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
 from simreduce.study.question import Question, choice_of
 from simreduce.study.scenario import (
@@ -177,7 +177,7 @@ def run(
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
         lambda: ranking_table(ranking, rows_shown(everything=simulate_all), details=details),
-        partial(ranking_document, ranking),
+        partial(RUN.write, ranking),
         failed=any(c.wrong for c in ranking.candidates),
         complete=not ranking.interrupted,
     )
@@ -443,7 +443,7 @@ def tune(
     as_it_is = out is None and found.advised == found.default
     reply = Reply(
         lambda: tuned_text(found, why_nothing(found)),
-        partial(tuned_document, found, files),
+        lambda: TUNE.write(found) | {"files": dict(files)},
         picture=partial(sensitivity_plot, found) if found.curve else None,
         paste="" if as_it_is else hand_over(out, files),
         complete=not found.interrupted,

@@ -17,7 +17,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from simreduce.app.serve.view import Files, View, of_jobs
 from simreduce.app.serve.workers import Busy, Late, WorkerLost, Workers
 from simreduce.computing.lists import grouped
 from simreduce.engine import calibrate
-from simreduce.errors import InputError
+from simreduce.errors import InputError, load_extra
 from simreduce.planners.packing import PACKERS
 from simreduce.report import pages
 from simreduce.report.pages.html import templates
@@ -301,11 +300,7 @@ class ServerLimits:
 def check_serve() -> None:
     """Raises InputError unless the libraries of the page are installed."""
     for name in ("starlette", "uvicorn", "jinja2"):
-        try:
-            import_module(name)
-        except ImportError:
-            words = f"simreduce serve needs {name}: pip install 'simreduce[serve]'"
-            raise InputError(words) from None
+        load_extra(name, f"simreduce serve needs {name}: pip install 'simreduce[serve]'")
 
 
 def serve(
