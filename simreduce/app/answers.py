@@ -86,11 +86,7 @@ class Answer(ABC):
 
     def pictures(self) -> list[Picture]:
         """Pictures that a notebook draws above the table."""
-        return [(self.headline, self._drawn().svg())]
-
-    def _drawn(self) -> Plot:
-        """The plot of a notebook."""
-        return self.plot()
+        return [(self.headline, self.plot().svg())]
 
     def _repr_html_(self) -> str:
         return cell_html(self.headline, self.table(), self.pictures())
@@ -204,8 +200,10 @@ class Ranking(_Ranked, rank.StrategyRanking):
         """The document of `simreduce run --json`."""
         return RUN.write(self)
 
-    def _drawn(self) -> Plot:
-        return replace(self, candidates=self.candidates[:_DRAWN]).plot()
+    def pictures(self) -> list[Picture]:
+        """The first plans as bars."""
+        shown = replace(self, candidates=self.candidates[:_DRAWN])
+        return [(self.headline, shown.plot().svg())]
 
 
 class StepRanking(_Ranked, steps.MethodRanking):

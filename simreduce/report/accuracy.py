@@ -845,7 +845,7 @@ def draw_points(found: AccuracyComparison[TablePoint]) -> Plot:
     """
     if not found.points:
         raise InputError("nothing was compared: there is nothing to draw")
-    machines = group_by(found.points, lambda point: point.machine)
+    by_machine = group_by(found.points, lambda point: point.machine)
     return Plot(
         "Busbw of NCCL: published (marks), predicted (lines), 80 % intervals (bands)",
         f"calibration {found.about['calibration']}",
@@ -859,7 +859,7 @@ def draw_points(found: AccuracyComparison[TablePoint]) -> Plot:
                 ],
                 name, 190.0,
             )
-            for name, points in machines.items()
+            for name, points in by_machine.items()
         ],
         4,
         1240.0,

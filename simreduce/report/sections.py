@@ -220,12 +220,6 @@ def copy_section(
         yield Section("paste", "What to paste", tuple(_blocks(exports, strategy, times)))
 
 
-def instead_words(each: Exported, times: Mapping[str, str]) -> str:
-    """The system with the strategy that it is set to, where that is another than the page's."""
-    time = f", {times[each.instead]}" if each.instead in times else ""
-    return f"{each.title} with {each.instead}{time}"
-
-
 def _blocks(
     exports: Sequence[Exported], strategy: str, times: Mapping[str, str]
 ) -> Iterable[Block]:
@@ -233,7 +227,8 @@ def _blocks(
     have none.
     """
     for each in exports:
-        about = f"{instead_words(each, times)}: " if each.instead else f"{each.title}: "
+        time = f", {times[each.instead]}" if each.instead in times else ""
+        about = f"{each.title} with {each.instead}{time}: " if each.instead else f"{each.title}: "
         for name, text in each.files.items():
             lines = text.count("\n")
             if lines <= _LINES:

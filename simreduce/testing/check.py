@@ -110,7 +110,7 @@ def check_algorithm(
     """
     plans, why = 0, "nothing to check: no number of ranks is a multiple of one of tasks"
     for n in ranks:
-        for m in [m for m in tasks if n % m == 0]:
+        for m in (each for each in tasks if n % each == 0):
             proof = ProofCase(strategy, n, m, collective).prove(counts)
             where = f"{strategy} on {n} ranks in {m} tasks"
             if proof.problems:

@@ -239,8 +239,8 @@ def _files_of_scenario(
     named = _method(scenario.step, method)
     given = strategy
     if strategy is None:
-        tried = tuple(map(parse_strategy, find_target(target).tried))
         if scenario.strategies is None:
+            tried = tuple(map(parse_strategy, find_target(target).tried))
             scenario = replace(scenario, strategies=tried or None)
         if scenario.strategies is None and target in TUNED:
             return _best_files(target, scenario, method, workers)

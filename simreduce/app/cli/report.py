@@ -48,7 +48,6 @@ from simreduce.app.cli.setups import (
 )
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import (
-    Document,
     answer_of,
     bench_sizes,
     exports_of,
@@ -61,6 +60,7 @@ from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
 from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_text, reason
+from simreduce.report.blocks import Written
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.pages import (
     Attachments,
@@ -323,7 +323,7 @@ def _typed(name: str, without: str = "") -> str:
     return shlex.join(words)
 
 
-Stage = tuple[Document, Attachments, bool]
+Stage = tuple[Written, Attachments, bool]
 """The document of a report, its attachments so far, and whether nothing is missing."""
 
 
@@ -402,7 +402,7 @@ _HURRIED = "Left out for time; a longer --budget has it."
 _MACHINE = ("topology", "topology_digest")
 
 
-def document_machine(document: Document) -> tuple[Topology | None, Calibration | None]:
+def document_machine(document: Written) -> tuple[Topology | None, Calibration | None]:
     """The machine and the calibration of a document, if simreduce has them under these names and
     the machine is the same; of a sweep over machines, that of its best cell. No file of a user
     is read.

@@ -13,7 +13,7 @@ import json
 import secrets
 import shlex
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache, partial
@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.requests import Request
     from starlette.responses import Response
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LONGEST = 8192
 """Bytes of a target (path and query) at most."""
@@ -68,7 +63,7 @@ class Guard:
     no other site makes. All others get the same short refusal. Bodies are not read.
     """
 
-    def __init__(self, app: App, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.app, self.hosts = app, hosts
         self._token = token.encode()
 
@@ -149,7 +144,7 @@ _ALGORITHMS = ("Ring", "Tree", "NVLS", "NVLSTree")
 _PROTOCOLS = ("LL", "LL128", "Simple")
 
 
-def make_app(files: Files, workers: Workers, first: View) -> App:
+def make_app(files: Files, workers: Workers, first: View) -> ASGIApp:
     """The application, without its guard. `first` is the view of a page without a query."""
     from starlette.applications import Starlette  # noqa: PLC0415 - an extra
     from starlette.responses import HTMLResponse, Response as Plain  # noqa: PLC0415

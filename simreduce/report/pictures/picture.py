@@ -248,9 +248,8 @@ def _hubs(nodes: Sequence[Node]) -> frozenset[str]:
 def _frame(heading: str, views: Sequence[Drawing]) -> Drawing:
     inner = stack(views, _GAP, centred=True)
     width = max(inner.width + 32, text_width(heading, 12) + 24)
-    frame = Rect(0, 0, width, inner.height + 52, stroke="#999999", radius=8)
     shapes = (
-        frame,
+        Rect(0, 0, width, inner.height + 52, stroke="#999999", radius=8),
         Text(14, 20, heading, 12, bold=True),
         *(shift(s, 16, 34) for s in inner.shapes),
     )

@@ -241,10 +241,7 @@ _SECOND = 13.0
 
 def colour(link_class: str) -> str:
     """The colour of a link class, by its family."""
-    for stems, code in _FAMILIES:
-        if link_class.startswith(stems):
-            return code
-    return _NETWORK
+    return next((code for stems, code in _FAMILIES if link_class.startswith(stems)), _NETWORK)
 
 
 def draw_line(
