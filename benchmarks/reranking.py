@@ -17,9 +17,9 @@ from simreduce.engine import Disturbance, Fault
 from simreduce.engine.setup import Setup
 from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.explain import explanation_document
-from simreduce.report.pages import timeline_of_events
-from simreduce.report.trace import recording_events
+from simreduce.report.explain import EXPLAIN, Explained
+from simreduce.report.pages import timeline_of_threads
+from simreduce.report.trace import recording_threads
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
@@ -85,9 +85,9 @@ def look(name: str) -> Iterator[int]:
         lambda: setup.compile("nccl", workload),
         lambda: setup.record(plan),
         lambda: savings(recording, setup),
-        lambda: explanation_document(setup.record(plan), found, {}),
-        lambda: timeline_of_events(
-            recording_events(setup.record(plan), setup.topology), recording.result.path.op.tolist()
+        lambda: EXPLAIN.write(Explained(setup.record(plan), found, {})),
+        lambda: timeline_of_threads(
+            recording_threads(setup.record(plan), setup.topology), recording.result.path.op.tolist()
         ),
     ):
         yield least(*[run] * TIMES)

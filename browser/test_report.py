@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 
 from simreduce.report.blocks import Bar, TimelineBlock
-from simreduce.report.pages import Attachments, make_page, page_html, timeline_of_events
+from simreduce.report.pages import Attachments, make_page, page_html, timeline_of_threads
 from tests.report.pages import documents
 from tests.thorough import corners
 
@@ -32,7 +32,7 @@ def made(tmp_path_factory):
         machine=setup.topology,
         calibration=setup.calibration,
         explanation=found["explain"],
-        timeline=timeline_of_events(documents.events(recording, setup), path),
+        timeline=timeline_of_threads(documents.threads(recording, setup), path),
         sizes=found["bench"],
         commands=(("This report", ("simreduce report x",)),),
         factor=1.2,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from numbers import Integral
+from types import ModuleType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,6 +29,14 @@ class InputError(SimreduceError, ValueError):
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[str, ...]]]:
         # Between processes the problems stay apart.
         return type(self), (self.problems,)
+
+
+def load_extra(module: str, need: str) -> ModuleType:
+    """The module of a library that an extra installs; InputError with the `need` without it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(need) from None
 
 
 class TopologyError(InputError):

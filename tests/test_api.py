@@ -13,7 +13,7 @@ import pytest
 import simreduce as sr
 from simreduce.errors import InputError, StrategyError
 from simreduce.plan import PlanBuilder
-from simreduce.report.ranking import ranking_document
+from simreduce.report.ranking import RUN
 from simreduce.topology import load_topology
 from tests.thorough import slow
 
@@ -159,7 +159,7 @@ def test_a_ranking_of_a_workload_is_that_of_its_scenario(tmp_path):
         == sr.rank(sr.load_scenario(file), runtime="ideal").candidates
     )
     assert "ideal" == theirs.scenario.setup.runtime.name
-    assert ranking_document(ours) == ours.to_dict()
+    assert RUN.write(ours) == ours.to_dict()
 
 
 def test_a_step_of_a_scenario(tmp_path):

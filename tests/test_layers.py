@@ -38,7 +38,7 @@ ROOMS = (
 
 PARTS = {
     "app": (("cli",), ("api",), ("answers", "serve"), ("look",)),
-    "report": (("pages", "schemas"), ("", "trace"), ("pictures", "plots"), ("drawing",)),
+    "report": (("pages", "schemas"), ("",), ("trace", "pictures", "plots"), ("drawing",)),
     "study": (
         ("accuracy", "capacity"),
         ("sweep",),

@@ -25,10 +25,10 @@ from simreduce.files.formats.documents import UNITS, Lines, Output, Record
 from simreduce.files.published import published_steps, published_tables
 from simreduce.report import accuracy, accuracy as chapters
 from simreduce.report.jobs import PLACEMENT
-from simreduce.report.ranking import ranking_document
+from simreduce.report.ranking import RUN as RANKING
 from simreduce.report.schemas import outputs
 from simreduce.report.sweeps import COMPARED_ORDERS, compare_orders
-from simreduce.report.tuned import tuned_document
+from simreduce.report.tuned import TUNE
 from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
 from simreduce.study.accuracy.mesh import SERIES, ShardedPoint
 from simreduce.study.accuracy.points import AccuracyComparison, Point
@@ -333,7 +333,7 @@ def _made() -> dict[str, dict[str, Any]]:
     found = tune(load_scenario("run.toml"), "pytorch")
     waiting = replace(found.rows[0], setting=replace(found.rows[0].setting, cycle=1e-3))
     tied = replace(waiting, moved=2e-3)
-    tuned = tuned_document(replace(found, rows=(tied,)), {"a": "text"})
+    tuned = TUNE.write(replace(found, rows=(tied,))) | {"files": {"a": "text"}}
     left_out = LeftOut("nccl-volta", "dgx1v", np.array([0.1]), np.array([0.2]))
     calibrated = Calibrated(published_tables()[0], 1.0, 1.0, "net", 8, 0.1)
     sharded = ShardedPoint(SERIES[0], 100.0, 90.0, 16, 1e-3, fitted=True)
@@ -342,7 +342,7 @@ def _made() -> dict[str, dict[str, Any]]:
     return {
         "placement": placed,
         "compare": COMPARED_ORDERS.write(orders),
-        "run": ranking_document(replace(ranking, candidates=(replace(first, moved=2e-3),))) | more,
+        "run": RANKING.write(replace(ranking, candidates=(replace(first, moved=2e-3),))) | more,
         "tune": tuned | {"measured": more["measured"]},
         "left out": _written(accuracy.LEFT_OUT, [left_out]),
         "three sizes": _written(accuracy.THREE_SIZES, [calibrated]),

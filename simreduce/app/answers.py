@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from simreduce import engine, units
+from simreduce.computing.lists import group_by
 from simreduce.engine.setup import Setup
 from simreduce.files.tables import Table, columns
 from simreduce.plan import Kind
@@ -16,11 +18,11 @@ from simreduce.report.bench import BENCH, SizeTimes, bench_rows, sizes_facet
 from simreduce.report.headings import runtimes_text
 from simreduce.report.pages.html import Picture, cell_html, load_pictures
 from simreduce.report.plots import Plot, bar_plot
-from simreduce.report.ranking import ranking_document, ranking_rows
-from simreduce.report.steps import step_document, step_rows
+from simreduce.report.ranking import RUN, ranking_rows
+from simreduce.report.steps import gradient_names, step_document, step_rows
 from simreduce.report.sweeps import count_states, first_columns, rows_table, sweep_document
-from simreduce.report.timelines import timeline_of_events, timeline_plot
-from simreduce.report.trace import step_events
+from simreduce.report.timelines import timeline_of_threads, timeline_plot
+from simreduce.report.trace import step_threads
 from simreduce.study.sweep import Sweep, objective
 from simreduce.study.sweep.cells import FACTORS
 from simreduce.study.tune import rank, steps
@@ -84,11 +86,7 @@ class Answer(ABC):
 
     def pictures(self) -> list[Picture]:
         """Pictures that a notebook draws above the table."""
-        return [(self.headline, self._drawn().svg())]
-
-    def _drawn(self) -> Plot:
-        """The plot of a notebook."""
-        return self.plot()
+        return [(self.headline, self.plot().svg())]
 
     def _repr_html_(self) -> str:
         return cell_html(self.headline, self.table(), self.pictures())
@@ -200,10 +198,12 @@ class Ranking(_Ranked, rank.StrategyRanking):
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `simreduce run --json`."""
-        return ranking_document(self)
+        return RUN.write(self)
 
-    def _drawn(self) -> Plot:
-        return replace(self, candidates=self.candidates[:_DRAWN]).plot()
+    def pictures(self) -> list[Picture]:
+        """The first plans as bars."""
+        shown = replace(self, candidates=self.candidates[:_DRAWN])
+        return [(self.headline, shown.plot().svg())]
 
 
 class StepRanking(_Ranked, steps.MethodRanking):
@@ -218,8 +218,7 @@ class StepRanking(_Ranked, steps.MethodRanking):
 
     def timeline(self) -> Plot:
         """Compute and transfers during the fastest step."""
-        names = [gradient.name for gradient in self.scenario.workload.gradients]
-        found = timeline_of_events(step_events(self.recommended.step, names))
+        found = timeline_of_threads(step_threads(self.recommended.step, gradient_names(self)))
         return timeline_plot(found, self.headline, self.subtitle)
 
     def pictures(self) -> list[Picture]:
@@ -297,12 +296,9 @@ class SweepRows(Answer):
         one; by default the least time, of jobs the least slowdown.
         """
         by = by or objective(self.sweep.kind)
-        found: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for row in self.records():
-            group = tuple(row[key] for key in keys)
-            if row[by] is not None and (group not in found or row[by] < found[group][by]):
-                found[group] = row
-        return [*found.values()]
+        known = (row for row in self.records() if row[by] is not None)
+        groups = group_by(known, lambda row: tuple(row[key] for key in keys))
+        return [min(rows, key=itemgetter(by)) for rows in groups.values()]
 
     def plot(self) -> Plot:
         """A bar for each of the fastest cells, or of those whose jobs lose least."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from simreduce.computing.workers import Work
 from simreduce.errors import InputError
 from simreduce.export.targets import Exported, export_choice
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.explain import explanation_document
+from simreduce.report.blocks import Written
+from simreduce.report.explain import EXPLAIN, Explained
 from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
-from simreduce.report.timelines import MOST_BARS, timeline_of_events
-from simreduce.report.trace import recording_events
+from simreduce.report.timelines import MOST_BARS, timeline_of_threads
+from simreduce.report.trace import recording_threads
 from simreduce.study.advice import Advised
 from simreduce.study.frameworks import files_of
 from simreduce.study.question import ask, choice_of
@@ -27,8 +28,6 @@ from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif import savings
 from simreduce.training.sharded import DDP
 
-Document = Mapping[str, Any]
-
 _SIZES = tuple(1 << power for power in range(16, 29, 2))
 """Bytes of the tensors of the curves: 64 KiB to 256 MiB."""
 
@@ -37,7 +36,7 @@ Show: TypeAlias = Callable[[str], AbstractContextManager[Work]]
 """Shows some work while it lasts: `simulating the plan`, `simulated {} of {} sizes`."""
 
 
-def answer_of(ranking: StrategyRanking, document: Document) -> Candidate | None:
+def answer_of(ranking: StrategyRanking, document: Written) -> Candidate | None:
     """The candidate that a page answers with; None if no plan is proven. The document is that of
     the ranking.
     """
@@ -103,18 +102,16 @@ def look_closer(
     with show("simulated {} of {} changes") as work:
         found = savings(recording, asked.setup, work.watch)
     with show("drawing the timeline"):
-        events = recording_events(recording, asked.setup.topology)
-        timeline = timeline_of_events(events, recording.result.path.op.tolist(), bars)
+        threads = recording_threads(recording, asked.setup.topology)
+        timeline = timeline_of_threads(threads, recording.result.path.op.tolist(), bars)
     moved = asked.setup.find_moved(recording.plan, recording.result.seconds)
-    explanation = explanation_document(
-        recording, found, asked.about, complete=work.complete, moved=moved
-    )
+    explanation = EXPLAIN.write(Explained(recording, found, asked.about, work.complete, moved))
     return replace(beside, explanation=explanation, timeline=timeline), work.complete
 
 
 def bench_sizes(
     ranking: StrategyRanking, chosen: Candidate, most: int, show: Show
-) -> tuple[Document | None, bool]:
+) -> tuple[Written | None, bool]:
     """The document of a bench of at most so many algorithms, those of the candidate and then the
     fastest, and whether nothing is missing; no document if the machine refuses all.
     """

@@ -5,7 +5,6 @@ Chapters of `simreduce accuracy`: what is predicted, its figures, tables and clo
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import units
+from simreduce.computing.lists import group_by
 from simreduce.engine.calibrate.files import nccl_names
 from simreduce.engine.calibrate.fit import VAGUE
 from simreduce.engine.calibrate.intervals import MACHINE, OTHER_NET, SIZES, spread
@@ -653,11 +653,6 @@ def _limit_cell(row: Mapping[str, Any]) -> str:
     return "".join(f"{limit:.0%}" for limit in limits if limit is not None)
 
 
-def _off_most(name: str, spare: int, show: Callable[[dict[str, Any]], str]) -> Column:
-    """A column of the point at which a machine is off most."""
-    return Column(name, left=name in ("off most", "why"), spare=spare, show=show)
-
-
 _GROUP = (
     Key("tables", COUNT, "Published tables.",
         lambda group: len({point.of.name for point in group.points}),
@@ -787,17 +782,13 @@ _MACHINE = Record(
     Key(
         "off_most", _POINTS, "The time with the greatest error.", find_typical_miss,
         column=(
-            _off_most(
-                "off most", 0, lambda p: f"{p['collective']}, {units.plural(p['gpus'], 'GPU')}"
-            ),
-            _off_most("size", 7, lambda p: units.format_size(p["size_bytes"])),
-            _off_most("measured", 6, lambda p: units.format_duration(p["measured_s"])),
-            _off_most("predicted", 5, lambda p: units.format_duration(p["predicted_s"])),
-            _off_most(
-                "why",
-                3,
-                lambda p: "".join(f"{t['part']:.0%} {t['cause']}" for t in p["terms"][:1]),
-            ),
+            Column("off most", left=True,
+                show=lambda p: f"{p['collective']}, {units.plural(p['gpus'], 'GPU')}"),
+            Column("size", spare=7, show=lambda p: units.format_size(p["size_bytes"])),
+            Column("measured", spare=6, show=lambda p: units.format_duration(p["measured_s"])),
+            Column("predicted", spare=5, show=lambda p: units.format_duration(p["predicted_s"])),
+            Column("why", left=True, spare=3,
+                show=lambda p: "".join(f"{t['part']:.0%} {t['cause']}" for t in p["terms"][:1])),
         ),
     ),
 )  # fmt: skip
@@ -854,29 +845,30 @@ def draw_points(found: AccuracyComparison[TablePoint]) -> Plot:
     """
     if not found.points:
         raise InputError("nothing was compared: there is nothing to draw")
-    facets: defaultdict[str, defaultdict[str, list[TablePoint]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for point in found.points:
-        series = f"{point.of.collective}, {units.plural(point.ranks, 'GPU')}"
-        facets[point.machine][series].append(point)
+    by_machine = group_by(found.points, lambda point: point.machine)
     return Plot(
         "Busbw of NCCL: published (marks), predicted (lines), 80 % intervals (bands)",
         f"calibration {found.about['calibration']}",
         [
             Facet(
                 Axis("size", "bytes"), Axis("busbw", "bytes/s", log=True),
-                [each for found in series.items() for each in _two_series(*found)], name, 190.0,
+                [
+                    each
+                    for some in group_by(points, lambda p: (p.of.collective, p.ranks)).values()
+                    for each in _two_series(some)
+                ],
+                name, 190.0,
             )
-            for name, series in facets.items()
+            for name, points in by_machine.items()
         ],
         4,
         1240.0,
     )  # fmt: skip
 
 
-def _two_series(name: str, points: Sequence[TablePoint]) -> Iterator[PlotSeries]:
-    """Published and predicted bandwidths in the order of sizes."""
+def _two_series(points: Sequence[TablePoint]) -> Iterator[PlotSeries]:
+    """Published and predicted bandwidths of a collective in the order of sizes."""
+    name = f"{points[0].of.collective}, {units.plural(points[0].ranks, 'GPU')}"
     ordered = sorted(points, key=lambda point: point.nbytes)
     sizes = [point.nbytes for point in ordered]
     published, predicted, low, high = (
@@ -1125,10 +1117,6 @@ def _error_column(key: str) -> Column:
     return Column("error", cell=lambda row: f"{row[key] / row['measured_s'] - 1:+.1%}")
 
 
-def _duration(name: str, spare: int = 0) -> Column:
-    return Column(name, spare=spare, show=units.format_duration)
-
-
 _FITTED = Record(
     "row",
     "A size of a log.",
@@ -1142,15 +1130,16 @@ _FITTED = Record(
         column=Column("size", show=units.format_size),
     ),
     Key(
-        "measured_s", SECONDS, "The time in the log.", "0.seconds", column=_duration("measured")
+        "measured_s", SECONDS, "The time in the log.", "0.seconds",
+        column=Column("measured", show=units.format_duration),
     ),
     Key(
         "before_s", SECONDS, "Predicted with the constants of its generation.", "1",
-        column=(_duration("before", 1), _error_column("before_s")),
+        column=(Column("before", spare=1, show=units.format_duration), _error_column("before_s")),
     ),
     Key(
         "fitted_s", SECONDS, "Predicted with the fitted constants.", "2",
-        column=(_duration("fitted"), _error_column("fitted_s")),
+        column=(Column("fitted", show=units.format_duration), _error_column("fitted_s")),
     ),
 )  # fmt: skip
 

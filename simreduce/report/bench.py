@@ -146,11 +146,8 @@ def busbw_of(row: BenchRow, times: SizeTimes) -> float:
 
 def _fit(value: float, width: int = 7) -> str:
     """Two decimals, fewer when the cell is full."""
-    for decimals in (2, 1, 0):
-        text = f"{value:.{decimals}f}"
-        if len(text) <= width:
-            return text
-    return text
+    texts = [f"{value:.{decimals}f}" for decimals in (2, 1, 0)]
+    return next((text for text in texts if len(text) <= width), texts[-1])
 
 
 def _time_cell(row: Written) -> str:

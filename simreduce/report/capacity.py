@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +27,7 @@ from simreduce.files.formats.documents import (
     Document,
     Key,
     Record,
+    keys_of,
     list_of,
     map_of,
     number_in,
@@ -42,7 +42,6 @@ from simreduce.report.blocks import (
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 from simreduce.study.capacity.answer import (
     MOST,
-    AtRate,
     CapacityAnswer,
     RankedOptions,
     parts,
@@ -93,6 +92,11 @@ def _tokens(offer: Offer, answer: CapacityAnswer) -> float | None:
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
+
+
+def _of(record: Record, names: str) -> list[Key]:
+    """The keys of a record that have these names."""
+    return [key for key in record.keys if key.name in names.split()]
 
 
 _STANDING = Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False,
@@ -169,11 +173,6 @@ OFFER = Record(
         get_in=lambda offer, answer: offer in answer.frontier),
     order="standing pay name machine nodes gpus network method strategy batch mesh",
 )  # fmt: skip
-
-
-def _at_rate(key: Key, at: AtRate, answer: CapacityAnswer) -> Any:
-    """A figure of the choice at another rate of computing."""
-    return key.find(at.offer, answer)
 
 
 def _amount(row: Written, value: float) -> str:
@@ -260,18 +259,13 @@ REACH = Record(
     Key("below_at", or_null(_END), "The first that does not; null if all do.", "first_below",
         column=Column("below at", left=True, show=_end_cell, missing="")),
 )  # fmt: skip
-_AT_RATE = ("step_time_s", "samples_per_second", "per_million", "time_s", "cost", "misses")
 AT_RATE = Record(
     "at_rate", "The choice at a rate of computing. Its step is the longest possible one at a lower"
     " rate, and the shortest possible one at a higher rate.",
     Key("factor", RATIO, "That rate over the assumed one."),
     Key("flops_per_second", or_null(PER_SECOND), "FLOP/s of a GPU; null where GPUs differ.",
         "flops"),
-    *(
-        replace(key, get="", column=(), get_in=partial(_at_rate, key))
-        for key in OFFER.keys
-        if key.name in _AT_RATE
-    ),
+    *keys_of("offer", *_of(OFFER, "step_time_s samples_per_second per_million time_s cost misses")),
 )  # fmt: skip
 ITEM = Record(
     "item", "A price.",
@@ -367,11 +361,6 @@ TARGET = Record(
         column=Column("price at most", _PRICE, keep="known", show=format_amount)),
     Key("minimise", one_of(*OBJECTIVES), "What decides among those that meet it."),
 )  # fmt: skip
-
-
-def _of(record: Record, names: str) -> list[Key]:
-    """The keys of a record that have these names."""
-    return [key for key in record.keys if key.name in names.split()]
 
 
 COPIES_TARGET = Record(

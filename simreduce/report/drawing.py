@@ -11,11 +11,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.resources import files
 from xml.sax.saxutils import escape, quoteattr
 
-from simreduce.errors import InputError
+from simreduce.errors import load_extra
 
 Point = tuple[float, float]
 
@@ -269,9 +268,12 @@ def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[
 
 def _begin(tag: str, **attributes: str | float | None) -> str:
     """The beginning of an element, with the attributes that are not None."""
-    given = {key.replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    texts = {key: v if isinstance(v, str) else _number(v) for key, v in given.items()}
-    return f"<{tag}" + "".join(f' {key}="{text}"' for key, text in texts.items())
+    texts = (
+        f' {key.replace("_", "-")}="{value if isinstance(value, str) else _number(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{tag}{''.join(texts)}"
 
 
 def _path(line: Line) -> str:
@@ -298,13 +300,8 @@ def _text(text: str) -> str:
 
 def check_png() -> None:
     """Raises InputError with the install command if the renderer or its fonts are missing."""
-    try:
-        import_module("resvg_py")
-        import_module(_FONTS)
-    except ImportError:
-        raise InputError(
-            "PNG needs resvg: pip install 'simreduce[png]'; SVG needs nothing"
-        ) from None
+    for name in ("resvg_py", _FONTS):
+        load_extra(name, "PNG needs resvg: pip install 'simreduce[png]'; SVG needs nothing")
 
 
 def to_png(drawing: Drawing) -> bytes:
@@ -324,6 +321,3 @@ def to_png(drawing: Drawing) -> bytes:
         sans_serif_family=_FAMILY,
     )
     return image
-
-
-__all__ = ["Drawing", "Mark", "check_png", "to_png", "to_svg"]

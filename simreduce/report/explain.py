@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from simreduce import units
 from simreduce.computing.lists import grouped
-from simreduce.engine import CAUSES, PathOp, Recording, Result
+from simreduce.engine import CAUSES, PathOp, Recording
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -29,7 +29,6 @@ from simreduce.files.formats.documents import (
     Document,
     Key,
     Record,
-    keys_of,
     list_of,
     one_of,
 )
@@ -64,9 +63,7 @@ from simreduce.report.headings import (
 )
 from simreduce.report.plots import Axis
 from simreduce.report.sections import us
-
-if TYPE_CHECKING:
-    from simreduce.study.tune.whatif import FewRings, Saving
+from simreduce.study.tune.whatif import FewRings, Saving
 
 
 class Explained(NamedTuple):
@@ -82,11 +79,6 @@ class Explained(NamedTuple):
     complete: bool = True
     moved: float | None = None
     few_rings: FewRings | None = None
-
-    @property
-    def result(self) -> Result:
-        """The prediction."""
-        return self.recording.result
 
     @property
     def seconds(self) -> float:
@@ -315,16 +307,16 @@ EXPLAIN = Document(
         )
     ),
     replace(NOMINAL_KEY, get=lambda found: found.about.get("nominal") or ABSENT),
-    *keys_of("result", *TOPOLOGY_KEYS),
-    Key("runtime", TEXT, "The system that runs it.", "result.runtime"),
-    replace(CALIBRATION_KEY, get="result.calibration"),
-    Key("time_us", MICROSECONDS, "The whole plan.", "result.seconds"),
+    *(replace(key, get=f"recording.result.{key.name}") for key in TOPOLOGY_KEYS),
+    Key("runtime", TEXT, "The system that runs it.", "recording.result.runtime"),
+    replace(CALIBRATION_KEY, get="recording.result.calibration"),
+    Key("time_us", MICROSECONDS, "The whole plan.", "recording.result.seconds"),
     MOVED_KEY,
     Key(
         "floor_us",
         MICROSECONDS,
         "No algorithm takes less here, by links alone.",
-        "result.floors.hardware",
+        "recording.result.floors.hardware",
     ),
     Key(
         "floors",
@@ -348,7 +340,7 @@ EXPLAIN = Document(
             ),
         ),
         "Each lower bound.",
-        "result.floors",
+        "recording.result.floors",
     ),
     Key(
         "critical_path",
@@ -361,8 +353,8 @@ EXPLAIN = Document(
         "What the time consists of.",
         ITSELF,
     ),
-    Key("links", list_of(LINK), "Links and memories, busiest first.", "result.links"),
-    Key("lanes", list_of(LANE), "Lanes, busiest first.", "result.lanes"),
+    Key("links", list_of(LINK), "Links and memories, busiest first.", "recording.result.links"),
+    Key("lanes", list_of(LANE), "Lanes, busiest first.", "recording.result.lanes"),
     Key("changes", list_of(CHANGE), "What would help, most first.", "savings"),
     Key(
         "few_rings",
@@ -386,20 +378,6 @@ EXPLAIN = Document(
     ),
     Key("complete", FLAG, "False if the command was stopped and changes are missing."),
 )
-
-
-def explanation_document(
-    recording: Recording,
-    savings: Sequence[Saving],
-    about: Written,
-    *,
-    complete: bool = True,
-    moved: float | None = None,
-) -> dict[str, Any]:
-    """The document of `--json`: `EXPLAIN`. `about` has the keys from `question` to
-    `disturbance`.
-    """
-    return EXPLAIN.write(Explained(recording, savings, about, complete, moved))
 
 
 _OPS = {"copy": "copies", "add": "additions", "concat": "concatenations"}

@@ -221,10 +221,7 @@ def factor_keys(scenario: Scenario) -> dict[str, float | None]:
     of ratios of two by other algorithms within `ratio_factor`; None if nothing is known of errors.
     """
     sure = sureness_of(scenario, [gradient.nbytes for gradient in scenario.workload.gradients])
-    return {
-        "factor": sure.factor if sure else None,
-        "ratio_factor": sure.ratio_factor if sure else None,
-    }
+    return {name: getattr(sure, name, None) for name in ("factor", "ratio_factor")}
 
 
 TOPOLOGY_KEYS = (

@@ -294,8 +294,7 @@ RUN = Document(
     HURRIED_KEY,
     *MEASURED_KEYS,
 )  # fmt: skip
-ranking_document = RUN.write
-"""The document of a `StrategyRanking`."""
+"""Of a `StrategyRanking`."""
 
 _SHOWN = 12
 

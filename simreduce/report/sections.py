@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from simreduce import units
+from simreduce.engine import Calibration
 from simreduce.engine.calibrate.files import unit_of
+from simreduce.export.targets import Exported
 from simreduce.files import tables
 from simreduce.planners import packing
 from simreduce.planners.algorithms import ALGORITHMS
@@ -28,10 +29,6 @@ from simreduce.report.headings import LINK, MEASURED
 from simreduce.report.plots import Axis, Facet, PlotPoint, PlotSeries, log_ends
 from simreduce.report.timelines import timeline_chart
 from simreduce.study.advice import strategy_of
-
-if TYPE_CHECKING:
-    from simreduce.engine import Calibration
-    from simreduce.export.targets import Exported
 
 _LINES = 40
 """Longer files are written by a command."""
@@ -86,9 +83,8 @@ def _who(found: Written) -> str:
 
 def timeline_section(beside: Attachments, words: str) -> Iterable[Section]:
     """The timeline, if there is one."""
-    if beside.timeline is None or not beside.timeline.bars:
-        return
-    yield Section("timeline", "Timeline", (timeline_chart(beside.timeline, words),))
+    if beside.timeline is not None and beside.timeline.bars:
+        yield Section("timeline", "Timeline", (timeline_chart(beside.timeline, words),))
 
 
 def record_section(document: Written) -> Iterable[Section]:
@@ -224,12 +220,6 @@ def copy_section(
         yield Section("paste", "What to paste", tuple(_blocks(exports, strategy, times)))
 
 
-def instead_words(each: Exported, times: Mapping[str, str]) -> str:
-    """The system with the strategy that it is set to, where that is another than the page's."""
-    time = f", {times[each.instead]}" if each.instead in times else ""
-    return f"{each.title} with {each.instead}{time}"
-
-
 def _blocks(
     exports: Sequence[Exported], strategy: str, times: Mapping[str, str]
 ) -> Iterable[Block]:
@@ -237,7 +227,8 @@ def _blocks(
     have none.
     """
     for each in exports:
-        about = f"{instead_words(each, times)}: " if each.instead else f"{each.title}: "
+        time = f", {times[each.instead]}" if each.instead in times else ""
+        about = f"{each.title} with {each.instead}{time}: " if each.instead else f"{each.title}: "
         for name, text in each.files.items():
             lines = text.count("\n")
             if lines <= _LINES:

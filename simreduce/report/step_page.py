@@ -140,8 +140,7 @@ def step_text(
         if misfits:
             rows, have = units.plural(len(misfits), "row"), units.format_size(ranking.memory)
             lines += ["", f"{rows} marked *: more memory than the {have} that a GPU has"]
-        hidden = [] if details else ["", f"{_CLOSER}: {closer} shows them"]
-        lines += own if details else hidden
+        lines += own if details else ["", f"{_CLOSER}: {closer} shows them"]
         if ranking.bounded:
             lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
         lines += refused_lines(ranking.refused) if ranking.scenario.question.named else []

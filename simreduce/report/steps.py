@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf, isfinite
+from math import isfinite
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -36,7 +36,7 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.blocks import Written
-from simreduce.report.explain import CHANGE, explanation_document
+from simreduce.report.explain import CHANGE, EXPLAIN, Explained
 from simreduce.report.headings import (
     ACTIVATIONS_KEY,
     ADVICE,
@@ -56,12 +56,6 @@ from simreduce.training import Bucket, PathPiece, StepResult, device_label
 from simreduce.training.mesh.job import ORDER
 from simreduce.training.path import seconds_by_kind
 from simreduce.training.step import CONSISTENCIES, SPENT_ON
-
-
-def _samples(row: Written) -> str:
-    """Samples a second, which are infinitely many if a step takes no time."""
-    rate = row["images_per_second"]
-    return f"{inf if rate is None else rate:.1f}"
 
 
 def _peak(row: Written) -> str:
@@ -175,7 +169,7 @@ _FIGURES = (
         "images_per_second", or_null(PER_SECOND),
         "Samples of all devices; null for a step that takes no time.",
         lambda c: c.step.samples_per_second if c.step.seconds else None,
-        column=Column("samples/s", spare=3, cell=_samples),
+        column=Column("samples/s", spare=3, show="{:.1f}".format, missing="inf"),
     ),
     _MFU,
     Key(
@@ -362,20 +356,13 @@ def name_of(row: Written) -> str:
     return str(row["mesh"]) if order == ORDER else f"{row['mesh']} {order}"
 
 
-def _mesh_cell(row: Written) -> str:
-    return name_of(row) + "*" * (row["fits"] is False)
-
-
-def _reasons(ranking: MeshRanking) -> Mapping[str, str]:
-    return {name: "; ".join(reasons) for name, reasons in grouped(ranking.refused).items()}
-
-
 MESH_CANDIDATE = Record(
     "candidate",
     "The step of a mesh.",
     Key("place", COUNT, "From 1.", PLACE, column=Column("#")),
     Key("mesh", TEXT, "Its ways.", "job.mesh.text",
-        column=Column("mesh", left=True, cell=_mesh_cell)),
+        column=Column(
+            "mesh", left=True, cell=lambda row: name_of(row) + "*" * (row["fits"] is False))),
     Key("order", TEXT, "How ranks lie on the machine: its axes, neighbours first.",
         "job.mesh.order"),
     Key("micro_batch", COUNT, "Sequences of a micro batch.", "job.micro_batch",
@@ -421,8 +408,9 @@ _RANKED = (
     DISTURBED,
     Key("candidates", list_of(MESH_CANDIDATE), "Steps, fastest first; what does not fit is last."),
     *_OF_ALL,
-    Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.",
-        _reasons),
+    Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.", lambda ranking: {
+        name: "; ".join(reasons) for name, reasons in grouped(ranking.refused).items()
+    }),
     Key("bounded", COUNT, "Meshes left out, as a lower bound is above the best, memory does not do,"
         " or another order of ranks changes nothing."),
     Key("complete", FLAG, "False if the command was stopped."),
@@ -578,7 +566,7 @@ def _alone(look: StepLook, names: Sequence[str]) -> dict[str, Any] | None:
         "collective": look.longest.collective or "all_reduce",
         "size_bytes": look.longest.nbytes,
     }
-    return explanation_document(look.alone, (), about)
+    return EXPLAIN.write(Explained(look.alone, (), about))
 
 
 _ALIKE = 0.01

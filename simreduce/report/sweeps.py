@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from simreduce import units
 from simreduce.computing.lists import group_by
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, did_you_mean, load_extra, quote
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     COUNT,
@@ -269,9 +269,7 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as CSV, in SI units, with every digit."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow(["" if row[name] is None else row[name] for name in names])
+    writer.writerows([names, *([row[name] for name in names] for row in rows)])
     return file.getvalue()
 
 
@@ -280,11 +278,10 @@ def parquet_bytes(sweep: Sweep, names: Sequence[str], rows: Sequence[Mapping[str
     those with a unit have it in the metadata of their field; the sweep is in that of the file.
     InputError without pyarrow.
     """
-    try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError:
-        raise InputError("Parquet needs pyarrow: pip install 'simreduce[parquet]'") from None
+    load_extra("pyarrow.parquet", "Parquet needs pyarrow: pip install 'simreduce[parquet]'")
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import parquet  # noqa: PLC0415
+
     typed = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
     fields, columns = [], []
     for name in names:

@@ -1,6 +1,6 @@
 """Timelines: rows of characters for a terminal, bars for charts and pages.
 
-A character stands for an equal span of time. Pages draw the trace events that `trace` makes.
+A character stands for an equal span of time. Pages draw the threads that `trace` makes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from simreduce.report.blocks import TIME, Bar, Chart, TimelineBlock
 from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
 
 if TYPE_CHECKING:
+    from simreduce.report.trace import Thread
     from simreduce.training import StepResult
 
 WIDTH = 64
@@ -118,43 +119,35 @@ MOST_BARS = 30_000
 """Bars of a page; short ones that stand side by side become one until there are no more."""
 
 _PATH = "critical path"
-_WORDS = ("forward", "backward", "wait", "read", "compute", "send", "update")
-"""First words of slices that say what kind they are."""
-_BY_WORD = ("compute", "workers", "updates")
-"""Processes whose slices have such words; those of others may be names of gradients."""
 _FEW = 24
 """Rows that are shown at once, whatever their groups."""
 
 
-def timeline_of_events(
-    events: Iterable[Mapping[str, Any]],
+def timeline_of_threads(
+    threads: Iterable[Thread],
     path: Iterable[int] = (),
     most: int = MOST_BARS,
     chain: Iterable[tuple[float, float, str]] = (),
 ) -> TimelineBlock:
-    """The timeline of a trace's slices. Those whose op is on `path` are marked. A `chain` of (from,
-    to, words), in microseconds, is a critical path that has no ops.
+    """The timeline of a trace's threads. Slices whose op is on `path` are marked. A `chain` of
+    (from, to, words), in microseconds, is a critical path that has no ops.
     """
     marked = frozenset(path)
-    processes: dict[int, str] = {}
-    threads: dict[int, tuple[int, str]] = {}
-    opened: dict[int, Mapping[str, Any]] = {}
-    rows: dict[int, list[Bar]] = {}
-    for event in events:
-        phase, tid = event["ph"], event["tid"]
-        if phase == "M" and event["name"] == "process_name":
-            processes[event["pid"]] = event["args"]["name"]
-        elif phase == "M" and event["name"] == "thread_name":
-            threads[tid] = event["pid"], event["args"]["name"]
-        elif phase == "B":
-            opened[tid] = event
-        elif phase == "E" and tid in opened:
-            begun = opened.pop(tid)
-            process, row = threads[tid]
-            kind = _PATH if begun["args"].get("op") in marked else _kind(begun)
-            bar = Bar(processes[process], row, begun["ts"], event["ts"], kind, _text(begun))
-            rows.setdefault(tid, []).append(bar)
-    ordered = [rows[tid] for tid in sorted(rows)]
+    ordered = [
+        [
+            Bar(
+                process,
+                name,
+                begin * 1e6,
+                end * 1e6,
+                _PATH if args.get("op") in marked else kind,
+                f"{text}, {units.format_size(args['bytes'])}" if args.get("bytes") else text,
+            )
+            for begin, end, kind, text, args in slices
+        ]
+        for process, name, slices in threads
+        if slices
+    ]
     chained = [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
     own = [
         [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
@@ -173,17 +166,6 @@ def timeline_of_events(
         resolution = 2 * resolution or whole / 20_000
         found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
     return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution)
-
-
-def _kind(event: Mapping[str, Any]) -> str:
-    """`copy`, `add`, `forward`."""
-    word = str(event["name"]).partition(" ")[0]
-    return word if word in _WORDS and event["cat"] in _BY_WORD else str(event["cat"])
-
-
-def _text(event: Mapping[str, Any]) -> str:
-    nbytes = event["args"].get("bytes")
-    return f"{event['name']}, {units.format_size(nbytes)}" if nbytes else str(event["name"])
 
 
 def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
@@ -209,34 +191,31 @@ def timeline_chart(timeline: TimelineBlock, words: str) -> Chart:
 
 def timeline_data(timeline: TimelineBlock) -> dict[str, Any]:
     """What a page's script draws of a timeline: its groups with their rows, and each text once."""
-    texts: dict[str, int] = {}
-    kinds = list(dict.fromkeys(bar.kind for bar in timeline.bars))
-    groups: dict[str, dict[str, dict[str, list[Bar]]]] = {}
-    for bar in timeline.bars:
-        rows = groups.setdefault(bar.group, {})
-        rows.setdefault(bar.row, {}).setdefault(bar.kind, []).append(bar)
-        texts.setdefault(bar.text, len(texts))
+    texts = {text: i for i, text in enumerate(dict.fromkeys(bar.text for bar in timeline.bars))}
+    groups = group_by(timeline.bars, lambda bar: bar.group)
     return {
         "whole": timeline.whole,
-        "kinds": kinds,
+        "kinds": list(dict.fromkeys(bar.kind for bar in timeline.bars)),
         "texts": list(texts),
-        "groups": [
+        "groups": [_group_data(group, bars, texts) for group, bars in groups.items()],
+    }
+
+
+def _group_data(group: str, bars: Sequence[Bar], texts: Mapping[str, int]) -> dict[str, Any]:
+    rows = group_by(bars, lambda bar: bar.row)
+    return {
+        "name": group,
+        "rows": list(rows),
+        "items": [
             {
-                "name": group,
-                "rows": list(rows),
-                "items": [
-                    {
-                        "row": row,
-                        "kind": kind,
-                        "begin": [round(bar.begin, 4) for bar in bars],
-                        "end": [round(bar.end, 4) for bar in bars],
-                        "text": [texts[bar.text] for bar in bars],
-                    }
-                    for row, by_kind in enumerate(rows.values())
-                    for kind, bars in by_kind.items()
-                ],
+                "row": row,
+                "kind": kind,
+                "begin": [round(bar.begin, 4) for bar in some],
+                "end": [round(bar.end, 4) for bar in some],
+                "text": [texts[bar.text] for bar in some],
             }
-            for group, rows in groups.items()
+            for row, mine in enumerate(rows.values())
+            for kind, some in group_by(mine, lambda bar: bar.kind).items()
         ],
     }
 

@@ -23,12 +23,11 @@ recorded rank.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,14 +42,13 @@ from simreduce.training.executor import Ran
 from simreduce.training.replicas import ReplicasRun
 from simreduce.version import __version__
 
-P = ParamSpec("P")
 US = 1e6
 BEGIN, END = "B", "E"
 _INSTANT = 8 * ULP
 """Slices that overlap by less only touch: their ends are two computations of one instant."""
 
-Slice = tuple[float, float, str, Mapping[str, Any]]
-"""From, to (seconds), its text and what to say of it."""
+Slice = tuple[float, float, str, str, Mapping[str, Any]]
+"""From, to (seconds), its kind, its text and what to say of it."""
 
 Thread = tuple[str, str, list[Slice]]
 """Its process, its own name, and slices that do not overlap, in order of time."""
@@ -127,22 +125,10 @@ def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
     yield from name_events(processes, ((number[process], name) for process, name, _ in threads))
     for tid, (process, _, slices) in enumerate(threads, 1):
         place = {"pid": number[process], "tid": tid}
-        for begin, end, text, args in slices:
+        for begin, end, _, text, args in slices:
             about = {"name": text, "cat": process, **place, "ts": begin * US, "args": dict(args)}
             yield {"ph": BEGIN, **about}
             yield {"ph": END, **place, "ts": end * US}
-
-
-def _as_events(
-    threads: Callable[P, Iterator[Thread]],
-) -> Callable[P, Iterator[dict[str, Any]]]:
-    """The function that gives the events of what `threads` gives."""
-
-    @functools.wraps(threads)
-    def events(*args: P.args, **kwargs: P.kwargs) -> Iterator[dict[str, Any]]:
-        return thread_events(threads(*args, **kwargs))
-
-    return events
 
 
 _SENT, _USED, _COUNT = "s", "f", "C"
@@ -169,25 +155,25 @@ def recording_text(
 
 def recording_events(recording: Recording, topology: Topology) -> Iterator[dict[str, Any]]:
     """Names of processes and threads first, then everything in order of time."""
-    sheet = _Sheet(recording)
-    sheet.add_devices(topology)
-    sheet.add_links()
-    sheet.add_lanes()
+    sheet = _Sheet(recording, topology)
     yield from name_events(sheet.processes, ((each.process, each.name) for each in sheet.threads))
     for event in sorted(sheet.events, key=itemgetter(0)):
         yield sheet.write(*event)
 
 
+def recording_threads(recording: Recording, topology: Topology) -> Iterator[Thread]:
+    """The slices of a recording by thread, without arrows and counters."""
+    sheet = _Sheet(recording, topology)
+    for each in sheet.threads:
+        slices: list[Slice] = [(begin, end, *sheet.about(op, each)) for op, begin, end in each.row]
+        yield sheet.processes[each.process - 1], each.name, slices
+
+
 class _Thread(NamedTuple):
     process: int
     name: str
-    slices: str  # which of the texts and details its slices have
-
-
-class _Counter(NamedTuple):
-    curve: Curve
-    unit: str
-    scale: float
+    of_device: bool
+    row: Sequence[tuple[int, float, float]]
 
 
 class _Sheet:
@@ -195,34 +181,38 @@ class _Sheet:
     the index of its value), and the place of the thread or counter.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, topology: Topology) -> None:
         self.recording, lowered = recording, recording.lowered
         self.costs = lowered.by_op
         self.arrows = _arrows(recording)
         self.used = group_by(self.arrows, self.arrows.__getitem__)
         self.processes: list[str] = []
         self.threads: list[_Thread] = []
-        self.counters: list[_Counter] = []
+        self.counters: list[tuple[Curve, str, float]] = []  # with their units
         self.events: list[tuple[float, str, int, int]] = []
+        self._add_devices(topology)
+        self._add_links()
+        self._add_lanes()
 
-    def add_devices(self, topology: Topology) -> None:
+    def _add_devices(self, topology: Topology) -> None:
         """A process per machine; its devices in the order of the plan."""
         result = self.recording.result
         boxes = [topology.nodes[name].machine for name in result.devices]
         is_copy = result.kind == Kind.COPY
         is_work = ~is_copy & (result.kind != Kind.INPUT)
-        for box in dict.fromkeys(boxes):
+        for box, devices in group_by(range(len(boxes)), boxes.__getitem__).items():
             process = self._process(f"machine {box}" if box else "fabric")
-            for device, name in enumerate(result.devices):
-                if boxes[device] != box:
-                    continue
+            for device in devices:
+                name = result.devices[device]
                 for ops, what in (
                     (np.flatnonzero(is_copy & (result.source == device)), "copies out"),
                     (np.flatnonzero(is_work & (result.device == device)), "compute"),
                 ):
-                    self._rows(process, f"{name} {what}", "op", ops, result.start, result.finish)
+                    self._rows(
+                        process, f"{name} {what}", ops, result.start, result.finish, of_device=True
+                    )
 
-    def add_links(self) -> None:
+    def _add_links(self) -> None:
         """Flows by link (and memory), and how much each carries."""
         recording, names = self.recording, self.recording.resources.names
         lowered = recording.lowered
@@ -231,16 +221,14 @@ class _Sheet:
         for resource, name in enumerate(names):
             ops = np.unique(users[first[resource] : first[resource + 1]])
             moving = ops[lowered.amount[ops] > 0].astype(np.int64)
-            self._rows(
-                process, name, "flow", moving, recording.flow_starts, recording.result.finish
-            )
+            self._rows(process, name, moving, recording.flow_starts, recording.result.finish)
         in_cores = recording.resources.in_cores
         for place, curve in enumerate(recording.resource_curves()):
             unit = ("cores", 1.0) if curve.name in in_cores else ("GB/s", 1e9)
-            self.counters.append(_Counter(curve, *unit))
+            self.counters.append((curve, *unit))
             self.events += [(at, _COUNT, i, place) for i, at in enumerate(curve.time.tolist())]
 
-    def add_lanes(self) -> None:
+    def _add_lanes(self) -> None:
         """Who holds each lane."""
         recording, lowered, lanes = self.recording, self.recording.lowered, self.costs.lanes
         if len(lanes):
@@ -252,22 +240,29 @@ class _Sheet:
             mine = entries[first[lane] : first[lane + 1]]
             ops = user[mine]
             begin[ops], end[ops] = since[mine], until[mine]
-            self._rows(process, name, "hold", ops, begin, end)
+            self._rows(process, name, ops, begin, end)
 
     def _process(self, name: str) -> int:
         self.processes.append(name)
         return len(self.processes)
 
     def _rows(
-        self, process: int, name: str, slices: str, ops: Ints, begin: Floats, end: Floats
+        self,
+        process: int,
+        name: str,
+        ops: Ints,
+        begin: Floats,
+        end: Floats,
+        *,
+        of_device: bool = False,
     ) -> None:
         """As many threads as `ops` need; arrows lead from and to those of devices."""
         for number, row in enumerate(rows(ops, begin[ops], end[ops]), 1):
             thread = len(self.threads)
-            self.threads.append(_Thread(process, _number_name(name, number), slices))
+            self.threads.append(_Thread(process, _number_name(name, number), of_device, row))
             for op, since, until in row:
                 self.events.append((since, BEGIN, op, thread))
-                if slices == "op":
+                if of_device:
                     self.events += [(since, _USED, copy, thread) for copy in self.used.get(op, ())]
                     if op in self.arrows:
                         self.events.append((since, _SENT, op, thread))
@@ -288,15 +283,20 @@ class _Sheet:
         if phase != BEGIN:
             bound = {"bp": "e"} if phase == _USED else {}
             return {"ph": phase, "name": _ARROW, "cat": _ARROW, "id": op, **at, **bound}
+        verb, name, details = self.about(op, thread)
+        return {"ph": phase, "name": name, "cat": verb, **at, "args": details}
+
+    def about(self, op: int, thread: _Thread) -> tuple[str, str, dict[str, Any]]:
+        """The kind of a slice, its text and what to say of it."""
         result = self.recording.result
         verb = _VERBS[result.kind.item(op)]
         source, target = (result.devices[ends.item(op)] for ends in (result.source, result.device))
         # The thread's name says some of it already.
-        if thread.slices == "op":
+        if thread.of_device:
             name = f"to {target}" if verb == _COPY else verb
         else:
             name = f"{source} to {target}" if verb == _COPY else f"{verb} {target}"
-        return {"ph": phase, "name": name, "cat": verb, **at, "args": self._details(op, thread)}
+        return verb, name, self._details(op, thread)
 
     def _details(self, op: int, thread: _Thread) -> dict[str, Any]:
         result, lowered = self.recording.result, self.recording.lowered
@@ -309,13 +309,15 @@ class _Sheet:
         moves = not work or amount > work * self.costs.cap.item(op) * (1 + 1e-9)
         if moves and amount > 0 and seconds > 0:
             details["gb_per_s"] = nbytes / seconds / 1e9
-        if thread.slices == "op":
+        if thread.of_device:
             start, ready = result.start.item(op), result.ready.item(op)
             overhead, latency = self.costs.overhead.item(op), self.costs.latency.item(op)
-            details["ready_us"] = ready * US
-            details["waited_us"] = (start - ready) * US
-            details["dispatch_us"] = (overhead + work) * US
-            details["latency_us"] = latency * US
+            details |= {
+                "ready_us": ready * US,
+                "waited_us": (start - ready) * US,
+                "dispatch_us": (overhead + work) * US,
+                "latency_us": latency * US,
+            }
             if lowered.calls.piped.item(lowered.call.item(op)):
                 details["pipe_wait_us"] = max(flow - (start + overhead + latency), 0.0) * US
         return details
@@ -337,26 +339,23 @@ def _arrows(recording: Recording) -> dict[int, int]:
     return found
 
 
-_PASSES = {False: "forward", True: "backward"}
-
-
-@_as_events
-def step_events(step: StepResult, names: Sequence[str]) -> Iterator[Thread]:
+def step_threads(step: StepResult, names: Sequence[str]) -> Iterator[Thread]:
     """A thread for every device that computes, and as many as overlap for reads and reductions.
     `names` are the gradients'.
     """
+    word = "forward", "backward"
     for device in dict.fromkeys(span.device for span in step.spans):
         slices: list[Slice] = [
-            (s.begin, s.end, f"{_PASSES[s.backward]} {s.layer}", {"layer": s.layer})
+            (s.begin, s.end, word[s.backward], f"{word[s.backward]} {s.layer}", {"layer": s.layer})
             for s in step.spans
             if s.device == device
         ]
         yield from split("compute", device, slices)
     for process, buckets in step.lanes:
-        yield from split(process, process, [_slice(b, names) for b in buckets])
+        yield from split(process, process, [_slice(process, b, names) for b in buckets])
 
 
-def _slice(b: Bucket, names: Sequence[str]) -> Slice:
+def _slice(kind: str, b: Bucket, names: Sequence[str]) -> Slice:
     ends = [names[b.gradients[i]] for i in (-1, 0)] if b.gradients else [f"{len(b.ranks)} ranks"]
     text = " to ".join(dict.fromkeys(ends))
     args = {
@@ -365,11 +364,10 @@ def _slice(b: Bucket, names: Sequence[str]) -> Slice:
         "ready_us": b.ready * US,
         "waited_us": (b.start - b.ready) * US,
     }
-    return b.start, b.finish, text, args
+    return b.start, b.finish, kind, text, args
 
 
-@_as_events
-def replicas_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
+def replicas_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
     """What each of the workers `names` does, and each update from when the first of its means was
     taken.
     """
@@ -380,12 +378,13 @@ def replicas_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
         mine = slices[step.worker]
         about = {"step": step.step, "local_step": step.local_step}
         parts = (
-            (over[step.worker], step.begun, "wait", about),
-            (step.begun, step.read, "read", about),
-            (step.read, step.computed, f"compute {step.step}", about),
+            (over[step.worker], step.begun, "wait", "wait", about),
+            (step.begun, step.read, "read", "read", about),
+            (step.read, step.computed, "compute", f"compute {step.step}", about),
             (
                 step.computed,
                 step.asked,
+                "send",
                 "send",
                 about | {"dropped": dropped[step.worker, step.step]},
             ),
@@ -395,31 +394,20 @@ def replicas_events(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
     for name, mine in zip(names, slices, strict=True):
         yield "workers", name, mine
     yield "updates", "updates", [
-        (min(u.taken), u.time, f"update {u.number}", {"gradients": list(u.gradients)})
+        (min(u.taken), u.time, "update", f"update {u.number}", {"gradients": list(u.gradients)})
         for u in run.updates
     ]  # fmt: skip
 
 
-@_as_events
-def executed_events(found: Sequence[Ran]) -> Iterator[Thread]:
+def executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:
     """A thread for every lane of each rank of an execution."""
     lanes: dict[tuple[int, str], list[Slice]] = {}
     for ran in found:
-        node = ran.node
+        node, process = ran.node, f"rank {ran.rank}"
         moved = {} if node.kind == COMPUTE else {"bytes": node.nbytes, "kind": node.kind}
         args = moved if node.seconds is None else moved | {"recorded_us": node.seconds * 1e6}
         lanes.setdefault((ran.rank, node.lane or "transfers"), []).append(
-            (ran.begin, ran.end, node.name, args)
+            (ran.begin, ran.end, process, node.name, args)
         )
     for (rank, lane), slices in sorted(lanes.items()):
         yield from split(f"rank {rank}", lane, slices)
-
-
-__all__ = [
-    "executed_events",
-    "recording_events",
-    "recording_text",
-    "replicas_events",
-    "step_events",
-    "trace_text",
-]

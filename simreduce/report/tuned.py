@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 from simreduce import units
 from simreduce.computing.lists import group_by
@@ -325,9 +324,7 @@ TUNE = Document(
 )
 
 
-def tuned_document(found: Tuned, files: Written) -> dict[str, Any]:
-    """The document of `--json`: `TUNE`, with files to paste."""
-    return TUNE.write(found) | {"files": dict(files)}
+"""Of what `tune` found, without its files."""
 
 
 def sensitivity_plot(found: Tuned) -> Plot:
@@ -501,8 +498,7 @@ def _settings_table(document: Written) -> Table:
 
 def _curve(document: Written) -> Iterable[Section]:
     curve = document.get("curve") or []
-    if len(curve) < 2:
-        return
-    about = "The time over the size of buckets, all else as in the best setting."
-    chart = Chart(about, _curve_facet(document), _PLACE.table(curve))
-    yield Section("bucket-sizes", "Over bucket sizes", (chart,))
+    if len(curve) > 1:
+        about = "The time over the size of buckets, all else as in the best setting."
+        chart = Chart(about, _curve_facet(document), _PLACE.table(curve))
+        yield Section("bucket-sizes", "Over bucket sizes", (chart,))

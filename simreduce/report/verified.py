@@ -22,10 +22,10 @@ from simreduce.version import __version__
 
 
 def list_problems(proofs: Iterable[Proof]) -> list[str]:
-    return [f"{title(p)} on {where(p)}: {problem}" for p in proofs for problem in p.problems]
+    return [f"{title_of(p)} on {where(p)}: {problem}" for p in proofs for problem in p.problems]
 
 
-def title(proof: Proof) -> str:
+def title_of(proof: Proof) -> str:
     return (
         proof.strategy
         if proof.collective == "all_reduce"
@@ -39,16 +39,11 @@ def where(proof: Proof) -> str:
     )
 
 
-def by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
-    """The proofs of every strategy of every collective."""
-    return list(group_by(proofs, title).items())
-
-
 def list_unproved(proofs: Iterable[Proof]) -> dict[str, str]:
     """By title, why nothing of it could be proved."""
     return {
         title: mine[-1].refused[-1]
-        for title, mine in by_title(proofs)
+        for title, mine in group_by(proofs, title_of).items()
         if not any(p.plans for p in mine)
     }
 

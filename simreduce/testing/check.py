@@ -110,9 +110,7 @@ def check_algorithm(
     """
     plans, why = 0, "nothing to check: no number of ranks is a multiple of one of tasks"
     for n in ranks:
-        for m in tasks:
-            if n % m:
-                continue
+        for m in (each for each in tasks if n % each == 0):
             proof = ProofCase(strategy, n, m, collective).prove(counts)
             where = f"{strategy} on {n} ranks in {m} tasks"
             if proof.problems:
@@ -133,12 +131,9 @@ def _check_times(strategy: str, ranks: int, collective: str) -> None:
             plan = setup.compile(strategy, tensor(1 << 16, 0, ranks), collective)
         except StrategyError:
             continue
-        _check_time(setup, plan, f"{strategy} on {ranks} ranks ({runtime.name})")
-
-
-def _check_time(setup: Setup, plan: Plan, where: str) -> None:
-    result, again = setup.simulate(plan), setup.simulate(plan)
-    if result.seconds < result.floors.seconds:
-        raise AssertionError(f"{where}: {result.seconds} s, below {result.floors.seconds} s")
-    if result.to_json() != again.to_json():
-        raise AssertionError(f"{where}: two simulations differ")
+        where = f"{strategy} on {ranks} ranks ({runtime.name})"
+        result, again = setup.simulate(plan), setup.simulate(plan)
+        if result.seconds < result.floors.seconds:
+            raise AssertionError(f"{where}: {result.seconds} s, below {result.floors.seconds} s")
+        if result.to_json() != again.to_json():
+            raise AssertionError(f"{where}: two simulations differ")

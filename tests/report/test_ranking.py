@@ -13,7 +13,7 @@ from simreduce.engine.setup import Setup
 from simreduce.export import StrategySettings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.headings import factor_keys
-from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.report.ranking import RUN, preview_lines, ranking_table
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import Bounded, Candidate, StrategyRanking
 from simreduce.workload import load_workload
@@ -101,7 +101,7 @@ def test_other_names_of_a_plan_stand_below_the_table():
     ranking = _ranking(replace(row, also=tuple(packs)))
     lines = ranking_table(ranking).splitlines()
     start = lines.index("The same plan under other names:")
-    others = ranking_document(ranking)["candidates"][0]["also"]
+    others = RUN.write(ranking)["candidates"][0]["also"]
 
     assert lines[start + 1].startswith("  nccl+bucket=0 = nccl+packs=1, nccl+packs=2, ")
     assert lines[start + 2].startswith("    nccl+packs=")
@@ -159,7 +159,7 @@ def test_a_ranking_of_what_upstream_does_says_so():
         "# runtime      tensorflow, time of one all-reduce, faithful to upstream"
         in ranking_table(ranking).splitlines()
     )
-    assert ranking_document(ranking)["faithful"] is True
+    assert RUN.write(ranking)["faithful"] is True
 
 
 def _foot(ranking: StrategyRanking) -> list[str]:
@@ -205,7 +205,7 @@ def test_where_no_framework_has_a_setting_the_fastest_is_run():
     ranking = _ranking(_candidate("ring", 1e-3, settings=NONE), _candidate("xring", 2e-3, 0, NONE))
 
     assert ["Recommended: Run ring: an all-reduce takes 1 ms."] == _foot(ranking)
-    assert "ring" == ranking_document(ranking)["recommended"]
+    assert "ring" == RUN.write(ranking)["recommended"]
 
 
 def test_each_framework_gets_the_fastest_that_it_has_a_setting_for():
@@ -222,7 +222,7 @@ def test_each_framework_gets_the_fastest_that_it_has_a_setting_for():
         "  tf_cnn_benchmarks  Set --a=1: 2 ms.",
         "  ring takes 1 ms, and no framework has a setting for it",
     ] == _foot(ranking)
-    document = ranking_document(ranking)
+    document = RUN.write(ranking)
     assert "psgpu" == document["recommended"]
     found = {each["framework"]: each["strategy"] for each in document["advice"]}
     assert {"tensorflow": "psgpu", "tf_cnn_benchmarks": "xring"} == found
@@ -243,7 +243,7 @@ def test_what_runs_today_is_kept_unless_a_change_is_worth_it():
         "Recommended: Keep tf_cnn_benchmarks' defaults: an all-reduce takes 1 ms. --reduce=gpu "
         "would save 0.5 %, less than the 1 % that a change has to save."
     )
-    assert "copy_to_gpus" == ranking_document(ranking)["recommended"]
+    assert "copy_to_gpus" == RUN.write(ranking)["recommended"]
 
     worth = replace(ranking, scenario=replace(ranking.scenario, worth=0.001))
     [line] = _foot(worth)
@@ -261,7 +261,7 @@ def test_without_a_proven_plan_there_is_no_recommendation(candidates):
     ranking = _ranking(*candidates)
 
     assert ["No strategy has a plan that is proven right."] == _foot(ranking)
-    assert ranking_document(ranking)["recommended"] is None
+    assert RUN.write(ranking)["recommended"] is None
 
 
 def test_the_document_has_the_keys_that_others_rely_on():
@@ -271,7 +271,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         _candidate("ring+packs=8", 1.25e-3, wrong=2, settings=NONE, upstream="upstream refuses it"),
         refused=(("xring#9", "xring#9: too many"),),
     )
-    document = ranking_document(ranking)
+    document = RUN.write(ranking)
 
     assert {
         "command": "run",
@@ -414,7 +414,7 @@ def test_rows_that_are_bounds_stand_below_and_say_so():
         bounded=(Bounded(parse_strategy("xring"), "busiest link", seconds=1.5e-3),),
     )
     lines = ranking_table(ranking).splitlines()
-    document = ranking_document(ranking)
+    document = RUN.write(ranking)
     at = next(i for i, line in enumerate(lines) if " xring " in line)
 
     assert lines[at - 1].split()[1] == "ring"

@@ -11,8 +11,8 @@ from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report.blocks import Attachments
 from simreduce.report.step_page import _times_of_steps, step_page, step_text
 from simreduce.report.steps import step_document, step_rows
-from simreduce.report.timelines import timeline, timeline_of_events, timeline_plot
-from simreduce.report.trace import step_events
+from simreduce.report.timelines import timeline, timeline_of_threads, timeline_plot
+from simreduce.report.trace import step_threads
 from simreduce.study.scenario_files import load_meshes, load_scenario
 from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.training import Bucket, Span, StepResult
@@ -51,8 +51,8 @@ def test_a_timeline_has_a_character_for_every_part_of_the_step():
 
 def test_tracks_of_a_plot_have_the_spans_of_devices_and_of_buckets():
     spans = (Span("gpu0", "a", False, 0.0, 4.0), Span("gpu0", "a", True, 4.0, 9.4))
-    events = step_events(step(spans=spans, buckets=(bucket(8.0, 12.0),)), ["a", "b"])
-    plot = timeline_plot(timeline_of_events(events), "title", "subtitle")
+    threads = step_threads(step(spans=spans, buckets=(bucket(8.0, 12.0),)), ["a", "b"])
+    plot = timeline_plot(timeline_of_threads(threads), "title", "subtitle")
     (facet,) = plot.facets
 
     assert ["gpu0", "reductions"] == facet.y.names

@@ -31,6 +31,7 @@ from simreduce.app.cli.setups import (
     read_collective,
     setup_options,
 )
+from simreduce.computing.lists import grouped
 from simreduce.errors import InputError
 from simreduce.files import tables
 from simreduce.files.formats import Faults
@@ -216,19 +217,15 @@ def _take(
     nbytes: Sequence[int],
 ) -> list[BenchRow]:
     """The rows, size by size. What the machine cannot run is said on stderr."""
-    rows: list[BenchRow] = []
-    refused: dict[int, list[tuple[int, Refused]]] = {}
-    for place, row in sorted(lines, key=itemgetter(0)):
-        size, strategy = divmod(place, len(strategies))
-        if isinstance(row.unfinished, Refused):
-            refused.setdefault(strategy, []).append((size, row.unfinished))
-        else:
-            rows.append(row)
+    lines = sorted(lines, key=itemgetter(0))
+    refused = grouped(
+        (place % len(strategies), (nbytes[place // len(strategies)], row.unfinished))
+        for place, row in lines
+        if isinstance(row.unfinished, Refused)
+    )
     for number, faults in sorted(refused.items()):
-        name = strategies[number].text
-        where = ""
-        if len(faults) < len(nbytes):
-            where = " at " + ", ".join(f"{nbytes[size]} B" for size, _ in faults)
+        name, sizes = strategies[number].text, ", ".join(f"{size} B" for size, _ in faults)
+        where = f" at {sizes}" if len(faults) < len(nbytes) else ""
         for problem in faults[0][1].error.problems:
             click.echo(f"{name} left out{where}: {problem.removeprefix(f'{name}: ')}", err=True)
-    return rows
+    return [row for _, row in lines if not isinstance(row.unfinished, Refused)]

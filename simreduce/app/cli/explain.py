@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -53,6 +52,7 @@ from simreduce.app.cli.setups import (
     setup_options,
 )
 from simreduce.app.cli.terminal import show
+from simreduce.computing.lists import group_by
 from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.files.formats import Faults
@@ -63,7 +63,7 @@ from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
 from simreduce.report.schemas import schema_text, schemas
 from simreduce.report.trace import recording_text
-from simreduce.report.verified import FILES, VERIFY, by_title, list_problems, list_unproved
+from simreduce.report.verified import FILES, VERIFY, list_problems, list_unproved, title_of
 from simreduce.study.question import Question, ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.scenario_files import is_scenario, shipped as scenarios
@@ -387,26 +387,18 @@ def _everything(counts: Sequence[int], workers: int) -> tuple[list[Proof], bool]
     return [proof for _, proof in sorted(found, key=itemgetter(0))], whole
 
 
-def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
-    """How often each reason was given, the most frequent first: one for all that differ by numbers
-    only.
-    """
-    given = list(reasons)
-    counts = Counter(re.sub(r"\d+", "#", reason) for reason in given)
-    shown = {re.sub(r"\d+", "#", reason): reason for reason in reversed(given)}
-    return [(shown[kind], times) for kind, times in counts.most_common()]
-
-
 def _lines(proofs: list[Proof], unprinted: list[Proof]) -> list[str]:
     """A line for each strategy, and the problems of those that are `unprinted`."""
     unproved, lines = list_unproved(proofs), []
-    for title, mine in by_title(proofs):
+    for title, mine in group_by(proofs, title_of).items():
         refused = sum(len(p.refused) for p in mine)
         plans = units.plural(sum(p.plans for p in mine), "plan")
         found = f"nothing proved: {unproved[title]}" if title in unproved else ""
         lines.append(f"{title}: {found or plans + f', {refused} refused' * bool(refused)}")
-    kinds = _kinds(reason for p in proofs for reason in p.refused)
-    lines += [f"refused {times}: {reason}" for reason, times in kinds]
+    # One for all that differ by numbers only, the most frequent first.
+    reasons = (reason for proof in proofs for reason in proof.refused)
+    kinds = group_by(reasons, lambda reason: re.sub(r"\d+", "#", reason)).values()
+    lines += [f"refused {len(k)}: {k[0]}" for k in sorted(kinds, key=len, reverse=True)]
     lines += [f"WRONG {problem}" for problem in list_problems(unprinted)]
     refused, problems = sum(len(p.refused) for p in proofs), len(list_problems(proofs))
     plans = units.plural(sum(p.plans for p in proofs), "plan")

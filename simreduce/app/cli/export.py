@@ -65,8 +65,7 @@ def _check_folder(path: str) -> str:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from None
     if not path or not fine:
-        there = path and folder.exists()
-        why = "is no folder" if there else "is in no folder that is there"
+        why = "is no folder" if path and folder.exists() else "is in no folder that is there"
         raise InputError(f"{path}: {why}")
     return path
 
@@ -238,16 +237,17 @@ def _files_of_scenario(
         strategy = strategy or next(iter(scenario.strategies or ()), parse_strategy("nccl"))
         return _files_of(target, choice_of(ask(scenario, strategy), None))
     named = _method(scenario.step, method)
-    if strategy is None and scenario.strategies is None:
-        tried = tuple(map(parse_strategy, find_target(target).tried))
-        scenario = replace(scenario, strategies=tried or None)
-    if strategy is None and scenario.strategies is None and target in TUNED:
-        return _best_files(target, scenario, method, workers)
+    given = strategy
     if strategy is None:
+        if scenario.strategies is None:
+            tried = tuple(map(parse_strategy, find_target(target).tried))
+            scenario = replace(scenario, strategies=tried or None)
+        if scenario.strategies is None and target in TUNED:
+            return _best_files(target, scenario, method, workers)
         strategy, named = _fastest(target, scenario, method, workers)
-        return _files_of(target, choice_of(ask(scenario, strategy), scenario.step, named))
     files = _files_of(target, choice_of(ask(scenario, strategy), scenario.step, named))
-    _check_fit(target, scenario, None, named, strategy.text)
+    if given:
+        _check_fit(target, scenario, None, named, given.text)
     return files
 
 

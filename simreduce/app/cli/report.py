@@ -48,7 +48,6 @@ from simreduce.app.cli.setups import (
 )
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import (
-    Document,
     answer_of,
     bench_sizes,
     exports_of,
@@ -60,7 +59,8 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
 from simreduce.files.formats import Faults
-from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_start, read_text, reason
+from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_text, reason
+from simreduce.report.blocks import Written
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.pages import (
     Attachments,
@@ -68,10 +68,10 @@ from simreduce.report.pages import (
     make_page,
     page_html,
     read_document,
-    timeline_of_events,
+    timeline_of_threads,
 )
 from simreduce.report.pages.html import machine_named
-from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.replicas import REPLICAS, Updates
 from simreduce.report.steps import (
     gradient_names,
@@ -81,7 +81,7 @@ from simreduce.report.steps import (
     step_look_document,
 )
 from simreduce.report.sweeps import count_states, sweep_document
-from simreduce.report.trace import replicas_events, step_events
+from simreduce.report.trace import replicas_threads, step_threads
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import Meshes, Replicas, Scenario, with_step
 from simreduce.study.scenario_files import (
@@ -91,6 +91,7 @@ from simreduce.study.scenario_files import (
     tables_of,
 )
 from simreduce.study.sweep import Store, objective
+from simreduce.study.sweep.store import is_database
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import MethodRanking, rank_question
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
@@ -109,7 +110,6 @@ _CURVES = 4
 _TRIED = 40
 """Strategies that are tried for a system that has no setting for the best."""
 _ALWAYS = ("sources", "output")
-_SQLITE = b"SQLite format 3\0"
 _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 
 
@@ -199,16 +199,8 @@ def _from_results(faults: Faults, sources: tuple[str, ...]) -> str:
     return page_html(make_page(first, beside, sources[0]))
 
 
-def _is_database(text: str) -> bool:
-    """Whether a file begins as SQLite's do."""
-    try:
-        return read_start(Path(text), len(_SQLITE)) == _SQLITE
-    except (OSError, ValueError):
-        return False
-
-
 def _read(text: str) -> Mapping[str, Any]:
-    if _is_database(text):
+    if is_database(text):
         with Store(text) as store:
             sweep, rows = store.sweep(), store.table()
             states = count_states(rows)
@@ -331,7 +323,7 @@ def _typed(name: str, without: str = "") -> str:
     return shlex.join(words)
 
 
-Stage = tuple[Document, Attachments, bool]
+Stage = tuple[Written, Attachments, bool]
 """The document of a report, its attachments so far, and whether nothing is missing."""
 
 
@@ -344,7 +336,7 @@ def report_run(question: Scenario, beside: Attachments, workers: int) -> Iterato
     """The ranking of a scenario, then with a closer look, then with curves."""
     with _choosing(), Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch)
-    document = ranking_document(ranking)
+    document = RUN.write(ranking)
     yield document, replace(beside, missing=_STOPPED), False
     if ranking.interrupted:
         return
@@ -366,15 +358,15 @@ def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) 
     with _choosing(), show_ranking(question) as progress:
         ranking = rank_question(question, workers, progress.watch)
     document = step_document(ranking)
-    events = list(step_events(ranking.closely, gradient_names(ranking)))
+    threads = list(step_threads(ranking.closely, gradient_names(ranking)))
     exports = step_exports(ranking) if isinstance(ranking, MethodRanking) else ()
-    beside = replace(beside, timeline=timeline_of_events(events), exports=exports)
+    beside = replace(beside, timeline=timeline_of_threads(threads), exports=exports)
     yield document, replace(beside, missing=_STOPPED), False
     if ranking.interrupted:
         return
     with Progress("simulated {} of {} changes of the step") as progress:
         look = look_at_step(ranking, progress.watch)
-    timeline = timeline_of_events(events, chain=path_words(look.path))
+    timeline = timeline_of_threads(threads, chain=path_words(look.path))
     found = step_look_document(look, ranking)
     yield document, replace(beside, timeline=timeline, look=found), progress.complete
 
@@ -386,8 +378,8 @@ def report_replicas(question: Replicas, beside: Attachments, workers: int) -> It
     document = REPLICAS.write(Updates(q, spread, choices, question, complete))
     run = sample(q.job, q.updates, q.skip)
     if run is not None:
-        events = replicas_events(run, q.job.names)
-        beside = replace(beside, timeline=timeline_of_events(events))
+        threads = replicas_threads(run, q.job.names)
+        beside = replace(beside, timeline=timeline_of_threads(threads))
     yield document, replace(beside, missing=_STOPPED), False
     if not complete:
         return
@@ -410,7 +402,7 @@ _HURRIED = "Left out for time; a longer --budget has it."
 _MACHINE = ("topology", "topology_digest")
 
 
-def document_machine(document: Document) -> tuple[Topology | None, Calibration | None]:
+def document_machine(document: Written) -> tuple[Topology | None, Calibration | None]:
     """The machine and the calibration of a document, if simreduce has them under these names and
     the machine is the same; of a sweep over machines, that of its best cell. No file of a user
     is read.
@@ -503,8 +495,7 @@ def serve(
     view = faults.attempt("", read_view, views[0], files) if views else first
     if view is not None and views and not faults.problems:
         faults.attempt("", view.ask, files)
-    faults.raise_any()
-    assert view is not None  # noqa: S101 - else there is a fault
+    view = faults.require(view)
 
     def ready(address: str) -> None:
         click.echo(f"{address}\nServing on this machine alone; Ctrl-C stops it.")

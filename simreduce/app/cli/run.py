@@ -82,12 +82,19 @@ from simreduce.report.jobs import (
     placement_text,
     replay_text,
 )
-from simreduce.report.ranking import preview_lines, ranking_document, ranking_table
+from simreduce.report.ranking import RUN, preview_lines, ranking_table
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.step_page import step_text
 from simreduce.report.steps import TUNED_MESHES, gradient_names, step_document
-from simreduce.report.trace import executed_events, replicas_events, step_events, trace_text
-from simreduce.report.tuned import sensitivity_plot, tuned_document, tuned_text
+from simreduce.report.trace import (
+    Thread,
+    executed_threads,
+    replicas_threads,
+    step_threads,
+    thread_events,
+    trace_text,
+)
+from simreduce.report.tuned import TUNE, sensitivity_plot, tuned_text
 from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
 from simreduce.study.question import Question, choice_of
 from simreduce.study.scenario import (
@@ -169,7 +176,7 @@ def run(
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
         lambda: ranking_table(ranking, rows_shown(everything=simulate_all), details=details),
-        partial(ranking_document, ranking),
+        partial(RUN.write, ranking),
         failed=any(c.wrong for c in ranking.candidates),
         complete=not ranking.interrupted,
     )
@@ -435,7 +442,7 @@ def tune(
     as_it_is = out is None and found.advised == found.default
     reply = Reply(
         lambda: tuned_text(found, why_nothing(found)),
-        partial(tuned_document, found, files),
+        lambda: TUNE.write(found) | {"files": dict(files)},
         picture=partial(sensitivity_plot, found) if found.curve else None,
         paste="" if as_it_is else hand_over(out, files),
         complete=not found.interrupted,
@@ -558,7 +565,7 @@ def step(
     return Reply(
         lambda: step_text(ranking, rows_shown(everything=show_all), details=details),
         document,
-        files={"trace": lambda: trace_text(_about(document()), _events(ranking))},
+        files={"trace": lambda: trace_text(_about(document()), thread_events(_threads(ranking)))},
         paste="".join(f"{line}\n" for line in lines),
         failed=unwritten or any(row.wrong for row in ranking.candidates),
         complete=not ranking.interrupted,
@@ -572,19 +579,15 @@ def show_ranking(question: StepScenario | Meshes) -> Progress:
     return Progress("simulated {} of {} steps")
 
 
-def _events(ranking: Ranking) -> Iterable[Mapping[str, Any]]:
+def _threads(ranking: Ranking) -> Iterable[Thread]:
     """The timeline of the best step; of a mesh with all nodes."""
     step = ranking.closely
-    return executed_events(step.ran) if step.ran else step_events(step, gradient_names(ranking))
+    return executed_threads(step.ran) if step.ran else step_threads(step, gradient_names(ranking))
 
 
 def _about(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The head of a timeline: the figures of a document without its lists."""
-    return {
-        key: value
-        for key, value in document.items()
-        if key != "schema" and not isinstance(value, list)
-    }
+    """The head of a timeline: a document without its schema."""
+    return {key: value for key, value in document.items() if key != "schema"}
 
 
 def _traces_of_step(folder: str | None, ranking: Ranking) -> tuple[tuple[str, ...], bool]:
@@ -615,7 +618,11 @@ def _replicas(replicas: Replicas, workers: int, *, try_backups: bool) -> Reply:
     return Reply(
         partial(replicas_text, found, run),
         document,
-        files={"trace": lambda: trace_text(_about(document()), replicas_events(run, q.job.names))}
+        files={
+            "trace": lambda: trace_text(
+                _about(document()), thread_events(replicas_threads(run, q.job.names))
+            )
+        }
         if run
         else {},
         failed=spread.blocked == len(spread.updates),
@@ -790,5 +797,5 @@ def replay(
     return Reply(
         partial(replay_text, replayed),
         document,
-        files={"trace": lambda: trace_text(document(), executed_events(found.ran))},
+        files={"trace": lambda: trace_text(document(), thread_events(executed_threads(found.ran)))},
     )

@@ -62,6 +62,7 @@ from simreduce.planners.synthesis.rings import (
 from simreduce.planners.synthesis.trees import PACKINGS as BY_TREES, Trees, ring_text, tree_lines
 from simreduce.report.drawing import Drawing
 from simreduce.report.pictures import Panel, machine_picture, patterns_picture
+from simreduce.report.pictures.scene import link_pairs
 from simreduce.report.topo import (
     CHECK,
     GRAPHS,
@@ -594,28 +595,16 @@ def _lines(machine: Topology) -> list[str]:
     ]
 
 
-def _links(machine: Topology) -> list[str]:
-    lines: list[str] = []
-    seen: dict[tuple[str, str, int], tuple[object, ...]] = {}
+def _links(machine: Topology) -> Iterator[str]:
+    """A line for each wire, two where its directions differ."""
+    pairs = link_pairs(machine)
+    alike = {pair.back for pair in pairs if len(pair.figures) == 1}
     for link in machine.links:
-        if link.is_toll:
-            continue
-        figures = (
-            link.link_class,
-            link.lanes,
-            link.nominal,
-            link.bandwidth,
-            link.latency,
-            link.parallel,
-        )
-        if seen.get((link.target, link.source, link.parallel)) == figures:
-            continue
-        seen[link.source, link.target, link.parallel] = figures
-        rate, nominal = map(units.format_bandwidth, (link.bandwidth, link.nominal))
-        what = f"{link.source} - {link.target}: {link.link_class} x{link.lanes}"
-        latency = units.format_duration(link.latency)
-        lines.append(f"{what}, {rate} of nominal {nominal}, {latency}")
-    return lines
+        if not link.is_toll and link not in alike:
+            rate, nominal = map(units.format_bandwidth, (link.bandwidth, link.nominal))
+            what = f"{link.source} - {link.target}: {link.link_class} x{link.lanes}"
+            latency = units.format_duration(link.latency)
+            yield f"{what}, {rate} of nominal {nominal}, {latency}"
 
 
 @topo.command(examples="simreduce topo p2p dgx1v")

@@ -13,11 +13,10 @@ import json
 import secrets
 import shlex
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from simreduce.app.serve.view import Files, View, of_jobs
 from simreduce.app.serve.workers import Busy, Late, WorkerLost, Workers
 from simreduce.computing.lists import grouped
 from simreduce.engine import calibrate
-from simreduce.errors import InputError
+from simreduce.errors import InputError, load_extra
 from simreduce.planners.packing import PACKERS
 from simreduce.report import pages
 from simreduce.report.pages.html import templates
@@ -39,12 +38,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.requests import Request
     from starlette.responses import Response
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LONGEST = 8192
 """Bytes of a target (path and query) at most."""
@@ -69,7 +63,7 @@ class Guard:
     no other site makes. All others get the same short refusal. Bodies are not read.
     """
 
-    def __init__(self, app: App, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.app, self.hosts = app, hosts
         self._token = token.encode()
 
@@ -150,7 +144,7 @@ _ALGORITHMS = ("Ring", "Tree", "NVLS", "NVLSTree")
 _PROTOCOLS = ("LL", "LL128", "Simple")
 
 
-def make_app(files: Files, workers: Workers, first: View) -> App:
+def make_app(files: Files, workers: Workers, first: View) -> ASGIApp:
     """The application, without its guard. `first` is the view of a page without a query."""
     from starlette.applications import Starlette  # noqa: PLC0415 - an extra
     from starlette.responses import HTMLResponse, Response as Plain  # noqa: PLC0415
@@ -301,11 +295,7 @@ class ServerLimits:
 def check_serve() -> None:
     """Raises InputError unless the libraries of the page are installed."""
     for name in ("starlette", "uvicorn", "jinja2"):
-        try:
-            import_module(name)
-        except ImportError:
-            words = f"simreduce serve needs {name}: pip install 'simreduce[serve]'"
-            raise InputError(words) from None
+        load_extra(name, f"simreduce serve needs {name}: pip install 'simreduce[serve]'")
 
 
 def serve(

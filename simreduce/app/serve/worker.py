@@ -33,10 +33,10 @@ from simreduce.report.drawing import Mark, to_svg
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.pages import Attachments, make_page, page_parts
 from simreduce.report.pictures import heat_picture
-from simreduce.report.ranking import preview_lines, ranking_document
+from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.steps import MESHES
-from simreduce.report.timelines import timeline_of_events
-from simreduce.report.trace import step_events
+from simreduce.report.timelines import timeline_of_threads
+from simreduce.report.trace import step_threads
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.plan_cache import PlanCache
@@ -84,7 +84,14 @@ class Sayer:
             beside = replace(beside, machine=None)
         page = make_page(document, beside)
         sections = [
-            replace(each, blocks=tuple(b for b in each.blocks if not _shows_machine(b)))
+            replace(
+                each,
+                blocks=tuple(
+                    block
+                    for block in each.blocks
+                    if not (isinstance(block, Picture) and block.subject == "the machine")
+                ),
+            )
             for each in page.sections
         ]
         parts = page_parts(replace(page, sections=tuple(s for s in sections if s.blocks)))
@@ -98,10 +105,6 @@ class Sayer:
                 }
             }
         )
-
-
-def _shows_machine(block: object) -> bool:
-    return isinstance(block, Picture) and block.subject == "the machine"
 
 
 class Said(Work):
@@ -155,7 +158,7 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
     for seconds in (_FIRST, inf):
         with within(seconds):
             ranking = rank(question, 1, work.watch, keep_refused=view.chooses, cache=cache)
-        document = ranking_document(ranking)
+        document = RUN.write(ranking)
         names = [candidate.strategy.text for candidate in ranking.candidates]
         chosen, look = _chosen(view, ranking, document)
         table = _table(view, ranking, files)
@@ -186,7 +189,7 @@ def _answer_meshes(meshes: Meshes, beside: Attachments, sayer: Sayer) -> None:
     document = MESHES.write(found)
     sayer.page(document, beside)
     sayer.check()
-    timeline = timeline_of_events(step_events(found.closely, ()), most=_BARS)
+    timeline = timeline_of_threads(step_threads(found.closely, ()), most=_BARS)
     sayer.page(document, replace(beside, timeline=timeline, missing=""))
 
 

@@ -268,10 +268,10 @@ class Document(Record):
 def keys_of(attribute: str, *keys: Key) -> tuple[Key, ...]:
     """The keys of an attribute, in the record of what has it; no table shows them there."""
 
-    def found_by(key: Key) -> Callable[[Any], Any]:
-        return lambda value: key.find(getattr(value, attribute), value)
+    def found_by(key: Key) -> Callable[[Any, Any], Any]:
+        return lambda value, around: key.find(getattr(value, attribute), around)
 
-    return tuple(replace(key, get=found_by(key), get_in=None, column=()) for key in keys)
+    return tuple(replace(key, get="", get_in=found_by(key), column=()) for key in keys)
 
 
 def unwritten(*keys: Key) -> tuple[Key, ...]:

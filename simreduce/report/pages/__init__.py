@@ -3,7 +3,7 @@
 from simreduce.report.blocks import Page, TimelineBlock
 from simreduce.report.pages.html import check_pages, page_html, page_parts, read_document
 from simreduce.report.pages.kinds import KINDS, Attachments, make_page
-from simreduce.report.timelines import timeline_of_events
+from simreduce.report.timelines import timeline_of_threads
 
 __all__ = [
     "KINDS",
@@ -15,5 +15,5 @@ __all__ = [
     "page_html",
     "page_parts",
     "read_document",
-    "timeline_of_events",
+    "timeline_of_threads",
 ]

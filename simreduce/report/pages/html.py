@@ -19,11 +19,11 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import InputError
+from simreduce.computing.lists import grouped
+from simreduce.errors import InputError, load_extra
 from simreduce.files.formats.syntax import read_json
 from simreduce.files.tables import Table
 from simreduce.files.textfiles import exists
@@ -31,6 +31,7 @@ from simreduce.report.blocks import Chart, Page, TimelineBlock, Written
 from simreduce.report.drawing import to_svg
 from simreduce.report.pages.kinds import check_kinds
 from simreduce.report.pictures import heat_picture
+from simreduce.report.plots import Facet
 from simreduce.report.timelines import timeline_data
 from simreduce.topology import Topology, load_topology
 from simreduce.version import __version__
@@ -42,10 +43,7 @@ _SCRIPTS = ("echarts.min.js", "charts.js", "page.js")
 
 def check_pages() -> None:
     """Raises InputError unless the library that fills the template is installed."""
-    try:
-        import_module("jinja2")
-    except ImportError:
-        raise InputError("a report needs jinja2: pip install 'simreduce[report]'") from None
+    load_extra("jinja2", "a report needs jinja2: pip install 'simreduce[report]'")
 
 
 def page_html(page: Page) -> str:
@@ -91,13 +89,12 @@ def page_parts(page: Page) -> list[PagePart]:
         charts = [b for b in section.blocks if isinstance(b, Chart)]
         names = {id(chart): f"{section.key}-{i}" for i, chart in enumerate(charts)}
         html = template.render(section=section, number_of=lambda c, names=names: names[id(c)])
-        specs = {names[id(chart)]: _spec(chart) for chart in charts}
+        specs = {names[id(chart)]: _spec(chart.drawn) for chart in charts}
         parts.append(PagePart(section.key, str(html), specs))
     return parts
 
 
-def _spec(chart: Chart) -> dict[str, Any]:
-    drawn = chart.drawn
+def _spec(drawn: Facet | TimelineBlock) -> dict[str, Any]:
     return timeline_data(drawn) if isinstance(drawn, TimelineBlock) else asdict(drawn)
 
 
@@ -205,30 +202,24 @@ def _of_records(lines: Sequence[Written], place: str) -> dict[str, Any]:
 def _document(lines: Sequence[Written]) -> dict[str, Any]:
     run = lines[0]
     provenance = run["provenance"]
-    samples: dict[int, list[float]] = {}
-    wrong: dict[int, list[str]] = {}
-    candidates = [line for line in lines if line["record"] == "candidate"]
-    for line in lines:
-        if line["record"] == "sample":
-            samples.setdefault(line["id"], []).append(float(line["us"]))
-        elif line["record"] == "checked":
-            wrong[line["id"]] = list(line["faults"])
-    rows = []
-    for line in candidates:
-        mine = samples.get(line["id"])
-        if not mine or line["then_us"] is not None:  # or a control
-            continue
-        rows.append(
-            {
-                "size_bytes": line["size_bytes"],
-                "algorithm": line["algorithm"],
-                "time_us": statistics.median(mine),
-                "low_us": min(mine),
-                "high_us": max(mine),
-                "predicted_time_us": line["predicted_us"],
-                "wrong": len(wrong.get(line["id"], [])),
-            }
-        )
+    samples = grouped(
+        (line["id"], float(line["us"])) for line in lines if line["record"] == "sample"
+    )
+    wrong = {line["id"]: len(line["faults"]) for line in lines if line["record"] == "checked"}
+    rows = [
+        {
+            "size_bytes": line["size_bytes"],
+            "algorithm": line["algorithm"],
+            "time_us": statistics.median(samples[line["id"]]),
+            "low_us": min(samples[line["id"]]),
+            "high_us": max(samples[line["id"]]),
+            "predicted_time_us": line["predicted_us"],
+            "wrong": wrong.get(line["id"], 0),
+        }
+        for line in lines
+        if line["record"] == "candidate" and line["id"] in samples
+        if line["then_us"] is None  # others are controls
+    ]
     return {
         "command": "validate",
         "version": str(provenance.get("simreduce", "")),

@@ -51,7 +51,7 @@ def draw_machine(
 def _choose_scene(nodes: Sequence[Node], wires: Sequence[LinkPair], prefix: str) -> Scene:
     """The scene with as many nodes of each kind as stay readable."""
     for most in (MOST, 12, 10, 8, 6, 5):
-        view = make_scene(wires, _items(nodes, most, prefix))
+        view = make_scene(wires, [*_items(nodes, most, prefix)])
         gpus = {i for i, item in enumerate(view.items) if item.kind == "gpu"}
         arcs = [k for k in view.bundles if k.a in gpus and k.b in gpus]
         if len(arcs) <= (_ARCS if all(len(k.cables) == 1 for k in arcs) else _WIDE_ARCS):
@@ -61,17 +61,15 @@ def _choose_scene(nodes: Sequence[Node], wires: Sequence[LinkPair], prefix: str)
     return replace(view, items=tuple(items))
 
 
-def _items(nodes: Sequence[Node], most: int, prefix: str) -> list[Item]:
+def _items(nodes: Sequence[Node], most: int, prefix: str) -> Iterator[Item]:
     by_name = sorted(nodes, key=lambda node: natural(node.name))
-    items: list[Item] = []
     for kind, alike in group_by(by_name, lambda node: node.kind).items():
         shown = len(alike) if len(alike) <= most else most - 2
-        items += [Item(node.name.removeprefix(prefix), kind, (node,)) for node in alike[:shown]]
+        yield from (Item(n.name.removeprefix(prefix), kind, (n,)) for n in alike[:shown])
         if shown < len(alike):
             hidden = tuple(alike[shown:-1])
-            items.append(Item(f"{len(hidden):,} more", kind, hidden, several=True))
-            items.append(Item(alike[-1].name.removeprefix(prefix), kind, (alike[-1],)))
-    return items
+            yield Item(f"{len(hidden):,} more", kind, hidden, several=True)
+            yield Item(alike[-1].name.removeprefix(prefix), kind, (alike[-1],))
 
 
 def _annotate(item: Item, far: Sequence[str]) -> Item:

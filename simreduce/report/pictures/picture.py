@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import networkx as nx
 
+from simreduce.computing.lists import group_by
 from simreduce.planners.synthesis.network import Edge
 from simreduce.report.drawing import (
     FAINT,
@@ -247,9 +248,8 @@ def _hubs(nodes: Sequence[Node]) -> frozenset[str]:
 def _frame(heading: str, views: Sequence[Drawing]) -> Drawing:
     inner = stack(views, _GAP, centred=True)
     width = max(inner.width + 32, text_width(heading, 12) + 24)
-    frame = Rect(0, 0, width, inner.height + 52, stroke="#999999", radius=8)
     shapes = (
-        frame,
+        Rect(0, 0, width, inner.height + 52, stroke="#999999", radius=8),
         Text(14, 20, heading, 12, bold=True),
         *(shift(s, 16, 34) for s in inner.shapes),
     )
@@ -289,12 +289,12 @@ def _kinds_of_host(
             sorted(outside[node.name], key=str),
         )
         graph.add_node(node.name, about=str(about))
-    found: dict[str, list[tuple[Node, ...]]] = {}
-    for host in hosts:
+
+    def look(host: tuple[Node, ...]) -> str:
         inside = graph.subgraph(node.name for node in host)
-        alike = nx.weisfeiler_lehman_graph_hash(inside, edge_attr="links", node_attr="about")
-        found.setdefault(alike, []).append(host)
-    return list(found.values())
+        return str(nx.weisfeiler_lehman_graph_hash(inside, edge_attr="links", node_attr="about"))
+
+    return list(group_by(hosts, look).values())
 
 
 _PANEL, _COLUMNS, _HEAD, _FOOT, _LINE = 240, 4, 48, 24, 16

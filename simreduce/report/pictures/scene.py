@@ -74,10 +74,7 @@ class Item:
         """The tooltip: names, kinds and memory."""
         if len(self.nodes) == 1:
             node = self.nodes[0]
-            model = f" {node.model}" if node.model else ""
-            memory = f", memory {units.format_bandwidth(node.memory_bandwidth)}"
-            known = memory if math.isfinite(node.memory_bandwidth) else ""
-            return f"{node.name}: {WORDS[node.kind]}{model}{known}"
+            return f"{node.name}: {node_text(node.kind, node.model, node.memory_bandwidth)}"
         inside = f", {count_text(self.inner, 'link')} among them" if self.inner else ""
         return f"{self.nodes[0].name} - {self.nodes[-1].name}: {kinds_text(self.nodes)}{inside}"
 
@@ -121,6 +118,12 @@ class Scene:
     items: tuple[Item, ...]
     bundles: tuple[Bundle, ...]
     outside: Mapping[int, tuple[str, ...]]
+
+
+def node_text(kind: str, model: str, memory: float) -> str:
+    """`GPU V100, memory 900 GB/s`, as far as that is known."""
+    known = f", memory {units.format_bandwidth(memory)}" if math.isfinite(memory) else ""
+    return f"{WORDS[kind]} {model}".strip() + known
 
 
 def figures_text(link: Link) -> str:

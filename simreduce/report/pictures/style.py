@@ -11,12 +11,10 @@ Lines between boxes that stand in rows: across rows, or along a row beside or ro
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from simreduce import units
 from simreduce.computing.lists import group_by
 from simreduce.report.drawing import (
     FAINT,
@@ -43,6 +41,7 @@ from simreduce.report.pictures.scene import (
     Scene,
     count_text,
     figures_text,
+    node_text,
 )
 from simreduce.topology import Node, Topology
 from simreduce.topology.importers.topo_m import figure_lines
@@ -242,10 +241,7 @@ _SECOND = 13.0
 
 def colour(link_class: str) -> str:
     """The colour of a link class, by its family."""
-    for stems, code in _FAMILIES:
-        if link_class.startswith(stems):
-            return code
-    return _NETWORK
+    return next((code for stems, code in _FAMILIES if link_class.startswith(stems)), _NETWORK)
 
 
 def draw_line(
@@ -312,7 +308,7 @@ def _counts(
     bundles: Sequence[Bundle],
     lines: Sequence[Sequence[Point]],
     boxes: Sequence[tuple[float, float, float, float]],
-) -> list[Mark]:
+) -> Iterator[Mark]:
     """`x 32` on each line that stands for several links.
 
     A count covers no box (left, top, right, bottom), no other count and the fewest other lines.
@@ -320,7 +316,6 @@ def _counts(
     paths = [polyline(points) for points in lines]
     marks = [[along(path, k / 40) for k in range(41)] for path in paths]
     taken = [(left - 1, top - 6, right + 6, bottom + 2) for left, top, right, bottom in boxes]
-    found: list[Mark] = []
     for i, (bundle, path) in enumerate(zip(bundles, paths, strict=True)):
         if len(bundle.cables) < 2:
             continue
@@ -338,8 +333,7 @@ def _counts(
             *_, (x, y), area = min(free)
             taken.append(area)
             label = Text(x, y + 3.5, text, 10, "middle", FAINT)
-            found.append(Mark((Rect(x - half, y - 7, 2 * half, 14, WHITE, "", 3), label)))
-    return found
+            yield Mark((Rect(x - half, y - 7, 2 * half, 14, WHITE, "", 3), label))
 
 
 def _inside(area: Area, at: Point) -> bool:
@@ -356,7 +350,7 @@ Row = tuple[Shape, str]
 def draw_key(topology: Topology, wires: Sequence[LinkPair], classes: Sequence[str]) -> Drawing:
     """The key: boxes on the left, lines on their right, notes below."""
     left = _column(_boxes(tuple(topology.nodes.values())), 30)
-    right = _column(_lines(wires, classes), 44)
+    right = _column([*_lines(wires, classes)], 44)
     aside = left.width + 30
     below = max(left.height, right.height) + 6
     notes = [
@@ -393,28 +387,21 @@ def _boxes(nodes: Sequence[Node]) -> list[Row]:
     """A row for every kind and model, in the order of the kinds."""
     found = Counter((node.kind, node.model, node.memory_bandwidth) for node in nodes)
     order = list(WORDS)
-    rows: list[Row] = []
-    for (kind, model, memory), count in sorted(
-        found.items(), key=lambda e: (order.index(e[0][0]), e[0])
-    ):
-        words = f"{WORDS[kind]} {model}".strip()
-        if math.isfinite(memory):
-            words += f", memory {units.format_bandwidth(memory)}"
-        rows.append((Rect(0, 0, 30, 14, FILLS[kind]), f"{words} (x {count:,})"))
-    return rows
+    return [
+        (Rect(0, 0, 30, 14, FILLS[look[0]]), f"{node_text(*look)} (x {count:,})")
+        for look, count in sorted(found.items(), key=lambda e: (order.index(e[0][0]), e[0]))
+    ]
 
 
-def _lines(wires: Sequence[LinkPair], classes: Sequence[str]) -> list[Row]:
+def _lines(wires: Sequence[LinkPair], classes: Sequence[str]) -> Iterator[Row]:
     """A row for every kind of link, family by family, the widest first."""
     found = group_by(wires, lambda cable: cable.figures)
-    rows: list[Row] = []
     for some in sorted(
         found.values(), key=lambda some: (colour(some[0].there.link_class), -some[0].bandwidth)
     ):
         cable = some[0]
         sample = draw_line(((0, 7), (44, 7)), cable.there.link_class, cable.bandwidth, classes)
-        rows.append((sample, f"{_figures_of_pair(cable)} ({count_text(len(some), 'link')})"))
-    return rows
+        yield sample, f"{_figures_of_pair(cable)} ({count_text(len(some), 'link')})"
 
 
 def _figures_of_pair(cable: LinkPair) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -13,6 +13,22 @@ from simreduce.study.capacity.price_list import format_amount
 Quantity: TypeAlias = Literal["number", "seconds", "bytes", "bytes/s", "share", "times"]
 _FAR = {"seconds": 1.0, "bytes": 1.0, "number": 6.0, "bytes/s": 30.0, "share": 30.0, "times": 6.0}
 """How many times the least value the largest is where an axis is logarithmic by default."""
+
+
+def _size(nbytes: float) -> str:
+    exact = nbytes < 1024 or nbytes % 1024 == 0
+    return units.exact_size(int(nbytes)) if exact else units.format_size(nbytes)
+
+
+_SHOWN: Mapping[Quantity, Callable[[float], str]] = {
+    "number": format_amount,
+    "seconds": lambda seconds: units.format_duration(seconds) if seconds else "0",
+    "bytes": _size,
+    "bytes/s": lambda rate: format_amount(float(f"{rate * 1e-9:.3g}")),
+    "share": "{:.0%}".format,
+    "times": "{:.2f}x".format,
+}
+"""The text of a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +55,7 @@ class Axis:
 
     def show(self, value: float) -> str:
         """A value as text."""
-        if self.names:
-            return self.names[int(value)]
-        if self.quantity == "seconds":
-            return units.format_duration(value) if value else "0"
-        if self.quantity == "bytes":
-            exact = value < 1024 or value % 1024 == 0
-            return units.exact_size(int(value)) if exact else units.format_size(value)
-        if self.quantity == "bytes/s":
-            return format_amount(float(f"{value * 1e-9:.3g}"))
-        if self.quantity == "times":
-            return f"{value:.2f}x"
-        return f"{value:.0%}" if self.quantity == "share" else format_amount(value)
+        return self.names[int(value)] if self.names else _SHOWN[self.quantity](value)
 
     def scale(self, values: Iterable[float]) -> Scale:
         """The axis with room for these values."""

@@ -451,8 +451,7 @@ def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection
             _refuse(path, "is a directory, not a file")
         if _is_full(error):
             raise StoreFull(f"{path}: {error}") from None
-        ours = is_file(path) and read_start(place, 16) == b"SQLite format 3\0"
-        raise (fault if ours else InputError(words)) from None
+        raise (fault if is_database(path) else InputError(words)) from None
     except InputError:
         raise
     except OSError as error:
@@ -460,6 +459,14 @@ def _connect(path: str, opened: ExitStack, *, write: bool) -> sqlite3.Connection
     except ValueError as error:  # a NUL
         raise InputError(f"{quote(path)}: {why_no_path(path, error)}") from None
     return db
+
+
+def is_database(path: str) -> bool:
+    """Whether a file begins as SQLite's do."""
+    try:
+        return is_file(path) and read_start(Path(path), 16) == b"SQLite format 3\0"
+    except (OSError, ValueError):
+        return False
 
 
 def _prepare(path: str, db: sqlite3.Connection, *, write: bool) -> None:

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from simreduce.errors import InputError, quote
+from simreduce.errors import InputError, load_extra, quote
 from simreduce.files.formats import Faults
 
 COMPUTE, COLLECTIVE, SEND, RECEIVE = "compute", "collective", "send", "receive"
@@ -153,14 +153,14 @@ class ChakraTypes(NamedTuple):
 @cache
 def message_types() -> ChakraTypes:
     """The classes; InputError without protobuf."""
-    try:
-        from google.protobuf import (  # noqa: PLC0415 - an extra
-            descriptor_pb2,
-            descriptor_pool,
-            message_factory,
-        )
-    except ImportError:
-        raise InputError("Chakra's traces need protobuf: pip install 'simreduce[chakra]'") from None
+    need = "Chakra's traces need protobuf: pip install 'simreduce[chakra]'"
+    load_extra("google.protobuf.message_factory", need)
+    from google.protobuf import (  # noqa: PLC0415 - an extra
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
+
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="simreduce/chakra.proto", package=_PACKAGE, syntax="proto3"

@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from simreduce.app.serve.worker import Sayer, answer
 from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.report.pages import Attachments, make_page, page_parts
-from simreduce.report.ranking import ranking_document
+from simreduce.report.ranking import RUN
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_meshes, load_scenario
 from simreduce.study.tune.plan_cache import PlanCache
@@ -65,7 +66,7 @@ def test_the_scenario_of_a_view_ranks_the_same_to_the_bit(query, tmp_path, monke
     mine.write_text('extends = "dgx1v"\n')
     monkeypatch.chdir(tmp_path)
     known, documents = PlanCache(), []
-    monkeypatch.setattr(module, "ranking_document", lambda r: _keep(r, documents))
+    monkeypatch.setattr(module, "RUN", SimpleNamespace(write=lambda r: _keep(r, documents)))
     _said("machine=mine&size=2MiB&algo=nccl,ring", {"mine": str(mine)}, known)
     page = _said(query, {"mine": str(mine)}, known)[-1]
 
@@ -74,14 +75,14 @@ def test_the_scenario_of_a_view_ranks_the_same_to_the_bit(query, tmp_path, monke
     assert shlex.split(command)[2:] == [str(mine), query]
     [text] = [each for each in blocks if "topology = " in each]
     Path("view.toml").write_text(text)
-    theirs = ranking_document(rank(load_scenario("view.toml"), 1))
+    theirs = RUN.write(rank(load_scenario("view.toml"), 1))
     ours = documents[-1]
     assert ours["candidates"] == theirs["candidates"]
     assert ours["recommended"] == theirs["recommended"]
 
 
 def _keep(ranking, documents):
-    documents.append(ranking_document(ranking))
+    documents.append(RUN.write(ranking))
     return documents[-1]
 
 

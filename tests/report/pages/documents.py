@@ -10,12 +10,12 @@ from simreduce.export.targets import Exported
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report import replicas
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.explain import explanation_document
+from simreduce.report.explain import EXPLAIN, Explained
 from simreduce.report.jobs import BESIDE, PLACEMENT, Beside
-from simreduce.report.ranking import ranking_document
+from simreduce.report.ranking import RUN
 from simreduce.report.steps import replicas_look_document, step_document, step_look_document
-from simreduce.report.trace import recording_events
-from simreduce.report.tuned import tuned_document
+from simreduce.report.trace import Thread, recording_threads
+from simreduce.report.tuned import TUNE
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_replicas, load_scenario
 from simreduce.study.tune.placement.search import place
@@ -99,7 +99,7 @@ def _scenario(folder, text: str, machine: str = "switch:4") -> Any:
 
 
 def run_document(folder, machine: str = "switch:4") -> dict[str, Any]:
-    return ranking_document(rank(_scenario(folder, SCENARIO, machine)))
+    return RUN.write(rank(_scenario(folder, SCENARIO, machine)))
 
 
 def step_of(folder, text: str = MODEL) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -126,7 +126,7 @@ def replicas_of(folder) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def tune_document(folder) -> dict[str, Any]:
     found = tune(_scenario(folder, SCENARIO), "pytorch")
-    return tuned_document(found, files_of(found))
+    return TUNE.write(found) | {"files": files_of(found)}
 
 
 def placement_document(folder) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def explain_document(recording, setup) -> dict[str, Any]:
         "size_bytes": 1000, "ranks": 4, "repeat": 1, "equal_paths": "", "nccl_settings": "",
         "disturbance": "",
     }  # fmt: skip
-    return explanation_document(recording, savings(recording, setup), about)
+    return EXPLAIN.write(Explained(recording, savings(recording, setup), about))
 
 
 def bench_of(machine: str = "switch:4") -> dict[str, Any]:
@@ -163,8 +163,8 @@ def bench_of(machine: str = "switch:4") -> dict[str, Any]:
     return BENCH.write(SizeTimes(setup, rows))
 
 
-def events(recording, setup) -> list[dict[str, Any]]:
-    return list(recording_events(recording, setup.topology))
+def threads(recording, setup) -> list[Thread]:
+    return list(recording_threads(recording, setup.topology))
 
 
 VALIDATE: dict[str, Any] = {

@@ -30,7 +30,7 @@ from simreduce.report.pages import (
     make_page,
     page_html,
     read_document,
-    timeline_of_events,
+    timeline_of_threads,
 )
 from simreduce.report.pages.kinds import check_kinds
 from simreduce.report.pages.kinds.reductions import READ
@@ -85,7 +85,7 @@ def _beside(found, kind: str = "") -> Attachments:
         machine=setup.topology,
         calibration=setup.calibration,
         explanation=made["explain"],
-        timeline=timeline_of_events(documents.events(recording, setup), path),
+        timeline=timeline_of_threads(documents.threads(recording, setup), path),
         sizes=made["bench"],
         commands=(("This report", ("simreduce report x",)),),
         files={"x.toml": "title = 1\n"},

@@ -1,4 +1,4 @@
-"""Timelines of pages: bars of trace events, joined where there are too many."""
+"""Timelines of pages: bars of the threads of traces, joined where there are too many."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ import math
 
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.timelines import timeline_chart, timeline_data, timeline_of_events
+from simreduce.report.timelines import timeline_chart, timeline_data, timeline_of_threads
 from tests.report.pages import documents
 from tests.thorough import examples
 
 PATH = "critical path"
 
 
-def _events(slices):
-    """Events of one thread for each list of (begin, end)."""
-    yield {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "machine 0"}}
-    for tid, row in enumerate(slices, 1):
-        args = {"name": f"gpu{tid}"}
-        yield {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": args}
-        for op, (begin, end) in enumerate(row):
-            place = {"pid": 1, "tid": tid}
-            yield {"ph": "B", "name": "x", "cat": "copy", "ts": begin, "args": {"op": op}, **place}
-            yield {"ph": "E", "ts": end, **place}
+def _threads(slices):
+    """One thread for each list of (begin, end), in seconds."""
+    for number, row in enumerate(slices, 1):
+        found = [(begin, end, "copy", "x", {"op": op}) for op, (begin, end) in enumerate(row)]
+        yield "machine 0", f"gpu{number}", found
 
 
 rows = st.lists(
@@ -46,8 +41,8 @@ def _pack(gaps):
 def test_joined_bars_keep_order_and_cover_what_they_stand_for(slices, most):
     """No more bars than asked for; every slice lies within a bar; bars of a row do not overlap."""
     slices = [_pack(row) for row in slices]
-    whole = timeline_of_events(_events(slices), most=math.inf)
-    found = timeline_of_events(_events(slices), most=most)
+    whole = timeline_of_threads(_threads(slices), most=math.inf)
+    found = timeline_of_threads(_threads(slices), most=most)
 
     assert sum(map(len, slices)) == len(whole.bars)
     assert len(found.bars) <= max(most, len(slices))
@@ -55,17 +50,17 @@ def test_joined_bars_keep_order_and_cover_what_they_stand_for(slices, most):
     for tid, row in enumerate(slices, 1):
         mine = [bar for bar in found.bars if bar.row == f"gpu{tid}"]
         assert all(a.end <= b.begin for a, b in itertools.pairwise(mine))
-        assert all(any(b.begin <= s and e <= b.end for b in mine) for s, e in row)
+        assert all(any(b.begin <= s * 1e6 and e * 1e6 <= b.end for b in mine) for s, e in row)
 
 
 def test_the_critical_path_comes_first_and_is_joined_only_where_it_is_too_long_itself():
     """Its ops are a group of their own, complete while they are half of the limit at most."""
     recording, setup = documents.record(size="bytes:4M")
     path = recording.result.path.op.tolist()
-    events = list(documents.events(recording, setup))
+    threads = documents.threads(recording, setup)
 
     def on_path(most):
-        found = timeline_of_events(events, path, most=most)
+        found = timeline_of_threads(threads, path, most=most)
         first = [bar for bar in found.bars if bar.group == PATH]
         assert found.bars[: len(first)] == tuple(first)
         assert {bar.kind for bar in first} == {PATH}
@@ -80,7 +75,7 @@ def test_the_critical_path_comes_first_and_is_joined_only_where_it_is_too_long_i
 def test_the_table_counts_the_bars_of_the_chart():
     """So that a reader without the chart has the same figures."""
     recording, setup = documents.record()
-    found = timeline_of_events(documents.events(recording, setup))
+    found = timeline_of_threads(documents.threads(recording, setup))
     chart = timeline_chart(found, "words")
 
     drawn = [
@@ -93,8 +88,10 @@ def test_the_table_counts_the_bars_of_the_chart():
 
 
 def test_the_table_says_when_the_bars_of_a_row_begin_and_end_and_how_busy_it_is():
-    """Two rows with gaps, in a whole of 10 us."""
-    found = timeline_of_events(_events([[(1, 2), (4, 5), (7, 10)], [(2, 3), (5, 9)]]))
+    """In microseconds: two rows with gaps, in a whole of 10 us."""
+    us = 1e-6
+    first, second = [(us, 2 * us), (4 * us, 5 * us), (7 * us, 10 * us)], [(2 * us, 9 * us)]
+    found = timeline_of_threads(_threads([first, second]))
     rows = timeline_chart(found, "words").table.rows
 
-    assert [("1.00", "10.00", "50%"), ("2.00", "9.00", "50%")] == [row[3:] for row in rows]
+    assert [("1.00", "10.00", "50%"), ("2.00", "9.00", "70%")] == [row[3:] for row in rows]

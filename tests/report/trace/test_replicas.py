@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from simreduce.report.trace import replicas_events, trace_text
+from simreduce.report.trace import replicas_threads, thread_events, trace_text
 from simreduce.training.distributions import Constant
 from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
 from tests.report.trace.test_steps import slices
@@ -23,7 +23,7 @@ def made():
 
 def test_every_part_of_every_step_is_there():
     """In microseconds; what takes no time is not."""
-    events = list(replicas_events(made(), ["a", "b"]))
+    events = list(thread_events(replicas_threads(made(), ["a", "b"])))
 
     assert [
         ("read", 0.0, 0.5e6),
@@ -42,9 +42,8 @@ def test_every_part_of_every_step_is_there():
 
 
 def test_the_file_is_one_json_document():
-    document = json.loads(
-        "".join(trace_text({"scenario": "mine"}, replicas_events(made(), ["a", "b"])))
-    )
+    found = thread_events(replicas_threads(made(), ["a", "b"]))
+    document = json.loads("".join(trace_text({"scenario": "mine"}, found)))
 
     assert {"scenario": "mine"} == document["otherData"]
     assert document["traceEvents"]

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from simreduce.report.trace import step_events, trace_text
+from simreduce.report.trace import step_threads, thread_events, trace_text
 from tests.training.small import TICK, job, run
 
 
@@ -15,7 +15,7 @@ from tests.training.small import TICK, job, run
 def events():
     # Two reductions at once, so that one of them is on a track of its own.
     step = run(job([4, 4], [1, 2], [1, 1]), "ring")
-    return list(step_events(step, ["a", "b"]))
+    return list(thread_events(step_threads(step, ["a", "b"])))
 
 
 def slices(events, process):
@@ -53,7 +53,8 @@ def test_slices_that_overlap_have_threads_of_their_own(events):
 def test_the_file_is_one_json_document():
     """With what is said of the run as a whole."""
     step = run(job([4, 4], [1, 2], [1, 1]), "ring+packs=1")
-    document = json.loads("".join(trace_text({"scenario": "mine"}, step_events(step, ["a", "b"]))))
+    found = thread_events(step_threads(step, ["a", "b"]))
+    document = json.loads("".join(trace_text({"scenario": "mine"}, found)))
     named = Counter(e["name"] for e in document["traceEvents"] if e["ph"] == "B")
 
     assert {"scenario": "mine"} == document["otherData"]

@@ -16,7 +16,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.ranking import ranking_document, ranking_table
+from simreduce.report.ranking import RUN, ranking_table
 from simreduce.report.sweeps import ComparedSweeps, compared_text
 from simreduce.report.tuned import TUNE
 from simreduce.study.capacity.answer import answer
@@ -139,7 +139,7 @@ def test_rankings_say_it_in_their_heads(six: Path) -> None:
     warning = library_warning(asked.setup, ["nccl"])
     assert warning
     assert f"# warning      {warning}" in ranking_table(ranking).splitlines()
-    assert ranking_document(ranking)["warning"] == warning
+    assert RUN.write(ranking)["warning"] == warning
     copies = rank(load_scenario(str(scenario), strategies=["ring"]))
     assert "warning" not in ranking_table(copies)
 

@@ -12,7 +12,7 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import verify
 from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.ranking import ranking_document
+from simreduce.report.ranking import RUN
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune import plan_cache
 from simreduce.study.tune.plan_cache import PlanCache
@@ -55,7 +55,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def documents():
-    return {name: ranking_document(rank(asked)) for name, asked in ASKED.items()}
+    return {name: RUN.write(rank(asked)) for name, asked in ASKED.items()}
 
 
 @pytest.mark.parametrize("most_ops", [10_000, *slow([1 << 20])])
@@ -63,7 +63,7 @@ def test_what_is_known_changes_no_ranking(documents, most_ops):
     """In any order of questions, whatever is still known, and when it all was asked before."""
     cache = PlanCache(most_ops)
     for name in [*ASKED, *list(ASKED)[::-3]]:
-        assert ranking_document(rank(ASKED[name], cache=cache)) == documents[name]
+        assert RUN.write(rank(ASKED[name], cache=cache)) == documents[name]
 
 
 def test_the_questions_differ(documents):

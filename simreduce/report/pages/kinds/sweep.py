@@ -40,22 +40,22 @@ def sweep_page(document: Written, beside: Attachments) -> Page:
         title=f"{document['name']} over {_listed(keys)}",
         about=f"{document['name']} for many values of {_listed(keys)}: {states}.",
         answer=_answer(done, keys, figure, wins),
-        sure=_sure(document, wins, best),
+        sure=_sure(document, wins, best, figure),
         facts=(
-            *(_best_facts(document, best, keys, wins) if best else ()),
-            *_facts(document, done, keys),
+            *(_best_facts(document, best, figure, wins) if best else ()),
+            *_facts(document, done, figure),
         ),
         sections=(
             *_curves(done, keys, figure),
-            _rows(document, keys),
-            *(replace(each, title=_machine(document)) for each in machine_section(beside)),
+            _rows(document, figure),
+            *(replace(each, title=_machine(document, figure)) for each in machine_section(beside)),
             *repeat_section(beside, document),
         ),
     )
 
 
-def _machine(document: Written) -> str:
-    best = "best" if objective(document.get("kind", "")) in FACTORS else "fastest"
+def _machine(document: Written, figure: str) -> str:
+    best = "best" if figure in FACTORS else "fastest"
     return "Machine" if document["topology"] else f"Machine of the {best} cell"
 
 
@@ -80,8 +80,12 @@ _CHOICES = ("strategy", "method")
 
 
 class _Wins(NamedTuple):
-    """In how many cases each choice is the fastest, most often first, and the slowest case."""
+    """The keys that are chosen and the others; in how many cases each choice is the fastest, most
+    often first, and the slowest case.
+    """
 
+    choices: Sequence[str]
+    rest: Sequence[str]
     cases: int
     counts: tuple[tuple[str, int], ...]
     largest: tuple[Written, Written]
@@ -96,7 +100,7 @@ def _wins(done: Sequence[Written], keys: Sequence[str]) -> _Wins | None:
         return None
     counts = Counter(_chosen(rows[0], choices) for rows in cases)
     slowest = max(cases, key=lambda rows: float(rows[0]["seconds"]))
-    return _Wins(len(cases), tuple(counts.most_common()), (slowest[0], slowest[1]))
+    return _Wins(choices, rest, len(cases), tuple(counts.most_common()), (slowest[0], slowest[1]))
 
 
 def _by(rows: Sequence[Written], keys: Sequence[str]) -> list[list[Written]]:
@@ -109,20 +113,17 @@ def _chosen(row: Written, choices: Sequence[str]) -> str:
     return str(row[choices[0]]) if len(choices) == 1 else _cell(row, choices)
 
 
-def _compared(wins: _Wins, keys: Sequence[str]) -> str:
+def _compared(wins: _Wins) -> str:
     """Which choice is the fastest how often, and by how much where it takes longest."""
     (name, count), *others = wins.counts
-    rest = _listed([key for key in keys if key not in _CHOICES])
     often = f"all {count}" if not others else f"{count} of {wins.cases}"
     also = f" ({', '.join(f'{other} in {n}' for other, n in others[:2])})" if others else ""
     best, second = wins.largest
-    choices = [key for key in keys if key in _CHOICES]
-    case = _cell(best, [key for key in keys if key not in _CHOICES])
     ratio = faster_than(best["seconds"], second["seconds"])
     return (
-        f"{name} is the fastest in {often} cases of {rest}{also}. With {case}, "
-        f"{_chosen(best, choices)} takes {units.format_duration(best['seconds'])}, {ratio} "
-        f"{_chosen(second, choices)}."
+        f"{name} is the fastest in {often} cases of {_listed(wins.rest)}{also}. With "
+        f"{_cell(best, wins.rest)}, {_chosen(best, wins.choices)} takes "
+        f"{units.format_duration(best['seconds'])}, {ratio} {_chosen(second, wins.choices)}."
     )
 
 
@@ -130,7 +131,7 @@ def _answer(done: Sequence[Written], keys: Sequence[str], figure: str, wins: _Wi
     if not done:
         return "No cell of this sweep has an answer."
     if wins:
-        return _compared(wins, keys)
+        return _compared(wins)
     best, worst = done[0], done[-1]
     if figure in FACTORS:
         return (
@@ -156,11 +157,10 @@ def _if_right(document: Written) -> str:
     return ", if GPUs compute as fast as the question says" if document.get("kind") == STEP else ""
 
 
-def _sure(document: Written, wins: _Wins | None, best: Written | None) -> str:
+def _sure(document: Written, wins: _Wins | None, best: Written | None, figure: str) -> str:
     if best is None:
         return ""
-    slowdown = objective(document.get("kind", "")) in FACTORS
-    what = "that time" if wins else "slowdowns" if slowdown else "the fastest"
+    what = "that time" if wins else "slowdowns" if figure in FACTORS else "the fastest"
     if None in (best.get("low"), best.get("high")) or not best["seconds"]:
         return f"How sure: nothing is known of the error of the prediction of {what}."
     low, high = (best[key] / best["seconds"] for key in ("low", "high"))
@@ -171,19 +171,18 @@ def _sure(document: Written, wins: _Wins | None, best: Written | None) -> str:
 
 
 def _best_facts(
-    document: Written, best: Written, keys: Sequence[str], wins: _Wins | None
+    document: Written, best: Written, figure: str, wins: _Wins | None
 ) -> Iterable[Fact]:
     """Which cell is the best, how sure that is, and which link it keeps busy."""
-    figure = objective(document.get("kind", ""))
+    keys = document["keys"]
     if figure in FACTORS:
         yield Fact("Where do jobs lose least?", _cell(best, keys), f"{_loss(best, figure)}.")
         return
     took = f"{units.format_duration(best['seconds'])}."
     if wins:
         name, count = wins.counts[0]
-        rest = _cell(best, [key for key in keys if key not in _CHOICES])
         yield Fact("What is the fastest?", name, f"In {count} of {wins.cases} cases.")
-        yield Fact("What takes longest?", rest, f"Then the fastest takes {took}")
+        yield Fact("What takes longest?", _cell(best, wins.rest), f"Then the fastest takes {took}")
     else:
         yield Fact("Which cell is the fastest?", _cell(best, keys), took)
     if None not in (best.get("low"), best.get("high")):
@@ -195,10 +194,9 @@ def _best_facts(
         yield Fact("Which link is the busiest then?", best["bound"], more)
 
 
-def _facts(document: Written, done: Sequence[Written], keys: Sequence[str]) -> Iterable[Fact]:
+def _facts(document: Written, done: Sequence[Written], figure: str) -> Iterable[Fact]:
     """Which key matters most, and how many cells have an answer."""
-    figure = objective(document.get("kind", ""))
-    if matters := _matters(done, keys, figure):
+    if matters := _matters(done, document["keys"], figure):
         (key, factor), what = matters[0], axis(figure).name
         others = "; ".join(f"{name}, {ratio:.3g} times" for name, ratio in matters[1:3])
         more = f"From one value to another, all else equal, up to {factor:.3g} times the {what}."
@@ -254,11 +252,10 @@ def _table(
     return table_of([*shown, *columns], rows)
 
 
-def _rows(document: Written, keys: Sequence[str]) -> Section:
+def _rows(document: Written, figure: str) -> Section:
     """Every cell, with the reason of those that have no answer."""
-    figure = objective(document.get("kind", ""))
     state, reason = ((name, Column(name, left=True, missing="")) for name in ("state", "reason"))
     column = dict(ROW.columns("html"))[figure]
-    table = _table(document["rows"], keys, (state, (figure, column), reason))
+    table = _table(document["rows"], document["keys"], (state, (figure, column), reason))
     words = f"All {units.plural(len(table.rows), 'cell')}"
     return Section("cells", "Every cell", (Rows(words, table, folded=len(table.rows) > 20),))

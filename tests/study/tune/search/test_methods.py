@@ -14,7 +14,7 @@ from simreduce.errors import InputError
 from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import read_tuner
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.tuned import tuned_document, tuned_text
+from simreduce.report.tuned import TUNE, tuned_text
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_plans import MODES, ModeSearch
@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_not_the_best():
     assert all(row.misfit for row in found.rows if row.setting.method == "ddp")
     assert "(does not fit)" in text
     assert "do not fit" in text
-    assert tuned_document(found, {})["default"]["fits"] is False
+    assert TUNE.write(found)["default"]["fits"] is False
 
 
 def test_what_cannot_fit_is_said_or_refused():
