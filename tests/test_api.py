@@ -35,6 +35,17 @@ def test_names_and_objects_mean_the_same():
     assert 4 == sr.fold("switch:4").machines
 
 
+def test_a_prediction_as_json_types_is_in_microseconds_and_bytes():
+    """As its frame and the documents of commands are, and not in the seconds of a result."""
+    found = sr.simulate(PLAN, "full:4", "ideal")
+    document = found.to_dict()
+
+    assert found.seconds == pytest.approx(document["time_us"] / 1e6)
+    assert found.floors.hardware == pytest.approx(document["floor_us"] / 1e6)
+    assert 0 < document["floor_us"] <= document["time_us"]
+    assert [use.nbytes for use in found.links] == [use["bytes"] for use in document["links"]]
+
+
 def test_other_collectives_are_compiled_too():
     plan = sr.compile("direct", "bytes:1MiB", "full:4", "reduce", root=3)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from simreduce.computing import code_files, workers
-from simreduce.computing.code_files import digest_of
+from simreduce.computing.code_files import code_size, digest_of
 from simreduce.computing.loops import Native
 from simreduce.errors import InternalError
 
@@ -204,6 +204,20 @@ def test_who_compiles_long_says_so(monkeypatch):
 
     assert len(said) == 1
     assert said[0].startswith("compiling sums (once, about ")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(10.0, "compiling sums (once, about 10 s)"), (1.0, "")]
+)
+def test_who_compiles_says_how_long_that_takes(monkeypatch, seconds, words):
+    """Of a second or less nobody is told."""
+    said: list[str] = []
+    monkeypatch.setattr(workers, "listeners", [said.append])
+    monkeypatch.setattr("simreduce.computing.loops._SECONDS", seconds / code_size(scaled_sum))
+    check(Native(scaled_sum, "sums", bare=False))
+
+    assert [words] * bool(words) == said
 
 
 @pytest.mark.usefixtures("folder")

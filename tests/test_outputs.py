@@ -16,7 +16,7 @@ import threading
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files.textfiles import check_place, write_file
+from simreduce.files.textfiles import check_place, read_bytes, write_file
 
 
 def _child(code: str, *arguments: object, **options) -> subprocess.CompletedProcess:
@@ -214,3 +214,12 @@ def test_a_busy_file_is_one_line(old, monkeypatch):
         write_file(str(old), ["new"])
 
     assert (before, files) == (old.read_bytes(), sorted(old.parent.iterdir()))
+
+
+def test_a_file_may_have_as_many_bytes_as_are_allowed_and_no_more(tmp_path):
+    path = tmp_path / "eight"
+    path.write_bytes(b"12345678")
+
+    assert b"12345678" == read_bytes(path, 8)
+    with pytest.raises(OSError, match="or without an end"):
+        read_bytes(path, 7)

@@ -108,6 +108,16 @@ def test_a_short_size_reads_back_as_the_same_number(nbytes, text):
     assert nbytes == units.cli_size(text)
 
 
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(25e9, "25 GB/s"), (12.5e9, "12.5 GB/s"), (1e5, "0.0001 GB/s"), (1e9 / 3, f"{1e9 / 3!r} B/s")],
+)
+def test_an_exact_bandwidth_is_in_gigabytes_where_these_are_few_digits(rate, text):
+    """Machine files that are written have the figures that one would write by hand."""
+    assert text == units.exact_bandwidth(rate)
+    assert rate == units.bandwidth(text)
+
+
 @given(st.integers(0, 2**20 - 1), st.integers(0, 43))
 def test_an_exact_size_reads_back_as_the_same_number_in_the_largest_binary_unit(number, power):
     text = units.exact_size(number << power)

@@ -86,6 +86,11 @@ def test_a_shell_reads_every_word_as_it_was_given() -> None:
     assert run(f"{text}printf '%s\\n' {shown}").split("\n")[:-1] == WORDS
 
 
+def test_a_variable_that_has_no_value_is_left_out() -> None:
+    """It is another program's to choose; 0 and an empty text are values."""
+    assert 'X=0\nY=""\n' == environment([("W", None), ("X", 0), ("Y", ""), ("Z", None)])
+
+
 def test_a_shell_reads_lists_by_collective(choice: Choice) -> None:
     given = read_settings({"NCCL_ALGO": "ring;allreduce:tree"}, Faults(), "")
     made = replace(choice, setup=Setup("gh200x2,fabric=switch", "nccl", nccl=given))

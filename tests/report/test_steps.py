@@ -9,7 +9,7 @@ import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report.blocks import Attachments
-from simreduce.report.step_page import _times_of_steps, step_page, step_text
+from simreduce.report.step_page import _buckets, _times_of_steps, step_page, step_text
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.timelines import timeline, timeline_of_threads, timeline_plot
 from simreduce.report.trace import step_threads
@@ -254,6 +254,17 @@ def test_a_bucket_says_how_long_after_the_compute_it_ends(ranking):
 
     assert late[-1] > 0.0
     assert [f"{seconds * 1e3:.3f}" for seconds in late] == [line.split()[-1] for line in lines]
+
+
+def test_of_more_than_twelve_buckets_those_in_the_middle_are_counted(ranking):
+    """One that is left out is counted too, so that no table is longer than that of twelve."""
+    best = ranking.recommended.step
+    for count, words in ((12, ["8"]), (13, ["...", "1", "more"])):
+        made = replace(best, buckets=best.buckets[:1] * count)
+        middle, *_, last = (line.split() for line in _buckets(made, ranking)[-5:])
+
+        assert words == middle[: len(words)]
+        assert str(count) == last[0]
 
 
 def test_what_a_step_spends_its_time_on_adds_up(ranking):

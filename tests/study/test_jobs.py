@@ -8,7 +8,7 @@ import pytest
 import simpy
 
 from simreduce.engine import Fabric
-from simreduce.engine.background import TrafficFlows
+from simreduce.engine.background import TrafficFlows, excess_messages
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.job_files import build_jobs, fit_jobs, load_jobs
@@ -368,6 +368,25 @@ def test_too_many_messages_are_said_beside_other_faults(tmp_path):
         "traffic[0].name: job[1] is named 'x' too", "traffic[0].every",
     ]  # fmt: skip
     assert len(faults(tmp_path, text.replace("200 ns", "200 ms"))) == 1
+
+
+def test_all_traffic_that_sends_its_share_of_too_many_messages_is_named(tmp_path):
+    """Two that send alike, and not the third, whose messages are few."""
+    every = {"x": "200 ns", "y": "200 ns", "z": "1 s"}
+    burst = INCAST.replace("1 MiB", "1 B")
+    bursts = (f'{burst.replace("x", name, 1)}every = "{time}"\n' for name, time in every.items())
+    question = read(tmp_path, "".join([TWO, *bursts]))
+    setup = question.setup.running(None)
+    flows = TrafficFlows(
+        Fabric(simpy.Environment(), setup.topology, setup.constants, setup.runtime)
+    )
+    few, many = (
+        excess_messages([(stream, flows) for stream in question.streams], seconds)
+        for seconds in (0.001, 0.1)
+    )
+
+    assert [] == few
+    assert ["traffic[0].every", "traffic[1].every"] == [each.split(": ")[1] for each in many]
 
 
 def test_messages_are_counted_before_they_are_simulated(tmp_path, monkeypatch):

@@ -43,6 +43,17 @@ def test_the_published_formula(policy, attention, expected):
     assert estimate_activations(GPT2, policy, attention) == expected
 
 
+def test_attention_to_an_encoder_keeps_keys_and_values_of_all_that_the_encoder_read():
+    """Two numbers of 16 bits more for each token that the decoder does not write."""
+    model, width, tokens = load_model("t5-base"), 768, 512
+    kept = {layer.name: layer.kept for layer in model.layers}
+    own, across = kept["decoder.block.1.self"], kept["decoder.block.1.cross"]
+
+    assert across.others - own.others == pytest.approx(4 * width * (tokens - 114))
+    assert across.scores == pytest.approx(own.scores * tokens / 114)
+    assert across.input == own.input
+
+
 def test_what_is_made_again_is_there_for_one_block_at_a_time():
     """Where the logits are smaller than that, which are gone by then."""
     tokens, blocks = 4096, 3

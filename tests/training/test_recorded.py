@@ -264,6 +264,21 @@ def test_all_that_no_gradients_need_is_named_at_once(tmp_path):
     assert f"`simreduce replay {profiled} --topology MACHINE` runs" in last
 
 
+@pytest.mark.parametrize(("number", "shown"), [(4, "0, 1, 2, 3"), (5, "0, 1, 2, 3, ...")])
+def test_of_many_ranks_that_no_gradients_need_the_first_are_named(tmp_path, number, shown):
+    """With dots only where there are more."""
+    events = [
+        *t.kernel("gemm", 7, 0, 5, 0, 1),
+        *t.kernel("nccl", 20, 5, 5, 1, 2, **_all_reduce(64, number)),
+    ]
+    info = {"rank": 0, "world_size": 8}
+    path = _write(tmp_path / "job.json", {"distributedInfo": info, "traceEvents": events})
+    with pytest.raises(InputError) as error:
+        read_recorded(path)
+
+    assert f"1 call of all-reduce among ranks {shown} of 8," in error.value.problems[0]
+
+
 def test_calls_that_reduce_no_gradients_are_left_out(tmp_path):
     """A count of whole numbers, a barrier, buffers, and a loss that is summed after the pass."""
     model, profile = _model([4, 4]), Profile((1e-3,) * 2, (2e-3,) * 2, "")

@@ -13,11 +13,12 @@ from simreduce.engine.runtime import Software
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
-from simreduce.plan.ops import count_halvings
+from simreduce.plan.ops import LAST, count_halvings
 from simreduce.planners.algorithms.nccl import switches, tree
 from simreduce.planners.algorithms.nccl.paths import rings
 from simreduce.planners.layouts import Decision, layout
 from simreduce.planners.nccl import Settings
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.sizes import seconds_per_call
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
@@ -55,6 +56,19 @@ def sent(machine: str, strategy: str, elements: int) -> Counter[tuple[str, str]]
 def test_every_sum_is_right(machine, strategy, elements):
     """With fewer elements than channels too, and with several pieces."""
     assert [] == verify(Setup(machine).compile(strategy, one(elements)))
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter", "all_gather"])
+def test_every_gpu_of_a_ring_copies_out_what_it_does_not_send_on(collective):
+    """Its last piece, which takes longer than the others; all other pieces go on."""
+    setup = Setup("dgx-a100")
+    strategy = parse_strategy("nccl:ring+simple+channels=1", collective)
+    plan = setup.compile(strategy, one(1 << 15))
+    copies = np.flatnonzero(plan.kind == Kind.COPY)
+    last = (plan.stream[copies] // len(plan.devices)) & LAST > 0
+
+    assert setup.layout.n == np.count_nonzero(last)
+    assert setup.layout.n == len({*plan.device[copies[last]].tolist()})
 
 
 @pytest.mark.parametrize("elements", [16, 1 << 20])

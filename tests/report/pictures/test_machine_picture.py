@@ -340,6 +340,20 @@ def test_directions_that_differ_and_links_without_a_way_back_say_so():
     ] == sorted(link.title for link in groups(drawing, "link"))
 
 
+def test_a_link_without_a_way_back_is_not_counted_with_cables_of_the_same_figures():
+    """Neither as one of several lines, nor in the key."""
+    nodes = [Node("gpu0", "gpu"), Node("gpu1", "gpu")]
+    twice = build("", "", "", nodes, [Cable("gpu0", "gpu1", "a", 1, 8e9, 8e9, 0, True)] * 2)
+    drawing = check(assemble("", "", "", nodes, twice.links[:3]))
+    texts = {s.text for s in flat(drawing.shapes) if isinstance(s, Text)}
+
+    assert [
+        "gpu0 - gpu1\na: 8 GB/s, 0 ns, per direction",
+        "gpu0 - gpu1\none way: a: 8 GB/s, 0 ns",
+    ] == sorted(link.title for link in groups(drawing, "link"))
+    assert {"a: 8 GB/s, 0 ns (1 link)", "a: 8 GB/s, 0 ns, one way (1 link)"} < texts
+
+
 NAMES = st.text(st.sampled_from("ab<>&\"'.0123456789é\x07\n"), min_size=1, max_size=12)
 KINDS = ("gpu", "gpu", "gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
 

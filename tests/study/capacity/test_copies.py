@@ -12,10 +12,17 @@ from simreduce.report.capacity import CAPACITY_JOBS
 from simreduce.report.capacity_page import copies_text
 from simreduce.study.capacity.answer import answer_copies, cell_of
 from simreduce.study.capacity.capacity_question import load_question
-from simreduce.study.capacity.choose import offer_copies
+from simreduce.study.capacity.choose import (
+    COPY,
+    Configuration,
+    CopiesOffer,
+    EvaluatedCluster,
+    offer_copies,
+    rank_offers,
+)
 from simreduce.study.job_files import fit_jobs
 from simreduce.study.scenario_files import read_scenario_file
-from simreduce.study.sweep import CellRunner
+from simreduce.study.sweep import CellRunner, Figures
 
 NETWORKS = ("nics=1,radix=4,oversubscription=4", "nics=1,radix=4")
 MIX = (
@@ -115,6 +122,20 @@ def test_the_choice_is_the_cheapest_of_all(load, runner, target, best):
         assert found.chosen == found.ranked[0]
     else:
         assert copies_text(found).splitlines()[3] == "No option meets the target."
+
+
+def test_of_clusters_whose_copies_cost_the_same_the_cheaper_one_comes_first():
+    """Even if it has more nodes; and of those that cost the same, the one with cheaper copies."""
+
+    def offered(nodes: int, hourly: float, copies: int) -> CopiesOffer:
+        key, row = Configuration(*[f"{nodes}"] * 7), Figures(state="done", fit=copies)
+        cluster = EvaluatedCluster(key, nodes, nodes, {}, row)
+        return CopiesOffer(hourly, (), cluster, hourly / copies)
+
+    two, four, eight = offered(2, 20.0, 2), offered(4, 10.0, 1), offered(8, 20.0, 4)
+
+    assert [eight, four, two] == rank_offers([two, four, eight], COPY)
+    assert [four, eight, two] == rank_offers([two, four, eight], "hourly")
 
 
 def test_what_is_missed_is_named(load, runner):

@@ -340,6 +340,17 @@ def test_rccls_file_has_xgmi_links_and_the_target_of_the_compiler():
     assert imported(old).nodes["gpu0"].model == "MI250X"
 
 
+def test_a_target_that_is_like_no_other_is_refused_with_those_that_are_known():
+    with pytest.raises(TopologyError) as caught:
+        imported(RCCL_XML.replace('gcn="gfx950"', 'gcn="tahiti"'))
+
+    words = caught.value.problems[0]
+    known = words.partition("; known are ")[2].partition(";")[0].split(", ")
+    assert "gcn 'tahiti' is no known target; known are gfx" in words
+    assert known == sorted(known)
+    assert {"gfx90a", "gfx942", "gfx950"} <= {*known}
+
+
 def links_between(machine, a, b):
     return [link for link in machine.links if (link.source, link.target) == (a, b)]
 

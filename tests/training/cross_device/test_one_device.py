@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -18,6 +19,7 @@ from simreduce.training.cross_device import (
     reduce,
     reduce_non_distributed,
 )
+from simreduce.training.cross_device.one_device import sub_layout
 from tests.planners.algorithms.transfers import formulas
 from tests.training.cross_device.evaluate import evaluate, machine
 
@@ -216,3 +218,13 @@ def test_a_non_distributed_value():
         reduce_non_distributed("sum", value, [0], machine(), replicas=4)
     with pytest.raises(StrategyError, match="reduce_op"):
         reduce_non_distributed("max", value, [0], machine(), replicas=1)
+
+
+def test_the_links_of_some_devices_are_those_of_the_machine():
+    """Each in its direction: of a graph that was drawn by hand, the way back may have fewer lanes.
+    A host has none.
+    """
+    none = (0, 0, 0, 0)
+    whole = replace(machine(), links=((0, 2, 0, 0), (1, 0, 0, 0), none, none))
+
+    assert ((0, 0, 1), (0, 0, 0), (2, 0, 0)) == sub_layout(whole, [1, CPU, 0]).links
