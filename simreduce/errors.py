@@ -100,9 +100,9 @@ _WIDTH = 80
 _TYPES = {dict: "table", list: "list", int: "whole number", float: "number"}
 
 
-def cut(text: str) -> str:
-    """The text if it fits a line, else its beginning."""
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+def cut(text: str, most: int = _WIDTH) -> str:
+    """The text if it fits a line of `most` characters, else its beginning."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def quote(value: object) -> str:

@@ -47,13 +47,8 @@ class Answer(ABC):
     headline: Any
     """The result in one line."""
 
-    rows_key: ClassVar[str]
+    rows_key: ClassVar[str] = "rows"
     """The key of the document that has a row for each of `to_frame`."""
-
-    @property
-    @abstractmethod
-    def subtitle(self) -> str:
-        """The runtimes and the calibration of the prediction, for plots."""
 
     @abstractmethod
     def table(self) -> Table:
@@ -231,8 +226,6 @@ class Bench(Answer, SizeTimes):
 
     __slots__ = ()
 
-    rows_key = "rows"
-
     @property
     def headline(self) -> str:
         """The collective, the machine and the number of rows."""
@@ -287,10 +280,6 @@ class SweepRows(Answer):
             self.sweep, self.path, counts, self.rows, complete="waiting" not in counts
         )
 
-    def records(self) -> list[dict[str, Any]]:
-        """A row per cell."""
-        return [dict(row) for row in self.rows]
-
     def best(self, *keys: str, by: str = "") -> list[dict[str, Any]]:
         """The row with the least `by` for each combination of values of `keys`, of rows that have
         one; by default the least time, of jobs the least slowdown.
@@ -304,8 +293,9 @@ class SweepRows(Answer):
         """A bar for each of the fastest cells, or of those whose jobs lose least."""
         name = objective(self.sweep.kind)
         rows = sorted((r for r in self.rows if r[name]), key=lambda r: float(r[name]))
-        names = [", ".join(f"{key} {row[key]}" for key in self.sweep.keys) for row in rows]
-        bars = [(words, row[name]) for words, row in zip(names, rows, strict=True)]
+        bars = [
+            (", ".join(f"{key} {row[key]}" for key in self.sweep.keys), row[name]) for row in rows
+        ]
         return bar_plot(bars, self.headline, self.subtitle, name if name in FACTORS else "")
 
 

@@ -45,11 +45,9 @@ from simreduce.study.tune.rank import rank as rank_strategies
 from simreduce.study.tune.sizes import DIVIDED, ROOTED, BenchCalls, bench as bench_rows
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology
-from simreduce.topology.formats import is_graph
 from simreduce.topology.loader import Overrides
 from simreduce.workload import MOST_BYTES, Workload, load_workload as load_gradients
 
-_MACHINES = (Topology, Folded, str, PathLike)
 _PLAN = "a Plan, as compile makes it"
 
 
@@ -188,18 +186,13 @@ def rank(
     if workload is None:
         scenario = _scenario(machine)
     else:
-        setup = Setup(
-            machine
-            if is_graph(machine)
-            else expect(machine, _MACHINES, "a Topology or the name of one"),
-            BY_STRATEGY,
-            call_cost=CALL_COST,
-        )
+        setup = Setup(machine, BY_STRATEGY, call_cost=CALL_COST)
         gradients = read_workload(workload)
         name = f"{gradients.name} on {setup.machine.name}"
         scenario = Scenario(name, name, setup, gradients, None)
-    scenario = replace(scenario, **changes)
-    scenario = scenario.but(runtime=runtime, calibration=calibration, disturbance=disturbance)
+    scenario = replace(scenario, **changes).but(
+        runtime=runtime, calibration=calibration, disturbance=disturbance
+    )
     return answers.as_answer(
         answers.Ranking, rank_strategies(scenario, workers, simulate_all=simulate_all)
     )

@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import fsum
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from simreduce import units
 from simreduce.computing.lists import group_by
 from simreduce.engine.background import Stream
 from simreduce.engine.setup import Setup
+from simreduce.errors import cut
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -53,14 +53,13 @@ from simreduce.report.sections import us
 from simreduce.report.topo import topology_keys
 from simreduce.study.job_files import CopiesFit, JobsQuestion
 from simreduce.study.tune.placement.search import Placement
-from simreduce.topology.elements import natural
-from simreduce.topology.switch_groups import SwitchGroup, label, switch_groups
+from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.recorded import Replay
 from simreduce.training.shared_fabric import JobOutcome, fairness
 
 _LITTLE = 5e-4
 """What an order saves is not worth a word below this part."""
-_PLACEMENT_SHOWN = 96
+HOSTS_SHOWN = 96
 """Characters of a host list in a table."""
 
 
@@ -92,7 +91,7 @@ def placement_report(document: Written) -> Page:
     # A document of others may have nodes that are in no group.
     lone = {node for row in orders for node in row["nodes"]}.difference(*groups)
     places = [*groups, *([node] for node in lone)]
-    rows = [{**row, "shown": cut(bracketed(places, row["nodes"]))} for row in orders]
+    rows = [{**row, "shown": cut(bracketed(places, row["nodes"]), HOSTS_SHOWN)} for row in orders]
     timed = [each for each in orders if each["time_us"] is not None]
     marks = [1 if each is best else 2 if each is given else 0 for each in timed]
     words = "The time in each order. Blue: the best; orange: the given one."
@@ -105,7 +104,7 @@ def placement_report(document: Written) -> Page:
         answer=f"{document['answer'][:1].upper()}{document['answer'][1:]}.",
         sure=SURE,
         facts=(
-            Fact("Which order?", cut(host_list(document["advised"])), shared),
+            Fact("Which order?", cut(host_list(document["advised"]), HOSTS_SHOWN), shared),
             Fact("How long does the best take?", f"{document['ratio']:.0%} of the given one"),
             Fact(
                 "Is there a better one?",
@@ -146,10 +145,10 @@ def verdict(found: Placement) -> str:
             words += f", and the best order found saves only {units.format_share(1 - found.ratio)}"
         return words
     seconds, best = found.advised_seconds, best_order(complete=found.complete)
+    order, part = cut(host_list(found.advised), HOSTS_SHOWN), seconds / found.given_seconds
     words = (
-        f"order {cut(host_list(found.advised))} takes {percent(seconds / found.given_seconds)} of"
-        f" the time of the given order, {units.format_duration(seconds)} instead of {took} for"
-        f" {_takes(found)}"
+        f"order {order} takes {percent(part)} of the time of the given order,"
+        f" {units.format_duration(seconds)} instead of {took} for {_takes(found)}"
     )
     if (more := 1.0 - found.best_seconds / seconds) > _LITTLE:
         return f"{words}; {best} saves only {units.format_share(more)} more"
@@ -172,17 +171,13 @@ def _takes(found: Placement) -> str:
 
 def host_list(names: Sequence[str]) -> str:
     """Nodes as a host list, ranges short: `n0-n3,n8`."""
-    return ",".join(_runs([label(name) for name in names]))
-
-
-def _runs(names: Sequence[str]) -> list[str]:
-    found: list[list[str]] = []
-    for name in names:
-        if found and _next(found[-1][-1]) == name:
-            found[-1].append(name)
+    runs: list[list[str]] = []
+    for name in map(label, names):
+        if runs and _next(runs[-1][-1]) == name:
+            runs[-1].append(name)
         else:
-            found.append([name])
-    return [run[0] if len(run) == 1 else _short(run) for run in found]
+            runs.append([name])
+    return ",".join(run[0] if len(run) == 1 else _short(run) for run in runs)
 
 
 def _short(run: Sequence[str]) -> str:
@@ -193,7 +188,7 @@ def _short(run: Sequence[str]) -> str:
 def _next(name: str) -> str:
     head = name.rstrip("0123456789")
     number = name[len(head) :]
-    return f"{head}{int(number) + 1:0{len(number)}}" if number and natural(name) else ""
+    return f"{head}{int(number) + 1:0{len(number)}}" if number else ""
 
 
 def bracketed(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
@@ -201,18 +196,6 @@ def bracketed(groups: Iterable[Sequence[str]], names: Sequence[str]) -> str:
     leaf = {name: i for i, each in enumerate(groups) for name in each}
     runs = (list(run) for _, run in groupby(names, leaf.__getitem__))
     return " ".join(f"({host_list(run)})" for run in runs)
-
-
-def changes_of_switch(network: SwitchGroup, names: Sequence[str]) -> int:
-    """How often neighbours in the order, the last and the first included, share no switches."""
-    leaf = {name: i for i, each in enumerate(network.leaves) for name in each.machines}
-    pairs = zip(names, (*names[1:], names[0]), strict=True)
-    return sum(leaf[a] != leaf[b] for a, b in pairs)
-
-
-def cut(text: str) -> str:
-    """A host list as long as tables show it."""
-    return text if len(text) <= _PLACEMENT_SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _shared(found: Placement) -> list[list[str]]:
@@ -228,16 +211,15 @@ def _orders(found: Placement) -> Iterable[dict[str, object]]:
         ("by switch", found.sorted, found.sorted_seconds),
         ("given", found.given, found.given_seconds),
     )
+    leaf = {name: i for i, each in enumerate(found.network.leaves) for name in each.machines}
     for name, nodes, seconds in rows:
-        groups = Counter(
-            i for i, leaf in enumerate(found.network.leaves) for n in nodes if n in leaf.machines
-        )
+        leaves = [leaf[node] for node in nodes]
         yield {
             "order": name,
             "seconds": seconds if seconds < float("inf") else None,
             "ratio": seconds / found.given_seconds if seconds < float("inf") else None,
-            "changes": changes_of_switch(found.network, nodes),
-            "groups": len(groups),
+            "changes": sum(a != b for a, b in pairwise([*leaves, leaves[0]])),
+            "groups": len({*leaves}),
             "nodes": [label(each) for each in nodes],
         }
 

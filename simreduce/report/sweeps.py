@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from simreduce import units
 from simreduce.computing.lists import group_by
-from simreduce.errors import InputError, did_you_mean, load_extra, quote
+from simreduce.errors import InputError, cut, did_you_mean, load_extra, quote
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     COUNT,
@@ -38,7 +38,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
 from simreduce.report.blocks import Fact, Page, Written, first_rows, page_text, table_section
-from simreduce.report.jobs import QUESTION, best_order, bracketed, cut, percent
+from simreduce.report.jobs import HOSTS_SHOWN, QUESTION, best_order, bracketed, percent
 from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
 from simreduce.study.sweep.cells import FACTORS, column_of, format_figure
 from simreduce.study.sweep.compare import CellChange, Comparison, Winner
@@ -570,7 +570,7 @@ def _rows(file: str, result: Written) -> dict[str, dict[str, Any]]:
         return {
             name: {
                 **{key: rows[name][key] for key in ("time_us", "switch_changes", "nodes")},
-                "shown": cut(bracketed(result["switches"], rows[name]["nodes"])),
+                "shown": cut(bracketed(result["switches"], rows[name]["nodes"]), HOSTS_SHOWN),
                 "file": file,
             }
             for name in ("best", "given")

@@ -172,12 +172,17 @@ def gpu_among(nodes: Sequence[Node]) -> Gpu | None:
     return gpu_of(nodes[0].model, rate if isfinite(rate) else None)
 
 
-def utilization(gpu: Gpu, flops: float, seconds: float, ranks: int, bits: int = 16) -> float:
-    """MFU: a model's FLOPs of a step over those that all GPUs could do in its time.
+def utilization(
+    gpu: Gpu | None, flops: float, seconds: float, ranks: int, bits: int = 16
+) -> float | None:
+    """MFU: a model's FLOPs of a step over those that all GPUs could do in its time, of products in
+    so many bits; None where any of these is not known.
 
     FLOPs that are computed again do not count (Chowdhery et al. 2022, arXiv 2204.02311,
     appendix B).
     """
+    if gpu is None or not flops or not seconds:
+        return None
     return flops / (seconds * ranks * (gpu.flops if bits == 16 else gpu.flops8))
 
 

@@ -13,6 +13,7 @@ from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.job_files import build_jobs, fit_jobs, load_jobs
 from simreduce.study.scenario_files import build_meshes, read_scenario_file
+from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.simulate import simulate_mesh
 from simreduce.training.shared_fabric import simulate_jobs
 from tests.thorough import slow
@@ -264,7 +265,8 @@ def test_a_mesh_with_all_its_calls_on_the_fabric_takes_what_one_rank_for_all_doe
     table["workload"] = "transformer:layers=4,hidden=2048,heads=16,vocab=32000,seq=2048"
     alone = build_meshes(tmp_path / "mesh.toml", table)
 
-    expected = simulate_mesh(alone.question.jobs[0], alone.setup).seconds
+    costs = Costs(alone.setup, alone.job.mesh)
+    expected = simulate_mesh(alone.job, costs).seconds
     assert found.times[0] == found.alone == pytest.approx(expected, rel=0.05)
     assert question.does == (f"step of {alone.model.name}, {mesh}",)
 

@@ -103,7 +103,7 @@ class Reply:
     def give(self) -> int:
         """Print the reply, write its files, and return the exit status."""
         if wants_json():
-            echo_json(self.document())
+            click.echo(json_text(self.document()), nl=False)
         else:
             text = self.text()
             text = text if isinstance(text, str) else "\n".join(text)
@@ -179,11 +179,6 @@ def _render(picture: Any, png: bool) -> str | bytes:
 
     drawing = picture if isinstance(picture, Drawing) else picture.drawing()
     return to_png(drawing) if png else to_svg(drawing)
-
-
-def echo_json(document: Mapping[str, Any]) -> None:
-    """Print the one document that `--json` promises."""
-    click.echo(json_text(document), nl=False)
 
 
 def json_text(document: Mapping[str, Any]) -> str:

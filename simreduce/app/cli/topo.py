@@ -27,7 +27,6 @@ from simreduce.app.cli.reply import (
     PictureOption,
     Progress,
     Reply,
-    echo_json,
     json_text,
     options,
     output_option,
@@ -327,7 +326,7 @@ def check(file: str) -> None:
     problems = check_file(file) if problems is None else problems
     wrong = [problem for problem in problems if not isinstance(problem, Suspicion)]
     if wants_json():
-        echo_json(CHECK.write({"file": file, "problems": problems}))
+        click.echo(json_text(CHECK.write({"file": file, "problems": problems})), nl=False)
     elif not wrong:
         for problem in problems:
             terminal.complain(f"warning: {problem}")

@@ -313,9 +313,14 @@ def main() -> None:
     while True:
         question = desk.questions.get()
         try:
-            _answer(question["view"], files, cache, desk)
+            view = read_view(question["view"], files)
+            answer(view, files, cache, Sayer(desk.say, desk.check))
         except _LeftError:
             pass
+        except InputError as error:
+            desk.say({"faults": [*error.problems]})
+        except SimreduceError as error:
+            desk.say({"faults": [str(error)]})
         except MemoryError:
             cache = PlanCache()
             too_large = f"needs more than the {megabytes} MB that a page may use"
@@ -326,15 +331,6 @@ def main() -> None:
             where = "where simreduce serve was started"
             desk.say({"faults": [f"a bug of simreduce: {type(error).__name__}; see {where}"]})
         desk.say({"end": True})
-
-
-def _answer(query: str, files: dict[str, str], cache: PlanCache, desk: _Desk) -> None:
-    try:
-        answer(read_view(query, files), files, cache, Sayer(desk.say, desk.check))
-    except InputError as error:
-        desk.say({"faults": [*error.problems]})
-    except SimreduceError as error:
-        desk.say({"faults": [str(error)]})
 
 
 if __name__ == "__main__":

@@ -103,9 +103,9 @@ def predict_seconds(step: PublishedStep, gpu: Gpu) -> float:
     job = job_of(step, gpu)
     costs, full = costs_of(step.machine, step.gpus, job.mesh), job.mesh.pp + 1
     if job.schedule != "1f1b" or job.micros <= full + 2:
-        return simulate_mesh(job, costs.setup, costs).seconds
+        return simulate_mesh(job, costs).seconds
     few = (replace(job, micros=full + i) for i in (0, 1))
-    one, two = (simulate_mesh(each, costs.setup, costs).seconds for each in few)
+    one, two = (simulate_mesh(each, costs).seconds for each in few)
     return two + (two - one) * (job.micros - full - 1)
 
 

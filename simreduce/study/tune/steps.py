@@ -56,14 +56,14 @@ from simreduce.training import (
 )
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
-from simreduce.training.gpus import Gpu, gpu_at, utilization
+from simreduce.training.gpus import gpu_at, utilization
 from simreduce.training.memory import MemoryFit, device_memory, fit_of, least_memory
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
-from simreduce.training.mesh.write import MOST_NODES, write_ranks
+from simreduce.training.mesh.write import write_ranks
 from simreduce.training.passes import slowdowns, slowest
 from simreduce.training.sharded import (
     DDP,
@@ -392,17 +392,13 @@ def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
         runtime=setup.runtime.name,
         unmoved=_unmoved(found.step, job, setup),
         fit=None if question.mode else fit_of(memory, setup.topology, setup.layout.ranks),
-        mfu=_mfu(found.step, job.gpu or gpu_at(setup), job.model.flops),
+        mfu=utilization(
+            job.gpu or gpu_at(setup),
+            job.model.flops * found.step.samples,
+            found.step.seconds,
+            found.step.devices,
+        ),
     )
-
-
-def _mfu(step: StepResult, gpu: Gpu | None, flops: float, bits: int = 16) -> float | None:
-    """MFU of a step with so many FLOPs a sample, of products in so many bits; None where that is
-    not known.
-    """
-    if gpu is None or not flops or not step.seconds:
-        return None
-    return utilization(gpu, flops * step.samples, step.seconds, step.devices, bits)
 
 
 def _unmoved(step: StepResult, job: StepJob, setup: Setup) -> float:
@@ -457,7 +453,8 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
     @cached_property
     def closely(self) -> StepResult:
         """The best step, with when every node of it ran."""
-        return _mesh_step(self.job, self.scenario.setup, closely=True)
+        costs = _costs(self.scenario.setup, self.job.mesh)
+        return simulate_mesh(self.job, costs, closely=True)
 
     @property
     def case(self) -> StepCase:
@@ -465,8 +462,8 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
         job, setup = self.job, self.scenario.setup
         return StepCase(
             job, setup, lambda: SimulatedStep(self.closely),
-            lambda job, at: _mesh_step(job, at).seconds,
-            partial(write_mesh, job, setup), missing=_COMPOSED,
+            lambda job, at: simulate_mesh(job, _costs(at, job.mesh)).seconds,
+            lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))), missing=_COMPOSED,
         )  # fmt: skip
 
     @property
@@ -623,19 +620,6 @@ def why_no_files(ranking: MeshRanking) -> str:
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
-def _mesh_step(job: MeshJob, setup: Setup, *, closely: bool = False) -> StepResult:
-    """The step of a job on a setup."""
-    return simulate_mesh(job, setup, _costs(setup, job.mesh), closely=closely)
-
-
-def write_mesh(job: MeshJob, setup: Setup, most: int = MOST_NODES) -> Execution:
-    """What every rank does in a step.
-
-    With more than `most` nodes, those of the first pipeline, as a note of it says.
-    """
-    return write_ranks(job, MeshPasses(job, _costs(setup, job.mesh)), most)
-
-
 @lru_cache(maxsize=1 << 14)
 def _bound(setup: Setup, job: MeshJob) -> float:
     return at_least(job, _costs(setup, job.mesh))
@@ -650,8 +634,10 @@ def _simulate(
         return Postponed(round(bound * 1e6))
     if bound > limit:
         return AtLeast(bound, "its passes")
-    step, calls = _mesh_step(job, setup), _costs(setup, job.mesh).calls
+    costs = _costs(setup, job.mesh)
+    step = simulate_mesh(job, costs)
     assert step.memory is not None  # noqa: S101 - steps of meshes say it
     fit = MemoryFit(step.memory.peak, memory, step.memory.activations)
-    used = _mfu(step, job.gpu, _flops(job.shape, job.sequence), job.bits)
-    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=calls)
+    flops = _flops(job.shape, job.sequence) * step.samples
+    used = utilization(job.gpu, flops, step.seconds, step.devices, job.bits)
+    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls)

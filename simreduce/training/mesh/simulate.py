@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import simpy
 
-from simreduce.engine.setup import Setup
 from simreduce.training.calls import CallCost
 from simreduce.training.executions import (
     COLLECTIVE,
@@ -39,18 +38,15 @@ from simreduce.training.step import DATA, SLOWED, Bucket, StepResult
 _ROUNDING = 1e-12
 
 
-def simulate_mesh(
-    job: MeshJob, setup: Setup, costs: Costs | None = None, *, closely: bool = False
-) -> StepResult:
-    """The step of a job on a machine with as many GPUs as its mesh has ranks.
+def simulate_mesh(job: MeshJob, costs: Costs, *, closely: bool = False) -> StepResult:
+    """The step of a job, whose mesh has the `costs`.
 
     Only if `closely` it keeps when every node ran.
     """
-    known = costs or Costs(setup, job.mesh)
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     spent: Spent = {}
-    execution = write_step(job, schedule, MeshPasses(job, known), spent)
-    ran = _run(execution, known, job)
+    execution = write_step(job, schedule, MeshPasses(job, costs), spent)
+    ran = _run(execution, costs, job)
     held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
     seconds = max(each.end for each in ran)
     found = StepResult(
@@ -128,8 +124,8 @@ def at_least(job: MeshJob, costs: Costs) -> float:
 
 def _spent(ran: tuple[Ran, ...], spent: Spent) -> tuple[tuple[str, float], ...]:
     """What the rank that ends last did, by axis; waits by what they waited for."""
-    last = max(ran, key=lambda each: each.end).rank
-    mine = sorted((each for each in ran if each.rank == last), key=lambda each: each.begin)
+    last = max(ran, key=lambda each: each.end)
+    mine = sorted((each for each in ran if each.rank == last.rank), key=lambda each: each.begin)
     moved = sorted((e.end, e.node.kind) for e in mine if e.node.kind != COMPUTE)
     ends = [end for end, _ in moved]
     found, now = defaultdict[str, float](float), 0.0
@@ -145,6 +141,5 @@ def _spent(ran: tuple[Ran, ...], spent: Spent) -> tuple[tuple[str, float], ...]:
             found[axis] += seconds
         found[SLOWED] += max(each.end - each.begin - sum(known.values()), 0.0)
         now = each.end
-    end = max(each.end for each in mine)
-    found[DATA] += end - now
-    return tuple(pair for pair in found.items() if pair[1] > _ROUNDING * end)
+    found[DATA] += last.end - now
+    return tuple(pair for pair in found.items() if pair[1] > _ROUNDING * last.end)

@@ -100,14 +100,11 @@ class _Rank(NodeList):
         return super().add(lane, after, **facts)
 
 
-def write_step(
-    job: MeshJob, schedule: Schedule, passes: MeshPasses, spent: Spent | None = None
-) -> Execution:
+def write_step(job: MeshJob, schedule: Schedule, passes: MeshPasses, spent: Spent) -> Execution:
     """The execution of a step: nodes of the first rank of every stage's group.
 
     `spent` gets what the passes of each node do and wait for, by its identity.
     """
-    spent = {} if spent is None else spent
     writer = _Writer(job, schedule, passes, spent, job.mesh.groups(PP)[0], apart=False)
     return _execution(job, schedule, writer.nodes())
 
@@ -148,6 +145,7 @@ class _Writer:
         self._group = cache(passes.costs.group_of)
         self.sent = passes.parts.sent
         self.bucket = max(BUCKET, EACH * job.mesh.dp * job.mesh.cp)
+        self.words = -(-job.shape.embedding.split // job.mesh.tp)  # of the embedding, on a rank
 
     def nodes(self) -> dict[int, tuple[ExecutionNode, ...]]:
         """The nodes of every rank of the pipeline."""
@@ -162,37 +160,32 @@ class _Writer:
         backward = {p.stage: i for i, a in enumerate(passes) for p in a.parts if p.kind != FORWARD}
         ends = {i: stage for stage, i in backward.items()}
         for i, action in enumerate(passes):
-            needed = [self._receive(rank, part, place) for part in action.parts]
-            after = [node for node in needed if node is not None]
+            after = [node for part in action.parts for node in self._receive(rank, part, place)]
             if job.optimizer == FSDP:
-                reduced += self._sharded_pass(rank, action, after, place)
+                reduced += self._sharded_pass(rank, action, after)
             elif i in ends and GRAD_REDUCE in job.overlap and not action.beside:
-                reduced += self._last_pass(rank, action, after, place)
-            elif action.kind == FORWARD and gathered.get(action.stage) and not action.beside:
-                self._parts(rank, action, after, gathered.pop(action.stage))
+                reduced += self._last_pass(rank, action, after)
             else:
-                self._pass(rank, action, after)
+                first = action.kind == FORWARD and not action.beside
+                self._pass(rank, action, after, gathered.pop(action.stage, ()) if first else ())
                 if i in ends and GRAD_REDUCE in job.overlap:  # two passes at once
                     reduced += self._reduce(
-                        rank, stage_parameters(job, ends[i]), [rank.last[LANE]], place, "all"
+                        rank, stage_parameters(job, ends[i]), [rank.last[LANE]], "all"
                     )
             for part in action.parts:
                 self._send(rank, part, place)
         self._end(rank, place, reduced)
         return rank
 
-    def _pass(self, rank: _Rank, action: Action, after: Sequence[int]) -> None:
-        """A pass: one node, or its parts."""
-        if self.apart and not action.beside:
-            self._parts(rank, action, after)
-        else:
+    def _pass(
+        self, rank: _Rank, action: Action, after: Sequence[int], gathers: Sequence[Sequence[int]]
+    ) -> None:
+        """A pass: one node, or its parts, each when the nodes that gather its parameters are done,
+        if any.
+        """
+        if action.beside or not (self.apart or gathers):
             self._compute(rank, str(action), self.passes.of(action), after, action.kind)
-
-    def _parts(
-        self, rank: _Rank, action: Action, after: Sequence[int],
-        gathers: Sequence[Sequence[int]] = (),
-    ) -> None:  # fmt: skip
-        """A pass part by part, each when the nodes that gather its parameters are done, if any."""
+            return
         for i, found in enumerate(self.passes.layers(action.stage, action.kind)):
             waits = [*(after if not i else ()), *(gathers[i] if gathers else ())]
             self._compute(rank, f"{action}.{i}", found, waits, action.kind)
@@ -249,14 +242,14 @@ class _Writer:
             "nbytes": call.nbytes, "group": self._group(call.axis, rank.rank),
         }  # fmt: skip
 
-    def _last_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
+    def _last_pass(self, rank: _Rank, action: Action, after: list[int]) -> list[int]:
         """The last backward pass of a stage, block by block, each reduced when it is done."""
         layers, reduced = self.passes.layers(action.stage, action.kind), list[int]()
         for parts, held in self._buckets(self._by_part(action.stage)[::-1]):
             for i in parts:
                 name = f"{action}.{i}"
                 self._compute(rank, name, layers[i], after if not i else (), action.kind)
-            reduced += self._reduce(rank, held, [rank.last[LANE]], place, name)
+            reduced += self._reduce(rank, held, [rank.last[LANE]], name)
         return reduced
 
     def _buckets(self, sizes: Sequence[Parameters]) -> Iterator[tuple[range, Parameters]]:
@@ -268,7 +261,7 @@ class _Writer:
                 yield range(first, i), waiting
                 first, waiting = i, Parameters()
 
-    def _sharded_pass(self, rank: _Rank, action: Action, after: list[int], place: int) -> list[int]:
+    def _sharded_pass(self, rank: _Rank, action: Action, after: list[int]) -> list[int]:
         """A pass whose units are gathered one ahead of what computes, and backward reduced.
 
         A unit is a block, the embedding or the output. As PyTorch's `backward_prefetch` has it, the
@@ -288,13 +281,13 @@ class _Writer:
             name = f"{action}.{number}"
             for ahead in (number, number + 1):
                 if ahead < len(units) and ahead not in gathered:
-                    gathered[ahead] = self._gather(rank, held[ahead], place, name, done[-1:])
+                    gathered[ahead] = self._gather(rank, held[ahead], name, done[-1:])
             for i in unit:
                 waits = [*(after if not number else ()), *gathered[number]]
                 self._compute(rank, name, layers[i], waits, action.kind)
             done.append(rank.last[LANE])
             if action.kind != FORWARD:
-                reduced += self._reduce(rank, held[number], [done[-1]], place, name)
+                reduced += self._reduce(rank, held[number], [done[-1]], name)
         return reduced
 
     def _by_part(self, stage: int) -> list[Parameters]:
@@ -306,44 +299,36 @@ class _Writer:
             found += [Parameters(plain - plain // 2), Parameters(plain // 2, experts)]
         ends = stage_parameters(job, stage).plain - sum(each.plain for each in found)
         first, last = stage == 0, stage == len(job.split) - 1
-        words = self._words if first and last else ends * first
+        words = self.words if first and last else ends * first
         return [
             *[Parameters(words)] * first, *found, *[Parameters(ends - words)] * last,
         ]  # fmt: skip
 
-    @property
-    def _words(self) -> int:
-        """Elements of the embedding of words that a rank has."""
-        return -(-self.job.shape.embedding.split // self.job.mesh.tp)
-
-    def _reduce(
-        self, rank: _Rank, held: Parameters, after: Sequence[int], place: int, name: str
-    ) -> list[int]:
+    def _reduce(self, rank: _Rank, held: Parameters, after: Sequence[int], name: str) -> list[int]:
         """The reductions of gradients, of those that are no experts' first."""
         kind = ALL_REDUCE if self.job.optimizer == REPLICATED else REDUCE_SCATTER
         return [
             self._collective(rank, f"{kind} {name}", axis, kind, count * self.job.reduced, after)
-            for axis, count, _ in self._shared(held, place)
+            for axis, count, ways in self._shared(rank, held)
+            if ways > 1
         ]
 
-    def _shared(self, held: Parameters, place: int) -> Iterator[tuple[str, int, int]]:
-        """The parameters that a rank shares: the axis of their replicas, and how many these are."""
+    def _shared(self, rank: _Rank, held: Parameters) -> Iterator[tuple[str, int, int]]:
+        """The parameters of a rank: the axis of their replicas, and how many these are."""
         for axis, count in ((REPLICAS, held.plain), (EXPERT_REPLICAS, held.experts)):
-            if count and (ways := self._ways(axis, place)) > 1:
-                yield axis, count, ways
-
-    def _ways(self, axis: str, place: int) -> int:
-        return len(self._group(axis, self.row[place]))
+            if count:
+                yield axis, count, len(self._group(axis, rank.rank))
 
     def _gather(
-        self, rank: _Rank, held: Parameters, place: int, name: str, after: Sequence[int] = ()
+        self, rank: _Rank, held: Parameters, name: str, after: Sequence[int] = ()
     ) -> list[int]:
         """The all-gathers of parameters that replicas share."""
         return [
             self._collective(
                 rank, f"gather {name}", axis, ALL_GATHER, -(-count * WIDTH // ways), after
             )
-            for axis, count, ways in self._shared(held, place)
+            for axis, count, ways in self._shared(rank, held)
+            if ways > 1
         ]
 
     def _collective(
@@ -365,7 +350,7 @@ class _Writer:
         found: dict[int, list[list[int]]] = {}
         for stage in sorted(s for s, home in self.home.items() if home == place):
             for parts, held in self._buckets(self._by_part(stage)):
-                bucket = self._gather(rank, held, place, f"{stage}.{parts[-1]}")
+                bucket = self._gather(rank, held, f"{stage}.{parts[-1]}")
                 found.setdefault(stage, []).extend([bucket] * len(parts))
         return {stage: rows for stage, rows in found.items() if any(rows)}
 
@@ -384,11 +369,11 @@ class _Writer:
     def _tag(self, stage: int, kind: str, micro: int) -> int:
         return ((kind != FORWARD) * self.schedule.stages + stage) * self.schedule.micros + micro
 
-    def _receive(self, rank: _Rank, part: Action, place: int) -> int | None:
-        """What a pass needs from another rank."""
+    def _receive(self, rank: _Rank, part: Action, place: int) -> Iterable[int]:
+        """What a pass needs from another rank, if anything."""
         peer = self._other(part, place, -1)
         if peer is None:
-            return None
+            return ()
         source = part.stage + (-1 if part.kind == FORWARD else 1)
         needed = self._tag(source, part.kind, part.micro)
         coming = rank.coming.setdefault(peer, self._sends(peer, place))
@@ -396,7 +381,7 @@ class _Writer:
             sent = next(coming)
             received = self._transfer(rank, RECEIVE, sent, peer)
             rank.there[self._tag(sent.stage, sent.kind, sent.micro)] = received
-        return rank.there.pop(needed)
+        return (rank.there.pop(needed),)
 
     def _sends(self, place: int, peer: int) -> Iterator[Action]:
         """The passes of a rank whose results go to a peer, in the order in which they do."""
@@ -413,29 +398,25 @@ class _Writer:
     def _send(self, rank: _Rank, part: Action, place: int) -> None:
         """What a pass gives to another rank."""
         peer = self._other(part, place, 1)
-        if peer is None:
-            return
-        node = self._transfer(rank, SEND, part, peer, (rank.last[LANE],))
-        if P2P not in self.job.overlap:
-            rank.sent.append(node)
+        if peer is not None:
+            node = self._transfer(rank, SEND, part, peer, (rank.last[LANE],))
+            rank.sent += [] if P2P in self.job.overlap else [node]
 
     def _end(self, rank: _Rank, place: int, reduced: list[int]) -> None:
         """Reductions that are left, the shared embedding, the update, and gathers after it."""
         job, mine = self.job, rank_parameters(self.job, place)
         after = [rank.last[LANE], *reduced]
         if GRAD_REDUCE not in job.overlap and job.optimizer != FSDP:
-            after += self._reduce(rank, mine, [rank.last[LANE]], place, "all")
+            after += self._reduce(rank, mine, [rank.last[LANE]], "all")
         last = self.home[len(job.split) - 1]
         if job.shape.tied and self.home[0] != last and place in (self.home[0], last):
-            ends, nbytes = (self.row[self.home[0]], self.row[last]), self._words * job.reduced
+            ends, nbytes = (self.row[self.home[0]], self.row[last]), self.words * job.reduced
             what = "embedding", ENDS, ALL_REDUCE, nbytes
             after.append(self._collective(rank, *what, after, ends))
-        ways = (1, 1)
-        if job.optimizer in (DISTRIBUTED, FSDP):
-            ways = self._ways(REPLICAS, place), self._ways(EXPERT_REPLICAS, place)
-        count = mine.plain / ways[0] + mine.experts / ways[1]
+        sharded = job.optimizer in (DISTRIBUTED, FSDP)
+        count = sum(n / (ways if sharded else 1) for _, n, ways in self._shared(rank, mine))
         took = update_seconds(job.gpu, count, job.reduced)
         rank.add(LANE, after, name="update", kind=COMPUTE, seconds=took, phase=UPDATE)
         if job.optimizer == DISTRIBUTED and PARAM_GATHER not in job.overlap:
             rank.last.update(dict.fromkeys((REPLICAS, EXPERT_REPLICAS), rank.last[LANE]))
-            self._gather(rank, mine, place, "all")
+            self._gather(rank, mine, "all")

@@ -184,9 +184,7 @@ class ReplicasJob:
     @property
     def workers(self) -> int:
         """How many workers there are. `settings.total` counts tokens, and may differ."""
-        return (
-            self.network.workers if isinstance(self.network, Delays) else len(self.network.workers)
-        )
+        return len(self.network.pull if isinstance(self.network, Delays) else self.network.workers)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -200,10 +198,10 @@ class ReplicasJob:
     @property
     def variables(self) -> int:
         """How many variables have an accumulator."""
-        return (
-            self.network.variables
+        return len(
+            self.network.messages.report
             if isinstance(self.network, Delays)
-            else len(self.network.servers)
+            else self.network.servers
         )
 
     def seconds(self, repetition: int, steps: int) -> Floats:

@@ -55,16 +55,6 @@ class Delays:
     push: Floats
     messages: Messages
 
-    @property
-    def workers(self) -> int:
-        """How many workers there are."""
-        return len(self.pull)
-
-    @property
-    def variables(self) -> int:
-        """How many variables there are."""
-        return len(self.messages.report)
-
     def open(self, env: simpy.Environment) -> OpenNetwork:
         """The network of one run."""
         pull, push = self.pull.tolist(), self.push.tolist()
@@ -345,8 +335,9 @@ class Accumulator(Generic[T]):
     `step` counts the means taken: gradients of earlier steps are stale.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
         self.step = 0
+        self._shape = shape
         self._held: list[T] = []
 
     @property
@@ -383,10 +374,6 @@ class Accumulator(Generic[T]):
 class DenseAccumulator(Accumulator[Floats]):
     """Gradients of a variable's shape."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self._shape = shape
-
     def _check(self, gradient: Floats) -> None:
         if np.shape(gradient) != self._shape:
             raise InputError(
@@ -405,10 +392,9 @@ class SparseAccumulator(Accumulator[Slices]):
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
+        super().__init__(shape)
         if not shape:
             raise InputError("a number has no rows: its gradient is dense")
-        self._shape = shape
 
     def _check(self, gradient: Slices) -> None:
         rows, *rest = self._shape

@@ -669,6 +669,15 @@ def test_a_step_that_takes_no_time_has_a_page(tmp_path):
     assert "inf samples/s" in page_html(make_page(document, Attachments(), "it"))
 
 
+def test_a_long_order_of_nodes_is_cut(found):
+    document = {**found[0]["placement"], "advised": [f"n{i}" for i in range(0, 200, 2)]}
+    answer = make_page(document, _beside(found)).facts[0].answer
+
+    assert answer.startswith("n0,n2,n4,")
+    assert answer.endswith("...")
+    assert len(answer) == 96
+
+
 def test_pictures_say_where_the_ranks_of_orders_and_jobs_are(found):
     """One panel each, its nodes by the switches they share; a ring goes from each to the next."""
     for kind, panels in (("placement", {"given", "best"}), ("jobs", {"a", "b"})):

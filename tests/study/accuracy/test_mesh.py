@@ -82,9 +82,7 @@ def test_micro_batches_beyond_a_full_pipeline_are_added_exactly():
     costs = costs_of(step.machine, step.gpus, job.mesh)
 
     assert job.micros == 16
-    assert predict_seconds(step, gpu) == pytest.approx(
-        simulate_mesh(job, costs.setup, costs).seconds, rel=1e-12
-    )
+    assert predict_seconds(step, gpu) == pytest.approx(simulate_mesh(job, costs).seconds, rel=1e-12)
 
 
 def test_each_model_is_predicted_without_its_family():
@@ -286,7 +284,7 @@ def test_buckets_grow_with_replicas():
         job = job_of(step, GPUS["H100"])
         costs = costs_of(step.machine, step.gpus, job.mesh)
         schedule = write_schedule("1f1b", 1, 1, job.micros)
-        nodes = write_step(job, schedule, MeshPasses(job, costs)).nodes[0]
+        nodes = write_step(job, schedule, MeshPasses(job, costs), {}).nodes[0]
         counts[gpus] = sum(node.collective == "reduce_scatter" for node in nodes)
 
     assert counts[16] > counts[512]

@@ -10,7 +10,7 @@ import pytest
 from simreduce.errors import ScenarioError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.scenario_files import build_meshes
-from simreduce.study.tune.steps import rank_meshes, write_mesh
+from simreduce.study.tune.steps import rank_meshes
 from simreduce.study.tune.whatif import network_changes
 from simreduce.study.tune.whatif_steps import (
     look_at_step,
@@ -18,9 +18,10 @@ from simreduce.study.tune.whatif_steps import (
 )
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.job import ORDER, Mesh
-from simreduce.training.mesh.passes import Costs
+from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.simulate import at_least, simulate_mesh
+from simreduce.training.mesh.write import write_ranks
 from simreduce.training.recorded import replay_execution
 from tests.thorough import THOROUGH
 
@@ -46,9 +47,7 @@ def everything(ranked):
     asked, _ = ranked
     costs = Costs(asked.setup, Mesh())
     known = [(job, costs.of_mesh(job.mesh)) for job in asked.question.jobs]
-    return [
-        (job, at_least(job, each), simulate_mesh(job, asked.setup, each)) for job, each in known
-    ]
+    return [(job, at_least(job, each), simulate_mesh(job, each)) for job, each in known]
 
 
 @pytest.mark.slow
@@ -134,10 +133,8 @@ def test_what_hides_in_a_pass_runs_beside_its_kernels():
 
 def test_too_many_nodes_are_those_of_the_first_pipeline():
     found = rank_meshes(scenario("tp=2,pp=2", global_batch=8))
-    every, first = (
-        found.case.write(),
-        write_mesh(found.job, found.scenario.setup, most=100),
-    )
+    passes = MeshPasses(found.job, Costs(found.scenario.setup, found.job.mesh))
+    every, first = found.case.write(), write_ranks(found.job, passes, most=100)
 
     assert {rank: every.nodes[rank] for rank in (0, 4)} == first.nodes
     [note] = first.notes
@@ -195,7 +192,7 @@ def test_experts_and_memory(changes):
         schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
         peak = max(held_by(job, schedule, rank).peak for rank in range(job.mesh.pp))
         if peak <= found.memory:
-            fitting.append(simulate_mesh(job, asked.setup, costs.of_mesh(job.mesh)).seconds)
+            fitting.append(simulate_mesh(job, costs.of_mesh(job.mesh)).seconds)
 
     assert 0 < len(fitting) < len(asked.question.jobs)
     assert found.recommended.seconds == min(fitting)
@@ -273,7 +270,7 @@ def test_what_would_help_is_what_the_changed_machine_gives():
     found = rank_meshes(scenario("tp=8,pp=2", topology="dgx-h100x2"))
     taken = {each.change.figure: each.seconds for each in look_at_step(found).savings}
     [wider] = network_changes(found.scenario.setup.topology)
-    again = simulate_mesh(found.job, wider.apply(found.scenario.setup))
+    again = simulate_mesh(found.job, Costs(wider.apply(found.scenario.setup), found.job.mesh))
 
     assert again.seconds < found.recommended.seconds
     assert again.seconds == taken["lanes"]

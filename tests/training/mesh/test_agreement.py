@@ -49,7 +49,7 @@ def test_a_mesh_of_replicas_is_the_step_of_ddp_to_the_bit(layers, hidden, words,
     facts = {"micros": 1, "micro_batch": batch, "interference": law}
     asked = job(Mesh(dp=8), text, overlap=frozenset({"grad_reduce"}), **facts)
     costs, passes = _costs(), MeshPasses(asked, _costs())
-    mesh = simulate_mesh(asked, SETUP, costs, closely=True)
+    mesh = simulate_mesh(asked, costs, closely=True)
     buckets = [e.node.nbytes for e in mesh.ran if e.node.kind == COLLECTIVE and e.rank == 0]
 
     # A layer for each part of the mesh, whose gradients the sizes of its buckets say.

@@ -126,7 +126,7 @@ def test_what_came_in_parts_is_gathered():
 
 def _step(work):
     schedule = load_schedule(work.schedule, work.mesh.pp, work.virtual, work.micros)
-    return write_step(work, schedule, MeshPasses(work, Free(work.mesh)))
+    return write_step(work, schedule, MeshPasses(work, Free(work.mesh)), {})
 
 
 def _moved(work, place: int) -> Counter:

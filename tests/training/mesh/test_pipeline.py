@@ -98,7 +98,7 @@ def _seconds(name: str, p: int, v: int, m: int, **more: object) -> float:
     text = f"transformer:layers={p * v},hidden=8,heads=1,vocab=8,seq=8"
     work = job(Mesh(pp=p), text, micros=m, virtual=v, schedule=name, **more)
     costs = Free(work.mesh)
-    step = write_step(work, write_schedule(name, p, v, m), Equal(work, costs))
+    step = write_step(work, write_schedule(name, p, v, m), Equal(work, costs), {})
     return max(each.end for each in replay_compute(step) if each.node.name != "update")
 
 
@@ -118,7 +118,7 @@ def test_a_rank_may_need_micro_batches_in_another_order_than_they_come():
     text = "0F1,0F0,0B0,0B1\n1F0,1F1,1B1,1B0\n"
     schedule = parse_schedule("mine", text)
     work = job(Mesh(pp=2), micros=2, schedule="mine", placed=(0, 1))
-    step = write_step(work, schedule, Equal(work, Free(work.mesh)))
+    step = write_step(work, schedule, Equal(work, Free(work.mesh)), {})
     ends = [each.end for each in replay_compute(step) if each.node.name != "update"]
 
     assert max(map(len, grid(schedule))) == pytest.approx(max(ends))

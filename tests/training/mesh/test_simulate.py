@@ -28,7 +28,7 @@ def _setup() -> Setup:
 def _step(mesh, text=TEXT, **more):
     work = job(mesh, text, **{"optimizer": "distributed", **more})
     costs = Costs(_setup(), work.mesh)
-    return work, costs, simulate_mesh(work, _setup(), costs, closely=True)
+    return work, costs, simulate_mesh(work, costs, closely=True)
 
 
 @pytest.mark.parametrize("overlap", [frozenset(), BOTH])
@@ -104,7 +104,7 @@ def test_nodes_of_every_stage_are_kept_when_asked():
 
     assert {0, 4} == {each.rank for each in step.ran}
     assert 2 * work.micros + 1 == sum(not each.node.name.startswith("sent") for each in passes)
-    assert () == simulate_mesh(work, _setup(), costs).ran
+    assert () == simulate_mesh(work, costs).ran
 
 
 @pytest.mark.parametrize("places", [*permutations(range(4))])
@@ -175,7 +175,7 @@ def test_small_sums_by_a_kernel_are_faster_and_leave_all_else_as_it_is():
     """Tensor parallel ranks of H100 wait less for sums of half a megabyte."""
     setup, mesh = Setup("dgx-h100", "nccl"), Mesh(tp=8)
     by = {
-        name: simulate_mesh(job(mesh, TEXT, tensor_all_reduce=name), setup).by
+        name: simulate_mesh(job(mesh, TEXT, tensor_all_reduce=name), Costs(setup, mesh)).by
         for name in ("nccl", "multimem")
     }
     assert by["multimem"]["tp"] < by["nccl"]["tp"] / 1.5
@@ -188,12 +188,12 @@ def test_unlucky_draws_of_gpus_take_longer():
     work = job(Mesh(tp=2, dp=4), TEXT, optimizer="distributed", gpu=gpu)
     costs = Costs(setup, work.mesh)
     p50, p90, p99 = (
-        simulate_mesh(replace(work, part=part), setup, costs).seconds for part in (0.5, 0.9, 0.99)
+        simulate_mesh(replace(work, part=part), costs).seconds for part in (0.5, 0.9, 0.99)
     )
-    expected = simulate_mesh(work, setup, costs).seconds
-    even = simulate_mesh(replace(work, gpu=GPU), setup, costs)
+    expected = simulate_mesh(work, costs).seconds
+    even = simulate_mesh(replace(work, gpu=GPU), costs)
 
     assert even.seconds < p50 < expected < p90 < p99
     longer = even.by[COMPUTE] * (gpu.slowest(8, 0.99) - 1.0)
     assert p99 - even.seconds == pytest.approx(longer, rel=1e-6)
-    assert simulate_mesh(replace(work, gpu=GPU, part=0.99), setup, costs).seconds == even.seconds
+    assert simulate_mesh(replace(work, gpu=GPU, part=0.99), costs).seconds == even.seconds

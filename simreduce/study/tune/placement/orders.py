@@ -238,7 +238,7 @@ class _AllGroups(Costs):
 
 def mesh_seconds(asked: Meshes, setup: Setup) -> float:
     """Seconds of the step of the first mesh on the nodes of a setup."""
-    return simulate_mesh(asked.job, setup, _AllGroups(setup, asked.job.mesh)).seconds
+    return simulate_mesh(asked.job, _AllGroups(setup, asked.job.mesh)).seconds
 
 
 def mesh_bytes(asked: Meshes, setup: Setup) -> Floats:
@@ -246,6 +246,6 @@ def mesh_bytes(asked: Meshes, setup: Setup) -> Floats:
     nodes by, and no bound.
     """
     costs = _AllGroups(setup, asked.job.mesh)
-    simulate_mesh(asked.job, setup, costs)
+    simulate_mesh(asked.job, costs)
     count = len(setup.layout.tasks)
     return sum(costs.moved, np.zeros((count, count)))
