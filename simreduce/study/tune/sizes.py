@@ -314,8 +314,7 @@ class Machines:
                 raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
             self._check_whole(cell, why)
-            if self._whole is None:
-                self._whole = unfolded(self.setup, why)
+            self._whole = self._whole or unfolded(self.setup, why)
             return answer(self.ask(strategy, nbytes, self._whole))
 
     def _check_whole(self, cell: BenchCell, why: NotFoldable) -> None:

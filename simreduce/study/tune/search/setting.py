@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -216,8 +216,7 @@ class Setting:
             if not isinstance(base.machine, Folded) and base.communicator.tuner.lists_first:
                 nccl = replace(nccl, msccl=False)
             base = base.but(nccl=nccl)
-        if self.channels:
-            base = with_channels(base, self.channels)
+        base = with_channels(base, self.channels)
         if self.order:
             base = base.but(part=base.layout.with_order(list(self.order)))
         if self.nodes:
@@ -237,9 +236,10 @@ class Setting:
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
 
 
+@lru_cache(maxsize=64)
 def with_channels(setup: Setup, channels: int) -> Setup:
-    """The setup with this NCCL_MIN_NCHANNELS."""
-    return setup.but(nccl=replace(setup.nccl, min_channels=channels))
+    """The setup with this NCCL_MIN_NCHANNELS; as it is for 0."""
+    return setup.but(nccl=replace(setup.nccl, min_channels=channels)) if channels else setup
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
