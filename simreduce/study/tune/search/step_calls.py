@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -305,13 +305,7 @@ class StepCalls:
         """
         winners = {self.best(size)[1] for size in sizes}
         while True:
-            costs = self._costs(times, sizes)
-            for column, how in enumerate(self.choices):
-                if how in winners:
-                    costs[:, column] = np.minimum(
-                        costs[:, column], [times[size] * self.bound(how, size) for size in sizes]
-                    )
-            _, found = partition(costs)
+            _, found = partition(self._costs(times, sizes, winners))
             asked = [
                 CallSetting(self.choices[choice], size)
                 for choice, size in zip(found, sizes, strict=True)
@@ -321,13 +315,20 @@ class StepCalls:
                 return found
             self.ask(asked, do)
 
-    def _costs(self, times: Counter[CallSize], sizes: Sequence[CallSize]) -> Floats:
-        """Seconds of all calls of each size by each decision that was simulated, else infinite."""
+    def _costs(
+        self,
+        times: Counter[CallSize],
+        sizes: Sequence[CallSize],
+        bounded: Collection[Decision] = (),
+    ) -> Floats:
+        """Seconds of all calls of each size by each decision that was simulated, or the least by
+        those that are `bounded`; else infinite.
+        """
         costs = np.full((len(sizes), len(self.choices)), inf)
         for row, size in enumerate(sizes):
             for column, how in enumerate(self.choices):
-                if (found := self.known(how, size)) is not None:
-                    costs[row, column] = times[size] * found
+                if how in bounded or self.known(how, size) is not None:
+                    costs[row, column] = times[size] * self.bound(how, size)
             if not np.isfinite(costs[row]).any():  # the effort was spent before
                 how = self.near_own(size)
                 costs[row, self.choices.index(how)] = times[size] * self.bound(how, size)
