@@ -18,6 +18,7 @@ import simpy
 
 from simreduce import units
 from simreduce.computing.arrays import uniform
+from simreduce.computing.lists import once
 from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.setup import Setup
@@ -380,11 +381,8 @@ class _Reader:
             read = partial(_mesh_job, table, meshes) if meshes else None
         else:
             own["strategies"] = [given.get("strategy", "nccl")]
-            if i not in self._scenarios:
-                self._scenarios[i] = self._noting(
-                    i, lambda: build_scenario(self.path, {**self.shared, **own}, load=self.load)
-                )
-            scenario = self._scenarios[i]
+            build = partial(build_scenario, self.path, {**self.shared, **own}, load=self.load)
+            scenario = once(self._scenarios, i, partial(self._noting, i, build))
             if scenario is None or self.whole is None or not ranks:
                 return []
             read = partial(_job, table, scenario.but(part=self.whole.only(ranks)))

@@ -11,7 +11,6 @@ from math import lcm
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.errors import InternalError, StrategyError
 from simreduce.export.framework import REPLICATED, Choice, Framework, holding
 from simreduce.plan import Plan
@@ -82,10 +81,9 @@ def named(
 def _algorithms(choice: Choice) -> list[MscclAlgorithm]:
     """The algorithm of each range, with the bytes of calls that it is for."""
     strategy = choice.resolved
-    width = dtypes.SIZES[choice.workload.gradients[0].dtype]
     found, least = [], 0
     for part in strategy.ranges:
-        most = MOST_BYTES if part.limit == NO_LIMIT else part.limit * width
+        most = MOST_BYTES if part.limit == NO_LIMIT else part.limit * choice.width
         alone = _alone(strategy, part)
         made = algorithm_of(_plan(choice, alone), f"{part} on {choice.setup.machine.name}")
         found.append(replace(made, least=least, most=most))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
-from simreduce import dtypes
 from simreduce.export.framework import METHODS, REPLICATED, Choice, Framework, holding, not_by_nccl
 from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
@@ -183,9 +182,8 @@ def _picks(choice: Choice, collective: str) -> Callable[[int], Decided]:
 
 def _range(choice: Choice, nbytes: int) -> Range:
     """The range of a gradient of so many bytes."""
-    width = dtypes.SIZES[choice.workload.gradients[0].dtype]
     ranges = choice.resolved.ranges
-    fitting = (r for r in ranges if r.limit == NO_LIMIT or nbytes <= r.limit * width)
+    fitting = (r for r in ranges if r.limit == NO_LIMIT or nbytes <= r.limit * choice.width)
     return next(fitting, ranges[-1])
 
 

@@ -19,7 +19,13 @@ from simreduce.planners.strategy import Strategy
 from simreduce.planners.strategy.text import UPSTREAM
 
 _FILE = "tf_cnn_benchmarks.args"
-_NETWORK_TOPOLOGY = {"hierarchical_copy": "dgx1", "hierarchical_copy_gcp_v100": "gcp_v100"}
+_REPLICATED = {
+    "hierarchical_copy": "--hierarchical_copy=True --network_topology=dgx1",
+    "hierarchical_copy_gcp_v100": "--hierarchical_copy=True --network_topology=gcp_v100",
+    "copy_to_cpu": "--local_parameter_device=cpu",
+    "copy_to_gpus": "--local_parameter_device=gpu",
+}
+"""The flags of algorithms that `--variable_update=replicated` has by no spec, on one machine."""
 
 
 def mode_files(layout: Layout, mode: str, device: str) -> dict[str, str]:
@@ -63,17 +69,8 @@ def _mode(strategy: Strategy, *, one_task: bool) -> tuple[str, str] | None:
             return None
         # `replicated` takes one range only; several need the mode that takes any number.
         return "replicated" if one_task and len(algorithms) == 1 else "distributed_all_reduce", spec
-    if not one_task or len(algorithms) > 1:
-        return None
-    if algorithms[0] in _NETWORK_TOPOLOGY:
-        return (
-            "replicated",
-            f"--hierarchical_copy=True --network_topology={_NETWORK_TOPOLOGY[algorithms[0]]}",
-        )
-    if algorithms[0] in ("copy_to_cpu", "copy_to_gpus"):
-        device = "cpu" if algorithms[0] == "copy_to_cpu" else "gpu"
-        return "replicated", f"--local_parameter_device={device}"
-    return None
+    flags = _REPLICATED.get(algorithms[0]) if one_task and len(algorithms) == 1 else None
+    return ("replicated", flags) if flags else None
 
 
 def _packing_flags(packer: Packer, mode: str, *, by_spec: bool, faithful: bool) -> list[str] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from simreduce import dtypes, units
 from simreduce.computing.arrays import AnyInts, Floats
-from simreduce.computing.lists import grouped
+from simreduce.computing.lists import grouped, once
 from simreduce.engine import Calibration, Rerun
 from simreduce.engine.calibrate.files import nccl_names, with_values
 from simreduce.engine.calibrate.fit import (
@@ -160,7 +161,7 @@ class CasePredictor:
     def __call__(self, values: Mapping[str, float]) -> list[float]:
         """Seconds of every case with these constants in the place of the base's."""
         constants = with_values(self._base, values)
-        every = nccl_names(constants)
+        every, bare = nccl_names(constants), replace(constants, **_NO_LAUNCH)
         found = []
         for case, rerun, names, known in zip(
             self._cases, self._reruns, self._names, self._known, strict=True
@@ -168,9 +169,8 @@ class CasePredictor:
             launch = every[_CHANNEL] * case.channels
             launch += sum(every[name] for name in names if name in _LAUNCH)
             key = tuple(every[name] for name in names if name not in _ADDED)
-            if key not in known:
-                known[key] = case.predict(replace(constants, **_NO_LAUNCH), rerun)
-            seconds, calls = launch + known[key], case.calls
+            seconds = launch + once(known, key, partial(case.predict, bare, rerun))
+            calls = case.calls
             found.append(
                 constants.per_call(seconds, calls.gpus, case.posts, together=calls.together)
             )

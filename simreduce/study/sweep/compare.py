@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,20 +111,25 @@ def compare(
         {tuple(row.get(key) for key in keys): row for row in rows} for _, rows in (first, second)
     ]
     common = [place for place in tables[0] if place in tables[1]]
-    figures = {objective(sweep.kind) for sweep, _ in (first, second)}
-    figure = figures.pop() if len(figures) == 1 else "seconds"
+    named = {objective(sweep.kind) for sweep, _ in (first, second)}
+    figure = named.pop() if len(named) == 1 else "seconds"
     changes = [_change(figure, place, *(table[place] for table in tables)) for place in common]
-    times = [c for c in changes if None not in c.figures]
+    figures = {
+        change.place: (before, after)
+        for change in changes
+        for before, after in [change.figures]
+        if before is not None and after is not None
+    }
     loud = [c for c in changes if c.states[0] != c.states[1]
             or abs(math.log(c.ratio or _SAME)) > math.log1p(max(tolerance, _SAME))]  # fmt: skip
     loud.sort(key=lambda c: -abs(math.log(c.ratio or _SAME)))
-    questions, flipped = _flips(keys, pick, times) if pick else (0, ())
+    questions, flipped = _flips(keys, pick, figures) if pick else (0, ())
     return Comparison(
         keys,
         len(common),
         (len(tables[0]) - len(common), len(tables[1]) - len(common)),
         tuple(loud),
-        tuple(sorted(c.ratio for c in times)),
+        tuple(sorted(c.ratio for c in changes if c.place in figures)),
         pick,
         questions,
         flipped,
@@ -148,29 +153,24 @@ def _change(
 
 
 def _flips(
-    keys: Sequence[str], pick: str, cells: Iterable[CellChange]
+    keys: Sequence[str], pick: str, figures: Mapping[Place, tuple[float, float]]
 ) -> tuple[int, tuple[Winner, ...]]:
     """How many questions have a winner in both, and those with another one.
 
     Of equals the first named wins.
     """
     at = list(keys).index(pick)
-    questions = group_by(cells, lambda cell: (*cell.place[:at], *cell.place[at + 1 :]))
+    questions = group_by(figures, lambda place: (*place[:at], *place[at + 1 :]))
     best = {
-        place: (
-            min(rivals, key=lambda cell: _both(cell)[0]),
-            min(rivals, key=lambda cell: _both(cell)[1]),
+        question: (
+            min(rivals, key=lambda place: figures[place][0]),
+            min(rivals, key=lambda place: figures[place][1]),
         )
-        for place, rivals in questions.items()
+        for question, rivals in questions.items()
     }
     found = [
-        Winner(place, (earlier.place[at], later.place[at]), _both(earlier), _both(later))
-        for place, (earlier, later) in best.items()
-        if earlier is not later and _both(later)[1] < _both(earlier)[1]
+        Winner(question, (earlier[at], later[at]), figures[earlier], figures[later])
+        for question, (earlier, later) in best.items()
+        if figures[later][1] < figures[earlier][1]
     ]
     return len(questions), tuple(sorted(found, key=lambda w: -w.worth))
-
-
-def _both(cell: CellChange) -> tuple[float, float]:
-    before, after = cell.figures
-    return before or 0.0, after or 0.0

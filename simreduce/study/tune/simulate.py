@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce import units
+from simreduce.computing.lists import once
 from simreduce.engine import CALM, AtLeast, Summary
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable, PlanTooLarge, TopologyError
@@ -273,9 +274,9 @@ class _Trials:
         A long pipeline of one tensor is measured at two lengths that fill it, from which time grows
         evenly.
         """
-        if chunk not in self.seconds:
-            self.seconds[chunk] = self._long(_set_chunks(self.strategy, chunk), depth)
-        return self.seconds[chunk]
+        return once(
+            self.seconds, chunk, lambda: self._long(_set_chunks(self.strategy, chunk), depth)
+        )
 
     def _long(self, strategy: Strategy, depth: float) -> float:
         one = self.workload.gradients[0]

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.computing.lists import grouped
+from simreduce.computing.lists import grouped, once
 from simreduce.engine import IDEAL, NOMINAL, AtLeast, Calibration, Result, Timeline, Use
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
@@ -314,8 +314,7 @@ class Machines:
                 raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
             self._check_whole(cell, why)
-            if self._whole is None:
-                self._whole = unfolded(self.setup, why)
+            self._whole = self._whole or unfolded(self.setup, why)
             return answer(self.ask(strategy, nbytes, self._whole))
 
     def _check_whole(self, cell: BenchCell, why: NotFoldable) -> None:
@@ -598,9 +597,7 @@ def _matrices(topology: Topology, calibration: Calibration) -> Matrices:
         links = [topology.links[link] for link in number]
         figures = tuple((x.link_class, x.bandwidth, x.latency, x.lanes) for x in links)
         key = nbytes, places, tuple(each.shares for each in routes), figures
-        if key not in known:
-            known[key] = setup.simulate(_copies(a, b, nbytes, both=both)).seconds
-        return known[key]
+        return once(known, key, lambda: setup.simulate(_copies(a, b, nbytes, both=both)).seconds)
 
     def matrix(nbytes: int, *, both: bool = False) -> Matrix:
         """Seconds of every pair's copies."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats, Ints
 from simreduce.computing.workers import Progress
-from simreduce.errors import InputError, StrategyError
+from simreduce.errors import InputError
 from simreduce.export.frameworks import USUAL
 from simreduce.planners.layouts import layout, node_names
 from simreduce.study.frameworks import default_text
@@ -44,6 +44,7 @@ from simreduce.study.tune.search.setting import (
     evaluate,
     keeping,
     reducing_scenario,
+    refusal,
     search,
 )
 from simreduce.topology.switch_groups import SwitchGroup, machine_kinds, switch_groups
@@ -430,10 +431,9 @@ def _check(scenario: Placed, setting: Setting) -> None:
     """StrategyError that says why the given order has no time."""
     if isinstance(scenario, Meshes):
         raise InputError(f"{scenario.name}: the mesh has no step on these nodes")
-    own = replace(setting, nodes=()).scenario(scenario)
-    try:
-        if setting.parsed is not None:
-            own.setup.running(setting.parsed).compile(setting.parsed, own.workload)
-    except InputError as error:
-        raise StrategyError([f"{setting.label}: {each}" for each in error.problems]) from None
-    raise StrategyError(f"{setting.label}: has no plan on these nodes, or never finishes")
+    own, strategy = replace(setting, nodes=()).scenario(scenario), setting.parsed
+
+    def plan() -> object:
+        return strategy and own.setup.running(strategy).compile(strategy, own.workload)
+
+    raise refusal(setting.label, plan, "has no plan on these nodes, or never finishes")

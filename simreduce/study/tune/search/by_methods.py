@@ -92,7 +92,7 @@ class ShardedSearch(Search[StepScenario]):
         points: Sequence[Setting] = (),
     ) -> None:
         scenario = aim.scenario
-        super().__init__(aim, scenario.but(runtime=NCCL), before)
+        super().__init__(aim, before, scenario.but(runtime=NCCL))
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
         self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
         by_plans = FRAMEWORKS[aim.target].by_plans

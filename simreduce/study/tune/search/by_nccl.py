@@ -81,7 +81,7 @@ class NcclSearch(Search[Scenario]):
     ) -> None:
         scenario = aim.reducing.but(runtime=NCCL)
         self.packings = packings or nccl_packings(aim.target, scenario, half=aim.half)
-        super().__init__(aim, scenario, before, Setting(f"nccl{self.packings[0].text}"))
+        super().__init__(aim, before, scenario, Setting(f"nccl{self.packings[0].text}"))
         # All plans are that large, so their times are composed of their calls' times.
         self.composed = len(scenario.setup.layout.tasks) >= MANY
         self.gap = _GAP if self.composed else 0.0

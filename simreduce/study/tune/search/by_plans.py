@@ -142,7 +142,7 @@ class PlanSearch(Search[Scenario]):
         default = Setting(default_text(target, scenario) or "copy_to_gpus")
         if before is None and not _is_settable(target, scenario, default):
             default = self.settings[0]
-        super().__init__(aim, scenario, before, None if before else default)
+        super().__init__(aim, before, scenario, None if before else default)
         self.limit = before.best.seconds if before else inf
 
     @property
@@ -198,9 +198,6 @@ class ModeSearch(Search[Scenario]):
 
     floors = inf, inf
 
-    def __init__(self, aim: Aim[Scenario], before: Tuned | None = None) -> None:
-        super().__init__(aim, aim.scenario, before)
-
     def run(self, do: Do) -> None:
         """Simulate all."""
         self.outcome.seconds |= {
@@ -249,7 +246,7 @@ class HorovodSearch(Search[StepScenario]):
 
     def __init__(self, aim: Aim[StepScenario], before: Tuned | None = None) -> None:
         inner = NcclSearch(aim)
-        super().__init__(aim, aim.reducing.but(runtime=NCCL), before, inner.default)
+        super().__init__(aim, before, aim.reducing.but(runtime=NCCL), inner.default)
         self.packings, self.calls = inner.packings, inner.calls
         self.step = aim.reducing.step
         self.cycles = [None, *(c for c in CYCLES if abs(c - self.step.cycle) > c * 1e-6)]

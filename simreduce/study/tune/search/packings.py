@@ -123,8 +123,8 @@ def simulate_call_on(setup: Setup, asked: CallSetting) -> Tried:
             begun = found.seconds <= asked.limit  # else a floor was enough
             return Tried(found.seconds, len(made) * begun, exact=False)
         whole = len(made) * ways * on.layout.machines
-        link, lane = (busiest_use(uses, found.seconds) for uses in (found.links, found.lanes))
-        return Tried(found.seconds, len(made), not asked.coarse, whole, link, lane)
+        link = busiest_use(found.links, found.seconds)
+        return Tried(found.seconds, len(made), not asked.coarse, whole, link)
 
     found = _on(setup, asked.how, simulate, coarse=asked.coarse)
     return found or Tried(inf)

@@ -84,18 +84,18 @@ class Aim(Generic[S_co]):
 class Search(ABC, Generic[S]):
     """A search of some settings for an aim, in the way of one system.
 
-    It simulates `scenario` after the answer of other searches, `before`; `outcome` has what it
-    found.
+    It simulates `scenario`, that of the aim unless another is given, after the answer of other
+    searches, `before`; `outcome` has what it found.
     """
 
     def __init__(
         self,
         aim: Aim[S],
-        scenario: S,
-        before: Tuned | None,
+        before: Tuned | None = None,
+        scenario: S | None = None,
         default: Setting | None = None,
     ) -> None:
-        self.aim, self.scenario = aim, scenario
+        self.aim, self.scenario = aim, aim.scenario if scenario is None else scenario
         self.before, self.default = before, default
         self.outcome: SearchOutcome[Any] = SearchOutcome()
 

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -19,7 +19,8 @@ from simreduce import dtypes
 from simreduce.computing.workers import Progress, answering, rounds, time_is_up
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
-from simreduce.errors import Deadlock, InputError
+from simreduce.errors import Deadlock, InputError, StrategyError
+from simreduce.files.formats import Faults
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.question import ask
@@ -50,23 +51,18 @@ SAME = 1e-9
 """A relative difference that is rounding."""
 
 
-Busy = tuple[str, float]
-"""A link or a lane, and the seconds that bytes need of it."""
-
-
 class Tried(NamedTuple):
     """The seconds of a point; if the simulation was stopped (not `exact`), it takes at least that.
 
     `ops` were simulated, which represent `whole` ops of all machines of a single call, whose
-    busiest `link` and `lane` are known.
+    busiest `link` is known, with the seconds that bytes need of it.
     """
 
     seconds: float
     ops: int = 0
     exact: bool = True
     whole: int = 0
-    link: Busy = ("", 0.0)
-    lane: Busy = ("", 0.0)
+    link: tuple[str, float] = ("", 0.0)
 
 
 @dataclass(slots=True)
@@ -216,8 +212,7 @@ class Setting:
             if not isinstance(base.machine, Folded) and base.communicator.tuner.lists_first:
                 nccl = replace(nccl, msccl=False)
             base = base.but(nccl=nccl)
-        if self.channels:
-            base = with_channels(base, self.channels)
+        base = with_channels(base, self.channels)
         if self.order:
             base = base.but(part=base.layout.with_order(list(self.order)))
         if self.nodes:
@@ -237,9 +232,10 @@ class Setting:
         return replace(base, setup=self.setup(base.setup), strategies=strategies, step=step)
 
 
+@lru_cache(maxsize=64)
 def with_channels(setup: Setup, channels: int) -> Setup:
-    """The setup with this NCCL_MIN_NCHANNELS."""
-    return setup.but(nccl=replace(setup.nccl, min_channels=channels))
+    """The setup with this NCCL_MIN_NCHANNELS; as it is for 0."""
+    return setup.but(nccl=replace(setup.nccl, min_channels=channels)) if channels else setup
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
@@ -283,6 +279,13 @@ def evaluate(scenario: Scenario, setting: Setting, limit: float = inf) -> Tried:
         if isinstance(found, AtLeast)
         else Tried(found.result.seconds / own.repeat, own.repeat * len(found.plan))
     )
+
+
+def refusal(name: str, find: Callable[[], object], why: str) -> StrategyError:
+    """The error of a setting without a time: what the machine has against it, or else `why`."""
+    faults = Faults()
+    faults.attempt(name, find)
+    return StrategyError(faults.problems or f"{name}: {why}")
 
 
 def method_of_setting(scenario: StepScenario, setting: Setting) -> ShardedMethod | None:

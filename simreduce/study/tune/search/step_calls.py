@@ -25,9 +25,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import inf
 
 import numpy as np
@@ -111,11 +110,6 @@ def needed_channels(setup: Setup, rules: Iterable[Rule]) -> int:
     return most if most > setup.communicator.model.channels and most <= more_channels(setup) else 0
 
 
-@cache
-def _lifted(setup: Setup, channels: int) -> Setup:
-    return with_channels(setup, channels) if channels else setup
-
-
 @dataclass(slots=True)
 class StepCalls:
     """The calls of one setup, as far as they are known.
@@ -134,11 +128,10 @@ class StepCalls:
     _rates: dict[Decision, LeastSeconds] = field(default_factory=dict)
     _least: dict[tuple[Decision, CallSize], float] = field(default_factory=dict)
     _near: dict[Decision, list[tuple[int, float, int]]] = field(default_factory=dict)
-    _coarse: set[tuple[Decision, CallSize]] = field(default_factory=set)
 
     def own(self, size: CallSize, channels: int = 0) -> Decision:
         """NCCL's own choice, with so many channels as NCCL_MIN_NCHANNELS if they are given."""
-        return choice_of_nccl(_lifted(self.setup, channels), COLLECTIVE, size.nbytes)
+        return choice_of_nccl(with_channels(self.setup, channels), COLLECTIVE, size.nbytes)
 
     def chosen(self, rules: Sequence[Rule], size: CallSize, channels: int = 0) -> Decision:
         """NCCL's choice for a call by `rules`, or its own where none is for that size."""
@@ -264,7 +257,8 @@ class StepCalls:
         if not bounds[at][1] or bounds[at][0] >= best * (1.0 - self.gap):
             return None
         how = choices[at]
-        coarse = large and how.algorithm != "ring" and (how, size) not in self._coarse
+        # What has a bound of its own was simulated among a part of the machines before.
+        coarse = large and how.algorithm != "ring" and (how, size) not in self._least
         return CallSetting(how, size, coarse, best / PART if coarse else best)
 
     def ask(self, asked: Iterable[CallSetting], do: Do) -> None:
@@ -284,7 +278,6 @@ class StepCalls:
             else:
                 least = found.seconds * (PART if each.coarse else 1.0)
                 self._least[key] = max(self._least.get(key, 0.0), least)
-                self._coarse |= {key} if each.coarse else set()
 
     def rules(self, called: Iterable[CallSize], do: Do) -> tuple[Rule, ...]:
         """The fastest choice by ranges of sizes for these calls, which are settled.
@@ -312,13 +305,7 @@ class StepCalls:
         """
         winners = {self.best(size)[1] for size in sizes}
         while True:
-            costs = self._costs(times, sizes)
-            for column, how in enumerate(self.choices):
-                if how in winners:
-                    costs[:, column] = np.minimum(
-                        costs[:, column], [times[size] * self.bound(how, size) for size in sizes]
-                    )
-            _, found = partition(costs)
+            _, found = partition(self._costs(times, sizes, winners))
             asked = [
                 CallSetting(self.choices[choice], size)
                 for choice, size in zip(found, sizes, strict=True)
@@ -328,13 +315,20 @@ class StepCalls:
                 return found
             self.ask(asked, do)
 
-    def _costs(self, times: Counter[CallSize], sizes: Sequence[CallSize]) -> Floats:
-        """Seconds of all calls of each size by each decision that was simulated, else infinite."""
+    def _costs(
+        self,
+        times: Counter[CallSize],
+        sizes: Sequence[CallSize],
+        bounded: Collection[Decision] = (),
+    ) -> Floats:
+        """Seconds of all calls of each size by each decision that was simulated, or the least by
+        those that are `bounded`; else infinite.
+        """
         costs = np.full((len(sizes), len(self.choices)), inf)
         for row, size in enumerate(sizes):
             for column, how in enumerate(self.choices):
-                if (found := self.known(how, size)) is not None:
-                    costs[row, column] = times[size] * found
+                if how in bounded or self.known(how, size) is not None:
+                    costs[row, column] = times[size] * self.bound(how, size)
             if not np.isfinite(costs[row]).any():  # the effort was spent before
                 how = self.near_own(size)
                 costs[row, self.choices.index(how)] = times[size] * self.bound(how, size)

@@ -13,7 +13,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.computing.workers import Progress, time_left, within
-from simreduce.errors import InputError, StrategyError, did_you_mean, quote
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.export.frameworks.pytorch import VIEW
 from simreduce.planners.strategy import parse_strategy
@@ -30,6 +30,7 @@ from simreduce.study.tune.search.setting import (
     Setting,
     evaluate,
     keeping,
+    refusal,
     simulating,
 )
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges, without_knobs
@@ -288,16 +289,6 @@ def _searches(aim: Aim[Any]) -> list[Make]:
     return [search for wanted, search in called if wanted]
 
 
-def _check(scenario: Scenario, name: str) -> None:
-    """StrategyError that says why the machine has no time of a strategy, if it is known."""
-    strategy = parse_strategy(name)
-    setup = scenario.setup.running(strategy)
-    try:
-        setup.summarise(setup.compile(strategy, scenario.workload))
-    except InputError as error:
-        raise StrategyError([f"{name}: {each}" for each in error.problems]) from None
-
-
 def _extend(before: Tuned | None, search: Search[Any], seconds: float) -> Tuned:
     """The answer with that of another search, which Ctrl-C ends with what there is, and a budget of
     time after some `seconds`, once it has a default.
@@ -309,9 +300,13 @@ def _extend(before: Tuned | None, search: Search[Any], seconds: float) -> Tuned:
     with within(seconds), keeping(search.scenario, search.aim.workers, has_answer) as (do, ended):
         search.first(do)
         if search.default and search.outcome.best == inf:
-            name = search.default.strategy
-            _check(search.scenario, name)
-            raise StrategyError(f"{name}: the default has no plan on this machine")
+            strategy = parse_strategy(search.default.strategy)
+            setup, workload = search.scenario.setup.running(strategy), search.scenario.workload
+            raise refusal(
+                search.default.strategy,
+                lambda: setup.summarise(setup.compile(strategy, workload)),
+                "the default has no plan on this machine",
+            )
         search.run(do)
         found = _join(before, search, {})
         return replace(found, curve=search.curve(found.best.setting, do) or found.curve)
