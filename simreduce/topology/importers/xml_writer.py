@@ -22,15 +22,21 @@ from simreduce.computing.lists import group_by
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import OFF, link_classes, natural
 from simreduce.topology.graph import Topology
-from simreduce.topology.importers.nccl_xml import MBIT_PER_S
-from simreduce.topology.importers.parts import HOSTS, MODELS, GpuModel, Host, host_like, model_in
+from simreduce.topology.importers.nccl_xml import CPU_CLASS, MBIT_PER_S, SWITCH_CLASS
+from simreduce.topology.importers.parts import (
+    GENERATIONS,
+    HOSTS,
+    MODELS,
+    GpuModel,
+    Host,
+    host_like,
+    model_in,
+)
 from simreduce.topology.routing.route import is_nvlink
 
-_GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
-_CHIP = "ffff:00:00.0"
-_HOST = "ffff:ff:ff.0"
-_KINDS = {"nvswitch": "0x068000", "cpu": "0x068001"}
-"""PCI classes of the nodes that NVLinks lead to besides GPUs."""
+_GT_PER_S = {str(generation): f"{speed:g}" for speed, generation in GENERATIONS.items()}
+_FAR_ENDS = {"nvswitch": ("ffff:00:00.0", SWITCH_CLASS), "cpu": ("ffff:ff:ff.0", CPU_CLASS)}
+"""Bus ids and PCI classes of the nodes that NVLinks lead to besides GPUs."""
 
 
 def to_nccl_xml(topology: Topology) -> str:
@@ -129,8 +135,8 @@ class _XmlWriter:
         for link in self._links.get(name, []):
             other = self._topology.nodes[link.target]
             if is_nvlink(link):
-                target = {"nvswitch": _CHIP, "cpu": _HOST}.get(other.kind) or self._ids[other.name]
-                code = _KINDS.get(other.kind, "0x030200")
+                gpu = self._ids.get(other.name, ""), "0x030200"
+                target, code = _FAR_ENDS.get(other.kind, gpu)
                 tag = "xgmi" if arch else "nvlink"
                 yield f'    <{tag} target="{target}" count="{link.lanes}" tclass="{code}"/>'
         if link_class == "c2c":
