@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simreduce.computing.lists import group_by
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import OFF, link_classes, natural
 from simreduce.topology.graph import Topology
@@ -74,8 +73,6 @@ class _XmlWriter:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        wires = (link for link in topology.links if not link.is_toll)
-        self._links = group_by(wires, lambda link: link.source)
         kinds = ("gpu", "nic", "pcie_switch")
         order = sorted(
             (n for n in topology.nodes.values() if n.kind in kinds),
@@ -91,7 +88,7 @@ class _XmlWriter:
     def below(self, name: str, depth: int) -> list[str]:
         """Returns the elements below a node, over PCIe or C2C, that are not written yet."""
         lines: list[str] = []
-        for link in self._links.get(name, []):
+        for link in self._topology.wires_from[name]:
             node = self._topology.nodes[link.target]
             pcie = link.link_class.startswith(("pcie", "c2c"))
             if not pcie or node.name in self.bus or node.name not in self._ids:
@@ -117,7 +114,8 @@ class _XmlWriter:
 
         node = self._topology.nodes[name]
         if node.kind == "nic":
-            speed = f' speed="{_mbit_per_s(node.network)}"' if node.network else ""
+            rate = link_classes()[node.network].bandwidth if node.network else 0
+            speed = f' speed="{round(rate / MBIT_PER_S)}"' if rate else ""
             yield from (
                 "  <nic>",
                 f'    <net name={quoteattr(name)} dev="{self._net[name]}"{speed}/>',
@@ -132,7 +130,7 @@ class _XmlWriter:
         gdr = ' gdr="0"' if node.gpudirect == OFF else ""
         head = f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "")
         yield head + (f' gcn="{arch}"' if arch else "") + gdr + ">"
-        for link in self._links.get(name, []):
+        for link in self._topology.wires_from[name]:
             other = self._topology.nodes[link.target]
             if is_nvlink(link):
                 gpu = self._ids.get(other.name, ""), "0x030200"
@@ -145,7 +143,7 @@ class _XmlWriter:
 
     def _by_nvlinks(self, name: str) -> GpuModel | None:
         """The first model with NVLinks of the class that a GPU has."""
-        classes = {link.link_class for link in self._links.get(name, [])}
+        classes = {link.link_class for link in self._topology.wires_from[name]}
         return next((model for model in MODELS.values() if model.nvlink in classes), None)
 
 
@@ -162,10 +160,6 @@ def _cpu_attributes(host: Host) -> str:
     if host.arch != "x86_64":
         return f'arch="{host.arch}"'
     return f'arch="x86_64" vendor="{host.vendor}" familyid="6" modelid="{host.models[0]}"'
-
-
-def _mbit_per_s(network: str) -> int:
-    return round(link_classes()[network].bandwidth / MBIT_PER_S)
 
 
 def _pcie(link_class: str) -> tuple[str, str]:
