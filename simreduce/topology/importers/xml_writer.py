@@ -26,6 +26,7 @@ from simreduce.topology.importers.parts import (
     GENERATIONS,
     HOSTS,
     MODELS,
+    UNKNOWN,
     GpuModel,
     Host,
     host_like,
@@ -125,26 +126,24 @@ class _XmlWriter:
             return
         dev = self._topology.devices.index(name)
         model = model_in(node.model) or self._by_nvlinks(name)
-        sm = model.sm if model else 0
-        arch = model.arch if model else ""
         gdr = ' gdr="0"' if node.gpudirect == OFF else ""
-        head = f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "")
-        yield head + (f' gcn="{arch}"' if arch else "") + gdr + ">"
+        head = f'  <gpu dev="{dev}"' + (f' sm="{model.sm}"' if model.sm else "")
+        yield head + (f' gcn="{model.arch}"' if model.arch else "") + gdr + ">"
         for link in self._topology.wires_from[name]:
             other = self._topology.nodes[link.target]
             if is_nvlink(link):
                 gpu = self._ids.get(other.name, ""), "0x030200"
                 target, code = _FAR_ENDS.get(other.kind, gpu)
-                tag = "xgmi" if arch else "nvlink"
+                tag = "xgmi" if model.arch else "nvlink"
                 yield f'    <{tag} target="{target}" count="{link.lanes}" tclass="{code}"/>'
         if link_class == "c2c":
             yield '    <c2c bw="450000" count="1"/>'
         yield "  </gpu>"
 
-    def _by_nvlinks(self, name: str) -> GpuModel | None:
+    def _by_nvlinks(self, name: str) -> GpuModel:
         """The first model with NVLinks of the class that a GPU has."""
         classes = {link.link_class for link in self._topology.wires_from[name]}
-        return next((model for model in MODELS.values() if model.nvlink in classes), None)
+        return next((model for model in MODELS.values() if model.nvlink in classes), UNKNOWN)
 
 
 def _host_of(topology: Topology) -> Host:
