@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from simreduce.computing.arrays import Floats, blocks, ranges
-from simreduce.computing.lists import grouped
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
 from simreduce.engine.kernel.tables import Array
@@ -191,15 +190,14 @@ def _ends(
     """Every rank, and every machine."""
     out: defaultdict[tuple[str, str], float] = defaultdict(float)
     into: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for link in topology.links:
-        if not link.is_toll:
-            ends = [topology.nodes[name] for name in (link.source, link.target)]
-            source, target = (node.machine for node in ends)
-            inside = source == target
-            for name in ("node", "machine")[: 1 if inside else 2]:
-                a, b = (link.source, link.target) if name == "node" else (source, target)
-                out[name, a] += capacity[link.id]
-                into[name, b] += capacity[link.id]
+    for link in topology.wires:
+        ends = [topology.nodes[name] for name in (link.source, link.target)]
+        source, target = (node.machine for node in ends)
+        inside = source == target
+        for name in ("node", "machine")[: 1 if inside else 2]:
+            a, b = (link.source, link.target) if name == "node" else (source, target)
+            out[name, a] += capacity[link.id]
+            into[name, b] += capacity[link.id]
     machines = Counter(topology.nodes[rank].machine for rank in ranks)
     named = [("node", rank, 1) for rank in ranks]
     named += [("machine", machine, count) for machine, count in machines.items()]
@@ -219,8 +217,8 @@ def _ports(
     summing = {place[node.name] for node in topology.nodes.values() if node.reduces}
     if summing - (of if whole else set()):
         return math.inf
-    leaving = (k for k in topology.links if place[k.source] in of - {place[k.target]})
-    return sum(capacity[k.id] for k in leaving if not k.is_toll)
+    leaving = (k for k in topology.wires if place[k.source] in of - {place[k.target]})
+    return sum(capacity[k.id] for k in leaving)
 
 
 def _latency(
@@ -241,17 +239,15 @@ def _latency(
 @lru_cache(maxsize=64)
 def _distances(topology: Topology, latency: tuple[float, ...], root: str) -> dict[str, float]:
     """Seconds of the links from a node to each that it reaches."""
-    wires = (link for link in topology.links if not link.is_toll)
-    ways = grouped((link.source, (link.target, latency[link.id])) for link in wires)
     found: dict[str, float] = {}
     heap = [(0.0, root)]
     while heap:
         far, name = heapq.heappop(heap)
         if name not in found:
             found[name] = far
-            for other, more in ways.get(name, ()):
-                if other not in found:
-                    heapq.heappush(heap, (far + more, other))
+            for link in topology.wires_from[name]:
+                if link.target not in found:
+                    heapq.heappush(heap, (far + latency[link.id], link.target))
     return found
 
 
@@ -259,9 +255,8 @@ def _distances(topology: Topology, latency: tuple[float, ...], root: str) -> dic
 def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
     """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
     width: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for link in topology.links:
-        if not link.is_toll:
-            width[link.source][link.target] += int(capacity[link.id] * _WHOLE)
+    for link in topology.wires:
+        width[link.source][link.target] += int(capacity[link.id] * _WHOLE)
     first, *others = ranks
     ways = [pair for other in others for pair in ((first, other), (other, first))]
     return min(max_flow(width, a, b) for a, b in ways) / _WHOLE

@@ -351,7 +351,7 @@ def _cut_off(setup: Setup, cuts: Sequence[str]) -> str:
     if not cuts:
         return ""
     machine, ranks = setup.topology, setup.layout.ranks
-    wires = ((link.source, link.target) for link in machine.links if not link.is_toll)
+    wires = ((link.source, link.target) for link in machine.wires)
     most = max((part.intersection(ranks) for part in joined(ranks, wires)), key=len)
     if not (lost := [rank for rank in ranks if rank not in most]):
         return ""

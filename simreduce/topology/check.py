@@ -133,9 +133,7 @@ def find_faults(
     yield from _check_memories(machine, place)
     yield from _check_links(machine, place)
     yield from _check_orders(machine, place)
-    linked = {
-        name for link in machine.links if not link.is_toll for name in (link.source, link.target)
-    }
+    linked = {name for link in machine.wires for name in (link.source, link.target)}
     yield from _check_unlinked(machine, place, linked if named is None else named)
     if named is None:
         yield from _check_islands(machine, place)
@@ -204,9 +202,7 @@ def _check_islands(machine: Topology, place: Callable[[str], str]) -> Iterator[s
     pairs: list[list[str]] = []
     chips = {link.source for link in machine.links if link.link_class.startswith("c2c")}
     on_gpus: set[str] = set()
-    for link in machine.links:
-        if link.is_toll:
-            continue
+    for link in machine.wires:
         ends = [
             name
             for name in (link.source, link.target)
@@ -261,9 +257,7 @@ def _check_orders(machine: Topology, place: Callable[[str], str]) -> Iterator[st
     one direction each?
     """
     first: dict[frozenset[str], Link] = {}
-    for link in machine.links[::2]:
-        if link.is_toll:
-            continue
+    for link in machine.wires[::2]:
         other = first.setdefault(frozenset((link.source, link.target)), link)
         if (other.source, other.target) == (link.target, link.source):
             yield (
@@ -378,9 +372,8 @@ def _check_unused(machine: Topology, place: Callable[[str], str]) -> Iterator[st
                 used.update(machine.router.route(a.name, b.name).links)
     unused = [
         link
-        for link in machine.links[::2]
+        for link in machine.wires[::2]
         if machine.nodes[link.source].machine == machine.nodes[link.target].machine != ""
-        and not link.is_toll
         and not used & {link.id, link.id + 1}
     ]
     for name, links in group_by(unused, lambda link: link.link_class).items():

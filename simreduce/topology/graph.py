@@ -121,6 +121,22 @@ class Topology:
         )  # fmt: skip
 
     @functools.cached_property
+    def wires(self) -> tuple[Link, ...]:
+        """The links that are no tolls."""
+        return tuple(link for link in self.links if not link.is_toll)
+
+    @functools.cached_property
+    def wires_from(self) -> Mapping[str, list[Link]]:
+        """The wires that begin at each node."""
+        found = group_by(self.wires, lambda link: link.source)
+        return {name: found.get(name, []) for name in self.nodes}
+
+    @functools.cached_property
+    def nodes_of(self) -> Mapping[str, list[Node]]:
+        """The nodes of each machine."""
+        return group_by(self.nodes.values(), lambda node: node.machine)
+
+    @functools.cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
         """The graph that routes are searched on, made when first needed.
 
@@ -280,7 +296,7 @@ def _why_no_link(topology: Topology, text: str) -> str:
     """The nearest link of the end that is a node, or which end is none, or where links lead."""
     sign = BOTH if BOTH in text else ">"
     source, _, target = text.partition("#")[0].partition(sign)
-    links = [each for each in topology.links if not each.is_toll]
+    links = topology.wires
     ahead = dict.fromkeys(each.target for each in links if each.source == source)
     behind = dict.fromkeys(each.source for each in links if each.target == target)
     for end in get_close_matches(target, ahead, 1) if target not in topology.nodes else ():

@@ -200,25 +200,18 @@ def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
     It leaves out figures that equal the class's, and uses ranges of names.
     """
     document: dict[str, Any] = {"title": topology.title, "sources": [topology.source]}
-    taken: dict[str, int] = {}
+    taken: dict[tuple[str, str], int] = {}
     for fields, nodes in itertools.groupby(topology.nodes.values(), _node_fields):
         names = [name for name, _, _ in _runs([(node.name, node.name, 1) for node in nodes])]
         group = {"names": names, **_node_values(fields)}
-        document.setdefault("nodes", {})[_key(fields["kind"], taken)] = group
-    taken = {}
-    rows = _rows(topology.links)
-    links = (row for row in rows if row.wire.name != ROUTE)
-    for wire, run in itertools.groupby(links, lambda row: row.wire):
-        key = _key(wire.name, taken)
-        table = {**_wire_values(wire, taken), **_pairs([(c.a, c.b, c.lanes) for c in run])}
-        document.setdefault("links", {})[key] = table
-    taken = {}
-    routes = (row for row in rows if row.wire.name == ROUTE)
-    for wire, run in itertools.groupby(routes, lambda row: row.wire):
-        table = {"bandwidth": exact_bandwidth(wire.achievable)}
-        table |= {"latency": exact_duration(wire.latency)} if wire.latency else {}
-        table |= _pairs([(row.a, row.b, 1) for row in run])
-        document.setdefault("routes", {})[_key("pair", taken)] = table
+        document.setdefault("nodes", {})[_key("nodes", fields["kind"], taken)] = group
+    rows = sorted(_rows(topology.links), key=lambda row: row.wire.name == ROUTE)
+    for wire, run in itertools.groupby(rows, lambda row: row.wire):
+        section, name = ("routes", "pair") if wire.name == ROUTE else ("links", wire.name)
+        key = _key(section, name, taken)
+        values = _route_values(wire) if wire.name == ROUTE else _wire_values(wire, key)
+        table = {**values, **_pairs([(row.a, row.b, row.lanes) for row in run])}
+        document.setdefault(section, {})[key] = table
     if topology.router.switching != DEFAULT:
         document["routing"] = topology.router.switching.stated
     return toml_text(document, [" ".join(comment.split()) for comment in comments])
@@ -291,11 +284,14 @@ def _memory_text(nbytes: int) -> str:
     return f"{nbytes // 10**9} GB" if nbytes % 10**9 == 0 else exact_size(nbytes)
 
 
-def _wire_values(wire: LinkClass, taken: dict[str, int]) -> dict[str, Any]:
-    """The figures that differ from the class's."""
-    values: dict[str, Any] = {}
-    if taken[_bare(wire.name)] > 1 or _bare(wire.name) != wire.name:
-        values["class"] = wire.name
+def _route_values(wire: LinkClass) -> dict[str, Any]:
+    values = {"bandwidth": exact_bandwidth(wire.achievable)}
+    return values | ({"latency": exact_duration(wire.latency)} if wire.latency else {})
+
+
+def _wire_values(wire: LinkClass, key: str) -> dict[str, Any]:
+    """The class unless it is the table's `key`, and the figures that differ from the class's."""
+    values: dict[str, Any] = {} if key == wire.name else {"class": wire.name}
     known = link_classes().get(wire.name)
     both = math.inf
     if known is None or (wire.bandwidth, wire.achievable) != (known.bandwidth, known.achievable):
@@ -357,13 +353,14 @@ def _range(name: str, count: int) -> str:
     return f"{match[1]}[{match[2]}-{int(match[2]) + count - 1}]" if match else name
 
 
-def _bare(name: str) -> str:
-    """A TOML key for a name: letters, digits, - and _ need no quotes, and others are left out."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_"
+def _key(section: str, name: object, taken: dict[tuple[str, str], int]) -> str:
+    """The first key of a section that no table has: nvlink2, then nvlink2-2, and so on.
 
-
-def _key(name: object, taken: dict[str, int]) -> str:
-    """The key of the next table of this name: nvlink2, then nvlink2-2, and so on."""
-    bare = _bare(str(name))
-    taken[bare] = taken.get(bare, 0) + 1
-    return bare if taken[bare] == 1 else f"{bare}-{taken[bare]}"
+    Letters, digits, - and _ of the name need no quotes in TOML, and others are left out.
+    """
+    key = bare = re.sub(r"[^A-Za-z0-9_-]", "_", str(name)) or "_"
+    while (section, key) in taken:
+        taken[section, bare] += 1
+        key = f"{bare}-{taken[section, bare]}"
+    taken[section, key] = 1
+    return key

@@ -81,7 +81,7 @@ class _Block:
 @lru_cache(maxsize=16)
 def switch_groups(topology: Topology) -> SwitchGroup:
     """The group of all machines of a topology."""
-    links = _links(topology)
+    links = topology.wires_from
     blocks = [_machine(name, nodes, links) for name, nodes in _machines(topology).items()]
     found = _joined(blocks, links)
     router = topology.router
@@ -92,7 +92,7 @@ def switch_groups(topology: Topology) -> SwitchGroup:
 @lru_cache(maxsize=16)
 def machine_kinds(topology: Topology) -> Mapping[str, int]:
     """A number for each machine, equal for machines with equal parts and links."""
-    links = _links(topology)
+    links = topology.wires_from
     kinds: dict[object, int] = {}
     found = {}
     for name, nodes in _machines(topology).items():
@@ -154,15 +154,6 @@ def _bare_ranges(text: str) -> list[str]:
     return [f"[{p.strip()}]" if re.fullmatch(r"\s*[0-9]+-[0-9]+\s*", p) else p for p in parts]
 
 
-def _links(topology: Topology) -> Mapping[str, list[Link]]:
-    """The links from each node, without tolls."""
-    links: dict[str, list[Link]] = {name: [] for name in topology.nodes}
-    for link in topology.links:
-        if not link.is_toll:
-            links[link.source].append(link)
-    return links
-
-
 def _joined(blocks: list[_Block], links: Mapping[str, list[Link]]) -> SwitchGroup:
     """The group of all blocks: those alike are joined, again and again."""
     while len(blocks) > 1:
@@ -185,9 +176,8 @@ def _all_different(group: SwitchGroup) -> SwitchGroup:
 
 
 def _machines(topology: Topology) -> Mapping[str, list[Node]]:
-    inside = group_by(topology.nodes.values(), lambda node: node.machine)
     homes = dict.fromkeys(topology.nodes[name].machine for name in topology.devices)
-    return {machine: inside[machine] for machine in homes}
+    return {machine: topology.nodes_of[machine] for machine in homes}
 
 
 def _machine(name: str, nodes: Sequence[Node], links: Mapping[str, list[Link]]) -> _Block:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -45,6 +46,20 @@ def test_an_imported_machine_comes_back_as_it_was(machine, tmp_path):
 
     assert again.digest == machine.digest
     assert again.title == machine.title
+
+
+def test_no_table_is_lost_where_a_class_has_the_name_of_the_next_table_of_another(tmp_path):
+    nodes = [Node(name, "gpu", transit=False) for name in "abcd"]
+    cables = [
+        Cable("a", "b", "x", 1, 2e9, 2e9, 1e-6, True),
+        Cable("b", "c", "x", 1, 3e9, 3e9, 1e-6, True),
+        Cable("c", "d", "x-2", 1, 4e9, 4e9, 1e-6, True),
+        Cable("a", "d", "x", 1, 5e9, 5e9, 1e-6, True),
+    ]
+    machine = build("m", "", "", nodes, cables)
+
+    assert written(machine, tmp_path).digest == machine.digest
+    assert re.findall(r"\[links\.(.*)\]", to_toml(machine)) == ["x", "x-2", "x-2-2", "x-3"]
 
 
 NAMES = [*(f"gpu{i}" for i in range(12)), "a", "b-1", "c.07", "mlx5_1"]

@@ -222,9 +222,8 @@ def _machine(whole: Topology, loads: Mapping[str, float]) -> Message:
         found = [pairs.get(each, "") for each in mark.resources] if mark.kind == "link" else ()
         return "\n".join(dict.fromkeys(filter(None, found)))
 
-    links = [link for link in whole.links if not link.is_toll]
-    degrees = Counter(link.source for link in links)
-    names = {pairs[f"{k.name} {k.link_class}"]: _place(k, whole, degrees) for k in links}
+    degrees = Counter(link.source for link in whole.wires)
+    names = {pairs[f"{k.name} {k.link_class}"]: _place(k, whole, degrees) for k in whole.wires}
     words = f"{whole.name}: {whole.title or whole.name}."
     picture = to_svg(drawing, wires)
     wires_of = sorted(names, key=lambda name: (names[name], natural(name)))

@@ -463,7 +463,9 @@ def to_toml(calibration: Calibration) -> str:
         "step": calibration.step and units.exact_duration(calibration.step),
         "provenance": calibration.provenance,
         "dispatch": {k: units.exact_duration(cost) for k, cost in calibration.dispatch.items()},
-        "links": {name: _link_table(link) for name, link in calibration.links.items()},
+        "links": {
+            name: _changed(_LINK, link, LinkConstants()) for name, link in calibration.links.items()
+        },
         "cpu": calibration.cpu and _cpu_table(calibration.cpu),
         "nccl": write_nccl(calibration.nccl),
         "errors": errors,
@@ -471,13 +473,6 @@ def to_toml(calibration: Calibration) -> str:
     }
     given = {key: table for key, table in tables.items() if table}
     return toml_text({"title": calibration.title, **given})
-
-
-def _link_table(link: LinkConstants) -> dict[str, str | None]:
-    return {
-        "bandwidth": units.exact_bandwidth(link.bandwidth) if link.bandwidth else None,
-        "latency": None if link.latency is None else units.exact_duration(link.latency),
-    }
 
 
 def _cpu_table(cpu: Processor) -> dict[str, Any]:

@@ -187,12 +187,12 @@ def _standard_errors(slopes: Floats, residuals: Floats, inlier: float) -> Floats
 
 
 _TITLES = {
-    "Unidirectional P2P=Disabled": ("one_way", False, False),
-    "Unidirectional P2P=Enabled": ("one_way", True, False),
-    "Bidirectional P2P=Disabled": ("both_ways", False, False),
-    "Bidirectional P2P=Enabled": ("both_ways", True, False),
-    "P2P=Disabled Latency": ("latency", False, False),
-    "P2P=Enabled Latency": ("latency", True, False),
+    "Unidirectional P2P=Disabled": ("one_way", False),
+    "Unidirectional P2P=Enabled": ("one_way", True),
+    "Bidirectional P2P=Disabled": ("both_ways", False),
+    "Bidirectional P2P=Enabled": ("both_ways", True),
+    "P2P=Disabled Latency": ("latency", False),
+    "P2P=Enabled Latency": ("latency", True),
 }
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 ROW = re.compile(r"^\s*\d{1,18}\s+\d{1,18}\s+[a-z][a-z0-9_]{2,15}(\s|$)")
@@ -241,7 +241,7 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
         title = next((key for key in _TITLES if key in line), None)
         if title is None or "Matrix" not in line:
             continue
-        kind, peers, _ = _TITLES[title]
+        kind, peers = _TITLES[title]
         rows, fault = _matrix(lines[number + 1 : number + 2 + _MOST_GPUS])
         if not faults.check(not fault, f"line {number + 1}", fault):
             continue

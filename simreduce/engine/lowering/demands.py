@@ -157,8 +157,6 @@ def _key(columns: Sequence[AnyInts]) -> Ints:
 
 _FEW = 256
 """Up to so many calls it takes less time to look at one after another."""
-_EXECUTORS, _KINDS = tuple(Executor), tuple(Kind)
-"""By number."""
 
 
 class Lanes(NamedTuple):
@@ -214,7 +212,7 @@ def _number_each(
         here, there = nodes[source], nodes[target]
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
-        role = _EXECUTORS[executor], _KINDS[kind]
+        role = Executor(executor), Kind(kind)
         call = Call(*role, here, there, channel, over_network[number])
         lanes, pipes = named_lanes(call, runtime)
         if executor == Executor.TF and number in owner:

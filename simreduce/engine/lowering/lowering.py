@@ -67,7 +67,7 @@ def find_successors(plan: Plan, stream: AnyInts) -> tuple[AnyInts, AnyInts, AnyI
     found = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
     total = sweep(
         fill_successors,
-        [_ids(column) for column in reads],
+        [np.ascontiguousarray(column, dtype=np.int32) for column in reads],
         [last, seen, waits, start, found],
         compiled=worth_compiling(fill_successors, n),
     )
@@ -159,11 +159,6 @@ def _too_late(start: AnyInts, read: AnyInts) -> bool:
         if (read[edges[0] : edges[-1]] >= readers).any():
             return True
     return False
-
-
-def _ids(column: AnyInts) -> AnyInts:
-    """The column as the compiled function wants it, copied only if it is not so already."""
-    return np.ascontiguousarray(column, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)

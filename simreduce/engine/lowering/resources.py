@@ -347,9 +347,8 @@ class Congestion:
         if switching.isolated:
             return None
         ends = np.full((2, count), -1)
-        for link in topology.links:
-            if not link.is_toll:
-                ends[:, link.id] = place[link.source], place[link.target]
+        for link in topology.wires:
+            ends[:, link.id] = place[link.source], place[link.target]
         switch = [node.transit and node.kind == "switch" for node in topology.nodes.values()]
         fills = (ends >= 0).all(axis=0) & np.array(switch)[ends].all(axis=0)
         rule = TREE if switching.congestion == switching_rules.TREE else LOSSY

@@ -278,6 +278,11 @@ class Element:
     line: int
     children: list[Element] = field(default_factory=list)
 
+    @property
+    def place(self) -> str:
+        """Its place in faults: `line 12`."""
+        return f"line {self.line}"
+
     def get(self, name: str, default: str = "") -> str:
         """An attribute, without the blanks around it."""
         return self.attributes.get(name, default).strip()

@@ -414,7 +414,7 @@ def _network(
     """The links that the engine's routes between `ranks` cross, with their achievable rates in
     bytes/s. Tolls are loops: they take capacity and join nothing.
     """
-    linked = {(link.source, link.target) for link in topology.links if not link.is_toll}
+    linked = {(link.source, link.target) for link in topology.wires}
     n = range(len(ranks))
     pairs = list(itertools.permutations(n, 2))
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
@@ -492,14 +492,15 @@ def layout(topology: Topology | Folded) -> Layout:
     tasks = grouped((topology.nodes[name].machine, rank) for rank, name in enumerate(ranks))
     hosts = {topology.nodes[name].machine: name for name in reversed(topology.hosts)}
     links: list[dict[int, int]] = [{} for _ in ranks]
-    for link in topology.links:
-        if link.source in index and link.target in index and not link.is_toll:
+    for link in topology.wires:
+        if link.source in index and link.target in index:
             row, column = links[index[link.source]], index[link.target]
             row[column] = row.get(column, 0) + link.lanes
-    near: dict[str, list[str]] = {node.name: [] for node in topology.nodes.values() if node.reduces}
-    for link in topology.links:
-        if link.source in near and not link.is_toll:
-            near[link.source].append(link.target)
+    near = {
+        node.name: [link.target for link in topology.wires_from[node.name]]
+        for node in topology.nodes.values()
+        if node.reduces
+    }
     at = grouped((topology.router.nic(name), i) for i, name in enumerate(ranks if near else ()))
     return Layout(
         ranks=ranks,

@@ -314,12 +314,12 @@ def read_algorithm(text: str, name: str) -> MscclAlgorithm:
     """The algorithm of a file named `name`; raises `InputError` with every fault and its line."""
     root = read_xml(text, name)
     if root.tag != "algo":
-        raise InputError(f"{name}: line {root.line}: MSCCL's root is <algo>, this is <{root.tag}>")
+        raise InputError(f"{name}: {root.place}: MSCCL's root is <algo>, this is <{root.tag}>")
     faults = Faults(name)
     count = _number(root, "ngpus", faults, 1)
     found = [_gpu(each, faults) for each in _numbered(root, "gpu", "id", faults)]
     if len(found) != count and "ngpus" in root.attributes:
-        faults.add(_at(root), f"ngpus is {count}, and there are {len(found)} gpu elements")
+        faults.add(root.place, f"ngpus is {count}, and there are {len(found)} gpu elements")
     algorithm = MscclAlgorithm(
         root.get("name"),
         COLLECTIVES.get(_word(root, "coll", tuple(COLLECTIVES), faults), ""),
@@ -371,10 +371,10 @@ def _numbered(parent: Element, tag: str, key: str, faults: Faults) -> list[Eleme
     for each in parent.children:
         if each.tag != tag:
             near = did_you_mean(each.tag, [tag])
-            faults.add(_at(each), f"<{each.tag}> has no place in <{parent.tag}>{near}")
+            faults.add(each.place, f"<{each.tag}> has no place in <{parent.tag}>{near}")
     for number, each in enumerate(found):
         if _number(each, key, faults, 0) != number:
-            faults.add(_at(each), f'{tag} {key}="{each.get(key)}": expected {number}')
+            faults.add(each.place, f'{tag} {key}="{each.get(key)}": expected {number}')
     return found
 
 
@@ -384,7 +384,7 @@ def _number(element: Element, key: str, faults: Faults, least: int, most: int = 
         return int(text)
     span = f"{least} or {most}" if most == least + 1 else f"a whole number from {least}"
     have = f"got {quote(text)}" if key in element.attributes else "it is missing"
-    faults.add(_at(element), f"{element.tag} {key}: must be {span}; {have}")
+    faults.add(element.place, f"{element.tag} {key}: must be {span}; {have}")
     return least
 
 
@@ -393,9 +393,5 @@ def _word(element: Element, key: str, words: tuple[str, ...], faults: Faults) ->
     if text in words:
         return text
     near = did_you_mean(text, words) or f"; one of {', '.join(words)}"
-    faults.add(_at(element), f"{element.tag} {key}: unknown {quote(text)}{near}")
+    faults.add(element.place, f"{element.tag} {key}: unknown {quote(text)}{near}")
     return ""
-
-
-def _at(element: Element) -> str:
-    return f"line {element.line}"

@@ -137,10 +137,12 @@ class ChannelSearch:
 
     def _first(self, total: float, least: int) -> int:
         """The place of the first speed that the widest path and all links together allow."""
-        for place, speed in enumerate(self.speeds):
-            if speed <= self.reach + _SLACK and speed * least <= total + _SLACK:
-                return place
-        return len(self.speeds) - 1
+        allowed = (
+            place
+            for place, speed in enumerate(self.speeds)
+            if speed <= self.reach + _SLACK and speed * least <= total + _SLACK
+        )
+        return next(allowed, len(self.speeds) - 1)
 
     def _limits(self, pattern: str = RING) -> list[PathLimits]:
         """From the strictest to the loosest."""

@@ -131,16 +131,16 @@ class NodeReading:
     """A node as it is read: capacities by pair of nodes of the planner's graph."""
 
     def __init__(
-        self, topology: Topology, links: Mapping[str, list[Link]], around: Sequence[Node],
-        gpus: Sequence[str], settings: Settings, copies: int, several: bool,
+        self, topology: Topology, around: Sequence[Node], gpus: Sequence[str], settings: Settings,
+        copies: int, several: bool,
     ) -> None:  # fmt: skip
         self.several = several
-        self.topology, self.links, self.settings, self.copies = topology, links, settings, copies
+        self.topology, self.settings, self.copies = topology, settings, copies
         self.tables = tables(settings.release)
         self.gpus = tuple(gpus)
         self.around = {node.name: node for node in around}
         # The switches of a network that counts as one machine belong to no machine.
-        ends = {link.target for gpu in self.gpus for link in links.get(gpu, ())}
+        ends = {link.target for gpu in self.gpus for link in topology.wires_from[gpu]}
         self.crossbars = {node.name for node in around if node.kind in ("nvswitch", "switch")}
         self.crossbars |= {name for name in ends if topology.nodes[name].kind == "switch"}
         self.nics = [name for name, node in self.around.items() if node.kind == "nic"]
@@ -154,7 +154,7 @@ class NodeReading:
         for name in dict.fromkeys((*self.gpus, *self.around, *sorted(self.crossbars))):
             if name in self.around and self.around[name].kind == "gpu" and name not in self.gpus:
                 continue
-            for link in self.links.get(name, ()):
+            for link in self.topology.wires_from[name]:
                 a, b = ("NVS" if e in self.crossbars else e for e in (link.source, link.target))
                 inside = self._between_gpus(b)
                 inside = inside or (b in self.around and self.around[b].kind != "gpu")
@@ -259,7 +259,7 @@ class NodeReading:
 
     def _nic(self, name: str) -> Nic:
         """A NIC with the rate of its link to the network, else the rate of its class."""
-        for link in self.links.get(name, ()):
+        for link in self.topology.wires_from[name]:
             if link.target not in self.around or link.link_class.startswith(TCP):
                 return Nic(name, link.nominal / 1e9)
         network = self.topology.nodes[name].network
@@ -340,7 +340,7 @@ class NodeReading:
         if not walk:
             return None
         kind, off = self._kind(walk), self.topology.nodes[gpu].gpudirect == OFF
-        grace = any(link.link_class == "c2c" for link in self.links.get(gpu, ()))
+        grace = any(link.link_class == "c2c" for link in self.topology.wires_from[gpu])
         if kind == PHB and not off and grace and self.tables.since(27):
             kind = P2C
         level = _LEVELS.get(self.settings.gdr_level, 0)
@@ -429,14 +429,13 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
     )
     chosen = tuple(gpus) or machine.devices
     by_machine = grouped((topology.nodes[gpu].machine, gpu) for gpu in chosen)
-    inside_of, links = _content(topology)
-    around = {name: inside_of.get(name, []) for name in by_machine}
+    around = {name: topology.nodes_of[name] for name in by_machine}
     made: dict[object, Box] = {}
     several = len(by_machine) > 1 or (copies > 1 and not one_task)
     boxes = []
     for name, members in by_machine.items():
         seen = NodeReading(
-            topology, links, around[name], members, settings, copies if one_task else 1, several
+            topology, around[name], members, settings, copies if one_task else 1, several
         )
         signature = seen.signature()
         if signature not in made:
@@ -446,13 +445,13 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         boxes *= copies
     ranks = tuple(gpu for members in by_machine.values() for gpu in members) * copies
     capabilities = [capability(topology, gpu) for gpu in chosen]
-    arch, vendor = _cpu(links, around)
+    arch, vendor = _cpu(topology, around)
     inside = {node.name: node for node in next(iter(around.values()))}
     networks = [
         link.link_class
         for name, node in inside.items()
         if node.kind == "nic"
-        for link in links.get(name, ())
+        for link in topology.wires_from[name]
         if link.target not in inside
     ]
     return Facts(
@@ -474,19 +473,11 @@ def _aggregates(topology: Topology, gpus: tuple[str, ...]) -> bool:
     return True
 
 
-@lru_cache(maxsize=4)
-def _content(topology: Topology) -> tuple[Mapping[str, list[Node]], Mapping[str, list[Link]]]:
-    """Nodes by machine, and links but no tolls by source."""
-    nodes = grouped((node.machine, node) for node in topology.nodes.values())
-    links = grouped((link.source, link) for link in topology.links if not link.is_toll)
-    return nodes, links
-
-
-def _cpu(links: Mapping[str, list[Link]], around: Mapping[str, list[Node]]) -> tuple[str, str]:
+def _cpu(topology: Topology, around: Mapping[str, list[Node]]) -> tuple[str, str]:
     """Architecture and vendor of the first host."""
     hosts = [node for nodes in around.values() for node in nodes if node.kind == "cpu"]
     model = hosts[0].model.lower() if hosts else ""
-    classes = {link.link_class for host in hosts[:1] for link in links.get(host.name, ())}
+    classes = {link.link_class for host in hosts[:1] for link in topology.wires_from[host.name]}
     if "grace" in model or "grace_link" in classes or "c2c" in classes:
         return "arm64", "ARM"
     if "power" in model:

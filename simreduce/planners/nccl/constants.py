@@ -410,16 +410,13 @@ def choose_symmetric(
     """The name of the kernel that a library takes `among` its own for a collective of a tensor of
     `nbytes`; `multicast` says whether switches sum and multicast.
     """
-    best, least = "", float("inf")
+    costs: dict[str, float] = {}
     for kernel in among:
-        if kernel.switched and not (multicast and gpus >= _LEAST_MULTICAST):
-            continue
-        if kernel.flagged and nbytes >= _MOST_FLAGGED:
-            continue
-        us, blocks = _estimate(kernel, gpus, nbytes, capability)
-        if us * (1.0 + _PENALTY * blocks) < least:
-            best, least = kernel.name, us * (1.0 + _PENALTY * blocks)
-    return best
+        switches = multicast and gpus >= _LEAST_MULTICAST
+        if (switches or not kernel.switched) and not (kernel.flagged and nbytes >= _MOST_FLAGGED):
+            us, blocks = _estimate(kernel, gpus, nbytes, capability)
+            costs[kernel.name] = us * (1.0 + _PENALTY * blocks)
+    return min(costs, key=costs.__getitem__, default="")
 
 
 def _estimate(

@@ -268,9 +268,12 @@ DEFAULTS = Settings()
 def settings_of(values: FieldValues, base: Settings = DEFAULTS) -> Settings:
     """The settings that a table states, over `base`."""
     given = {_FIELDS[key]: values[key] for key in values.given - values.faulty if key in _FIELDS}
-    flags = {name for name in given if isinstance(getattr(DEFAULTS, name), bool)}
-    given |= {name: bool(given[name]) for name in flags}
-    return replace(base, **given)
+    flags = {
+        name: bool(value)
+        for name, value in given.items()
+        if isinstance(getattr(DEFAULTS, name), bool)
+    }
+    return replace(base, **given | flags)
 
 
 def read_settings(table: object, faults: Faults, path: str, base: Settings = DEFAULTS) -> Settings:

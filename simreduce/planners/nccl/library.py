@@ -47,29 +47,24 @@ from simreduce.planners.nccl.time_model import (
     bounded,
 )
 
-SPEEDS = tuple(
-    map(
-        float,
-        [
-            "48",
-            "24",
-            "20",
-            "18",
-            "15",
-            "12",
-            "10",
-            "9",
-            "7",
-            "6",
-            "5",
-            "4",
-            "3",
-            "2.4",
-            "1.2",
-            ".24",
-            ".12",
-        ],
-    )
+SPEEDS = (
+    48.0,
+    24.0,
+    20.0,
+    18.0,
+    15.0,
+    12.0,
+    10.0,
+    9.0,
+    7.0,
+    6.0,
+    5.0,
+    4.0,
+    3.0,
+    2.4,
+    1.2,
+    0.24,
+    0.12,
 )
 MOST_ALONE, MOST = {94: 56, 95: 56}, 64
 """Channels on one node, and on several. Of the 112 of CDNA 4 two share a block."""

@@ -42,6 +42,11 @@ class Packing(Generic[P]):
     rate: float
     bound: float
 
+    def turned(self, turn: Callable[[P], P]) -> Packing[P]:
+        """Each pattern as `turn` makes it, with its share."""
+        patterns = tuple((turn(pattern), share) for pattern, share in self.patterns)
+        return Packing(patterns, self.rate, self.bound)
+
 
 @dataclass(frozen=True, slots=True)
 class PackingProblem(Generic[P]):

@@ -121,7 +121,7 @@ def broadcast_trees(network: Network, root: int) -> Trees:
 @functools.lru_cache(maxsize=64)
 def reduce_trees(network: Network, root: int) -> Trees:
     """Trees to `root`."""
-    return _reverse(broadcast_trees(network.reverse(), root))
+    return broadcast_trees(network.reverse(), root).turned(SpanningTree.reverse)
 
 
 @functools.lru_cache(maxsize=16)
@@ -133,7 +133,7 @@ def all_gather_trees(network: Network) -> Trees:
 @functools.lru_cache(maxsize=16)
 def reduce_scatter_trees(network: Network) -> Trees:
     """Trees to every rank."""
-    return _reverse(all_gather_trees(network.reverse()))
+    return all_gather_trees(network.reverse()).turned(SpanningTree.reverse)
 
 
 def search_in_order(
@@ -147,12 +147,7 @@ def search_in_order(
     if back:
         paths = tuple(row[::-1] for row in ordered.paths[::-1])
         ordered, ranks = replace(ordered, paths=paths), ranks[::-1]
-    found = search(ordered)
-    return Packing(
-        tuple((tree.relabel(ranks), share) for tree, share in found.patterns),
-        found.rate,
-        found.bound,
-    )
+    return search(ordered).turned(lambda tree: tree.relabel(ranks))
 
 
 def _hops(found: Trees) -> float:
@@ -253,12 +248,6 @@ def _pack_trees(
         light=light,
     )
     return pack(problem, [*seeds, *more])
-
-
-def _reverse(packing: Trees) -> Trees:
-    return Packing(
-        tuple((t.reverse(), x) for t, x in packing.patterns), packing.rate, packing.bound
-    )
 
 
 def _both_ways(

@@ -154,9 +154,7 @@ def link_pairs(topology: Topology) -> list[LinkPair]:
     """Every wire of the machine once, in the order of the links; tolls are no wires."""
     first: dict[tuple[str, str, str, int], Link] = {}
     pairs: dict[int, Link | None] = {}
-    for link in topology.links:
-        if link.is_toll:
-            continue
+    for link in topology.wires:
         there = first.pop((link.target, link.source, link.link_class, link.parallel), None)
         if there is None:
             first[link.source, link.target, link.link_class, link.parallel] = link

@@ -281,13 +281,17 @@ def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -
     """
     bandwidth, latency = settings.bandwidth(), settings.latency()
     count = settings.size(max(limit, settings.limit))
-    network, places = read(settings, count, 1), seat_devices(settings, count)
+    network = read(settings, count, 1)
+    return over_gpus(settings, network, count, lambda a, b: cable(a, b, bandwidth, latency / 2))
+
+
+def over_gpus(settings: InlineSettings, network: Blueprint, count: int, join: Join) -> Shape:
+    """A network with so many GPUs as its hosts, and the host `cpu0` with one more port."""
+    places = seat_devices(settings, count)
     check_cables(settings, network)
     settings.check()
     nodes = ends(count)
-    wired = network.wire(
-        nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2)
-    )
+    wired = network.wire(nodes, [*places, count], 0, join)
     return Shape(
         f"{plural(count, 'device')} on {network.title}",
         [*nodes, *wired.switches],

@@ -84,6 +84,7 @@ from simreduce.topology.generators.inline import (
     Shape,
     cable,
     ends,
+    over_gpus,
     seat_devices,
     switches,
 )
@@ -477,9 +478,6 @@ def torus(settings: InlineSettings) -> Shape:
     """A GPU for every router; the host `cpu0` is at router 0 with GPU 0."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
     shape = TorusNetwork(settings.sizes())
-    count = shape.routers
-    places = seat_devices(settings, count)
-    settings.check()
     inject = bandwidth * max(sum(min(size - 1, 2) for size in shape.sizes), 1)
 
     def join(a: Node, b: Node) -> Cable:
@@ -487,14 +485,7 @@ def torus(settings: InlineSettings) -> Shape:
             return cable(a, b, bandwidth, latency)
         return cable(a, b, inject, 0.0 if a.kind == "gpu" else latency)
 
-    nodes = ends(count)
-    wired = shape.wire(nodes, [*places, count], 0, join)
-    return Shape(
-        f"{plural(count, 'device')} on {shape.title}",
-        [*nodes, *wired.switches],
-        wired.cables,
-        wired.rule,
-    )
+    return over_gpus(settings, shape, shape.routers, join)
 
 
 def read_torus(settings: InlineSettings, machines: int, nics: int) -> TorusNetwork:

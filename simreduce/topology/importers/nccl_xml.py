@@ -42,7 +42,7 @@ from simreduce.topology.routing.route import links_name
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _GPU_CLASSES = ("0x03", "0x12")
-_SWITCH_CLASS, _CPU_CLASS = "0x068000", "0x068001"
+SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
 _MOST_NVLINKS = 1024
 MBIT_PER_S = 125_000
 """Bytes/s: the unit of the speed of a <net>."""
@@ -71,12 +71,6 @@ class _Reading:
     bus_ids: dict[str, int] = field(default_factory=dict)
     classless: int = 0
 
-    def fault(self, element: Element, text: str) -> None:
-        self.faults.add(f"line {element.line}", text)
-
-    def check(self, fine: object, element: Element, text: str) -> bool:
-        return self.faults.check(fine, f"line {element.line}", text)
-
 
 def read_nccl_topology(
     text: str,
@@ -96,17 +90,19 @@ def read_nccl_topology(
     reading = _Reading(Faults(name), MachineBuilder(classes or link_classes()), tuple(nics))
     if root.tag != "system":
         raise TopologyError(
-            f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>"
+            f"{name}: {root.place}: a topology begins with <system>, not <{root.tag}>"
         )
     cpus = [element for element in root.children if element.tag == "cpu"]
-    reading.check(cpus, root, "no <cpu>: there is nothing to hang devices on")
+    reading.faults.check(cpus, root.place, "no <cpu>: there is nothing to hang devices on")
     for number, cpu in enumerate(cpus):
         numaid = cpu.get("numaid", str(number))
         node = f"cpu{numaid}"
-        if not reading.check(is_name(node), cpu, f"numaid {quote(numaid)} is not a number"):
+        if not reading.faults.check(
+            is_name(node), cpu.place, f"numaid {quote(numaid)} is not a number"
+        ):
             continue
-        if not reading.check(
-            node not in reading.parts.nodes, cpu, f"there are two CPUs with numaid {numaid}"
+        if not reading.faults.check(
+            node not in reading.parts.nodes, cpu.place, f"there are two CPUs with numaid {numaid}"
         ):
             continue
         reading.parts.add(node, "cpu")
@@ -116,10 +112,10 @@ def read_nccl_topology(
         # speed.
         reading.ports += [_Device(child, node) for child in cpu.all("nic")]
     for nic in sorted({*nics} - {*reading.bus_ids}):
-        reading.fault(root, f"no device has the bus id {quote(nic)} of a NIC")
-    reading.check(
+        reading.faults.add(root.place, f"no device has the bus id {quote(nic)} of a NIC")
+    reading.faults.check(
         reading.gpus or reading.faults.problems,
-        root,
+        root.place,
         "no GPU: no device of class 0x03, and none without a class",
     )
     reading.faults.raise_any(TopologyError)
@@ -145,9 +141,11 @@ def _pci(reading: _Reading, element: Element, above: str) -> None:
     """Read a bridge and everything below it, or a device."""
     bus = element.get("busid").lower()
     if not bus:
-        reading.fault(element, "a <pci> without busid")
+        reading.faults.add(element.place, "a <pci> without busid")
     elif bus in reading.bus_ids:
-        reading.fault(element, f"bus id {quote(bus)} is that of line {reading.bus_ids[bus]} too")
+        reading.faults.add(
+            element.place, f"bus id {quote(bus)} is that of line {reading.bus_ids[bus]} too"
+        )
     reading.bus_ids.setdefault(bus, element.line)
     kind = element.get("class").lower()
     if element.all("pci") or kind.startswith("0x0604"):
@@ -161,7 +159,9 @@ def _pci(reading: _Reading, element: Element, above: str) -> None:
         reading.classless += not (kind or element.all("gpu"))
         reading.gpus.append(_Device(element, above))
     elif not kind.startswith("0x"):
-        reading.fault(element, f"class {quote(kind)} is not a PCI class such as 0x030200")
+        reading.faults.add(
+            element.place, f"class {quote(kind)} is not a PCI class such as 0x030200"
+        )
 
 
 def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
@@ -170,13 +170,14 @@ def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
     """
     speed, width = _speed(element), element.get("link_width", "16") or "16"
     if speed is None:
-        reading.fault(
-            element, f"link_speed {quote(element.get('link_speed'))}: write for example '16 GT/s'"
+        reading.faults.add(
+            element.place,
+            f"link_speed {quote(element.get('link_speed'))}: write for example '16 GT/s'",
         )
         return
-    if not reading.check(
+    if not reading.faults.check(
         width in ("0", "1", "2", "4", "8", "16", "32"),
-        element,
+        element.place,
         f"link_width {quote(width)} is not 1, 2, 4, 8, 16 or 32",
     ):
         return
@@ -245,7 +246,7 @@ def _model(reading: _Reading, gpu: Element | None) -> GpuModel:
         try:
             return model_of_arch(gpu.get("gcn"))
         except TopologyError as error:
-            reading.fault(gpu, str(error))
+            reading.faults.add(gpu.place, str(error))
             return UNKNOWN
     return model_of_sm(gpu.get("sm") if gpu else "", linked=bool(gpu and _links(gpu)))
 
@@ -258,9 +259,9 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
     mbit_per_s = 0
     for net in nets:
         text = net.get("speed", "0")
-        if not reading.check(
+        if not reading.faults.check(
             re.fullmatch(r"[0-9]{1,9}", text),
-            net,
+            net.place,
             f"speed {quote(text)} is not a number of Mbit/s, such as 400000",
         ):
             return ""
@@ -296,19 +297,21 @@ def _nvlinks(reading: _Reading) -> None:
                 word = "xGMI links" if link.tag == "xgmi" else "NVLinks"
                 count, target = link.get("count", "1"), link.get("target").lower()
                 if not re.fullmatch(r"[0-9]{1,4}", count) or not 1 <= int(count) <= _MOST_NVLINKS:
-                    reading.fault(link, f"count {quote(count)} is not a number of {word}")
+                    reading.faults.add(
+                        link.place, f"count {quote(count)} is not a number of {word}"
+                    )
                 elif model.nvlink and word != links_name(model.nvlink):
-                    reading.fault(
-                        link, f"{word}, but a {model.name} has {links_name(model.nvlink)}"
+                    reading.faults.add(
+                        link.place, f"{word}, but a {model.name} has {links_name(model.nvlink)}"
                     )
                 elif not model.nvlink:
-                    reading.fault(link, without_nvlinks(model, int(count)))
+                    reading.faults.add(link.place, without_nvlinks(model, int(count)))
                 elif target in names and names[target] != device.name:
                     direct[device.name, names[target]] = int(count), link
-                elif link.get("tclass").lower() == _SWITCH_CLASS:
+                elif link.get("tclass").lower() == SWITCH_CLASS:
                     ports[device.name] = ports.get(device.name, 0) + int(count)
                     chips.add(target)
-                elif link.get("tclass").lower() == _CPU_CLASS:
+                elif link.get("tclass").lower() == CPU_CLASS:
                     host, link_class = _host(reading, device), _nvlink_class(parts, device.name)
                     parts.link(device.name, host, link_class, int(count))
                 elif target in names or link.get("tclass").lower().startswith(_GPU_CLASSES):
@@ -318,23 +321,25 @@ def _nvlinks(reading: _Reading) -> None:
                         else f"{quote(target)}, which is not in the file"
                     )
                     parts.notes.append(
-                        f"line {link.line}: {count} {word} of {device.name} are left out, to {what}"
+                        f"{link.place}: {count} {word} of {device.name} are left out, to {what}"
                     )
                 else:
-                    reading.fault(
-                        link,
+                    reading.faults.add(
+                        link.place,
                         f"target {quote(target)} is no other GPU and no NVSwitch of this file",
                     )
             for link in gpu.all("c2c"):
                 if link.get("bw").isdecimal() and link.get("count", "1").isdecimal():
                     parts.link(device.name, _host(reading, device), "c2c")
                 else:
-                    reading.fault(link, "c2c must give bw and count as numbers")
+                    reading.faults.add(link.place, "c2c must give bw and count as numbers")
     for (a, b), (lanes, link) in direct.items():
         back = direct.get((b, a), (0, link))[0]
         if back != lanes:
             word = links_name(_nvlink_class(parts, a))
-            reading.fault(link, f"{a} states {lanes} {word} to {b}, and {b} states {back} to {a}")
+            reading.faults.add(
+                link.place, f"{a} states {lanes} {word} to {b}, and {b} states {back} to {a}"
+            )
         elif natural(a) < natural(b):
             parts.link(a, b, _nvlink_class(parts, a), lanes)
     if ports:
@@ -414,33 +419,32 @@ def read_nccl_graphs(text: str, name: str) -> tuple[NcclGraph, ...]:
     """The graphs of a file; raises `TopologyError` with every fault."""
     root = read_xml(text, name, TopologyError)
     if root.tag != "graphs":
-        raise TopologyError(
-            f"{name}: line {root.line}: graphs begin with <graphs>, not <{root.tag}>"
-        )
+        raise TopologyError(f"{name}: {root.place}: graphs begin with <graphs>, not <{root.tag}>")
     faults = Faults(name)
     found = [_graph(element, faults) for element in root.all("graph")]
-    faults.check(found, f"line {root.line}", "no <graph>")
+    faults.check(found, root.place, "no <graph>")
     faults.raise_any(TopologyError)
     return tuple(found)
 
 
 def _graph(element: Element, faults: Faults) -> NcclGraph:
-    place = f"line {element.line}"
     channels = tuple(_channel(child, faults) for child in element.all("channel"))
     pattern = PATTERNS.get(element.get("pattern"), "")
     faults.check(
-        pattern, place, f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
+        pattern,
+        element.place,
+        f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}",
     )
     stated = element.get("nchannels")
     # The file lists a copied channel once and counts it twice.
     faults.check(
         not stated or _number(stated) in (len(channels), 2 * len(channels)),
-        place,
+        element.place,
         f"nchannels is {quote(stated)}, but there are {len(channels)}",
     )
     faults.check(
         pattern != "ring" or len({frozenset(channel.gpus) for channel in channels}) <= 1,
-        place,
+        element.place,
         "the rings are not of the same GPUs",
     )
     return NcclGraph(
@@ -455,7 +459,6 @@ def _graph(element: Element, faults: Faults) -> NcclGraph:
 
 
 def _channel(element: Element, faults: Faults) -> NcclChannel:
-    place = f"line {element.line}"
     gpus: list[int] = []
     nets: dict[bool, str] = {}
     for child in element.children:
@@ -466,11 +469,11 @@ def _channel(element: Element, faults: Faults) -> NcclChannel:
             nets[bool(gpus)] = dev
         else:
             faults.add(
-                f"line {child.line}",
+                child.place,
                 f"<{child.tag}> with dev {quote(dev)} is neither a GPU nor a net",
             )
-    faults.check(len(set(gpus)) == len(gpus), place, "a GPU stands twice in one channel")
-    faults.check(gpus, place, "a channel without GPUs")
+    faults.check(len(set(gpus)) == len(gpus), element.place, "a GPU stands twice in one channel")
+    faults.check(gpus, element.place, "a channel without GPUs")
     return NcclChannel(tuple(gpus), nets.get(False), nets.get(True))
 
 
@@ -482,7 +485,7 @@ def _nccl_graph_speed(element: Element, key: str, faults: Faults) -> float:
     value = _number(element.get(key, "0"))
     faults.check(
         value is not None,
-        f"line {element.line}",
+        element.place,
         f"{key} {quote(element.get(key))} is not a number of GB/s",
     )
     return (value or 0.0) * 1e9

@@ -86,9 +86,12 @@ def read_rocm_smi(
     Raises `TopologyError` with every fault.
     """
     faults = Faults(name)
-    if len(text) > MOST_CHARACTERS:
-        faults.add("", f"more than {MOST_CHARACTERS >> 20} MiB: no table of rocm-smi is as long")
-        faults.raise_any(TopologyError)
+    faults.check(
+        len(text) <= MOST_CHARACTERS,
+        "",
+        f"more than {MOST_CHARACTERS >> 20} MiB: no table of rocm-smi is as long",
+    )
+    faults.raise_any(TopologyError)
     as_json = text.lstrip("\ufeff \t\r\n").startswith("[")
     tables = (_read_json if as_json else _read_text)(text, faults)
     faults.check(

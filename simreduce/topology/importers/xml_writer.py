@@ -18,19 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simreduce.computing.lists import group_by
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import OFF, link_classes, natural
 from simreduce.topology.graph import Topology
-from simreduce.topology.importers.nccl_xml import MBIT_PER_S
-from simreduce.topology.importers.parts import HOSTS, MODELS, GpuModel, Host, host_like, model_in
+from simreduce.topology.importers.nccl_xml import CPU_CLASS, MBIT_PER_S, SWITCH_CLASS
+from simreduce.topology.importers.parts import (
+    GENERATIONS,
+    HOSTS,
+    MODELS,
+    UNKNOWN,
+    GpuModel,
+    Host,
+    host_like,
+    model_in,
+)
 from simreduce.topology.routing.route import is_nvlink
 
-_GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
-_CHIP = "ffff:00:00.0"
-_HOST = "ffff:ff:ff.0"
-_KINDS = {"nvswitch": "0x068000", "cpu": "0x068001"}
-"""PCI classes of the nodes that NVLinks lead to besides GPUs."""
+_GT_PER_S = {str(generation): f"{speed:g}" for speed, generation in GENERATIONS.items()}
+_FAR_ENDS = {"nvswitch": ("ffff:00:00.0", SWITCH_CLASS), "cpu": ("ffff:ff:ff.0", CPU_CLASS)}
+"""Bus ids and PCI classes of the nodes that NVLinks lead to besides GPUs."""
 
 
 def to_nccl_xml(topology: Topology) -> str:
@@ -68,8 +74,6 @@ class _XmlWriter:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        wires = (link for link in topology.links if not link.is_toll)
-        self._links = group_by(wires, lambda link: link.source)
         kinds = ("gpu", "nic", "pcie_switch")
         order = sorted(
             (n for n in topology.nodes.values() if n.kind in kinds),
@@ -85,7 +89,7 @@ class _XmlWriter:
     def below(self, name: str, depth: int) -> list[str]:
         """Returns the elements below a node, over PCIe or C2C, that are not written yet."""
         lines: list[str] = []
-        for link in self._links.get(name, []):
+        for link in self._topology.wires_from[name]:
             node = self._topology.nodes[link.target]
             pcie = link.link_class.startswith(("pcie", "c2c"))
             if not pcie or node.name in self.bus or node.name not in self._ids:
@@ -111,7 +115,8 @@ class _XmlWriter:
 
         node = self._topology.nodes[name]
         if node.kind == "nic":
-            speed = f' speed="{_mbit_per_s(node.network)}"' if node.network else ""
+            rate = link_classes()[node.network].bandwidth if node.network else 0
+            speed = f' speed="{round(rate / MBIT_PER_S)}"' if rate else ""
             yield from (
                 "  <nic>",
                 f'    <net name={quoteattr(name)} dev="{self._net[name]}"{speed}/>',
@@ -121,26 +126,24 @@ class _XmlWriter:
             return
         dev = self._topology.devices.index(name)
         model = model_in(node.model) or self._by_nvlinks(name)
-        sm = model.sm if model else 0
-        arch = model.arch if model else ""
         gdr = ' gdr="0"' if node.gpudirect == OFF else ""
-        head = f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "")
-        yield head + (f' gcn="{arch}"' if arch else "") + gdr + ">"
-        for link in self._links.get(name, []):
+        head = f'  <gpu dev="{dev}"' + (f' sm="{model.sm}"' if model.sm else "")
+        yield head + (f' gcn="{model.arch}"' if model.arch else "") + gdr + ">"
+        for link in self._topology.wires_from[name]:
             other = self._topology.nodes[link.target]
             if is_nvlink(link):
-                target = {"nvswitch": _CHIP, "cpu": _HOST}.get(other.kind) or self._ids[other.name]
-                code = _KINDS.get(other.kind, "0x030200")
-                tag = "xgmi" if arch else "nvlink"
+                gpu = self._ids.get(other.name, ""), "0x030200"
+                target, code = _FAR_ENDS.get(other.kind, gpu)
+                tag = "xgmi" if model.arch else "nvlink"
                 yield f'    <{tag} target="{target}" count="{link.lanes}" tclass="{code}"/>'
         if link_class == "c2c":
             yield '    <c2c bw="450000" count="1"/>'
         yield "  </gpu>"
 
-    def _by_nvlinks(self, name: str) -> GpuModel | None:
+    def _by_nvlinks(self, name: str) -> GpuModel:
         """The first model with NVLinks of the class that a GPU has."""
-        classes = {link.link_class for link in self._links.get(name, [])}
-        return next((model for model in MODELS.values() if model.nvlink in classes), None)
+        classes = {link.link_class for link in self._topology.wires_from[name]}
+        return next((model for model in MODELS.values() if model.nvlink in classes), UNKNOWN)
 
 
 def _host_of(topology: Topology) -> Host:
@@ -156,10 +159,6 @@ def _cpu_attributes(host: Host) -> str:
     if host.arch != "x86_64":
         return f'arch="{host.arch}"'
     return f'arch="x86_64" vendor="{host.vendor}" familyid="6" modelid="{host.models[0]}"'
-
-
-def _mbit_per_s(network: str) -> int:
-    return round(link_classes()[network].bandwidth / MBIT_PER_S)
 
 
 def _pcie(link_class: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.planners.nccl import Settings, facts, graphs, plan, ring_orders
+from simreduce.planners.nccl import Settings, facts, plan, ring_orders
 from simreduce.planners.nccl.channel_search import ChannelSearch
 from simreduce.planners.nccl.communicator import NVL, SYS
 from simreduce.planners.nccl.constants import ladder
@@ -42,7 +42,7 @@ those of H100 are in NVIDIA/nccl issue 1197, those of the A100 mesh in issue 149
 @pytest.mark.parametrize("name", RINGS)
 def test_rings_of_known_machines(name):
     """As many channels of the same speed as NCCL has."""
-    ring = graphs(load_topology(name)).ring
+    ring = plan(load_topology(name)).graphs.ring
 
     assert RINGS[name] == (ring.count, ring.speed_intra, ring.speed_inter)
 
@@ -53,7 +53,7 @@ def test_rings_of_known_machines(name):
 )
 def test_nvls_of_known_machines(name, nvls):
     """Issue 1197 has that of H100."""
-    found = graphs(load_topology(name)).nvls
+    found = plan(load_topology(name)).graphs.nvls
 
     assert nvls == (found.count, found.speed_intra, found.speed_inter)
 
@@ -62,10 +62,10 @@ def test_nvls_needs_a_switch_that_sums_and_a_user_who_allows_it():
     """None on A100, on a mesh, before 2.17, or when it is switched off."""
     h100 = load_topology("dgx-h100")
 
-    assert graphs(load_topology("dgx-a100")).nvls is None
-    assert graphs(load_topology("h100-mesh-4")).nvls is None
-    assert graphs(h100, Settings(version=(2, 16))).nvls is None
-    assert graphs(h100, Settings(nvls=False)).nvls is None
+    assert plan(load_topology("dgx-a100")).graphs.nvls is None
+    assert plan(load_topology("h100-mesh-4")).graphs.nvls is None
+    assert plan(h100, Settings(version=(2, 16))).graphs.nvls is None
+    assert plan(h100, Settings(nvls=False)).graphs.nvls is None
 
 
 ISSUE_514 = """
@@ -89,8 +89,8 @@ def test_rings_of_a_published_log_of_p4d():
 @pytest.mark.parametrize("machine", ["p4dx2", "dgx-h100x2", "hgx-b200x2"])
 def test_rings_over_nvswitches_count_down_and_trees_count_up(machine):
     """From the first NIC. One machine alone counts up."""
-    found = graphs(load_topology(machine))
-    alone = graphs(load_topology(machine.removesuffix("x2"))).ring
+    found = plan(load_topology(machine)).graphs
+    alone = plan(load_topology(machine.removesuffix("x2"))).graphs.ring
 
     assert (0, 7, 6, 5, 4, 3, 2, 1) in [channel.gpus for channel in found.ring.channels]
     assert (0, 1, 2, 3, 4, 5, 6, 7) in [channel.gpus for channel in found.tree.channels]
@@ -99,7 +99,7 @@ def test_rings_over_nvswitches_count_down_and_trees_count_up(machine):
 
 def test_a_tree_of_h800_falls_back_to_the_plain_one():
     """NVIDIA/nccl issue 1154, two nodes and more of 8 H800: 8 chains of 22 GB/s."""
-    tree = graphs(load_topology("hgx-h800x2"), Settings(version=(2, 19))).tree
+    tree = plan(load_topology("hgx-h800x2"), Settings(version=(2, 19))).graphs.tree
 
     assert ("plain_tree", 8, 22) == (tree.pattern, tree.count, tree.speed_inter)
 
@@ -121,7 +121,7 @@ ISSUE_713 = """<graphs version="1">
 def test_the_channels_of_a_dumped_graph():
     """The same rings in the same order, of the speed that 2.10 to 2.17 planned."""
     (known,) = read_nccl_graphs(ISSUE_713, "issue")
-    found = graphs(load_topology("v100-mesh-4"), Settings(version=(2, 12))).ring
+    found = plan(load_topology("v100-mesh-4"), Settings(version=(2, 12))).graphs.ring
 
     assert [c.gpus for c in known.channels] == [c.gpus for c in found.channels]
     assert known.speed_intra == found.speed_intra * 1e9
@@ -144,7 +144,7 @@ def test_rings_come_in_the_order_of_nccls_search(machine, version):
     """In every version: issue 713 also has a dump of four A100 with 4 rings, which no rule gives;
     public logs of such boards from 2.18 on have 12 of 20 GB/s.
     """
-    ring = graphs(load_topology(machine), Settings(version=version)).ring
+    ring = plan(load_topology(machine), Settings(version=version)).graphs.ring
 
     assert SEARCHED[machine].split() == ["".join(map(str, c.gpus)) for c in ring.channels]
 
@@ -152,7 +152,7 @@ def test_rings_come_in_the_order_of_nccls_search(machine, version):
 def test_four_gpus_of_a_dgx1():
     """54 GB/s, which no set of link-disjoint rings reaches, are there on GPUs 0 to 3."""
     machine = load_topology("dgx1p")
-    ring = graphs(facts(machine, [f"gpu{i}" for i in range(4)])).ring
+    ring = plan(facts(machine, [f"gpu{i}" for i in range(4)])).graphs.ring
 
     assert (6, 9) == (ring.count, ring.speed_intra)
     assert ring.type_intra == NVL
@@ -160,24 +160,24 @@ def test_four_gpus_of_a_dgx1():
 
 def test_without_peer_access_channels_go_through_the_host():
     """Type PHB, and one channel where an Intel host slows copies between GPUs down."""
-    ring = graphs(load_topology("rtx4090-2")).ring
+    ring = plan(load_topology("rtx4090-2")).graphs.ring
 
     assert ring.types == "PHB/PIX"
 
 
 def test_p2p_disable_leaves_the_host():
     """NVLinks are not used."""
-    ring = graphs(load_topology("dgx1v"), Settings(p2p_disable=True)).ring
+    ring = plan(load_topology("dgx1v"), Settings(p2p_disable=True)).graphs.ring
 
     assert ring.type_intra > NVL
     assert ring.count * ring.speed_intra <= 12
-    switched = graphs(load_topology("dgx-a100"), Settings(p2p_disable=True))
+    switched = plan(load_topology("dgx-a100"), Settings(p2p_disable=True)).graphs
     assert switched.ring.type_intra > NVL
 
 
 def test_rings_of_several_nodes_share_the_nics():
     """One channel for each NIC, in by it and out by it."""
-    ring = graphs(load_topology("dgx-h100x2")).ring
+    ring = plan(load_topology("dgx-h100x2")).graphs.ring
 
     assert sorted(c.net_in for c in ring.channels) == [f"n0.mlx5_{i}" for i in range(8)]
     assert all(c.net_in == c.net_out for c in ring.channels)
@@ -226,7 +226,7 @@ def machines(draw):
 def test_every_channel_is_a_cycle_within_the_capacities(machine):
     """Every GPU once, and no link carries more than it has."""
     known = facts(machine)
-    ring = graphs(machine).ring
+    ring = plan(machine).graphs.ring
 
     assert all(sorted(c.gpus) == list(range(known.n)) for c in ring.channels)
     for arc, load in _load(known, ring).items():
@@ -237,7 +237,7 @@ def test_every_channel_is_a_cycle_within_the_capacities(machine):
 @given(machines())
 def test_trees_are_chains_of_all_gpus_and_as_many_as_rings(machine):
     """And no slower."""
-    found = graphs(machine)
+    found = plan(machine).graphs
 
     assert found.tree.count == found.ring.count
     assert found.tree.speed_intra >= found.ring.speed_intra
@@ -290,7 +290,7 @@ def test_two_gpus_of_two_nodes_with_a_nic_each():
     """NVIDIA/nccl issue 1189, H20: four channels of 24 GB/s, which run as eight."""
     machine = load_topology("dgx-h100x2")
     known = facts(machine, ["n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1"])
-    ring = graphs(known).ring
+    ring = plan(known).graphs.ring
 
     assert (4, 24, 24) == (ring.count, ring.speed_intra, ring.speed_inter)
     assert {c.net_in for c in ring.channels} == {"n0.mlx5_0", "n0.mlx5_1"}
@@ -300,6 +300,6 @@ def test_two_gpus_of_two_nodes_with_a_nic_each():
 def test_two_gpus_of_different_sockets_without_nvlink():
     """NVIDIA/nccl issue 1358, two A100 on Intel hosts: one channel of 10 GB/s over the sockets."""
     known = facts(load_topology("a100-pcie-8"), ["gpu0", "gpu7"])
-    ring = graphs(known).ring
+    ring = plan(known).graphs.ring
 
     assert (1, 10, "SYS/PIX") == (ring.count, ring.speed_intra, ring.types)

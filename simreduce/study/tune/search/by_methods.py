@@ -404,8 +404,7 @@ def _across(setup: Setup) -> float:
     used = {nodes[name].machine for name in setup.layout.ranks}
     ends = (
         (nodes[link.source].machine, nodes[link.target].machine, link.bandwidth)
-        for link in setup.topology.links
-        if not link.is_toll
+        for link in setup.topology.wires
     )
     joins = [each for each in ends if each[0] != each[1]]
     into = grouped((target, bandwidth) for _, target, bandwidth in joins)
