@@ -126,6 +126,11 @@ def plan(machine: Machine, settings: Settings = DEFAULTS) -> NcclPlan:
     return made
 
 
+def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
+    """The graphs that NCCL searches for."""
+    return plan(machine, settings).graphs
+
+
 def choose(
     machine: Machine,
     collective: str,
