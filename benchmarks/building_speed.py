@@ -17,7 +17,7 @@ import time
 from simreduce.errors import StrategyError
 from simreduce.plan import verify
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_collective
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 

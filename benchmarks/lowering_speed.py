@@ -18,7 +18,7 @@ import numpy as np
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, bounds
-from simreduce.engine.lowering.lowering import lower
+from simreduce.engine.lowering import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.plan.plan import NO_STREAM

@@ -23,7 +23,7 @@ from simreduce.engine import IDEAL, NOMINAL, Simulator, runtime_named
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Gradient, Workload
 

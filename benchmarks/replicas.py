@@ -16,7 +16,8 @@ from simreduce.engine import IDEAL
 from simreduce.engine.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Lognormal
-from simreduce.training.replicas import LinkNetwork, ReplicasJob, SyncSettings, delays
+from simreduce.training.replicas import ReplicasJob, SyncSettings
+from simreduce.training.replicas.network import LinkNetwork, delays
 from simreduce.training.stragglers import repeat
 
 WORKERS, UPDATES = 64, 100

@@ -17,15 +17,15 @@ from simreduce.engine import Disturbance, Fault
 from simreduce.engine.setup import Setup
 from simreduce.planners.nccl import Settings
 from simreduce.planners.strategy import parse_strategy
+from simreduce.report.blocks import timeline_of_threads
 from simreduce.report.explain import EXPLAIN, Explained
-from simreduce.report.pages import timeline_of_threads
 from simreduce.report.trace import recording_threads
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.whatif import savings
 from simreduce.topology import load_topology
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 
 MACHINES = "dgx1v", "dgx-a100"
 USUAL = (

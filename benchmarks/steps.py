@@ -18,7 +18,7 @@ from simreduce.planners.layouts import layout
 from simreduce.topology import load_topology
 from simreduce.training import StepJob, method_for_mode, profile_from_seconds, simulate_step
 from simreduce.training.variable_update import Flags
-from simreduce.workload import load_model
+from simreduce.workload.loader import load_model
 
 
 def main() -> None:

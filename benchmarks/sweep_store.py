@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simreduce.study.sweep import Figures, Planned, Store, read_question
-from simreduce.study.sweep.store import CellAnswer
+from simreduce.study.sweep import Figures
+from simreduce.study.sweep.question import read_question
+from simreduce.study.sweep.store import CellAnswer, Planned, Store
 
 FIGURES = 12
 """Columns of figures of each row; `nodes`, `strategy` and `size` besides."""

@@ -8,8 +8,8 @@ from importlib.resources import files
 
 import pytest
 
-from simreduce.report.blocks import Bar, TimelineBlock
-from simreduce.report.pages import Attachments, make_page, page_html, timeline_of_threads
+from simreduce.report.blocks import Attachments, Bar, TimelineBlock, timeline_of_threads
+from simreduce.report.pages import make_page, page_html
 from tests.report.pages import documents
 from tests.thorough import corners
 

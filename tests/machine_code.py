@@ -13,13 +13,12 @@ import numpy as np
 import simreduce as sr
 from simreduce.computing.loops import native
 from simreduce.engine.bounds import longest
-from simreduce.engine.kernel import machine_code
-from simreduce.engine.lowering.lowering import fill_successors
+from simreduce.engine.kernel import store
+from simreduce.engine.lowering import fill_successors
 from simreduce.plan import residues
 from simreduce.plan.plan import mark_needed
 from simreduce.training.distributions import Constant
-from simreduce.training.replicas import recurrence
-from simreduce.training.replicas.job import ReplicasJob, SyncSettings
+from simreduce.training.replicas import ReplicasJob, SyncSettings, recurrence
 from simreduce.training.replicas.network import delays
 
 COLUMNS: dict[Callable[..., Any], tuple[str, ...]] = {
@@ -54,7 +53,7 @@ def main() -> None:
     for loop, kinds in COLUMNS.items():
         for types in map(str.split, kinds):
             native(loop)._load(",".join(types), tuple(map(_sample, types)))
-    machine_code.WORTH = machine_code.SMALL = recurrence._WORTH = 0
+    store.WORTH = store.SMALL = recurrence._WORTH = 0
     sr.simulate(sr.compile("ring", "bytes:1K", "switch:2"), "switch:2")
     job = ReplicasJob(SyncSettings(1), delays(1, 1), (Constant(1.0),))
     recurrence.DelayRuns(job, 1, 1).run(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 import simreduce
-from simreduce.app.cli.main import cli
+from simreduce.app.cli import cli
 from simreduce.files.formats import Format, MapOf, TableOf, TablesOf
 from simreduce.files.formats.documents import Lines, Output, Record, inside
 from simreduce.planners.algorithms import ALGORITHMS

@@ -21,7 +21,8 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
-from simreduce.planners.strategy import compile_collective, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.study.tune.sizes import tensor
 from simreduce.testing.strategies import ANY, ROUND, topologies
 from simreduce.topology import Cable, Node, Topology, build

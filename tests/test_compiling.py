@@ -13,9 +13,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from simreduce.computing import code_files, workers
-from simreduce.computing.code_files import code_size, digest_of
+from simreduce.computing import own_files, workers
 from simreduce.computing.loops import Native
+from simreduce.computing.own_files import code_size, digest_of
 from simreduce.errors import InternalError
 
 
@@ -64,9 +64,9 @@ def by_rows(grid):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder for machine code."""
     monkeypatch.setenv("SIMREDUCE_CACHE_DIR", str(tmp_path))
-    code_files._names.cache_clear()
+    own_files._names.cache_clear()
     yield tmp_path
-    code_files._names.cache_clear()
+    own_files._names.cache_clear()
 
 
 def files(folder: Path) -> list[str]:
@@ -150,7 +150,7 @@ def in_another_process(*, builds: bool) -> None:
 
 def test_without_a_linker_it_is_an_object_file(folder, monkeypatch):
     """Of which llvmlite makes code."""
-    monkeypatch.setattr(code_files, "_LINKERS", ())
+    monkeypatch.setattr(own_files, "_LINKERS", ())
     check(Native(scaled_sum, "sums", bare=False))
 
     assert [".o"] == files(folder)
@@ -179,10 +179,10 @@ def test_a_broken_file_is_replaced(folder):
 def test_a_user_without_a_home_has_no_folder_of_his_own(monkeypatch):
     monkeypatch.delenv("SIMREDUCE_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert len(code_files._folders()) == 2
+    assert len(own_files._folders()) == 2
     monkeypatch.setattr(Path, "home", mock.Mock(side_effect=RuntimeError("no home")))
 
-    assert ["__pycache__"] == [folder.name for folder in code_files._folders()]
+    assert ["__pycache__"] == [folder.name for folder in own_files._folders()]
 
 
 def test_the_digest_depends_on_all_that_is_called(monkeypatch):

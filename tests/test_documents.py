@@ -13,7 +13,8 @@ import pytest
 
 from simreduce.topology import load_topology
 from simreduce.training.step import load_profile
-from simreduce.workload import Layer, Model, load_workload
+from simreduce.workload import Layer, Model
+from simreduce.workload.loader import load_workload
 from tests.reference import COMMANDS, GENERATED
 
 ROOT = Path(__file__).parents[1]

@@ -132,7 +132,7 @@ def test_shipped_machines_and_scenarios_are_found(installed, elsewhere):
         assert machine["title"] in _run(command, "topo", "show", machine["name"], cwd=elsewhere)
 
     script = (
-        "from simreduce.files.textfiles import data_dir; "
+        "from simreduce.files import data_dir; "
         "print(*sorted(p.stem for p in data_dir('scenarios').glob('*.toml')))"
     )
     scenarios = _run(installed[0], "-c", script, cwd=elsewhere).split()

@@ -43,8 +43,9 @@ PARTS = {
         ("accuracy", "capacity"),
         ("sweep",),
         ("tune",),
-        ("question", "study"),
-        ("outcome", "scenario"),
+        ("advice", "job_files"),
+        ("ranking", "scenario_files"),
+        ("scenario",),
     ),
     "training": (("",), ("variable_update", "cross_device", "executions")),
     "engine": (("setup",), ("calibrate",), ("",)),
@@ -317,7 +318,7 @@ def test_one_reader_takes_the_json_of_others():
     that it made a moment before.
     """
     own = {
-        "app.cli.main", "app.serve.worker", "app.serve.workers",
+        "app.cli", "app.serve.worker", "app.serve.workers",
         "study.sweep.evaluate", "study.sweep.question",
     }  # fmt: skip
     found = _offenders(
@@ -348,7 +349,7 @@ def test_randomness_is_seeded():
         drawn = {name for name in _names(module) if re.fullmatch(r"np\.random\.\w+", name)}
         return drawn - {"np.random.default_rng"}
 
-    assert {"simreduce.app.serve.server": {"secrets"}} == _offenders(  # its token
+    assert {"simreduce.app.serve": {"secrets"}} == _offenders(  # its token
         SOURCES, lambda module: _libraries(module) & {"random", "secrets", "uuid"}
     )
     assert {} == _offenders(SOURCES, unseeded)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.computing import code_files, workers
+from simreduce.computing import own_files, workers
 from simreduce.computing.compiler import build
 from simreduce.errors import InputError
-from simreduce.files.textfiles import check_place, write_file
-from simreduce.study.sweep import Store
+from simreduce.files import check_place, write_file
 from simreduce.study.sweep.locking import locked
+from simreduce.study.sweep.store import Store
 from tests.other_user import OTHER, as_other, meanwhile, needs_root, shared_folder
 
 pytestmark = needs_root
@@ -39,7 +39,7 @@ def code(tmp_path_factory):
     folder = tmp_path_factory.mktemp("code")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SIMREDUCE_CACHE_DIR", str(folder))
-        code_files.load(
+        own_files.load(
             STEM, TYPES, lambda name: build(first_of, (np.zeros(1, int),), name, bare=False)
         )
     (found,) = folder.glob(f"{STEM}-*")
@@ -49,10 +49,10 @@ def code(tmp_path_factory):
 @pytest.fixture
 def load(monkeypatch):
     """Load the function; "built" instead of it if no file is taken."""
-    monkeypatch.setattr(code_files, "_make", lambda *_: "built")
+    monkeypatch.setattr(own_files, "_make", lambda *_: "built")
 
     def _load():
-        found = code_files.load(STEM, TYPES, lambda _: b"")
+        found = own_files.load(STEM, TYPES, lambda _: b"")
         return "built" if found == "built" else "loaded"
 
     return _load
@@ -71,8 +71,8 @@ def cache(request, monkeypatch, shared, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(request.param, str(shared / "cache"))
     # Beside the package there is nothing yet.
-    monkeypatch.setattr(code_files, "__file__", str(tmp_path / "kept.py"))
-    code_files._processor()  # depends on where the package is, and is found once
+    monkeypatch.setattr(own_files, "__file__", str(tmp_path / "kept.py"))
+    own_files._processor()  # depends on where the package is, and is found once
     return shared / "cache" / ("simreduce/code" if request.param == "XDG_CACHE_HOME" else "")
 
 
@@ -107,7 +107,7 @@ def test_a_folder_where_others_may_replace_files_is_not_looked_into(cache, code,
     said = []
     monkeypatch.setattr(workers, "listeners", [said.append])
     plant(code, code.read_bytes(), cache)
-    beside = Path(code_files.__file__).parent / "__pycache__"
+    beside = Path(own_files.__file__).parent / "__pycache__"
     beside.mkdir()
     for folder in (cache, beside):
         folder.chmod(0o777)
@@ -126,8 +126,8 @@ def test_a_umask_that_lets_the_group_write_does_not_stop_keeping(shared, monkeyp
     monkeypatch.setattr(workers, "listeners", [said.append])
     monkeypatch.delenv("SIMREDUCE_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
-    code_files._processor()
-    monkeypatch.setattr(code_files, "__file__", str(tmp_path / "kept.py"))
+    own_files._processor()
+    monkeypatch.setattr(own_files, "__file__", str(tmp_path / "kept.py"))
     before = os.umask(0o002)
     try:
         (shared / "cache/simreduce").mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_a_umask_that_lets_the_group_write_does_not_stop_keeping(shared, monkeyp
             folder.chmod(0o775)
             os.chown(folder, 0, OTHER)
         as_other(lambda: plant(Path("first_of-planted.so"), b"theirs", shared / "cache/simreduce"))
-        with code_files._writable() as folder:
+        with own_files._writable() as folder:
             assert folder is not None
             (folder / "made").touch()
     finally:
@@ -145,7 +145,7 @@ def test_a_umask_that_lets_the_group_write_does_not_stop_keeping(shared, monkeyp
     private = shared / "cache/simreduce/code"
     assert (private / "made").exists()
     assert private.stat().st_mode & 0o022 == 0
-    assert not any("planted" in name for name in code_files._names.__wrapped__())
+    assert not any("planted" in name for name in own_files._names.__wrapped__())
 
     # The group may take the folder away, but what it puts there is not used.
     def replace():
@@ -153,7 +153,7 @@ def test_a_umask_that_lets_the_group_write_does_not_stop_keeping(shared, monkeyp
         private.mkdir()
 
     as_other(replace)
-    with code_files._writable() as folder:
+    with own_files._writable() as folder:
         assert folder is None
     assert ["belongs to another user" in text for text in said] == [True]
 
@@ -200,7 +200,7 @@ def test_a_lock_that_another_user_holds_is_waited_for_aloud_and_not_for_ever(
     """A file that others may read may be locked by them, so they may not read it any more."""
     said = []
     monkeypatch.setattr(workers, "listeners", [said.append])
-    monkeypatch.setattr(code_files, "_PATIENCE", (0.1, 0.3))
+    monkeypatch.setattr(own_files, "_PATIENCE", (0.1, 0.3))
     monkeypatch.setenv("SIMREDUCE_CACHE_DIR", str(shared / "cache"))
     (shared / "cache").mkdir()
     lock = shared / "cache/lock"

@@ -16,7 +16,7 @@ import threading
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files.textfiles import check_place, read_bytes, write_file
+from simreduce.files import check_place, read_bytes, write_file
 
 
 def _child(code: str, *arguments: object, **options) -> subprocess.CompletedProcess:
@@ -107,9 +107,7 @@ def test_devices_and_pipes_are_written_to(tmp_path):
 def test_stdout_by_its_device_is_the_stream_and_not_the_file_behind_it(tmp_path):
     path = tmp_path / "out"
     with path.open("w") as out:
-        code = (
-            "from simreduce.files.textfiles import write_file; write_file('/dev/stdout', ['new'])"
-        )
+        code = "from simreduce.files import write_file; write_file('/dev/stdout', ['new'])"
         before = os.fstat(out.fileno()).st_ino
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
 
@@ -121,7 +119,7 @@ def test_a_full_disk_leaves_the_old_file(old):
     done = _child(
         """
         import sys
-        from simreduce.files.textfiles import write_file
+        from simreduce.files import write_file
         write_file(sys.argv[1], ("x" * 1000 for _ in range(1000)))
         """,
         old,
@@ -138,7 +136,7 @@ def test_a_writer_that_is_stopped_leaves_the_old_file(old, blow):
     done = _child(
         """
         import os, sys
-        from simreduce.files.textfiles import write_file
+        from simreduce.files import write_file
 
         def pieces():
             yield "x" * 1_000_000

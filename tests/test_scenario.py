@@ -12,7 +12,7 @@ from simreduce.engine import IDEAL, NOMINAL, RUNTIMES
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, ScenarioError
-from simreduce.files.textfiles import data_dir
+from simreduce.files import data_dir
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl.environment import allows
 from simreduce.planners.strategy import parse_strategy

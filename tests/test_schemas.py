@@ -18,23 +18,22 @@ from click.testing import CliRunner
 from simreduce_validate.measuring import Interval
 from simreduce_validate.remeasure import MeasuredCandidate, MeasuredRanking, document
 
-from simreduce.app.cli.main import cli
+from simreduce.app.cli import cli
 from simreduce.app.cli.reply import Progress
 from simreduce.files.formats import documents
 from simreduce.files.formats.documents import UNITS, Lines, Output, Record
 from simreduce.files.published import published_steps, published_tables
 from simreduce.report import accuracy, accuracy as chapters
 from simreduce.report.jobs import PLACEMENT
-from simreduce.report.ranking import RUN as RANKING
+from simreduce.report.ranking import RUN as RANKING, TUNE
 from simreduce.report.schemas import outputs
 from simreduce.report.sweeps import COMPARED_ORDERS, compare_orders
-from simreduce.report.tuned import TUNE
+from simreduce.study.accuracy import AccuracyComparison, Point
 from simreduce.study.accuracy.hold_out import Calibrated, LeftOut
 from simreduce.study.accuracy.mesh import SERIES, ShardedPoint
-from simreduce.study.accuracy.points import AccuracyComparison, Point
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.sweep import COLUMNS, NAMES, Figures
-from simreduce.study.tune.placement.search import place
+from simreduce.study.tune.placement import place
 from simreduce.study.tune.prove import everything
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.tune import tune

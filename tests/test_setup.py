@@ -12,12 +12,14 @@ from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, TopologyError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Decision, layout
 from simreduce.planners.nccl import Settings, read_settings
-from simreduce.planners.strategy import compile_collective, compile_plan, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective, compile_plan
 from simreduce.topology import fold, load_topology
-from simreduce.workload import Gradient, Workload, load_workload
+from simreduce.workload import Gradient, Workload
+from simreduce.workload.loader import load_workload
 from tests.simulating import simulate
 
 MACHINE = load_topology("full:4")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import simreduce
-from simreduce.app.cli.main import _COMMANDS
+from simreduce.app.cli import _COMMANDS
 
 HEAVY = ("numpy", "networkx", "simpy", "scipy", "numba", "rich", "tensorflow")
 

@@ -9,18 +9,15 @@ from typing import TypeAlias
 
 from simreduce.computing.workers import Work
 from simreduce.errors import InputError
-from simreduce.export.targets import Exported, export_choice
+from simreduce.export import Exported, export_choice
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.blocks import Written
+from simreduce.report.blocks import MOST_BARS, Attachments, Written, timeline_of_threads
 from simreduce.report.explain import EXPLAIN, Explained
-from simreduce.report.pages import Attachments
 from simreduce.report.ranking import answer_row
-from simreduce.report.timelines import MOST_BARS, timeline_of_threads
 from simreduce.report.trace import recording_threads
-from simreduce.study.advice import Advised
-from simreduce.study.frameworks import files_of
-from simreduce.study.question import ask, choice_of
+from simreduce.study.advice import Advised, files_of
+from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import Candidate, StrategyRanking, plain_specs
 from simreduce.study.tune.sizes import bench

@@ -1,1 +1,43 @@
-"""Array arithmetic, loops compiled to machine code, and worker processes."""
+"""Arrays, loops compiled to machine code, worker processes; lists by key, walks over graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """By key, the values that come with it; keys and values keep their order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    """The values with equal keys together, groups in the order of their firsts."""
+    return grouped((key(value), value) for value in values)
+
+
+def once(known: dict[K, V], key: K, find: Callable[[], V]) -> V:
+    """What is known for a key, or is found now."""
+    if key not in known:
+        known[key] = find()
+    return known[key]
+
+
+def breadth_first(start: K, beside: Callable[[K], Iterable[K]]) -> dict[K, K]:
+    """By vertex that is reached from `start`, nearest first, the one before it; that of `start` is
+    itself.
+    """
+    before = {start: start}
+    frontier = [start]
+    for vertex in frontier:
+        for other in beside(vertex):
+            if other not in before:
+                before[other] = vertex
+                frontier.append(other)
+    return before

@@ -12,7 +12,7 @@ import numpy as np
 from numba.core import cgutils as llvm_tools
 from numba.extending import intrinsic
 
-from simreduce.computing.code_files import callees
+from simreduce.computing.own_files import callees
 
 njit: Any = numba.njit
 cgutils: Any = llvm_tools  # which has no types

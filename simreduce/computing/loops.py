@@ -2,7 +2,7 @@
 
     sweep(function, reads, writes, compiled=worth_compiling(function, entries))
 
-Interpreted, a loop is given lists. Machine code is used where it is there already (`code_files`),
+Interpreted, a loop is given lists. Machine code is used where it is there already (`own_files`),
 or for so many entries that it is worth compiling.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.computing import code_files, workers
-from simreduce.computing.code_files import code_size, digest_of
+from simreduce.computing import own_files, workers
+from simreduce.computing.own_files import code_size, digest_of
 from simreduce.errors import InternalError
 
 Known = dict[tuple[int, ...], tuple[Any, list[int], str]]
@@ -44,7 +44,7 @@ class Native:
     @property
     def is_kept(self) -> bool:
         """Whether machine code is there, perhaps for arguments of other types."""
-        return bool(self._code) or code_files.is_kept(self._stem)
+        return bool(self._code) or own_files.is_kept(self._stem)
 
     @property
     def _stem(self) -> str:
@@ -102,7 +102,7 @@ class Native:
 
             return build(self.function, arguments, symbol, bare=self.bare)
 
-        code = code_files.load(self._stem, f"{types} {self.bare}", build)
+        code = own_files.load(self._stem, f"{types} {self.bare}", build)
         code.argtypes = [ctypes.c_void_p] * 3
         code.restype = ctypes.c_int32
         self._code[types] = code

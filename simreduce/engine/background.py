@@ -13,7 +13,7 @@ import simpy
 from simreduce.computing.arrays import Floats, uniform
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.fabric import Fabric
-from simreduce.engine.lowering.lowering import Lowered, lower
+from simreduce.engine.lowering import Lowered, lower
 from simreduce.engine.runtime import IDEAL
 from simreduce.errors import did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder

@@ -22,7 +22,7 @@ from simreduce.computing.arrays import Floats, blocks, ranges
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
 from simreduce.engine.kernel.tables import Array
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology

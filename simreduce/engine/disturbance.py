@@ -16,7 +16,7 @@ import numpy as np
 from simreduce import units
 from simreduce.computing.arrays import Floats, uniform
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology import Topology, find_links
 
 

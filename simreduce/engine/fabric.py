@@ -30,7 +30,7 @@ from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
 from simreduce.engine.bounds import longest_chain
 from simreduce.engine.disturbance import CALM, MOST_IN_TURN, Disturbance, Fault
 from simreduce.engine.kernel.store import KernelStore
-from simreduce.engine.lowering.lowering import Lowered, hold_lanes, lower
+from simreduce.engine.lowering import Lowered, hold_lanes, lower
 from simreduce.engine.lowering.resources import Resources, capacity_changes, measure_working_set
 from simreduce.engine.runtime import NOMINAL, TENSORFLOW, Calibration, Call, Runtime
 from simreduce.engine.submission import (

@@ -18,7 +18,7 @@ import numpy as np
 from simreduce.computing.arrays import ULP, Floats, Ints, blocks, ranges
 from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.kernel.tables import FLOW, RESOURCES, SLOTS
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.result import CriticalPath, PathOp, Result
 from simreduce.engine.submission import Timeline

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from simreduce import units
 from simreduce.computing.arrays import ULP, Bools, Floats, Ints, ranges
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.submission import Timeline
 from simreduce.files.formats.syntax import read_json

@@ -59,13 +59,14 @@ from simreduce.planners.nccl import (
 )
 from simreduce.planners.nccl.choice import Decide, NcclPlan, choose, plan as nccl_plan
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.planners.strategy.compiler import check_size, many_ops
+from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.planners.strategy.compiler import check_size, compile_collective, many_ops
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.formats import is_graph
 from simreduce.topology.loader import machine_of
-from simreduce.topology.routing.route import is_nvlink
-from simreduce.workload import Workload, load_workload
+from simreduce.topology.routing import is_nvlink
+from simreduce.workload import Workload
+from simreduce.workload.loader import load_workload
 
 if TYPE_CHECKING:
     import networkx as nx

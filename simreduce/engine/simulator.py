@@ -24,14 +24,14 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
+from simreduce.computing import grouped
 from simreduce.computing.arrays import Floats, Ints, row_starts, uniform
-from simreduce.computing.lists import grouped
 from simreduce.engine import bounds as floors
 from simreduce.engine.bounds import find_bounds
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric
+from simreduce.engine.lowering import Lowered, lower_unpriced
 from simreduce.engine.lowering.calls import Calls
-from simreduce.engine.lowering.lowering import Lowered, lower_unpriced
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.recording import Recording, flow_starts
 from simreduce.engine.result import ROUNDED, Floors, Result, Use, critical

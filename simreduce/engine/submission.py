@@ -18,7 +18,7 @@ from simreduce.computing.arrays import AnyInts, Bools, Floats
 from simreduce.engine.kernel import tables
 from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.kernel.tables import State
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering import Lowered
 from simreduce.errors import InputError, InternalError, quote
 from simreduce.plan import Kind, Plan
 

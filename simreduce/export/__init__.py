@@ -1,25 +1,130 @@
-"""Files that make other systems run a strategy, for each target, or why there are none."""
+"""Files that make other systems run a strategy, for each target, or why there are none.
 
-from simreduce.export.framework import Choice
-from simreduce.export.frameworks.tensorflow import as_typed
-from simreduce.export.frameworks.tf_cnn_benchmarks import mode_files
-from simreduce.export.targets import (
-    StrategySettings,
-    export,
-    find_target,
-    nearest,
-    settings,
-    why_not,
+Settings of a system by its name: its files, and why it has no setting.
+
+The tf_cnn_benchmarks flags and the TensorFlow call that run a strategy, where there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from simreduce.errors import InputError, StrategyError, did_you_mean
+from simreduce.export.framework import Choice, Framework
+from simreduce.export.frameworks import (
+    FRAMEWORKS,
+    LAUNCHERS,
+    MESH_PROGRAMS,
+    TARGETS,
+    TRAINED,
+    USUAL,
+    find_framework,
 )
+from simreduce.export.frameworks.tensorflow import call_of, flags_of
+from simreduce.planners.layouts import Layout
+from simreduce.planners.strategy import Strategy, parse_strategy, resolve
 
-__all__ = [
-    "Choice",
-    "StrategySettings",
-    "as_typed",
-    "export",
-    "find_target",
-    "mode_files",
-    "nearest",
-    "settings",
-    "why_not",
-]
+
+def find_target(name: str) -> Framework:
+    """The system of this name that takes strategies or an order of nodes; StrategyError names the
+    nearest.
+    """
+    return find_framework(name, (*TARGETS, *LAUNCHERS), f"unknown target {name!r}", StrategyError)
+
+
+def check_mesh_target(name: str) -> str:
+    """The name of a program that trains on meshes; InputError names the nearest."""
+    if name not in MESH_PROGRAMS:
+        words = f"{name}: takes no mesh{did_you_mean(name, MESH_PROGRAMS)}"
+        raise InputError(f"{words}; {', '.join(MESH_PROGRAMS)} do")
+    return name
+
+
+def why_not(name: str, choice: Choice) -> tuple[str, ...]:
+    """Why a target has no setting for a choice; empty if it has."""
+    return tuple(find_target(name).refusals(choice))
+
+
+def export(name: str, choice: Choice) -> Mapping[str, str]:
+    """The files for a target, by name.
+
+    Raises `StrategyError` if it has no setting for the choice, with the reasons and the nearest
+    strategy that it has one for.
+    """
+    target = find_target(name)
+    if problems := target.refusals(choice):
+        text = choice.strategy.text
+        reasons = [f"{text}: no setting of {target.title} gives this: {each}" for each in problems]
+        near = nearest(name, choice)
+        raise StrategyError(
+            [*reasons, *[f"{text}: the nearest setting is that of {near}"] * bool(near)]
+        )
+    return target.files(choice)
+
+
+def nearest(name: str, choice: Choice) -> str:
+    """The nearest strategy that a target has a setting for, "" if none is known."""
+    target = find_target(name)
+    for text in target.nearest(choice):
+        with suppress(StrategyError):
+            if not target.refusals(replace(choice, strategy=parse_strategy(text))):
+                return text
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The settings of a system for a choice.
+
+    `files` are by name. Without a setting, `reasons` say why, and `nearest` is the nearest strategy
+    that the system has one for, "" if none is known. The files may be of another strategy
+    `instead`.
+    """
+
+    name: str
+    title: str
+    files: Mapping[str, str]
+    reasons: tuple[str, ...] = ()
+    nearest: str = ""
+    instead: str = ""
+
+
+def export_choice(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Exported, ...]:
+    """Return the settings of each framework that trains, which are short, for a choice.
+
+    A target without a setting for the choice gets its setting for the first of `others` that it can
+    express. Targets with the choice itself come first, targets without any setting last, and of
+    those alike the usual one.
+    """
+    found = (_exported(name, choice, others) for name in TRAINED)
+    return tuple(sorted(found, key=lambda e: (bool(e.reasons), bool(e.instead), e.name != USUAL)))
+
+
+def _exported(name: str, choice: Choice, others: Sequence[Strategy]) -> Exported:
+    target = FRAMEWORKS[name]
+    alike = ((each.text, replace(choice, strategy=each)) for each in others)
+    for instead, each in chain([("", choice)], alike):
+        if not target.refusals(each):
+            return Exported(name, target.title, target.files(each), instead=instead)
+    return Exported(name, target.title, {}, why_not(name, choice), nearest(name, choice))
+
+
+@dataclass(frozen=True, slots=True)
+class StrategySettings:
+    """Text to type; None where that system cannot run the strategy."""
+
+    tf_cnn_benchmarks: str | None
+    tensorflow: str | None
+
+
+def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> StrategySettings:
+    """Return settings for one process per machine, as both systems are run.
+
+    They are for the plan that `faithful` gives, or for the plan without it.
+    """
+    strategy = resolve(strategy, layout)
+    flags = flags_of(strategy, layout, faithful=faithful)
+    return StrategySettings(flags, call_of(strategy, layout))

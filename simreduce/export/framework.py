@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, TypeAlias
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError, escape
-from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import Name
+from simreduce.files.formats import Name
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl import Facts, choose, facts
 from simreduce.planners.nccl.constants import COLLECTIVES, Rule
-from simreduce.planners.packing import Arrangement, Packer, joined_sizes
-from simreduce.planners.packing.packers import MIB, ready_order
+from simreduce.planners.packing import MIB, joined_sizes, ready_order
+from simreduce.planners.packing.arrangement import Arrangement, Packer
 from simreduce.planners.strategy import Strategy, resolve
 from simreduce.version import __version__
 from simreduce.workload import Workload
 
 if TYPE_CHECKING:
-    from simreduce.training.mesh.job import MeshJob
-    from simreduce.training.sharded.settings import Sharding
+    from simreduce.training.mesh import MeshJob
+    from simreduce.training.sharded import Sharding
 
 Shards: TypeAlias = "Sharding"
 """The settings of a sharded method; only type checkers load it, as a bench trains nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from simreduce.errors import InputError, escape, quote
-from simreduce.files.formats.fields import Name
+from simreduce.files.formats import Name
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
 """What YAML reads as the same text, but for `_WORDS`."""

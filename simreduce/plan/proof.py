@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import dtypes
+from simreduce.computing import breadth_first
 from simreduce.computing.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
-from simreduce.computing.lists import breadth_first
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.errors import PlanError, quote
 from simreduce.plan.plan import ZEROS, Contract, Homes, Kind, Plan

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import units
-from simreduce.computing.lists import group_by
-from simreduce.engine.calibrate.files import nccl_names
+from simreduce.computing import group_by
+from simreduce.engine.calibrate import nccl_names
 from simreduce.engine.calibrate.fit import VAGUE
 from simreduce.engine.calibrate.intervals import MACHINE, OTHER_NET, SIZES, spread
 from simreduce.errors import InputError
@@ -46,28 +46,10 @@ from simreduce.files.tables import (
     signed_percent,
     texts,
 )
-from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import show_constant
-from simreduce.study.accuracy.congestion import LEAST, group_congestion, predict_congestion
-from simreduce.study.accuracy.fit import FittedLogs
-from simreduce.study.accuracy.hold_out import (
-    Calibrated,
-    calibrate_on_three,
-    leave_machines_out,
-    predict_without,
-)
-from simreduce.study.accuracy.kernels import find_constant, predict_compute, predict_kernels
-from simreduce.study.accuracy.mesh import (
-    LEAST_CHOICES,
-    StepGroup,
-    correlate_ranks,
-    group_steps,
-    predict_sharded,
-    predict_steps,
-    predict_tails,
-    scale_weakly,
-)
-from simreduce.study.accuracy.points import (
+from simreduce.study.accuracy import (
     BRACKETED_FACTOR,
     DIVERSE,
     FASTER,
@@ -89,6 +71,31 @@ from simreduce.study.accuracy.points import (
     regrets,
     too_fast,
     unseen,
+)
+from simreduce.study.accuracy.fit import FittedLogs
+from simreduce.study.accuracy.hold_out import (
+    Calibrated,
+    calibrate_on_three,
+    leave_machines_out,
+    predict_without,
+)
+from simreduce.study.accuracy.kernels import (
+    LEAST,
+    find_constant,
+    group_congestion,
+    predict_compute,
+    predict_congestion,
+    predict_kernels,
+)
+from simreduce.study.accuracy.mesh import (
+    LEAST_CHOICES,
+    StepGroup,
+    correlate_ranks,
+    group_steps,
+    predict_sharded,
+    predict_steps,
+    predict_tails,
+    scale_weakly,
 )
 from simreduce.version import __version__
 

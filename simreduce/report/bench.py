@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from simreduce import dtypes, units
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.engine import TENSORFLOW, AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, first_words
@@ -53,7 +53,8 @@ from simreduce.report.headings import (
     sure,
     took_of,
 )
-from simreduce.report.plots import Axis, Facet, PlotPoint, PlotSeries
+from simreduce.report.plots import Facet, PlotPoint, PlotSeries
+from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import (
     calibration_section,
     machine_section,

@@ -1,24 +1,35 @@
 """Reports as values: blocks that a page and a terminal show. All texts are plain text.
 
 `pages.html` renders them as HTML, `page_text` and `block_lines` as lines of text.
+
+Timelines: rows of characters for a terminal, bars for charts and pages.
+
+A character stands for an equal span of time. Pages draw the threads that `trace` makes.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simreduce import units
-from simreduce.files.tables import Table, comments
-from simreduce.report.plots import Axis, Facet, PlotPoint, PlotSeries, bar_facet
+from simreduce.computing import group_by
+from simreduce.files import tables
+from simreduce.files.tables import Table, comments, page_width
+from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries, bar_facet
+from simreduce.report.plots.axes import Axis
 
 if TYPE_CHECKING:
     from simreduce.engine import Calibration
-    from simreduce.export.targets import Exported
+    from simreduce.export import Exported
     from simreduce.report.drawing import Drawing
+    from simreduce.report.trace import Thread
     from simreduce.topology import Topology
+    from simreduce.training import StepResult
+
 
 TIME = Axis("time", "seconds", log=False)
 """The axis of times, which begins at 0."""
@@ -254,3 +265,222 @@ class Attachments:
     look: Mapping[str, Any] | None = None
     exports: tuple[Exported, ...] = ()
     missing: str = ""
+
+
+WIDTH = 64
+"""Characters of a timeline, less on a page without room for them."""
+_FRAME = "   ||"
+"""What stands in a row of a timeline besides its name and its characters."""
+IDLE = "."
+
+
+TimelineRow: TypeAlias = tuple[str, Iterable[tuple[float, float, str]]]
+"""A name, and spans: from and to in seconds, and a character."""
+
+
+def timeline_rows(
+    rows: Sequence[TimelineRow], begin: float, end: float, until: str, most: int = WIDTH
+) -> list[str]:
+    """The begin and the end, then each row with its name, in `most` characters, or as many as the
+    page has room for. A character is that of the spans that take most of its time; `=` stands for
+    one of its spans at a time, `-` for less, and how many at once, + from 10; `|` has no length.
+    """
+    left = max((len(name) for name, _ in rows), default=0)
+    width = page_width(left + len(_FRAME) + most) - left - len(_FRAME)
+    since = units.format_duration(begin) if begin else "0"
+    lines = [f"  {'':{left}}  {since}{until:>{width - len(since)}}"]
+    for name, spans in rows:
+        text = "".join(map(_character, _shares(spans, begin, end, width)))
+        lines.append(f"  {name:{left}} |{text}|")
+    return lines
+
+
+def _shares(
+    spans: Iterable[tuple[float, float, str]], begin: float, end: float, width: int
+) -> list[dict[str, float]]:
+    """How many spans of each kind are under way, on average, in each of `width` equal parts of the
+    time from `begin` to `end`.
+    """
+    found: list[dict[str, float]] = [defaultdict(float) for _ in range(width)]
+    scale = width / (end - begin) if end > begin else 0.0
+    for since, until, kind in spans:
+        first, last = (
+            min(max((time - begin) * scale, 0.0), float(width)) for time in (since, until)
+        )
+        for cell in range(min(int(first), width - 1), min(int(last) + 1, width)):
+            found[cell][kind] += max(min(last, cell + 1.0) - max(first, float(cell)), 0.0)
+    return found
+
+
+def _character(cell: Mapping[str, float]) -> str:
+    busy = sum(cell.values())
+    if "|" in cell:
+        return "|"
+    if "=" in cell and busy > 0.0:
+        return "-" if busy < 0.5 else "=" if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
+    return max(cell, key=cell.__getitem__) if busy >= 0.5 else IDLE
+
+
+_MOST = 8
+"""Devices that have a row each; of more, three are shown."""
+
+LEGEND = (
+    "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, "
+    "2 to 9 at once, + more"
+)
+
+
+def timeline_plot(timeline: TimelineBlock, title: str, subtitle: str) -> Plot:
+    """The bars of each row, in a colour for each kind."""
+    rows = list(dict.fromkeys(bar.row for bar in timeline.bars))
+    series = [
+        PlotSeries(
+            kind,
+            [PlotPoint(b.end * 1e-6, rows.index(b.row), b.begin * 1e-6) for b in bars],
+            "",
+            "bar",
+            interval="across",
+        )
+        for kind, bars in group_by(timeline.bars, lambda bar: bar.kind).items()
+    ]
+    facet = Facet(TIME, Axis(names=rows), series, height=22.0 * len(rows) + 10)
+    return Plot(title, subtitle, [facet], width=860.0)
+
+
+def timeline(step: StepResult, most: int = WIDTH) -> list[str]:
+    """Rows of what computes (F forward, B backward), and of what moves."""
+    tracks = group_by(step.spans, lambda span: span.device)
+    names = list(tracks)
+    shown = names if len(names) <= _MOST else [*names[:2], names[-1]]
+    rows: list[TimelineRow] = [
+        (name, [(span.begin, span.end, "FB"[span.backward]) for span in tracks[name]])
+        for name in shown
+    ]
+    rows += [(name, [(b.start, b.finish, "=") for b in some]) for name, some in step.lanes]
+    more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
+    return [*timeline_rows(rows, 0.0, step.seconds, f"{step.seconds * 1e3:.3f} ms", most), *more]
+
+
+MOST_BARS = 30_000
+"""Bars of a page; short ones that stand side by side become one until there are no more."""
+
+_PATH = "critical path"
+_FEW = 24
+"""Rows that are shown at once, whatever their groups."""
+
+
+def timeline_of_threads(
+    threads: Iterable[Thread],
+    path: Iterable[int] = (),
+    most: int = MOST_BARS,
+    chain: Iterable[tuple[float, float, str]] = (),
+) -> TimelineBlock:
+    """The timeline of a trace's threads. Slices whose op is on `path` are marked. A `chain` of
+    (from, to, words), in microseconds, is a critical path that has no ops.
+    """
+    marked = frozenset(path)
+    ordered = [
+        [
+            Bar(
+                process,
+                name,
+                begin * 1e6,
+                end * 1e6,
+                _PATH if args.get("op") in marked else kind,
+                f"{text}, {units.format_size(args['bytes'])}" if args.get("bytes") else text,
+            )
+            for begin, end, kind, text, args in slices
+        ]
+        for process, name, slices in threads
+        if slices
+    ]
+    chained = [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
+    own = [
+        [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
+        for row in ordered
+        if not row[0].group.startswith(("links", "lanes"))
+    ]
+    ordered = [*filter(None, [chained, *own]), *ordered]
+    if len(ordered) <= _FEW:
+        ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
+    whole = max((bar.end for row in ordered for bar in row), default=0.0)
+    resolution, found = 0.0, ordered
+    joined = {row[0].group for row in ordered}
+    if sum(len(row) for row in ordered if row[0].group == _PATH) <= most // 2:
+        joined.discard(_PATH)
+    while sum(map(len, found)) > most and resolution <= whole > 0.0:
+        resolution = 2 * resolution or whole / 20_000
+        found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
+    return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution)
+
+
+def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
+    """The row with short bars of one kind joined where less than `resolution` is between them."""
+    found: list[tuple[Bar, int]] = []
+    for bar in row:
+        last, count = found[-1] if found else (bar, 0)
+        near = bar.begin - last.end < resolution and bar.end - bar.begin < resolution
+        if count and near and bar.kind == last.kind and bar.end - last.begin < 8 * resolution:
+            found[-1] = replace(bar, begin=last.begin, text=f"{count + 1} short ones"), count + 1
+        else:
+            found.append((bar, 1))
+    return [bar for bar, _ in found]
+
+
+def timeline_chart(timeline: TimelineBlock, words: str) -> Chart:
+    """The chart of a timeline."""
+    if timeline.resolution:
+        took = units.format_duration(timeline.resolution * 1e-6)
+        words += f" Bars shorter than {took} that stand side by side are drawn as one."
+    return Chart(words, timeline, _table(timeline))
+
+
+def timeline_data(timeline: TimelineBlock) -> dict[str, Any]:
+    """What a page's script draws of a timeline: its groups with their rows, and each text once."""
+    texts = {text: i for i, text in enumerate(dict.fromkeys(bar.text for bar in timeline.bars))}
+    groups = group_by(timeline.bars, lambda bar: bar.group)
+    return {
+        "whole": timeline.whole,
+        "kinds": list(dict.fromkeys(bar.kind for bar in timeline.bars)),
+        "texts": list(texts),
+        "groups": [_group_data(group, bars, texts) for group, bars in groups.items()],
+    }
+
+
+def _group_data(group: str, bars: Sequence[Bar], texts: Mapping[str, int]) -> dict[str, Any]:
+    rows = group_by(bars, lambda bar: bar.row)
+    return {
+        "name": group,
+        "rows": list(rows),
+        "items": [
+            {
+                "row": row,
+                "kind": kind,
+                "begin": [round(bar.begin, 4) for bar in some],
+                "end": [round(bar.end, 4) for bar in some],
+                "text": [texts[bar.text] for bar in some],
+            }
+            for row, mine in enumerate(rows.values())
+            for kind, some in group_by(mine, lambda bar: bar.kind).items()
+        ],
+    }
+
+
+def _table(timeline: TimelineBlock) -> Table:
+    """A row for every row of the timeline: how many bars, and how busy."""
+    found = group_by(timeline.bars, lambda bar: (bar.group, bar.row))
+    columns = tables.columns(
+        "part|row|bars|first begins|last ends|busy", units="|||(us)|(us)|", left="part|row"
+    )
+    rows = (
+        (
+            group,
+            row,
+            str(len(bars)),
+            f"{bars[0].begin:.2f}",
+            f"{bars[-1].end:.2f}",
+            f"{sum(bar.end - bar.begin for bar in bars) / (timeline.whole or 1.0):.0%}",
+        )
+        for (group, row), bars in found.items()
+    )
+    return Table(columns, tuple(rows))

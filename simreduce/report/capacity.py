@@ -39,7 +39,8 @@ from simreduce.files.tables import Column, Table, percent
 from simreduce.report.blocks import (
     Written,
 )
-from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.plots.axes import Axis
 from simreduce.study.capacity.answer import (
     MOST,
     CapacityAnswer,
@@ -56,7 +57,7 @@ from simreduce.study.capacity.choose import (
     Offer,
 )
 from simreduce.study.capacity.price_list import HOUR, PriceList, format_amount, format_period
-from simreduce.study.sweep.cells import MESH
+from simreduce.study.sweep import MESH
 from simreduce.workload import ACTIVATION_SOURCES
 
 _MINIMISED = {

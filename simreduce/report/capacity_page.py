@@ -46,7 +46,7 @@ from simreduce.report.capacity import (
     target_words,
 )
 from simreduce.report.headings import opening
-from simreduce.report.plots import Axis
+from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.study.capacity.answer import (
     CapacityAnswer,

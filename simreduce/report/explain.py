@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from simreduce import units
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.engine import CAUSES, PathOp, Recording
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
@@ -61,7 +61,7 @@ from simreduce.report.headings import (
     opening,
     took_of,
 )
-from simreduce.report.plots import Axis
+from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import us
 from simreduce.study.tune.whatif import FewRings, Saving
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from simreduce.planners.strategy import Strategy
     from simreduce.study.scenario import Scenario
     from simreduce.study.tune.rank import StrategyRanking
-    from simreduce.study.tune.search.tuned import Tuned
+    from simreduce.study.tune.search.search import Tuned
     from simreduce.study.tune.steps import MethodRanking
 
 

@@ -14,7 +14,7 @@ from math import fsum
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.engine.background import Stream
 from simreduce.engine.setup import Setup
 from simreduce.errors import cut
@@ -52,7 +52,7 @@ from simreduce.report.headings import (
 from simreduce.report.sections import us
 from simreduce.report.topo import topology_keys
 from simreduce.study.job_files import CopiesFit, JobsQuestion
-from simreduce.study.tune.placement.search import Placement
+from simreduce.study.tune.placement import Placement
 from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.recorded import Replay
 from simreduce.training.shared_fabric import JobOutcome, fairness

@@ -33,6 +33,8 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.blocks import (
+    IDLE,
+    WIDTH,
     Attachments,
     Block,
     Fact,
@@ -40,14 +42,16 @@ from simreduce.report.blocks import (
     Paragraph,
     Rows,
     Section,
+    TimelineRow,
     Written,
     bars,
     page_text,
     stack,
+    timeline_rows,
 )
 from simreduce.report.explain import change_words, help_section, limit_words, nic_fact
 from simreduce.report.headings import CALIBRATION_KEY, DISTURBANCE_KEY, faster
-from simreduce.report.plots import Axis
+from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import (
     calibration_section,
     machine_section,
@@ -55,16 +59,11 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.report.timelines import IDLE, WIDTH, TimelineRow, timeline_rows
 from simreduce.study.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
-from simreduce.training.replicas import (
-    Delays,
-    ReplicasJob,
-    ReplicasQuestion,
-    ReplicasRun,
-    WorkerStep,
-)
+from simreduce.training.replicas import ReplicasJob, ReplicasQuestion
+from simreduce.training.replicas.network import Delays
+from simreduce.training.replicas.processes import ReplicasRun, WorkerStep
 from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Repetitions
 
 _MOST = 8

@@ -18,26 +18,25 @@ from simreduce.files.formats import Format, json_schema
 from simreduce.files.formats.documents import Output, output_schema
 from simreduce.files.published import PUBLISHED
 from simreduce.planners.nccl import SETTINGS
-from simreduce.report import accuracy, capacity, sweeps, topo, verified
+from simreduce.report import accuracy, capacity, ranking, sweeps, topo
 from simreduce.report.bench import BENCH, NCCL_TESTS
 from simreduce.report.capacity import LISTS, PRICES as PRICE_LIST
 from simreduce.report.explain import EXPLAIN
 from simreduce.report.jobs import BESIDE, PLACEMENT, REPLAY
-from simreduce.report.ranking import RUN
+from simreduce.report.ranking import RUN, TUNE
 from simreduce.report.replicas import REPLICAS
 from simreduce.report.steps import MESHES, STEP, TUNED_MESHES
 from simreduce.report.sweeps import COMPARE, COMPARED_ORDERS
 from simreduce.report.topo import NCCL
-from simreduce.report.tuned import TUNE
-from simreduce.study.capacity.capacity_question import CAPACITY
+from simreduce.study.capacity import CAPACITY
 from simreduce.study.capacity.price_list import PRICES
 from simreduce.study.job_files import JOBS
 from simreduce.study.scenario import SCENARIO
-from simreduce.study.sweep import SWEEP
+from simreduce.study.sweep.grid import SWEEP
 from simreduce.topology.formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
 from simreduce.training.gpus import COMPUTE
-from simreduce.workload import GRADIENTS, MODEL
+from simreduce.workload.loader import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {
     "calibration": CALIBRATION,
@@ -73,7 +72,7 @@ def outputs() -> dict[str, Output]:
     ours: list[Output] = [
         RUN, STEP, MESHES, REPLICAS, BENCH, NCCL_TESTS, EXPLAIN, TUNE, TUNED_MESHES, PLACEMENT,
         capacity.CAPACITY, capacity.CAPACITY_JOBS, LISTS, PRICE_LIST, sweeps.SWEEP, COMPARE,
-        COMPARED_ORDERS, REPLAY, NCCL, verified.VERIFY, verified.FILES,
+        COMPARED_ORDERS, REPLAY, NCCL, ranking.VERIFY, ranking.FILES,
         topo.LIST, topo.SHOW, topo.CHECK, topo.P2P, topo.RINGS, topo.TREES,
         topo.GRAPHS, topo.MATRICES, topo.ROWS,
         BESIDE, accuracy.FITTED, *(chapter.document for chapter in accuracy.CHAPTERS),

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from simreduce import units
 from simreduce.engine import Calibration
-from simreduce.engine.calibrate.files import unit_of
-from simreduce.export.targets import Exported
+from simreduce.engine.calibrate import unit_of
+from simreduce.export import Exported
 from simreduce.files import tables
 from simreduce.planners import packing
 from simreduce.planners.algorithms import ALGORITHMS
@@ -24,10 +24,11 @@ from simreduce.report.blocks import (
     Rows,
     Section,
     Written,
+    timeline_chart,
 )
 from simreduce.report.headings import LINK, MEASURED
-from simreduce.report.plots import Axis, Facet, PlotPoint, PlotSeries, log_ends
-from simreduce.report.timelines import timeline_chart
+from simreduce.report.plots import Facet, PlotPoint, PlotSeries
+from simreduce.report.plots.axes import Axis, log_ends
 from simreduce.study.advice import strategy_of
 
 _LINES = 40

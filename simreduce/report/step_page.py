@@ -12,6 +12,7 @@ from simreduce.files import tables
 from simreduce.files.tables import Table
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
+    LEGEND,
     Attachments,
     Block,
     Code,
@@ -26,6 +27,7 @@ from simreduce.report.blocks import (
     folded_when_long,
     section_lines,
     stack,
+    timeline,
 )
 from simreduce.report.explain import (
     help_section,
@@ -54,7 +56,7 @@ from simreduce.report.headings import (
     sure,
     untried_lines,
 )
-from simreduce.report.plots import Axis
+from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import (
     calibration_section,
     copy_section,
@@ -78,16 +80,15 @@ from simreduce.report.steps import (
     step_look_document,
     step_rows,
 )
-from simreduce.report.timelines import LEGEND, timeline
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.composed import ERROR
 from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking
 from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training import StepResult
 from simreduce.training.gpus import slowest_of
-from simreduce.training.memory import MemoryFit
-from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh import MeshJob
 from simreduce.training.mesh.pipeline import grid, load_schedule
+from simreduce.training.simulation import MemoryFit
 from simreduce.training.step import SPENT_ON, compute_caution
 
 _FIRST, _LAST = 8, 4

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from simreduce import units
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.engine import Use
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.files.formats.documents import (
@@ -53,7 +53,7 @@ from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking, prog
 from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
 from simreduce.training import Bucket, PathPiece, StepResult, device_label
-from simreduce.training.mesh.job import ORDER
+from simreduce.training.mesh import ORDER
 from simreduce.training.path import seconds_by_kind
 from simreduce.training.step import CONSISTENCIES, SPENT_ON
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.errors import InputError, cut, did_you_mean, load_extra, quote
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
@@ -39,10 +39,18 @@ from simreduce.files.tables import Column, Table, table_of
 from simreduce.planners.nccl import nominal_text
 from simreduce.report.blocks import Fact, Page, Written, first_rows, page_text, table_section
 from simreduce.report.jobs import HOSTS_SHOWN, QUESTION, best_order, bracketed, percent
-from simreduce.study.sweep import COLUMNS, KINDS, RUN, STEP, UNITS, Store, Sweep
-from simreduce.study.sweep.cells import FACTORS, column_of, format_figure
-from simreduce.study.sweep.compare import CellChange, Comparison, Winner
-from simreduce.study.sweep.store import OF_ROWS, quoted
+from simreduce.study.sweep import (
+    COLUMNS,
+    FACTORS,
+    KINDS,
+    RUN,
+    STEP,
+    UNITS,
+    column_of,
+    format_figure,
+)
+from simreduce.study.sweep.running import CellChange, Comparison, Winner
+from simreduce.study.sweep.store import OF_ROWS, Store, Sweep, quoted
 from simreduce.version import __version__
 
 _LEFT_OUT: Mapping[str, Collection[str]] = {RUN: ("busbw",), STEP: ("low", "high", "bound")}

@@ -42,7 +42,7 @@ from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, NcclPlan
 from simreduce.planners.nccl.communicator import CLASSES
 from simreduce.planners.nccl.constants import ALL_PAIRS, COLLECTIVES, KERNELS, PROTOCOLS
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.synthesis.network import Network
+from simreduce.planners.synthesis import Network
 from simreduce.report.headings import TOPOLOGY_KEYS
 from simreduce.report.pictures import Panel
 from simreduce.study.tune.sizes import PeerToPeer

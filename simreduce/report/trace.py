@@ -31,15 +31,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simreduce.computing import group_by
 from simreduce.computing.arrays import ULP, Floats, Ints, invert
-from simreduce.computing.lists import group_by
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
 from simreduce.topology import Topology
 from simreduce.training import Bucket, StepResult
 from simreduce.training.executions import COMPUTE
 from simreduce.training.executor import Ran
-from simreduce.training.replicas import ReplicasRun
+from simreduce.training.replicas.processes import ReplicasRun
 from simreduce.version import __version__
 
 US = 1e6

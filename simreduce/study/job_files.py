@@ -17,15 +17,14 @@ import numpy as np
 import simpy
 
 from simreduce import units
+from simreduce.computing import once
 from simreduce.computing.arrays import uniform
-from simreduce.computing.lists import once
 from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError, escape
 from simreduce.files.formats import (
     LINE,
-    Faults,
     Field,
     FieldValues,
     Format,
@@ -34,9 +33,10 @@ from simreduce.files.formats import (
     TablesOf,
     choice,
     quantity,
+    refusal,
     whole,
 )
-from simreduce.files.formats.fields import refusal
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, node_names
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario import SCENARIO, LoadMachine, Meshes, Scenario
@@ -51,10 +51,10 @@ from simreduce.topology import load_topology
 from simreduce.topology.switch_groups import label
 from simreduce.training.calls import GroupPlans, channels_of
 from simreduce.training.executions import ExecutionNode
-from simreduce.training.mesh.job import NCCL
+from simreduce.training.mesh import NCCL
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.write import write_ranks
-from simreduce.training.sharded.settings import DDP
+from simreduce.training.sharded import DDP
 from simreduce.training.shared_fabric import Job, JobOutcome, RecordedJob, simulate_jobs
 
 T = TypeVar("T")

@@ -23,7 +23,6 @@ from simreduce.files.formats import (
     ANYTHING,
     FLAG,
     LINE,
-    Faults,
     Field,
     Format,
     ListOf,
@@ -35,14 +34,16 @@ from simreduce.files.formats import (
     quantity,
     whole,
 )
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.topology.loader import NONE, Overrides
 from simreduce.training import STEP, StepQuestion, replicas
-from simreduce.training.mesh.job import MeshJob
+from simreduce.training.mesh import MeshJob
 from simreduce.training.mesh.mesh_table import MESH, MeshQuestion
-from simreduce.workload import Sequences, Workload
+from simreduce.workload import Workload
+from simreduce.workload.decoder import Sequences
 
 NO_STEP = "it has no [step], which says what a step computes"
 NO_TIMES = "it has no times of compute; simreduce tune and run look at its reductions alone"

@@ -13,20 +13,15 @@ from simreduce.engine import CALM, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import Setup, read_runtime
 from simreduce.errors import InputError, ScenarioError, near_or_all, quote
+from simreduce.export import check_mesh_target
 from simreduce.export.frameworks import TRAINED
-from simreduce.export.targets import check_mesh_target
-from simreduce.files.formats import (
-    LINE,
-    Faults,
-    FieldValues,
-    whole,
-)
-from simreduce.files.textfiles import data_dir, exists, flatten, parse_toml, read_text
+from simreduce.files import data_dir, exists, flatten, parse_toml, read_text
+from simreduce.files.formats import LINE, FieldValues, whole
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout, node_names
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
-from simreduce.planners.packing import Fusion, joined_sizes, why_too_fine
-from simreduce.planners.packing.packers import MIB, ready_order
+from simreduce.planners.packing import MIB, Fusion, joined_sizes, ready_order, why_too_fine
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.scenario import (
     FOR_MACHINES,
@@ -52,12 +47,13 @@ from simreduce.topology.elements import joined
 from simreduce.topology.loader import fail, find
 from simreduce.topology.switch_groups import label, read_machines
 from simreduce.training import StepQuestion, load_model, parse_step, replicas
-from simreduce.training.executions import SUFFIXES, is_record
+from simreduce.training.executions.reading import SUFFIXES, is_record
 from simreduce.training.mesh.mesh_table import parse_mesh
 from simreduce.training.recorded import ranks_of, read_recorded
 from simreduce.training.step_table import MOST_SAMPLES
 from simreduce.units import first_few, plural
-from simreduce.workload import Workload, load_decoder, load_workload
+from simreduce.workload import Workload
+from simreduce.workload.loader import load_decoder, load_workload
 
 
 def asks_for_meshes(text: str) -> bool:

@@ -28,7 +28,7 @@ from simreduce.engine import (
 )
 from simreduce.engine.runtime import LINK_KINDS, NVLS, PROTOCOLS, Call, NcclConstants
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
-from simreduce.testing.check import NO_CONTRACT
+from simreduce.testing import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from simreduce.topology.elements import (
 from simreduce.topology.graph import Folded, Topology, build, find_links, fold, route
 from simreduce.topology.importers.topo_m import matrix_text, path_class
 from simreduce.topology.loader import copies_of, load_machine, load_topology, machine_of, shipped
-from simreduce.topology.routing.route import Route, Routes
+from simreduce.topology.routing import Route, Routes
 
 __all__ = [
     "DIRECTIONS",

@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.errors import TopologyError
-from simreduce.files.textfiles import exists, read_text
+from simreduce.files import exists, read_text
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -25,17 +25,14 @@ from simreduce.topology.elements import (
     natural,
 )
 from simreduce.topology.graph import Topology
-from simreduce.topology.importers import (
-    CONTRADICTION,
-    read_nccl_graphs,
-    read_nccl_topology,
-    table_reader,
-)
+from simreduce.topology.importers.nccl_xml import read_nccl_graphs, read_nccl_topology
 from simreduce.topology.importers.parts import model_in, without_nvlinks
+from simreduce.topology.importers.rocm_smi import table_reader
+from simreduce.topology.importers.topo_m import CONTRADICTION
 from simreduce.topology.loader import find, is_cluster, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.machine_files import MergedFile, is_path, read_document
-from simreduce.topology.routing.route import HOST_XGMI, is_nvlink, links_name
+from simreduce.topology.routing import HOST_XGMI, is_nvlink, links_name
 from simreduce.units import and_more, format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on

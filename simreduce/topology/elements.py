@@ -6,18 +6,15 @@ import functools
 import math
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from simreduce import units
-from simreduce.computing.lists import breadth_first
+from simreduce.computing import breadth_first
 from simreduce.errors import quote
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 T = TypeVar("T")
 K = TypeVar("K")

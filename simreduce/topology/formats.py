@@ -26,22 +26,24 @@ from simreduce.files.formats import (
     FLAG,
     LATENCY,
     LINE,
+    RULE,
     TEXT,
-    Faults,
     Field,
     FieldValues,
     Format,
     ListOf,
     MapOf,
+    Name,
     Scalar,
     TableOf,
     choice,
+    is_name,
     number,
     quantity,
     text_of,
     whole,
 )
-from simreduce.files.formats.fields import RULE, Name, is_name
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
     BOTH_WAYS,
     CABLE,

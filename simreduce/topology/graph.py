@@ -27,9 +27,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.errors import InputError, TopologyError, did_you_mean
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -41,7 +41,7 @@ from simreduce.topology.elements import (
     natural,
 )
 from simreduce.topology.formats import read_graph, wiring
-from simreduce.topology.routing.route import NODE_ATTRIBUTES, Route
+from simreduce.topology.routing import NODE_ATTRIBUTES, Route
 from simreduce.topology.routing.router import Router
 from simreduce.topology.routing.rules import EqualMachines, RoutingRule, after_cut
 from simreduce.topology.routing.switching import FIRST, Switching

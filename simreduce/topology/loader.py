@@ -18,15 +18,28 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.errors import InputError, TopologyError, cut, did_you_mean, quote
-from simreduce.files.formats import FLAG, Faults, Format
-from simreduce.files.formats.fields import refusal
-from simreduce.files.textfiles import data_dir, flatten
+from simreduce.files import data_dir, flatten
+from simreduce.files.formats import FLAG, Format, refusal
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.formats import CLUSTER
-from simreduce.topology.generators import GENERATORS, Inline, build_cluster, generate, split_inline
-from simreduce.topology.generators.inline import DEVICES_LIMIT, FOLDED_LIMIT, WHOLE_LIMIT, too_many
-from simreduce.topology.generators.machines import FABRIC_KEYS, FABRICS, SETTINGS
+from simreduce.topology.generators import (
+    FABRIC_KEYS,
+    FABRICS,
+    GENERATORS,
+    SETTINGS,
+    build_cluster,
+    generate,
+)
+from simreduce.topology.generators.inline import (
+    DEVICES_LIMIT,
+    FOLDED_LIMIT,
+    WHOLE_LIMIT,
+    Inline,
+    split_inline,
+    too_many,
+)
 from simreduce.topology.graph import Folded, Topology, fold
 from simreduce.topology.machine import build_machine
 from simreduce.topology.machine_files import (

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean, near_or_all, quote
-from simreduce.files.formats import Faults, FieldValues
-from simreduce.files.formats.fields import Name
+from simreduce.files.formats import FieldValues, Name
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
     KINDS,
     ROUTE,

@@ -10,13 +10,15 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.files.formats import LINE, toml_text
-from simreduce.files.textfiles import data_dir, parse_toml, read_text
+from simreduce.files import data_dir, parse_toml, read_text
+from simreduce.files.formats import LINE
+from simreduce.files.formats.syntax import toml_text
 from simreduce.topology.elements import (
     BOTH_WAYS,
     DEFAULT_NIC_REACH,
@@ -28,14 +30,10 @@ from simreduce.topology.elements import (
     Node,
     link_classes,
 )
-from simreduce.topology.generators.machines import FABRIC_KEYS
+from simreduce.topology.generators import FABRIC_KEYS
 from simreduce.topology.graph import Topology
 from simreduce.topology.routing.switching import DEFAULT, KEYS as SWITCHING_KEYS
 from simreduce.units import exact_bandwidth, exact_duration, exact_size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _NODE_OVERRIDES = ("model", "memory", "memory_bandwidth", "peer", "gpudirect")
 _LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes", "both_ways")

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import inf
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import Name
+from simreduce.files.formats import Name
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import Link, Node, expand_hosts, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.routing.switching import SPLIT

@@ -24,11 +24,11 @@ import numpy as np
 import simpy
 
 from simreduce import dtypes
+from simreduce.computing import once
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import once
 from simreduce.engine import Fabric, Use
 from simreduce.engine.calibrate.intervals import NcclCall
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.result import waited_until
 from simreduce.engine.setup import Setup, read_strategy
 from simreduce.engine.simulator import step_cost
@@ -37,7 +37,8 @@ from simreduce.plan import ZEROS, Executor, Kind, Plan, part_for, side_by_side, 
 from simreduce.plan.ops import ENGINE, count_blocks
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import DdpBuckets, Fusion
-from simreduce.planners.strategy import Strategy, compile_plan
+from simreduce.planners.strategy import Strategy
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.training.executions import COLLECTIVE, ExecutionNode
 from simreduce.training.variable_update import STRATEGIES, Flags, variable_update
 from simreduce.workload import Gradient, Workload

@@ -22,11 +22,12 @@ from pathlib import Path
 from statistics import NormalDist
 
 from simreduce import units
-from simreduce.computing.lists import once
+from simreduce.computing import once
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, near_or_all
-from simreduce.files.formats import DURATION, LINE, Faults, Field, Format, number, quantity, whole
-from simreduce.files.textfiles import exists, parse_toml, read_text
+from simreduce.files import exists, parse_toml, read_text
+from simreduce.files.formats import DURATION, LINE, Field, Format, number, quantity, whole
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology import Node
 from simreduce.training.executor import LEAST_SPEED
 

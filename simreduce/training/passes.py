@@ -25,8 +25,8 @@ import numpy as np
 import simpy
 
 from simreduce import dtypes
+from simreduce.computing import group_by, grouped, once
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import group_by, grouped, once
 from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup

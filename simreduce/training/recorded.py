@@ -29,34 +29,32 @@ from statistics import median_low
 import numpy as np
 import simpy
 
-from simreduce import dtypes, units, workload
-from simreduce.computing.lists import group_by, grouped
+from simreduce import dtypes, units
+from simreduce.computing import group_by, grouped
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, quote
-from simreduce.files.formats import Faults
-from simreduce.planners.packing.packers import MIB, DdpBuckets
+from simreduce.files.formats.syntax import Faults
+from simreduce.planners.packing import MIB, DdpBuckets
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import step as profiles
 from simreduce.training.calls import GroupPlans
 from simreduce.training.executions import (
-    ALONE,
     BACKWARD,
     COLLECTIVE,
     COMPUTE,
     FORWARD,
+    GROUP,
     UPDATE,
     Execution,
     ExecutionError,
     ExecutionNode,
-    is_record,
-    read_executions,
 )
-from simreduce.training.executions.execution import GROUP
+from simreduce.training.executions.reading import ALONE, is_record, read_executions
 from simreduce.training.executor import Movement, Ran, Run, length_of, run_nodes
 from simreduce.training.step import Profile
-from simreduce.workload import Gradient, Layer, Model
+from simreduce.workload import Gradient, Layer, Model, loader
 
 _REPLAY_SHOWN = 5
 
@@ -208,7 +206,7 @@ class RecordedStep:
 
 def load_model(text: str) -> Model:
     """The model that `text` names, or the buckets of the record there."""
-    return read_recorded(text).model if is_record(text) else workload.load_model(text)
+    return read_recorded(text).model if is_record(text) else loader.load_model(text)
 
 
 def load_profile(text: str, model: Model | None) -> Profile | None:

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
+from simreduce.computing import once
 from simreduce.computing.arrays import Floats
-from simreduce.computing.lists import once
 from simreduce.computing.workers import Progress
 from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages

@@ -17,20 +17,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from simreduce.computing.lists import group_by
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.computing import group_by
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import (
-    DURATION,
-    LINE,
-    Faults,
-    Field,
-    Format,
-    TablesOf,
-    read_csv,
-)
-from simreduce.files.textfiles import parse_toml, read_text
+from simreduce.files import parse_toml, read_text
+from simreduce.files.formats import DURATION, LINE, Field, Format, TablesOf
+from simreduce.files.formats.syntax import Faults, read_csv
 from simreduce.plan import Plan
 from simreduce.training.calls import Reduction
 from simreduce.training.executions import COMPUTE, UPDATE

@@ -12,7 +12,6 @@ from simreduce.files.formats import (
     FLAG,
     LINE,
     SIZE,
-    Faults,
     Field,
     FieldValues,
     Format,
@@ -20,19 +19,18 @@ from simreduce.files.formats import (
     TableOf,
     ValueKind,
     choice,
-    inside,
     number,
     quantity,
     whole,
 )
+from simreduce.files.formats.syntax import Faults, inside
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.training.calls import CYCLE, Method, method_for_mode, method_for_strategy
-from simreduce.training.executions import is_record
+from simreduce.training.executions.reading import is_record
 from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu
-from simreduce.training.mesh.passes import kernels_profile
-from simreduce.training.recompute import (
+from simreduce.training.held import (
     ATTENTIONS,
     FUSED,
     NONE,
@@ -40,9 +38,17 @@ from simreduce.training.recompute import (
     estimate_activations,
     repeated,
 )
+from simreduce.training.mesh.passes import kernels_profile
 from simreduce.training.recorded import load_profile
-from simreduce.training.sharded import SHARDING, Sharding, read_sharding, wrap
-from simreduce.training.sharded.settings import DDP, METHODS_KIND, method_rules
+from simreduce.training.sharded import (
+    DDP,
+    METHODS_KIND,
+    SHARDING,
+    Sharding,
+    method_rules,
+    read_sharding,
+    wrap,
+)
 from simreduce.training.step import (
     CONSISTENCIES,
     ESTIMATED,

@@ -18,7 +18,9 @@ from simreduce.computing.arrays import Bools, Floats, Ints
 from simreduce.computing.workers import Watch, in_processes, unwatched
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
-from simreduce.training.replicas import Delays, ReplicasJob, ReplicasRun, simulate_replicas
+from simreduce.training.replicas import ReplicasJob
+from simreduce.training.replicas.network import Delays
+from simreduce.training.replicas.processes import ReplicasRun, simulate_replicas
 from simreduce.training.replicas.recurrence import DelayRuns
 
 CONFIDENCE = 0.95

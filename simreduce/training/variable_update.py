@@ -16,7 +16,8 @@ from itertools import accumulate
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
 from simreduce.planners.layouts import Layout
-from simreduce.planners.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.workload import Workload
 
 

@@ -31,8 +31,9 @@ from math import prod
 from typing import Generic, NamedTuple, TypeVar
 
 from simreduce.errors import WorkloadError
-from simreduce.files.formats import Faults, Field, Format, choice, whole
-from simreduce.workload.workload import Gradient, Kept, Layer, Model
+from simreduce.files.formats import Field, Format, choice, whole
+from simreduce.files.formats.syntax import Faults
+from simreduce.workload import Gradient, Kept, Layer, Model
 
 N = TypeVar("N", int, float)
 

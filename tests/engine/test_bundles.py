@@ -10,7 +10,7 @@ from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Fabric, Fault, Simulato
 from simreduce.engine.disturbance import Disturbance
 from simreduce.errors import InputError
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples

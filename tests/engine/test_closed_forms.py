@@ -20,10 +20,10 @@ from simreduce.engine import (
     LinkConstants,
     Processor,
     Result,
+    kernel,
 )
 from simreduce.engine.bounds import narrowest_cut
-from simreduce.engine.kernel import advance as kernel
-from simreduce.engine.lowering.lowering import lower
+from simreduce.engine.lowering import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.result import Floors
 from simreduce.engine.runtime import Software
@@ -31,7 +31,7 @@ from simreduce.errors import InputError
 from simreduce.plan import Contract, Executor, Kind, PlanBuilder
 from simreduce.plan.ops import count_blocks
 from simreduce.plan.plan import NO_STREAM
-from simreduce.testing.check import cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, SimulationInput, scenes
 from simreduce.topology import Node, Topology, route
 from tests.simulating import simulate

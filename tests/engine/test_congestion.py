@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, Fabric
 from simreduce.engine.background import TrafficFlows
-from simreduce.engine.kernel import machine_code
+from simreduce.engine.kernel import store
 from simreduce.engine.setup import Setup
 from simreduce.errors import TopologyError
 from simreduce.plan import Contract, PlanBuilder
@@ -257,7 +257,7 @@ def test_compiled_and_interpreted_have_the_same_bits(scene, later):
     plain = engine_times(*scene)
     calls = itertools.count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine_code, "pays", lambda *_, **__: next(calls) >= later)
+        patch.setattr(store, "pays", lambda *_, **__: next(calls) >= later)
         assert engine_times(*scene) == plain
 
 

@@ -10,7 +10,7 @@ import pytest
 from simreduce.engine import TENSORFLOW, Calibration, Processor, Result
 from simreduce.engine.lowering.resources import core_flow
 from simreduce.plan import Kind, Plan, PlanBuilder, repeat
-from simreduce.testing.check import cable, copy_plan, machine, node, plan_of
+from simreduce.testing import cable, copy_plan, machine, node, plan_of
 from tests.engine.test_closed_forms import close_to, finish
 from tests.simulating import simulate
 

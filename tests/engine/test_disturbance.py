@@ -27,10 +27,10 @@ from simreduce.engine import (
     Fault,
 )
 from simreduce.engine.background import Stream, TrafficFlows
-from simreduce.engine.lowering.lowering import lower
+from simreduce.engine.lowering import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import Deadlock, InputError
-from simreduce.testing.check import RATE, cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, either_scenes, scenes
 from tests.simulating import bits, record, simulate, xring_on_a_dgx1
 from tests.thorough import examples

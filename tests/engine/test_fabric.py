@@ -17,7 +17,7 @@ import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Timeline
 from simreduce.errors import Deadlock, InputError, InternalError, TopologyError
 from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.testing.check import ELEMENTS, NO_CONTRACT, cable, copy_plan, machine, pair, plan_of
+from simreduce.testing import ELEMENTS, NO_CONTRACT, cable, copy_plan, machine, pair, plan_of
 from simreduce.testing.strategies import ROUND, scenes, with_controls
 from simreduce.topology import Topology, load_topology
 from tests.simulating import bits, simulate, xring_on_a_dgx1

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine.kernel import advance as kernel, sharing
+from simreduce.engine import kernel
+from simreduce.engine.kernel import sharing
 from simreduce.engine.kernel.flows import close_flow, due_of, open_flow, served_at
 from simreduce.engine.kernel.store import KernelStore
 from simreduce.engine.lowering.calls import Calls

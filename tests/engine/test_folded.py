@@ -15,7 +15,7 @@ from simreduce.engine import NOMINAL, Calibration, Fabric, Result
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, PlanError, StrategyError, TopologyError
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_collective, compile_plan
+from simreduce.planners.strategy.compiler import compile_collective, compile_plan
 from simreduce.topology import Cable, Folded, Node, Topology, build, fold, load_topology
 from simreduce.topology.loader import load_machine
 from simreduce.workload import Gradient, Workload

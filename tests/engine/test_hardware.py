@@ -16,7 +16,7 @@ from simreduce.plan.composition import side_by_side
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.sizes import tensor
-from simreduce.testing.check import cable, machine, node
+from simreduce.testing import cable, machine, node
 from simreduce.topology import Topology, load_topology
 from tests.thorough import examples
 

@@ -22,10 +22,10 @@ from hypothesis import HealthCheck, given, settings
 import simreduce as sr
 from simreduce.computing import workers
 from simreduce.computing.loops import Native
-from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric
-from simreduce.engine.kernel import advance as kernel, flows, machine_code
-from simreduce.engine.kernel.store import KernelStore, as_arrays
-from simreduce.engine.kernel.tables import SCALARS, Flows, Heap, Queues
+from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, kernel
+from simreduce.engine.kernel import flows, store
+from simreduce.engine.kernel.store import KernelStore
+from simreduce.engine.kernel.tables import SCALARS, Flows, Heap, Queues, as_arrays
 from simreduce.errors import InternalError
 from simreduce.plan import Kind
 from simreduce.testing.strategies import ANY, ROUND, TWO_ENDED, SimulationInput, scenes
@@ -38,7 +38,7 @@ Advance = Callable[..., tuple[bool, float]]
 def advance_compiled(ops: NamedTuple, state: NamedTuple, now: float, horizon: float):
     """`advance`, as machine code."""
     time = np.zeros(1)
-    completed = machine_code.kernel()(ops, state, now, horizon, time)
+    completed = store.kernel()(ops, state, now, horizon, time)
     return bool(completed), float(time[0])
 
 
@@ -69,7 +69,7 @@ def loaded(
     happened: lists, whatever ran in this process before, or else arrays from the first one on.
     """
     fabric = Fabric(simpy.Environment(), scene.topology, scene.calibration, scene.runtime)
-    with mock.patch.object(machine_code, "pays", return_value=compile_first):
+    with mock.patch.object(store, "pays", return_value=compile_first):
         for _ in range(times):
             fabric.submit(scene.plan, scene.ready)
     return fabric._store.ops, fabric._store.state
@@ -196,7 +196,7 @@ def test_columns_with_gaps_are_refused():
 @pytest.fixture
 def always_compiled():
     """Whatever the size of the plan."""
-    with mock.patch.object(machine_code, "pays", return_value=True):
+    with mock.patch.object(store, "pays", return_value=True):
         yield
 
 
@@ -207,7 +207,7 @@ def always_compiled():
 def test_simulate_gives_the_same_bits_when_it_compiles(scene):
     """From the plan to the result."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
-    with mock.patch.object(machine_code, "pays", return_value=False):
+    with mock.patch.object(store, "pays", return_value=False):
         interpreted = simulate(*arguments)
 
     assert interpreted.to_json() == simulate(*arguments).to_json()
@@ -230,7 +230,7 @@ def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
 
         def submit(each, at: float):
             yield env.timeout(at)
-            with mock.patch.object(machine_code, "pays", return_value=pays and at > 0.0):
+            with mock.patch.object(store, "pays", return_value=pays and at > 0.0):
                 timeline = yield fabric.submit(each)
             done.append(timeline)
 
@@ -261,8 +261,8 @@ def test_few_flows_that_share_much_are_interpreted_until_that_took_too_long():
             stores.append(store)
 
         with (
-            mock.patch.object(machine_code, "CROWDS", patience),
-            mock.patch.object(machine_code, "pays", return_value=False),
+            mock.patch.object(store, "CROWDS", patience),
+            mock.patch.object(store, "pays", return_value=False),
             mock.patch.object(KernelStore, "__init__", keep),
         ):
             return simulate(plan, topology, "ideal").finish.tobytes()
@@ -281,7 +281,7 @@ def test_a_long_run_goes_slice_by_slice_and_says_how_far_it_is():
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    with mock.patch.object(machine_code, "SLICE", 50):
+    with mock.patch.object(store, "SLICE", 50):
         with mock.patch.object(workers, "simulating", [shares.append]):
             assert whole.to_json() == simulate(plan, topology).to_json()
         with (
@@ -299,12 +299,12 @@ def test_a_long_run_goes_slice_by_slice_and_says_how_far_it_is():
 def test_few_ops_are_interpreted_and_many_are_not(kept):
     """Where there is no machine code yet, once a process has had many ops in all."""
     with (
-        mock.patch.object(machine_code, "_seen", [0]),
+        mock.patch.object(store, "_seen", [0]),
         mock.patch.object(Native, "is_kept", kept),
     ):
-        assert machine_code.pays(machine_code.WORTH - machine_code.SMALL) == kept
-        assert machine_code.pays(machine_code.SMALL)
-        assert not machine_code.pays(machine_code.SMALL - 1)
+        assert store.pays(store.WORTH - store.SMALL) == kept
+        assert store.pays(store.SMALL)
+        assert not store.pays(store.SMALL - 1)
 
 
 _SCRIPT = """

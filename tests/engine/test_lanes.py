@@ -8,13 +8,13 @@ import simpy
 from hypothesis import given, settings, strategies as st
 
 from simreduce.computing import arrays
-from simreduce.engine import bounds
+from simreduce.engine import bounds, lowering
 from simreduce.engine.fabric import Fabric
-from simreduce.engine.lowering import demands, lowering
+from simreduce.engine.lowering import demands
 from simreduce.engine.lowering.demands import number_lanes
 from simreduce.engine.runtime import RUNTIMES
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.testing.strategies import ONE_WIRE, PIPED, ROUND, TWO_ENDED, scenes
 from simreduce.topology import fold, load_topology
 from simreduce.workload import Gradient, Workload

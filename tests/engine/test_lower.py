@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, Runtime, bounds
-from simreduce.engine.lowering import lowering
-from simreduce.engine.lowering.lowering import Lowered, lower
+from simreduce.engine import IDEAL, NOMINAL, Runtime, bounds, lowering
+from simreduce.engine.lowering import Lowered, lower
 from simreduce.engine.lowering.resources import Resources, measure_working_set
 from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import Executor, Kind, PlanBuilder, side_by_side
-from simreduce.testing.check import NO_CONTRACT, pair, plan_of
+from simreduce.testing import NO_CONTRACT, pair, plan_of
 from simreduce.testing.strategies import ROUND, SimulationInput, scenes
 from simreduce.topology import load_topology, route
 from tests.simulating import simulate

@@ -10,8 +10,7 @@ from simreduce.engine.disturbance import Disturbance, Fault
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import TELLING
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.ranking import ranking_table
-from simreduce.report.tuned import TUNE, tuned_text
+from simreduce.report.ranking import TUNE, ranking_table, tuned_text
 from simreduce.study.ranking import moved_lines
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank

@@ -23,7 +23,7 @@ from simreduce.engine.result import (
     PathPart,
 )
 from simreduce.plan import Kind, PlanBuilder
-from simreduce.testing.check import RATE, cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import SimulationInput, either_scenes
 from tests.simulating import record
 from tests.thorough import examples

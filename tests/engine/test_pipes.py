@@ -9,7 +9,7 @@ from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result
 from simreduce.engine.runtime import Runtime, no_lanes
 from simreduce.errors import Deadlock
 from simreduce.plan import Kind
-from simreduce.testing.check import RATE, cable, copy_plan, machine, node, pair
+from simreduce.testing import RATE, cable, copy_plan, machine, node, pair
 from simreduce.testing.strategies import PIPED
 from tests.simulating import lane_curves, record, simulate
 

@@ -12,7 +12,7 @@ import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration
 from simreduce.engine.recording import replay
 from simreduce.errors import InternalError
-from simreduce.testing.check import RATE, cable, copy_plan, machine, plan_of
+from simreduce.testing import RATE, cable, copy_plan, machine, plan_of
 from simreduce.testing.strategies import either_scenes
 from tests.simulating import lane_curves, record
 from tests.thorough import examples

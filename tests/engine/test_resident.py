@@ -11,10 +11,10 @@ import simpy
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Fabric
-from simreduce.engine.kernel import machine_code
+from simreduce.engine.kernel import store
 from simreduce.errors import Deadlock, InternalError
 from simreduce.plan import Plan
-from simreduce.testing.check import cable, copy_plan, machine, pair
+from simreduce.testing import cable, copy_plan, machine, pair
 from simreduce.testing.strategies import ANY, scenes
 from simreduce.topology import Topology
 from tests.thorough import examples
@@ -49,7 +49,7 @@ def times(
         env.process(again(i, plan, pauses))
     if compile_it:
         fabric._store.compile()
-    with mock.patch.object(machine_code, "pays", return_value=compile_it):
+    with mock.patch.object(store, "pays", return_value=compile_it):
         env.run()
     return done
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import NOMINAL, bounds
 from simreduce.engine.disturbance import CALM, MOST_TOLERANCE, Disturbance
-from simreduce.engine.kernel import machine_code
+from simreduce.engine.kernel import store
 from simreduce.engine.kernel.store import KernelStore
+from simreduce.engine.lowering import lower
 from simreduce.engine.lowering.calls import Calls
-from simreduce.engine.lowering.lowering import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -92,9 +92,9 @@ def test_interpreted_and_compiled_end_the_same_ops_early(scene):
     """To the bit."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
     disturbance = Disturbance(tolerance=1e-2)
-    with mock.patch.object(machine_code, "pays", return_value=False):
+    with mock.patch.object(store, "pays", return_value=False):
         interpreted = simulate(*arguments, disturbance)
-    with mock.patch.object(machine_code, "pays", return_value=True):
+    with mock.patch.object(store, "pays", return_value=True):
         assert interpreted.to_json() == simulate(*arguments, disturbance).to_json()
 
 

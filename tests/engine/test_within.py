@@ -16,7 +16,7 @@ from simreduce.engine.runtime import NOMINAL
 from simreduce.errors import Deadlock
 from simreduce.plan import PlanBuilder, plan as part
 from simreduce.plan.plan import part_for
-from simreduce.testing.check import NO_CONTRACT
+from simreduce.testing import NO_CONTRACT
 from simreduce.testing.strategies import ANY, ONE_WIRE, ROUND, scenes
 from tests.simulating import simulator
 from tests.thorough import examples

@@ -15,8 +15,8 @@ from simreduce.export import export, find_target
 from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.question import Question, choice_of
-from simreduce.workload import load_workload
+from simreduce.study.ranking import Question, choice_of
+from simreduce.workload.loader import load_workload
 
 MACHINE = "abci-vx4,fabric=fat_tree,radix=4,nics=2"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from simreduce.errors import InputError
+from simreduce.export import check_mesh_target
 from simreduce.export.frameworks import MESH_PROGRAMS
-from simreduce.export.targets import check_mesh_target
-from simreduce.training.mesh.job import Mesh, MeshJob
+from simreduce.training.mesh import Mesh, MeshJob
 from simreduce.workload.decoder import Decoder
 from tests.training.mesh.jobs import GPU
 

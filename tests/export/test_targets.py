@@ -15,17 +15,20 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.export import Choice, export, nearest, why_not
+from simreduce.export import export, nearest, why_not
+from simreduce.export.framework import Choice
 from simreduce.export.frameworks import TARGETS
-from simreduce.files.formats import Faults
-from simreduce.planners.msccl import problems_of, read_algorithm
+from simreduce.files.formats.syntax import Faults
+from simreduce.planners.msccl import read_algorithm
+from simreduce.planners.msccl.interpreter import problems_of
 from simreduce.planners.nccl import DEFAULTS, Settings, choose, read_settings
 from simreduce.planners.nccl.constants import COLLECTIVES, Rule, read_tuner
 from simreduce.planners.nccl.environment import read_assignments
 from simreduce.planners.packing import DdpBuckets
 from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import Folded, load_machine
-from simreduce.workload import Gradient, Workload, load_workload
+from simreduce.workload import Gradient, Workload
+from simreduce.workload.loader import load_workload
 from tests.thorough import examples
 
 MIB = 1 << 20

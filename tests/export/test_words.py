@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine.setup import Setup
-from simreduce.export import Choice, export
-from simreduce.export.framework import changes
+from simreduce.export import export
+from simreduce.export.framework import Choice, changes
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.sharded import Sharding
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 
 
 def words(target, text, default):

@@ -16,7 +16,8 @@ from hypothesis import example, given, settings, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.export import Choice, export, writers
+from simreduce.export import export, writers
+from simreduce.export.framework import Choice
 from simreduce.export.frameworks import LAUNCHERS
 from simreduce.export.writers import (
     arguments,
@@ -27,12 +28,12 @@ from simreduce.export.writers import (
     sequence,
     yaml,
 )
-from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import Name
+from simreduce.files.formats import Name
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl import read_settings
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.question import Question, choice_of
-from simreduce.workload import load_workload
+from simreduce.study.ranking import Question, choice_of
+from simreduce.workload.loader import load_workload
 from tests.thorough import examples
 
 FOLDER = Path(writers.__file__).parent

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from simreduce.errors import InputError, TopologyError
-from simreduce.files.formats.fields import Name, is_name
+from simreduce.files.formats import Name, is_name
 from simreduce.topology.importers.hosts import read_hosts
 
 RULE = "1 to 255 letters, digits or any of _ . : / -, the first no -"

@@ -10,7 +10,7 @@ from simreduce.errors import InternalError, PlanError
 from simreduce.plan import ZEROS, Contract, Executor, Kind, Plan, PlanBuilder, Value, Values, verify
 from simreduce.plan.ops import GrowingColumn
 from simreduce.plan.plan import NO_STREAM
-from simreduce.testing.check import NO_CONTRACT
+from simreduce.testing import NO_CONTRACT
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from simreduce.plan import Contract, Plan, proof, residues, verify
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES
 from simreduce.planners.algorithms.families import FAMILIES
 from simreduce.planners.packing import PACKERS
-from simreduce.planners.strategy import compile_collective
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.workload import Gradient, Workload
 from tests.plan import slow_proof
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, repeat, verify
-from simreduce.testing.check import NO_CONTRACT, cable, machine
+from simreduce.testing import NO_CONTRACT, cable, machine
 from tests.simulating import simulate
 from tests.thorough import examples
 

@@ -26,10 +26,10 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report import bench, capacity, ranking, steps, sweeps
 from simreduce.report.schemas import outputs
 from simreduce.report.sweeps import csv_text
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer
-from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.sweep import running
+from simreduce.study.sweep.running import running
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.sizes import bench as over_sizes
 from simreduce.study.tune.steps import rank_steps
@@ -115,14 +115,14 @@ import sys
 from importlib.machinery import SourceFileLoader
 usual = SourceFileLoader.get_code
 def edited(self, name):
-    if name != "simreduce.study.sweep.cells":
+    if name != "simreduce.study.sweep":
         return usual(self, name)
     key = 'Key("warm_up", SECONDS, "The first.", lambda _: 0.25, column=Column("warm up", "(s)")),'
     before, after = self.get_source(name).split('_figure("algbw"')
     return compile(f'{before}{key} _figure("algbw"{after}', self.path, "exec")
 SourceFileLoader.get_code = edited
 from click.testing import CliRunner
-from simreduce.app.cli.main import cli
+from simreduce.app.cli import cli
 for line in sys.argv[1:]:
     done = CliRunner().invoke(cli, line.split(), standalone_mode=False, catch_exceptions=False)
     print(done.stdout, end="\\0")

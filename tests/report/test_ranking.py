@@ -16,7 +16,7 @@ from simreduce.report.headings import factor_keys
 from simreduce.report.ranking import RUN, preview_lines, ranking_table
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import Bounded, Candidate, StrategyRanking
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 
 MORE = "more algorithms, packings and orders of the GPUs"
 NONE = StrategySettings(None, None)

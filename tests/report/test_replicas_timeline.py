@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from simreduce.report.replicas import replicas_timeline
 from simreduce.training.distributions import Constant
-from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
+from simreduce.training.replicas import ReplicasJob, SyncSettings
+from simreduce.training.replicas.network import delays
+from simreduce.training.replicas.processes import simulate_replicas
 
 
 def test_what_workers_do_is_where_the_run_has_it():

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
-from simreduce.report.blocks import Attachments
+from simreduce.report.blocks import Attachments, timeline, timeline_of_threads, timeline_plot
 from simreduce.report.step_page import _buckets, _times_of_steps, step_page, step_text
 from simreduce.report.steps import step_document, step_rows
-from simreduce.report.timelines import timeline, timeline_of_threads, timeline_plot
 from simreduce.report.trace import step_threads
 from simreduce.study.scenario_files import load_meshes, load_scenario
 from simreduce.study.tune.steps import rank_meshes, rank_steps

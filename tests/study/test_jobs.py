@@ -14,7 +14,7 @@ from simreduce.report.jobs import BESIDE, Beside, jobs_text
 from simreduce.study.job_files import build_jobs, fit_jobs, load_jobs
 from simreduce.study.scenario_files import build_meshes, read_scenario_file
 from simreduce.training.mesh.passes import Costs
-from simreduce.training.mesh.simulate import simulate_mesh
+from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.shared_fabric import simulate_jobs
 from tests.thorough import slow
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from simreduce.errors import TopologyError
 from simreduce.topology import fold, load_machine, load_topology, route
 from simreduce.topology.check import check_file
-from simreduce.topology.generators.machines import FABRICS
+from simreduce.topology.generators import FABRICS
 from simreduce.topology.graph import Folded
 from tests.thorough import examples
 

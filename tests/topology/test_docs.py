@@ -5,7 +5,7 @@ from __future__ import annotations
 from simreduce.topology import loader
 from simreduce.topology.check import check_file
 from simreduce.topology.formats import CLUSTER, MACHINE
-from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
+from simreduce.topology.generators import FABRIC_KEYS, SETTINGS
 from tests.reference import reference
 
 EXAMPLE = """

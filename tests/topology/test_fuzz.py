@@ -10,7 +10,7 @@ import os
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.errors import TopologyError
-from simreduce.files.textfiles import data_dir
+from simreduce.files import data_dir
 from simreduce.topology import load_topology
 from tests.topology.importers.test_fuzz import INPUTS, THOROUGH, check_memory
 

@@ -11,7 +11,7 @@ import networkx as nx
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.files.textfiles import data_dir
+from simreduce.files import data_dir
 from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.check import check_file
 from simreduce.topology.importers.parts import model_in

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.elements import expand_hosts
 from simreduce.topology.switch_groups import machine_kinds, read_machines, switch_groups, with_hosts

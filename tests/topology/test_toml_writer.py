@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.topology import Cable, Node, build, load_topology, shipped
-from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m
+from simreduce.topology.importers.nccl_xml import read_nccl_topology
+from simreduce.topology.importers.parts import model_named
+from simreduce.topology.importers.topo_m import read_topo_m
 from simreduce.topology.machine_files import to_toml
 from simreduce.topology.routing.switching import Switching
 from tests.thorough import examples

@@ -13,7 +13,7 @@ import numpy as np
 from simreduce.computing.arrays import Floats
 from simreduce.engine import IDEAL, Runtime
 from simreduce.engine.setup import Setup
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import Topology, load_topology
@@ -27,7 +27,7 @@ from simreduce.training import (
     parse_step,
     simulate_step,
 )
-from simreduce.training.replicas import GradientRequest, VariableValues
+from simreduce.training.replicas.network import GradientRequest, VariableValues
 from simreduce.workload import Gradient, Layer, Model
 
 KIB = 256

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
-from simreduce.training.replicas import Slices
 from simreduce.training.replicas.network import (
     DenseAccumulator,
+    Slices,
     SparseAccumulator,
     UpstreamSparseAccumulator,
 )

@@ -18,18 +18,12 @@ from simreduce.engine import (
 )
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.testing.check import cable, machine, node
+from simreduce.testing import cable, machine, node
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
-from simreduce.training.replicas import (
-    Delays,
-    LinkNetwork,
-    ReplicasJob,
-    SyncSettings,
-    delays,
-    port_delays,
-    simulate_replicas,
-)
+from simreduce.training.replicas import ReplicasJob, SyncSettings
+from simreduce.training.replicas.network import Delays, LinkNetwork, delays, port_delays
+from simreduce.training.replicas.processes import simulate_replicas
 from tests.thorough import examples
 
 MB = 1_000_000

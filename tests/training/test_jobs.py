@@ -22,7 +22,7 @@ from simreduce.topology import load_topology
 from simreduce.training import method_for_strategy, simulate_step
 from simreduce.training.calls import Method, Reduction
 from simreduce.training.shared_fabric import Job, fairness, simulate_jobs
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 from tests.engine.oracle import Oracle, Submission
 from tests.thorough import examples
 from tests.training.small import job as small_job

@@ -21,7 +21,9 @@ from simreduce.training import (
     simulate_step,
 )
 from simreduce.training.path import seconds_by_kind
-from simreduce.training.sharded import METHODS, sharded_method, simulate_sharded_step
+from simreduce.training.sharded import METHODS
+from simreduce.training.sharded.collectives import sharded_method
+from simreduce.training.sharded.simulation import simulate_sharded_step
 from tests.thorough import examples
 from tests.training.small import TICK, by, job, pair
 from tests.training.test_sharded import JOBS as SHARDED, SETTINGS, nodes

@@ -8,7 +8,8 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.training import load_profile, profile_from_rate, profile_from_seconds
-from simreduce.workload import Model, load_model
+from simreduce.workload import Model
+from simreduce.workload.loader import load_model
 
 RESNET = load_model("resnet50")
 LIST = Model("list", tuple(load_model("vgg16").layers[:2]))

@@ -12,7 +12,7 @@ from simreduce.planners.layouts import layout
 from simreduce.study.scenario_files import load_scenario
 from simreduce.topology import load_topology
 from simreduce.training import StepQuestion
-from simreduce.workload import load_model
+from simreduce.workload.loader import load_model
 from tests.training.small import read_step
 
 MODEL, MACHINE = load_model("resnet50"), load_topology("dgx1p")

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from simreduce.engine import IDEAL, Disturbance, Fault
 from simreduce.engine.setup import Setup
 from simreduce.errors import ScenarioError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.topology import load_topology
 from simreduce.training.distributions import (
@@ -23,16 +23,11 @@ from simreduce.training.distributions import (
     Pareto,
     Uniform,
 )
-from simreduce.training.replicas import (
-    Delays,
-    LinkNetwork,
-    ReplicasJob,
-    SyncSettings,
-    parse_replicas,
-    simulate_replicas,
-)
+from simreduce.training.replicas import ReplicasJob, SyncSettings, parse_replicas
+from simreduce.training.replicas.network import Delays, LinkNetwork
+from simreduce.training.replicas.processes import simulate_replicas
 from simreduce.training.stragglers import compare_backups, repeat
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 
 NODES = load_topology("dgx1vx2,nic=ib_edr")
 

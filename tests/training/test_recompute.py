@@ -9,10 +9,11 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.topology import load_topology
 from simreduce.training import StepQuestion
-from simreduce.training.recompute import estimate_activations
+from simreduce.training.held import estimate_activations
 from simreduce.training.step import Activations
-from simreduce.workload import Model, load_model
+from simreduce.workload import Model
 from simreduce.workload.decoder import _GPT2_WORDS, ARCHITECTURES, gpt2_layers
+from simreduce.workload.loader import load_model
 from tests.training.small import read_step
 
 GPT2, RESNET, MACHINE = load_model("gpt2"), load_model("resnet50"), load_topology("dgx1p")

@@ -19,7 +19,8 @@ from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
 from simreduce.training import Profile, StepJob, StepResult, method_for_strategy, simulate_step
 from simreduce.training.recorded import load_model, load_profile, read_recorded
-from simreduce.workload import Gradient, Layer, Model, load_workload
+from simreduce.workload import Gradient, Layer, Model
+from simreduce.workload.loader import load_workload
 from tests.thorough import examples
 from tests.training.executions import traces as t
 

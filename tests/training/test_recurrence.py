@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.computing.loops import Native
 from simreduce.errors import InputError
 from simreduce.training.distributions import Constant, Empirical, Exponential, Uniform
-from simreduce.training.replicas.job import ReplicasJob, SyncSettings
+from simreduce.training.replicas import ReplicasJob, SyncSettings
 from simreduce.training.replicas.network import Delays, Messages, delays
 from simreduce.training.replicas.processes import ReplicasRun, simulate_replicas
 from simreduce.training.replicas.recurrence import DelayRuns, RunOutcome

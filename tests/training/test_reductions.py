@@ -17,7 +17,8 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.topology import load_topology
 from simreduce.training import Method, method_for_mode, method_for_strategy
 from simreduce.training.variable_update import MODES, Flags
-from simreduce.workload import Gradient, Workload, load_workload
+from simreduce.workload import Gradient, Workload
+from simreduce.workload.loader import load_workload
 from tests.planners.algorithms.test_nccl_and_hybrids import tasks_of
 
 FOUR = layout(load_topology("full:4"))

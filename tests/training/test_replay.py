@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 
-from simreduce.app.cli.main import cli
+from simreduce.app.cli import cli
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.training.executions import (

@@ -17,24 +17,25 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import parse_strategy
-from simreduce.testing.check import cable, machine, node
+from simreduce.testing import cable, machine, node
 from simreduce.topology import Topology
 from simreduce.training import Profile, SimulatedStep, StepJob, StepResult
-from simreduce.training.memory import least_memory
-from simreduce.training.sharded import (
-    METHODS,
-    Do,
+from simreduce.training.sharded import METHODS, Do, Sharding, schedule, wrap
+from simreduce.training.sharded.collectives import (
     ShardedMethod,
-    Sharding,
-    running_sharded,
-    schedule,
+    key_cost,
+    measure_costs,
     sharded_method,
-    simulate_sharded_step,
-    wrap,
 )
-from simreduce.training.sharded.collectives import key_cost, measure_costs
-from simreduce.training.sharded.simulation import _Run, compose
-from simreduce.workload import Gradient, Layer, Model, load_model
+from simreduce.training.sharded.simulation import (
+    _Run,
+    compose,
+    running_sharded,
+    simulate_sharded_step,
+)
+from simreduce.training.simulation import least_memory
+from simreduce.workload import Gradient, Layer, Model
+from simreduce.workload.loader import load_model
 from tests.thorough import examples
 
 RATE = 1e6
@@ -492,7 +493,7 @@ def _of(how: ShardedMethod, made: dict[int, tuple[int, frozenset[int]]], rank: i
 )
 def test_memory_as_published(stage, gigabytes):
     """7.5 billion parameters on 64 GPUs, Adam in mixed precision: figure 1 of the ZeRO paper."""
-    from simreduce.training.sharded.memory import shares_of
+    from simreduce.training.held import shares_of
 
     model = Model("7.5B", (Layer("all", (Gradient("all", 7_500_000_000),)),))
     sharding = Sharding(param_dtype=1, units="model")

@@ -18,7 +18,9 @@ from simreduce.training.calls import CallCost
 from simreduce.training.executions import COLLECTIVE, COMPUTE, Execution, ExecutionNode
 from simreduce.training.executor import run_nodes
 from simreduce.training.path import run_path
-from simreduce.training.sharded import Sharding, sharded_method, write_sharded_execution
+from simreduce.training.sharded import Sharding
+from simreduce.training.sharded.collectives import sharded_method
+from simreduce.training.sharded.simulation import write_sharded_execution
 from simreduce.training.simulation import compose_step, write_execution
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import examples

@@ -27,7 +27,7 @@ from simreduce.engine.lowering.resources import measure_working_set
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.planners.layouts import layout
-from simreduce.testing.check import FREE_NCCL
+from simreduce.testing import FREE_NCCL
 from simreduce.topology import Topology, load_topology
 from simreduce.training import (
     Method,

@@ -22,13 +22,9 @@ from simreduce.training.distributions import (
     Pareto,
     Uniform,
 )
-from simreduce.training.replicas import (
-    LinkNetwork,
-    ReplicasJob,
-    SyncSettings,
-    delays,
-    simulate_replicas,
-)
+from simreduce.training.replicas import ReplicasJob, SyncSettings
+from simreduce.training.replicas.network import LinkNetwork, delays
+from simreduce.training.replicas.processes import simulate_replicas
 from simreduce.training.stragglers import compare_backups, interval, repeat
 from tests.thorough import corners
 

@@ -11,18 +11,16 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError
 from simreduce.training.distributions import Constant, Empirical, Exponential
-from simreduce.training.replicas import (
+from simreduce.training.replicas import ReplicasJob, SyncSettings, easyrec
+from simreduce.training.replicas.network import (
     Delays,
-    ReplicasJob,
+    Messages,
     Slices,
-    SyncSettings,
     VariableValues,
     delays,
-    easyrec,
     port_delays,
-    simulate_replicas,
 )
-from simreduce.training.replicas.network import Messages
+from simreduce.training.replicas.processes import simulate_replicas
 from tests.thorough import examples
 from tests.training.small import constant_gradients
 

@@ -19,7 +19,7 @@ from simreduce_validate.transfers import transfers
 from simreduce.engine import Calibration, Processor
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import step_cost
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 

@@ -35,12 +35,12 @@ from simreduce_validate.running.placement import numbers
 from simreduce_validate.validate import validate
 
 import simreduce as sr
-from simreduce.app.cli.main import main
+from simreduce.app.cli import main
 from simreduce.engine import Calibration, Processor
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.tune.sizes import tensor
 from tests.thorough import some
 from tests.validate.devices import devices

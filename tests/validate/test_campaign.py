@@ -16,7 +16,7 @@ from simreduce_validate.running.backend import Backend
 from simreduce_validate.validate import validate
 
 import simreduce as sr
-from simreduce.app.cli.main import main
+from simreduce.app.cli import main
 from simreduce.engine import NOMINAL
 from simreduce.errors import InputError
 from simreduce.planners.algorithms import ALGORITHMS

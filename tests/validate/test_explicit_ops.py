@@ -10,7 +10,7 @@ from simreduce_validate.running.explicit_ops import make_ops_explicit
 import simreduce as sr
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.tune.sizes import tensor
 from simreduce.testing import strategies
 from simreduce.topology import load_topology

@@ -14,7 +14,7 @@ from simreduce_validate.running.switch import Switch
 
 import simreduce as sr
 from simreduce.errors import InputError
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.workload import Gradient, Workload
 
 MBIT = 1e6 / 8

@@ -25,7 +25,7 @@ from simreduce_validate.validate import validate
 
 import simreduce as sr
 from simreduce import dtypes
-from simreduce.app.cli.main import main
+from simreduce.app.cli import main
 from simreduce.errors import DeviceError, InputError
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.workload import Gradient, Workload

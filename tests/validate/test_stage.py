@@ -11,7 +11,7 @@ import simreduce as sr
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.runtime import Processor
 from simreduce.plan import Contract, Kind, PlanBuilder
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.tune.sizes import tensor
 from tests.validate.devices import devices
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import WorkloadError
-from simreduce.workload import load_decoder, load_model, load_workload
 from simreduce.workload.decoder import DECODERS, EXAMPLE, Decoder, read_shape
+from simreduce.workload.loader import load_decoder, load_model, load_workload
 from tests.thorough import examples
 
 

@@ -7,7 +7,8 @@ from hypothesis import example, given, strategies as st
 
 from simreduce import dtypes
 from simreduce.errors import WorkloadError
-from simreduce.workload import MOST_BYTES, Gradient, Workload, load_workload
+from simreduce.workload import MOST_BYTES, Gradient, Workload
+from simreduce.workload.loader import load_workload
 
 
 def _refused(text: str) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 
 from simreduce import dtypes
 from simreduce.errors import WorkloadError
-from simreduce.workload import Gradient, Layer, Model, load_model, load_workload, model_text
+from simreduce.workload import Gradient, Layer, Model
+from simreduce.workload.loader import load_model, load_workload, model_text
 
 TWO = """
 title = "two"

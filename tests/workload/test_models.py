@@ -10,7 +10,7 @@ import hashlib
 import pytest
 
 from simreduce.errors import WorkloadError
-from simreduce.workload import load_model, load_workload, shipped
+from simreduce.workload.loader import load_model, load_workload, shipped
 
 MODELS = {
     "resnet50": (161, 25_559_081, 2_359_296),

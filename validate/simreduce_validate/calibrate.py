@@ -19,16 +19,15 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.group import command
-from simreduce.app.cli.nccl import calibrate_from_logs
-from simreduce.app.cli.options import details_option, gpus_options
+from simreduce.app.cli import command
+from simreduce.app.cli.accuracy import calibrate_from_logs
 from simreduce.app.cli.reply import Reply, interruptible, report_options
-from simreduce.app.cli.setups import device_options, warmup_option
+from simreduce.app.cli.setups import details_option, device_options, gpus_options, warmup_option
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibrate import own_calibrations, shipped, to_toml
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import check_place, write_file
+from simreduce.files import check_place, write_file
+from simreduce.files.formats.syntax import Faults
 from simreduce_validate.calibrating import cores_of, design
 from simreduce_validate.calibrating.provenance import describe
 from simreduce_validate.calibrating.session import learn, measure_held_out, measure_micros

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 import click
 
 import simreduce as sr
-from simreduce.app.cli.options import shape_of
+from simreduce.app.cli.setups import shape_of
 from simreduce.engine import Calibration
 from simreduce.engine.runtime import LinkConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.plan import Executor
 from simreduce.planners.layouts import Layout
-from simreduce.planners.strategy import Strategy, compile_plan
+from simreduce.planners.strategy import Strategy
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.scenario import Scenario
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload

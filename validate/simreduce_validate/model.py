@@ -13,10 +13,10 @@ import re
 import click
 
 from simreduce import dtypes, units
-from simreduce.app.cli.group import command
+from simreduce.app.cli import command
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults
-from simreduce.workload import model_text
+from simreduce.files.formats.syntax import Faults
+from simreduce.workload.loader import model_text
 from simreduce_validate.running.backend import check_tensorflow
 from simreduce_validate.running.child import Child
 

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import simreduce as sr
-from simreduce.app.cli.group import command
+from simreduce.app.cli import command
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.files.tables import Table, columns
 from simreduce.study.tune.sizes import Matrix, PeerToPeer, peer_to_peer

@@ -13,7 +13,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.files.tables import Table, columns
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import Candidate, StrategyRanking

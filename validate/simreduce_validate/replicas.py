@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from itertools import count
 
 from simreduce.training.distributions import Constant
-from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
+from simreduce.training.replicas import ReplicasJob, SyncSettings
+from simreduce.training.replicas.network import delays
+from simreduce.training.replicas.processes import simulate_replicas
 from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.workers import loopback
 

@@ -20,13 +20,13 @@ import numpy as np
 from scipy.optimize import bisect
 
 import simreduce as sr
-from simreduce.app.cli.group import command
+from simreduce.app.cli import command
 from simreduce.app.cli.reply import Progress
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.computing.arrays import Floats
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
 from simreduce.engine.setup import Setup
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.files.tables import Column, Table, columns
 from simreduce.plan import Plan
 

@@ -39,12 +39,12 @@ from math import hypot
 
 import click
 
-from simreduce.app.cli.group import command
+from simreduce.app.cli import command
 from simreduce.app.cli.reply import Progress
 from simreduce.app.cli.terminal import show, wide_option
 from simreduce.engine import Calibration
 from simreduce.engine.setup import Setup
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.files.tables import Table, columns
 from simreduce.training import (
     StepJob,
@@ -54,7 +54,7 @@ from simreduce.training import (
     simulate_step,
 )
 from simreduce.training.variable_update import Flags
-from simreduce.workload import load_model
+from simreduce.workload.loader import load_model
 from simreduce_validate.calibrating.constants import assemble
 
 MACHINE, CALIBRATION = "dgx1p", "dgx1p-tf2018"

@@ -16,18 +16,19 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.app.cli.group import command
-from simreduce.app.cli.options import (
+from simreduce.app.cli import command
+from simreduce.app.cli.reply import Reply, picture_options, report_options
+from simreduce.app.cli.setups import (
     algo_option,
     calibration_option,
     details_option,
+    device_options,
     gpus_options,
     sizes_options,
+    warmup_option,
 )
-from simreduce.app.cli.reply import Reply, picture_options, report_options
-from simreduce.app.cli.setups import device_options, warmup_option
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import check_place, exists
+from simreduce.files import check_place, exists
+from simreduce.files.formats.syntax import Faults
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
 from simreduce_validate.report.accuracy_plot import AccuracyPoint, accuracy_plot

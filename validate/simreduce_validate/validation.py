@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from simreduce import dtypes
-from simreduce.app.cli.options import is_typed, read_sizes, read_strategies
 from simreduce.app.cli.reply import interruptible
+from simreduce.app.cli.setups import is_typed, read_sizes, read_strategies
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.strategy import Strategy
 from simreduce.study.scenario import Scenario

@@ -23,7 +23,8 @@ from simreduce.plan import Kind, Plan
 from simreduce.plan.plan import ZEROS
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.layouts import Layout
-from simreduce.planners.strategy import compile_plan, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.tune.prove import machines
 from simreduce.workload import Gradient, Workload
 

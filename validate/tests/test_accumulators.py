@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings, strategies as st
 
-from simreduce.training.replicas import Slices
-from simreduce.training.replicas.network import DenseAccumulator, UpstreamSparseAccumulator
+from simreduce.training.replicas.network import DenseAccumulator, Slices, UpstreamSparseAccumulator
 
 v1 = tf.compat.v1
 

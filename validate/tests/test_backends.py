@@ -25,7 +25,7 @@ import simreduce as sr
 from simreduce.errors import DeviceError, InputError, StrategyError
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.planners.algorithms import ALGORITHMS
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from validate.tests.commands import document, is_alive
 from validate.tests.emitted import workload

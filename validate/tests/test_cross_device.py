@@ -8,7 +8,7 @@ from hypothesis import assume, given, strategies as st
 from tensorflow.python.distribute import cross_device_ops, values
 
 from simreduce.training import cross_device
-from simreduce.training.cross_device import PerDevice, PerDeviceSlices
+from simreduce.training.cross_device.one_device import PerDevice, PerDeviceSlices
 from validate.tests.traffic import graph_traffic, plan_traffic
 from validate.tests.upstream import MOVES, PACKING, gradients, machine, traffic_differences
 

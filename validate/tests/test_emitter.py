@@ -22,7 +22,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder, Values, verify
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL
-from simreduce.planners.strategy import compile_collective
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.study.tune.prove import machines
 from simreduce.study.tune.sizes import ROOTED
 from simreduce.testing import strategies

@@ -16,7 +16,7 @@ from simreduce_validate.models.tracing import read, specs, traced
 from tensorflow import keras
 
 from simreduce.errors import InputError
-from simreduce.workload import load_model
+from simreduce.workload.loader import load_model
 from validate.tests.commands import document
 
 L = keras.layers

@@ -13,7 +13,7 @@ from tensorflow.python.distribute import collective_util, cross_device_ops, cros
 
 from simreduce import dtypes
 from simreduce.planners.packing import group_by_size
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 from validate.tests.traffic import graph_traffic, plan_traffic
 from validate.tests.upstream import (
     MOVES,

@@ -21,7 +21,7 @@ from simreduce_validate.running.shaped_links import shape_links, why_not
 
 import simreduce as sr
 from simreduce.errors import InputError
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from validate.tests.commands import PATH, REPOSITORY, is_alive
 
 MBIT = 1e6 / 8

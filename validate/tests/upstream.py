@@ -13,7 +13,7 @@ from tensorflow.python.distribute.v1 import all_reduce
 from tensorflow.python.ops import math_ops
 
 from simreduce.planners.layouts import Layout
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.workload import Gradient, Workload
 from validate.tests.traffic import graph_traffic, plan_traffic, running
 

@@ -11,14 +11,7 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.app.cli.group import command, topology_argument
-from simreduce.app.cli.options import (
-    algo_option,
-    all_option,
-    read_strategies,
-    sizes_options,
-    workers_option,
-)
+from simreduce.app.cli import command, topology_argument
 from simreduce.app.cli.reply import (
     Reply,
     json_text,
@@ -27,14 +20,19 @@ from simreduce.app.cli.reply import (
     show_until_stopped,
 )
 from simreduce.app.cli.setups import (
+    algo_option,
+    all_option,
     collective_options,
     read_collective,
+    read_strategies,
     setup_options,
+    sizes_options,
+    workers_option,
 )
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.errors import InputError
 from simreduce.files import tables
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import COLLECTIVES, TWO_LEVEL
 from simreduce.planners.strategy import Strategy

@@ -17,14 +17,7 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.app.cli.group import command, completes, question_argument, strategies
-from simreduce.app.cli.options import (
-    algo_option,
-    read_strategy,
-    refuse,
-    strategy_texts,
-    workers_option,
-)
+from simreduce.app.cli import command, completes, question_argument, strategies
 from simreduce.app.cli.reply import (
     Decorator,
     Progress,
@@ -39,6 +32,7 @@ from simreduce.app.cli.reply import (
 )
 from simreduce.app.cli.setups import (
     Given,
+    algo_option,
     check_collective,
     check_root,
     check_used,
@@ -48,23 +42,28 @@ from simreduce.app.cli.setups import (
     job_options,
     read_collective,
     read_scenario,
+    read_strategy,
+    refuse,
     root_option,
     setup_options,
+    strategy_texts,
+    workers_option,
 )
 from simreduce.app.cli.terminal import show
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import STDOUT, read_text
+from simreduce.files import STDOUT, read_text
+from simreduce.files.formats.syntax import Faults
 from simreduce.plan import Plan
-from simreduce.planners.msccl import MscclAlgorithm, problems_of, read_algorithm
+from simreduce.planners.msccl import MscclAlgorithm, read_algorithm
+from simreduce.planners.msccl.interpreter import problems_of
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.report.explain import EXPLAIN, Explained, explanation_text
+from simreduce.report.ranking import FILES, VERIFY, list_problems, list_unproved, title_of
 from simreduce.report.schemas import schema_text, schemas
 from simreduce.report.trace import recording_text
-from simreduce.report.verified import FILES, VERIFY, list_problems, list_unproved, title_of
-from simreduce.study.question import Question, ask
+from simreduce.study.ranking import Question, ask
 from simreduce.study.scenario import Scenario
 from simreduce.study.scenario_files import is_scenario, shipped as scenarios
 from simreduce.study.tune.prove import (

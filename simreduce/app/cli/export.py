@@ -10,42 +10,40 @@ from typing import Any
 import click
 
 from simreduce import units
+from simreduce.app.cli import command
 from simreduce.app.cli.explain import (
     question_options,
     read_question_scenario,
     read_topology_question,
 )
-from simreduce.app.cli.group import command
-from simreduce.app.cli.options import reading
 from simreduce.app.cli.reply import Progress
-from simreduce.app.cli.setups import Given, read_meshes
+from simreduce.app.cli.setups import Given, read_meshes, reading
 from simreduce.app.cli.terminal import show
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.computing.workers import pass_on
 from simreduce.errors import InputError, StrategyError, did_you_mean
-from simreduce.export import Choice, export as files_for, find_target, why_not
+from simreduce.export import check_mesh_target, export as files_for, find_target, why_not
+from simreduce.export.framework import Choice
 from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TRAINED, TUNED
-from simreduce.export.targets import check_mesh_target
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import check_place, write_file
+from simreduce.files import check_place, write_file
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.drawing import to_svg
 from simreduce.report.headings import ADVICE, sentence
 from simreduce.report.pictures import RANKS_WORDS, ranks_picture
-from simreduce.report.tuned import files_text
-from simreduce.study.question import ask, choice_of
+from simreduce.report.ranking import files_text
+from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import asks_for_meshes, is_scenario
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.search import files_of, why_nothing
 from simreduce.study.tune.search.setting import Setting, least_fit
 from simreduce.study.tune.search.targets import times_of
 from simreduce.study.tune.search.tune import advice_of, tune
-from simreduce.study.tune.search.tuned import files_of, why_nothing
 from simreduce.study.tune.steps import files_of_mesh, rank_meshes, rank_steps, why_no_files
 from simreduce.training import StepQuestion
-from simreduce.training.memory import MemoryFit, nearest_fit
-from simreduce.training.sharded import DDP, Sharding
-from simreduce.training.sharded.settings import FSDP, ZERO1, ZERO2, ZERO3
+from simreduce.training.sharded import DDP, FSDP, ZERO1, ZERO2, ZERO3, Sharding
+from simreduce.training.simulation import MemoryFit, nearest_fit
 
 _DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchical_copy")
 """Strategies for a topology, of which the first that the target has a setting for is taken."""

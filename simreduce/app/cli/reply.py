@@ -21,8 +21,8 @@ import click
 
 from simreduce.app.cli.terminal import is_terminal, legible, show, wide_option
 from simreduce.computing import workers, workers as notices
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import STDOUT, check_place, write_file
+from simreduce.files import STDOUT, check_place, write_file
+from simreduce.files.formats.syntax import Faults
 
 if TYPE_CHECKING:
     from simreduce.report.drawing import Drawing

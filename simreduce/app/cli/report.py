@@ -20,17 +20,7 @@ from typing import Any
 
 import click
 
-from simreduce.app.cli.group import command
-from simreduce.app.cli.options import (
-    algo_option,
-    budget_options,
-    is_typed,
-    long_option,
-    read_budget,
-    refuse,
-    strategy_texts,
-    workers_option,
-)
+from simreduce.app.cli import command
 from simreduce.app.cli.reply import (
     STOPPED,
     Progress,
@@ -41,10 +31,18 @@ from simreduce.app.cli.reply import (
 from simreduce.app.cli.run import read_replicas, repeat_replicas, show_ranking
 from simreduce.app.cli.setups import (
     Given,
+    algo_option,
+    budget_options,
+    is_typed,
     job_options,
+    long_option,
+    read_budget,
     read_meshes,
     read_scenario,
+    refuse,
     setup_options,
+    strategy_texts,
+    workers_option,
 )
 from simreduce.app.cli.terminal import show
 from simreduce.app.look import (
@@ -58,19 +56,11 @@ from simreduce.computing.workers import time_is_up, time_left, until_stopped, wi
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import MOST_BYTES, STDOUT, exists, read_text, reason
-from simreduce.report.blocks import Written
+from simreduce.files import MOST_BYTES, STDOUT, exists, read_text, reason
+from simreduce.files.formats.syntax import Faults
+from simreduce.report.blocks import Attachments, Written, timeline_of_threads
 from simreduce.report.jobs import BESIDE, Beside
-from simreduce.report.pages import (
-    Attachments,
-    check_pages,
-    make_page,
-    page_html,
-    read_document,
-    timeline_of_threads,
-)
-from simreduce.report.pages.html import machine_named
+from simreduce.report.pages import check_pages, machine_named, make_page, page_html, read_document
 from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.replicas import REPLICAS, Updates
 from simreduce.report.steps import (
@@ -90,8 +80,8 @@ from simreduce.study.scenario_files import (
     read_scenario_file,
     tables_of,
 )
-from simreduce.study.sweep import Store, objective
-from simreduce.study.sweep.store import is_database
+from simreduce.study.sweep import objective
+from simreduce.study.sweep.store import Store, is_database
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import MethodRanking, rank_question
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
@@ -473,14 +463,8 @@ def serve(
 
     Ctrl-C stops it.
     """
-    from simreduce.app.serve import (  # noqa: PLC0415 - uvicorn and all of simreduce
-        ServerLimits,
-        View,
-        check_serve,
-        of_jobs,
-        read_view,
-        serve as run,
-    )
+    from simreduce.app.serve import ServerLimits, check_serve, serve as run  # noqa: PLC0415
+    from simreduce.app.serve.view import View, of_jobs, read_view  # noqa: PLC0415
 
     faults.attempt("", check_serve)
     named = [text for text in sources if _is_file(text)]

@@ -20,21 +20,8 @@ from typing import Any
 
 import click
 
+from simreduce.app.cli import command, scenario_argument, strategies
 from simreduce.app.cli.export import draw_orders, folder_option, hand_over, write_folder
-from simreduce.app.cli.group import command, scenario_argument, strategies
-from simreduce.app.cli.options import (
-    algo_option,
-    all_option,
-    budget_options,
-    calibration_option,
-    details_option,
-    gpus_options,
-    read_budget,
-    reading,
-    refuse,
-    strategy_texts,
-    workers_option,
-)
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
@@ -47,18 +34,29 @@ from simreduce.app.cli.reply import (
 )
 from simreduce.app.cli.setups import (
     Given,
+    algo_option,
+    all_option,
+    budget_options,
+    calibration_option,
+    details_option,
     give_measured,
+    gpus_options,
     job_options,
     measure_options,
     nccl_option,
     nodes_option,
+    read_budget,
     read_disturbance,
     read_measurement,
     read_meshes,
     read_scenario,
     read_setup,
+    reading,
+    refuse,
     setup_options,
     slow_option,
+    strategy_texts,
+    workers_option,
 )
 from simreduce.app.cli.terminal import rows_shown
 from simreduce.computing.workers import time_is_up, until_stopped, within
@@ -67,9 +65,8 @@ from simreduce.errors import InputError, quote
 from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, find_framework
 from simreduce.export.frameworks.megatron import MEGATRON
-from simreduce.files.formats import Faults
-from simreduce.files.formats.syntax import read_json
-from simreduce.files.textfiles import read_text
+from simreduce.files import read_text
+from simreduce.files.formats.syntax import Faults, read_json
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.jobs import (
@@ -82,7 +79,14 @@ from simreduce.report.jobs import (
     placement_text,
     replay_text,
 )
-from simreduce.report.ranking import RUN, preview_lines, ranking_table
+from simreduce.report.ranking import (
+    RUN,
+    TUNE,
+    preview_lines,
+    ranking_table,
+    sensitivity_plot,
+    tuned_text,
+)
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.step_page import step_text
 from simreduce.report.steps import TUNED_MESHES, gradient_names, step_document
@@ -94,9 +98,8 @@ from simreduce.report.trace import (
     thread_events,
     trace_text,
 )
-from simreduce.report.tuned import TUNE, sensitivity_plot, tuned_text
 from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
-from simreduce.study.question import Question, choice_of
+from simreduce.study.ranking import Question, choice_of
 from simreduce.study.scenario import (
     CALL_COST,
     NO_STEP,
@@ -112,11 +115,11 @@ from simreduce.study.scenario_files import (
     read_scenario_file,
     tables_of,
 )
-from simreduce.study.tune.placement.search import Placed, on_nodes, place as place_ranks
+from simreduce.study.tune.placement import Placed, on_nodes, place as place_ranks
 from simreduce.study.tune.rank import StrategyRanking, rank
+from simreduce.study.tune.search.search import files_of, ranking_of, why_nothing
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP
 from simreduce.study.tune.search.tune import read_objective, tune as find_best
-from simreduce.study.tune.search.tuned import files_of, ranking_of, why_nothing
 from simreduce.study.tune.steps import (
     Ranking,
     files_of_mesh,
@@ -127,8 +130,8 @@ from simreduce.study.tune.steps import (
 from simreduce.topology import natural
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.switch_groups import read_names, with_hosts
-from simreduce.training.executions import is_record, read_executions, write_chakra
-from simreduce.training.executions.execution import GROUPS, message_types
+from simreduce.training.executions import GROUPS, message_types, write as write_chakra
+from simreduce.training.executions.reading import is_record, read_executions
 from simreduce.training.recorded import replay_execution
 from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample

@@ -17,14 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from simreduce import units
-from simreduce.app.cli.group import command, completes
-from simreduce.app.cli.options import (
-    is_typed,
-    read_numbers,
-    reading,
-    refuse,
-    workers_option,
-)
+from simreduce.app.cli import command, completes
 from simreduce.app.cli.reply import (
     Progress,
     Reply,
@@ -35,12 +28,13 @@ from simreduce.app.cli.reply import (
     say,
     write_pictures,
 )
+from simreduce.app.cli.setups import is_typed, read_numbers, reading, refuse, workers_option
 from simreduce.app.cli.terminal import SCREEN, rows_shown, show
 from simreduce.computing.workers import pass_on, until_stopped
 from simreduce.errors import DeviceError, InputError, quote
-from simreduce.files.formats import Faults
+from simreduce.files import is_file, read_text
 from simreduce.files.formats.documents import Document
-from simreduce.files.textfiles import is_file, read_text
+from simreduce.files.formats.syntax import Faults
 from simreduce.plan.ops import free_memory
 from simreduce.report.capacity import (
     CAPACITY,
@@ -53,9 +47,8 @@ from simreduce.report.capacity import (
 )
 from simreduce.report.capacity_page import capacity_text, copies_text
 from simreduce.report.jobs import PLACEMENT
-from simreduce.report.pages import read_document
-from simreduce.report.pages.kinds import kind_of
-from simreduce.report.sweep_plots import HEAT, KINDS as PLOTS, LINES, sweep_plot
+from simreduce.report.pages import kind_of, read_document
+from simreduce.report.pages.sweep import HEAT, KINDS as PLOTS, LINES, sweep_plot
 from simreduce.report.sweeps import (
     COMPARE,
     COMPARED_ORDERS,
@@ -76,26 +69,28 @@ from simreduce.report.sweeps import (
     sweep_text,
     table_lines,
 )
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import RankedOptions, answer, answer_copies, plan_of
-from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.price_list import join, load_prices, shipped
-from simreduce.study.sweep import (
-    KINDS,
-    Cell,
-    Specification,
-    Store,
-    Sweep,
-    objective,
-    read_specification,
-    running,
+from simreduce.study.sweep import DONE, FAILED, KILLED, KINDS, STUCK, Cell, objective
+from simreduce.study.sweep.engine import (
+    CLUSTERS,
+    MEMORY,
+    MEMORY_DEFAULT,
+    DaskCluster,
+    Engine,
+    EngineGone,
+    Processes,
 )
-from simreduce.study.sweep.cells import DONE, FAILED, KILLED, STUCK
-from simreduce.study.sweep.compare import compare as compare_sweeps
-from simreduce.study.sweep.engines import Engine, EngineGone, Processes
-from simreduce.study.sweep.engines.cluster import CLUSTERS, DaskCluster
-from simreduce.study.sweep.engines.engine import MEMORY, MEMORY_DEFAULT
-from simreduce.study.sweep.grid import SAMPLES, Sample, parse_scalar
-from simreduce.study.sweep.running import CellRunner
+from simreduce.study.sweep.grid import (
+    SAMPLES,
+    Sample,
+    Specification,
+    parse_scalar,
+    read_specification,
+)
+from simreduce.study.sweep.running import CellRunner, compare as compare_sweeps, running
+from simreduce.study.sweep.store import Store, Sweep
 
 _LEAST = 64 << 20
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from simreduce.errors import escape
+from simreduce.files import STDOUT
 from simreduce.files.tables import PAGE, Column, Table
-from simreduce.files.textfiles import STDOUT
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -13,16 +13,7 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.app.cli import terminal
-from simreduce.app.cli.group import CommandGroup, command, topology_argument
-from simreduce.app.cli.options import (
-    calibration_option,
-    gpus_options,
-    machine_argument,
-    reading,
-    refuse,
-    shape_of,
-)
+from simreduce.app.cli import CommandGroup, command, terminal, topology_argument
 from simreduce.app.cli.reply import (
     PictureOption,
     Progress,
@@ -38,18 +29,26 @@ from simreduce.app.cli.reply import (
     write_output,
 )
 from simreduce.app.cli.run import place
-from simreduce.app.cli.setups import check_root, root_option
+from simreduce.app.cli.setups import (
+    calibration_option,
+    check_root,
+    gpus_options,
+    machine_argument,
+    reading,
+    refuse,
+    root_option,
+    shape_of,
+)
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.fit import read_launch, read_nccl_tests, read_p2p_test
 from simreduce.errors import InputError, TopologyError, near_or_all
-from simreduce.files.formats import Faults
+from simreduce.files import STDOUT, exists, read_text
 from simreduce.files.formats.documents import Document
-from simreduce.files.textfiles import STDOUT, exists, read_text
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.algorithms.ring import sample
 from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.synthesis import optimum
-from simreduce.planners.synthesis.network import Network, is_connected
+from simreduce.planners.synthesis import Network, is_connected, optimum
 from simreduce.planners.synthesis.rings import (
     all_reduce_rate,
     all_to_all,
@@ -87,21 +86,20 @@ from simreduce.topology import (
     shipped,
 )
 from simreduce.topology.check import Suspicion, check_file
-from simreduce.topology.importers import (
+from simreduce.topology.importers import to_nccl_xml
+from simreduce.topology.importers.nccl_xml import read_nccl_graphs, read_nccl_topology
+from simreduce.topology.importers.parts import (
     FORMS,
     UNKNOWN,
     GpuModel,
     model_named,
     read_link_table,
-    read_nccl_graphs,
-    read_nccl_topology,
-    table_reader,
-    to_nccl_xml,
     with_nvlinks,
 )
+from simreduce.topology.importers.rocm_smi import table_reader
 from simreduce.topology.importers.topo_m import figure_lines, parts_line, rule_lines
 from simreduce.topology.machine_files import to_toml
-from simreduce.topology.routing.route import GPU_LINKS, is_nvlink
+from simreduce.topology.routing import GPU_LINKS, is_nvlink
 from simreduce.units import plural
 
 _output = output_option(

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from simreduce import topology, workload
+from simreduce import topology
 from simreduce.engine import RUNTIMES, calibrate
 from simreduce.engine.setup import BY_STRATEGY
 from simreduce.errors import InputError, near_or_all, quote
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import flatten
+from simreduce.files import flatten
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout
 from simreduce.planners.nccl import SETTINGS
 from simreduce.planners.packing import PACKERS
@@ -40,6 +40,7 @@ from simreduce.topology.generators.inline import split_inline
 from simreduce.topology.loader import nearest_name
 from simreduce.training.mesh.pipeline import NAMES as SCHEDULES
 from simreduce.workload.decoder import DECODERS
+from simreduce.workload.loader import shipped
 
 USUAL = "usual"
 """Instead of names of algorithms: the algorithms of `_USUAL` that suit the machine."""
@@ -250,7 +251,7 @@ def _check_names(view: View, files: Files, faults: Faults) -> None:
         _check_jobs(view, files, faults)
     if view.machine or not view.jobs:
         faults.attempt("machine", _check_machine, view.machine, files)
-    _check_known(faults, "model", "model", view.model, workload.shipped())
+    _check_known(faults, "model", "model", view.model, shipped())
     _check_known(faults, "calibration", "calibration", view.calibration, calibrate.shipped())
     _check_known(faults, "runtime", "runtime", view.runtime, [*RUNTIMES, BY_STRATEGY.name])
     _check_known(faults, "packing", "packer", re.split(r"[=+]", view.packing)[0], PACKERS)

@@ -27,15 +27,14 @@ from simreduce.app.look import answer_of, bench_sizes, exports_of, look_closer
 from simreduce.app.serve.view import Files, View, read_view
 from simreduce.computing.workers import Work, end_with_parent, limit_memory, within
 from simreduce.errors import InputError, SimreduceError
-from simreduce.files.formats import toml_text
-from simreduce.report.blocks import Picture
+from simreduce.files.formats.syntax import toml_text
+from simreduce.report.blocks import Attachments, Picture, timeline_of_threads
 from simreduce.report.drawing import Mark, to_svg
 from simreduce.report.jobs import BESIDE, Beside
-from simreduce.report.pages import Attachments, make_page, page_parts
+from simreduce.report.pages import make_page, page_parts
 from simreduce.report.pictures import heat_picture
 from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.steps import MESHES
-from simreduce.report.timelines import timeline_of_threads
 from simreduce.report.trace import step_threads
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
@@ -45,7 +44,7 @@ from simreduce.study.tune.steps import rank_meshes
 from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH
-from simreduce.topology.routing.route import is_nvlink
+from simreduce.topology.routing import is_nvlink
 from simreduce.training.shared_fabric import simulate_jobs
 
 Message = dict[str, Any]

@@ -15,7 +15,7 @@ from typing import Any
 
 import simreduce
 from simreduce.app.serve.view import Files
-from simreduce.computing.locks import scratch_folder
+from simreduce.computing.own_files import scratch_folder
 
 _LINE = 64 << 20
 """Bytes of a message at most."""

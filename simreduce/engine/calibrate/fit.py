@@ -18,8 +18,7 @@ from scipy.optimize import least_squares
 
 from simreduce.computing.arrays import Floats
 from simreduce.errors import CalibrationError, quote
-from simreduce.files.formats import Faults
-from simreduce.files.formats.syntax import read_json
+from simreduce.files.formats.syntax import Faults, read_json
 
 INLIER = 0.05
 """Residuals, as a part of the time, from which a measurement pulls less than in proportion."""

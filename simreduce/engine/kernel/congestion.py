@@ -1,4 +1,4 @@
-"""Rates where a flow that is held slows others on its way. Part of the kernel (see `advance`).
+"""Rates where a flow that is held slows others on its way. Part of the kernel.
 
 A flow's *fair* rate is its max-min fair rate (`sharing`). Some links *fill*, those between
 switches. A flow's *offer* is the most that its source would send: its equal share of every resource

@@ -1,4 +1,4 @@
-"""Flows come to their resources and go. Part of the kernel (see `advance` and `sharing`).
+"""Flows come to their resources and go. Part of the kernel (see `sharing`).
 
 A group of flows has one bottleneck. What it has been served, and what is due when, is kept by
 group.

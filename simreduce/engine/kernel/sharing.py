@@ -1,4 +1,4 @@
-"""Max-min fair rates, kept up to date as flows come and go. Part of the kernel (see `advance`).
+"""Max-min fair rates, kept up to date as flows come and go. Part of the kernel.
 
 A resource is *full* at a level: the rate of those of its flows that nothing else holds back
 further. Given the levels of all others, the level of a resource follows from its flows alone,

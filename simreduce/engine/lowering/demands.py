@@ -20,7 +20,7 @@ from simreduce.engine.lowering.resources import CPU, CoreWork, Resources, Site, 
 from simreduce.engine.runtime import Call, Runtime, named_lanes
 from simreduce.plan import Executor, Kind
 from simreduce.topology import Node, Routes
-from simreduce.topology.routing.route import RouteRows, join_rows
+from simreduce.topology.routing import RouteRows, join_rows
 
 _ENDS = ("\0a", "\0b", "\0m", "\0n")
 """Placeholders for the names of the source, of the target, and of their machines."""

@@ -35,7 +35,7 @@ from simreduce.plan.ops import (
     count_releases,
 )
 from simreduce.topology import STAGED, Routes, Topology
-from simreduce.topology.routing.route import is_nvlink
+from simreduce.topology.routing import is_nvlink
 
 Names: TypeAlias = npt.NDArray[np.str_]
 

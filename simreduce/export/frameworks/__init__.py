@@ -1,13 +1,15 @@
-"""Frameworks and other systems that take settings, one file each; `FRAMEWORKS` is the registry."""
+"""Frameworks and other systems that take settings, one file each; `FRAMEWORKS` is the registry.
+
+`any` is whatever any framework can be told, for `simreduce tune`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 from simreduce.errors import InputError, near_or_all
-from simreduce.export.framework import Framework, MeshProgram, no_files
+from simreduce.export.framework import METHODS, Framework, MeshProgram, no_files
 from simreduce.export.frameworks import (
-    anything,
     deepspeed,
     horovod,
     jax,
@@ -20,9 +22,31 @@ from simreduce.export.frameworks import (
     pytorch,
     serving,
     tensorflow,
-    tf_cnn_benchmarks,
-    torchtitan,
 )
+from simreduce.export.frameworks.horovod import thresholds
+from simreduce.export.frameworks.pytorch import PYTORCH, buckets
+
+_PACKS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+ANY = Framework(
+    "any",
+    "",
+    default=lambda _: "nccl",
+    packings=lambda workload: [
+        *((f"+packs={count}", 0) for count in _PACKS), *buckets(workload), *thresholds(workload),
+    ],
+    half=True,
+    by_plans=True,
+    modes=True,
+    methods=tuple(METHODS),
+    knobs={
+        **PYTORCH.knobs,
+        "limit_all_gathers": (2, 3, 4, 0),
+        "forward_prefetch": (0, 1, 2),
+        "streams": (1, 2),
+    },
+)  # fmt: skip
+
 
 FRAMEWORKS: Mapping[str, Framework] = {
     each.name: each
@@ -33,16 +57,16 @@ FRAMEWORKS: Mapping[str, Framework] = {
         deepspeed.DEEPSPEED,
         jax.JAX,
         tensorflow.TENSORFLOW,
-        tf_cnn_benchmarks.TF_CNN_BENCHMARKS,
+        tensorflow.TF_CNN_BENCHMARKS,
         serving.VLLM,
         serving.TENSORRT_LLM,
         serving.FLASHINFER,
-        anything.ANY,
+        ANY,
         msccl.MSCCL,
         mscclpp.MSCCLPP,
         megatron.MEGATRON,
         nemo.NEMO,
-        torchtitan.TORCHTITAN,
+        pytorch.TORCHTITAN,
         launchers.MPI,
         launchers.SLURM,
         launchers.KUBERNETES,

@@ -16,7 +16,8 @@ from simreduce.export.framework import (
     not_gradients,
 )
 from simreduce.export.writers import Line, environment
-from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion, NoPacking
+from simreduce.planners.packing import BytesPerPack, DdpBuckets, Fusion
+from simreduce.planners.packing.arrangement import NoPacking
 from simreduce.workload import Workload
 
 

@@ -19,7 +19,8 @@ from simreduce.export.framework import (
 )
 from simreduce.export.frameworks.horovod import like_fusion, thresholds
 from simreduce.export.writers import environment
-from simreduce.planners.packing import Fusion, NoPacking
+from simreduce.planners.packing import Fusion
+from simreduce.planners.packing.arrangement import NoPacking
 
 _THRESHOLD = 30 << 20
 """`xla_gpu_all_reduce_combine_threshold_bytes`, unless it is set."""

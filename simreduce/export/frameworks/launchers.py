@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from simreduce.export.framework import Choice, Framework
 from simreduce.export.writers import END, Raw, host_lines, script, sequence, yaml
-from simreduce.files.formats.fields import Name
+from simreduce.files.formats import Name
 
 HOSTFILE, RANKFILE, SLURM_HOSTFILE, HOSTS = "hostfile", "rankfile", "slurm-hostfile", "hosts"
 KUEUE = "kueue.x-k8s.io/podset"

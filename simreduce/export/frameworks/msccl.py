@@ -14,17 +14,11 @@ import numpy as np
 from simreduce.errors import InternalError, StrategyError
 from simreduce.export.framework import REPLICATED, Choice, Framework, holding
 from simreduce.plan import Plan
-from simreduce.planners.msccl import (
-    MOST_BYTES,
-    MscclAlgorithm,
-    algorithm_of,
-    plan_text,
-    problems_of,
-    xml_text,
-)
-from simreduce.planners.packing import NoPacking
-from simreduce.planners.strategy import Range, Strategy
-from simreduce.planners.strategy.text import NO_LIMIT
+from simreduce.planners.msccl import MOST_BYTES, MscclAlgorithm, xml_text
+from simreduce.planners.msccl.from_plan import algorithm_of
+from simreduce.planners.msccl.interpreter import plan_text, problems_of
+from simreduce.planners.packing.arrangement import NoPacking
+from simreduce.planners.strategy import NO_LIMIT, Range, Strategy
 from simreduce.workload import Gradient, Workload
 
 _MOST_RANKS = 128

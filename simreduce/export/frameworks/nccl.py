@@ -19,9 +19,8 @@ from simreduce.planners.nccl import Settings, choose, plan
 from simreduce.planners.nccl.constants import ALL_PAIRS, COLLECTIVES, Rule, tuner_text
 from simreduce.planners.nccl.environment import assignments
 from simreduce.planners.nccl.library import library_of
-from simreduce.planners.packing import NoPacking
-from simreduce.planners.strategy import Range, Strategy
-from simreduce.planners.strategy.text import NO_LIMIT
+from simreduce.planners.packing.arrangement import NoPacking
+from simreduce.planners.strategy import NO_LIMIT, Range, Strategy
 
 ENVIRONMENT = "nccl.env"
 TUNER = "nccl_tuner.csv"

@@ -13,34 +13,40 @@ torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.cpp. Its calls of NCCL run 
 tensors of a `MemPool` of the backend's `mem_allocator` that `register_mem_pool(pool, symm=True)`
 registers by ncclCommWindowRegister, from torch 2.9 on
 (docs.nvidia.com/megatron-core/developer-guide/0.20.0, core.allocator.vmm_symm_allocator).
+
+torchtitan: a job's TOML, by the names of `torchtitan/config/job_config.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from simreduce import dtypes
 from simreduce.export.framework import (
     REPLICATED,
     Choice,
     Framework,
+    MeshedJob,
+    MeshProgram,
     Shards,
     bucket_sizes,
     holding,
     like_nccl,
     not_by_nccl,
     not_gradients,
+    unwritten,
 )
+from simreduce.files.formats.syntax import toml_text
 from simreduce.planners.packing import (
+    MIB,
     BytesPerPack,
     ConcatAndSplit,
     DdpBuckets,
     Fusion,
     GradientRepacking,
-    NoPacking,
-    Packer,
 )
-from simreduce.planners.packing.packers import MIB
+from simreduce.planners.packing.arrangement import NoPacking, Packer
 from simreduce.workload import Workload
 
 VIEW = "+ddp=25,1,view"
@@ -314,4 +320,55 @@ PYTORCH = Framework(
         "limit_all_gathers": (2, 0),
         "forward_prefetch": (0, 1),
     },
+)
+
+
+_SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zero_bubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipe": "DualPipeV",
+}
+
+
+def _files(job: MeshedJob) -> dict[str, str]:
+    shared, replicas, pp = job.optimizer != "replicated", job.mesh.dp, job.mesh.pp
+    pipeline = {
+        "pipeline_parallel_schedule": _SCHEDULES.get(job.schedule),
+        "pipeline_parallel_microbatch_size": job.micro_batch,
+        "pipeline_parallel_layers_per_stage": job.shape.blocks // (pp * job.virtual),
+        "pipeline_parallel_first_stage_less_layers": 0,
+        "pipeline_parallel_last_stage_less_layers": 0,
+    }
+    tables: dict[str, dict[str, Any]] = {
+        "training": {
+            "local_batch_size": job.micro_batch * (job.micros if pp > 1 else 1),
+            "global_batch_size": job.global_batch,
+            "seq_len": job.sequence,
+        },
+        "parallelism": {
+            "data_parallel_replicate_degree": 1 if shared else replicas,
+            "data_parallel_shard_degree": replicas if shared else 1,
+            "tensor_parallel_degree": job.mesh.tp,
+            "context_parallel_degree": job.mesh.cp,
+            "expert_parallel_degree": job.mesh.ep,
+            "pipeline_parallel_degree": pp,
+            **(pipeline if pp > 1 else {}),
+        },
+        "activation_checkpoint": {"mode": job.recompute},
+    }
+    return {"torchtitan.toml": toml_text(tables).lstrip()}
+
+
+def _limits(title: str, job: MeshedJob) -> dict[str, bool]:
+    every = f"{title} takes every token: leave capacity_factor out"
+    return {every: bool(job.capacity)} | unwritten(title, job)
+
+
+TORCHTITAN = Framework(
+    "torchtitan",
+    "torchtitan",
+    mesh=MeshProgram("torchtitan", _files, _limits, schedules=tuple(_SCHEDULES)),
 )

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simreduce import dtypes, units
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.export.framework import Choice, Framework, holding, not_gradients
 from simreduce.export.writers import Line, arguments, environment, mapping, yaml
 

@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from simreduce.files.formats.fields import DRAFT
+from simreduce.files.formats import DRAFT
 from simreduce.files.tables import Column, Table, table_of
 from simreduce.version import __version__
 

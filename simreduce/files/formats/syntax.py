@@ -30,7 +30,7 @@ from simreduce.errors import (
     nearest,
     quote,
 )
-from simreduce.files.textfiles import MOST_BYTES, MOST_DEPTH
+from simreduce.files import MOST_BYTES, MOST_DEPTH
 from simreduce.units import plural
 
 P = ParamSpec("P")

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.errors import InputError, quote
+from simreduce.files import parse_toml, read_text
 from simreduce.files.formats import (
     FLAG,
     LINE,
-    Faults,
     Field,
     FieldValues,
     Format,
@@ -31,8 +31,7 @@ from simreduce.files.formats import (
     text_of,
     whole,
 )
-from simreduce.files.formats.syntax import read_csv
-from simreduce.files.textfiles import parse_toml, read_text
+from simreduce.files.formats.syntax import Faults, read_csv
 
 LAUNCHERS = ("gpu", "process")
 """One process for each GPU, or one process for all GPUs of a machine."""

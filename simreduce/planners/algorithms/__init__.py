@@ -28,7 +28,7 @@ from simreduce.planners.algorithms.families import (
     two_level,
 )
 from simreduce.planners.algorithms.kernels import in_switch
-from simreduce.planners.algorithms.nccl.hybrids import nccl_pscpu, nccl_rechd, nccl_xring
+from simreduce.planners.algorithms.nccl import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.planners.algorithms.nccl.paths import BY_ENGINE, SYMMETRIC
 from simreduce.planners.algorithms.planner import (
     NAMES,
@@ -57,7 +57,7 @@ from simreduce.planners.algorithms.tensorflow import (
     xring,
 )
 from simreduce.planners.layouts import Layout
-from simreduce.planners.synthesis.network import MOST_RANKS
+from simreduce.planners.synthesis import MOST_RANKS
 
 PACKS = (0, 2, 4, 8, 16)
 """Numbers of packs tried; 0 is no packing. tf_cnn_benchmarks' own recipes use 2 and 8."""

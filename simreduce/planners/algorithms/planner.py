@@ -38,8 +38,8 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.computing import grouped
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import grouped
 from simreduce.errors import InputError, PlanError, StrategyError, UnevenParts, quote
 from simreduce.plan import PlanBuilder, SeparateBuilder, Value, Values, ValueTable
 from simreduce.plan.composition import Alike

@@ -36,7 +36,7 @@ from simreduce.planners.algorithms.planner import (
     size,
 )
 from simreduce.planners.layouts import Layout
-from simreduce.planners.synthesis.network import MOST_RANKS, Network
+from simreduce.planners.synthesis import MOST_RANKS, Network
 from simreduce.planners.synthesis.rings import (
     Ring,
     best_order,

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.computing import grouped
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import grouped
 from simreduce.plan import Kind, PlanBuilder, Value, Values
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.algorithms.planner import (

@@ -27,10 +27,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.errors import NotFoldable, StrategyError, TopologyError
 from simreduce.planners.layouts.rings import NCCL, LibraryRules, rules_of
-from simreduce.planners.synthesis.network import (
+from simreduce.planners.synthesis import (
     MOST_RANKS,
     Network,
     Path,

@@ -23,11 +23,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.errors import StrategyError
 from simreduce.plan import ZEROS, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
-from simreduce.planners.msccl.algorithm import (
+from simreduce.planners.msccl import (
     KINDS,
     MOST_COUNT,
     ChunkPlace,

@@ -13,14 +13,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simreduce import units
 from simreduce.computing.arrays import Ints
 from simreduce.errors import StrategyError, did_you_mean
-from simreduce.planners.layouts import joined
+from simreduce.planners.layouts import Decision, joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.nccl.channel_search import TREE, Graphs, graphs_of
 from simreduce.planners.nccl.communicator import NVL, Facts, facts
@@ -41,9 +40,6 @@ from simreduce.planners.nccl.orders import Channel
 from simreduce.planners.nccl.time_model import Entry, TimeModel, Tuner, bounded
 from simreduce.planners.synthesis.trees import parents, second_tree
 from simreduce.topology import Folded, Topology
-
-if TYPE_CHECKING:
-    from simreduce.planners.layouts import Decision
 
 _P2P_LL = 16 << 10
 """Bytes up to which send and receive use LL."""

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from simreduce.computing.lists import breadth_first, grouped
+from simreduce.computing import breadth_first, grouped
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
 from simreduce.planners.nccl.environment import Settings
-from simreduce.planners.synthesis.network import way_to
+from simreduce.planners.synthesis import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
 from simreduce.topology.importers.parts import model_in
-from simreduce.topology.routing.route import XGMI as XGMI_LINKS, is_nvlink
+from simreduce.topology.routing import XGMI as XGMI_LINKS, is_nvlink
 
 CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 """Classes of paths, nearest first."""

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import read_text
+from simreduce.files import read_text
+from simreduce.files.formats.syntax import Faults
 
 Version = tuple[int, int]
 CURRENT: Version = (2, 30)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats import Faults, Field, FieldValues, Format, Scalar, inside
-from simreduce.files.textfiles import read_text
+from simreduce.files import read_text
+from simreduce.files.formats import Field, FieldValues, Format, Scalar
+from simreduce.files.formats.syntax import Faults, inside
 from simreduce.planners.nccl.constants import (
     ALGORITHMS,
     COLLECTIVES,

@@ -33,18 +33,16 @@ from simreduce.plan import (
 from simreduce.plan.ops import most_ops, too_large
 from simreduce.planners.algorithms import ALGORITHMS, COLLECTIVES, Options, Results, Tensors
 from simreduce.planners.layouts import Decide, Decision, Layout
-from simreduce.planners.packing import (
-    DdpBuckets,
+from simreduce.planners.packing import ConcatAndSplit, DdpBuckets, ScopedAllocator, SmallTensors
+from simreduce.planners.packing.arrangement import (
     GradientSpan,
     NoPacking,
     Packer,
-    ScopedAllocator,
-    SmallTensors,
+    pack_all,
     place,
+    unpack_all,
 )
-from simreduce.planners.packing.arrangement import pack_all, unpack_all
-from simreduce.planners.packing.packers import ConcatAndSplit
-from simreduce.planners.strategy.text import (
+from simreduce.planners.strategy import (
     AUTOMATIC,
     INTENDED,
     Range,

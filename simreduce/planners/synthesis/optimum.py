@@ -38,10 +38,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simreduce.computing import breadth_first
 from simreduce.computing.arrays import Floats
-from simreduce.computing.lists import breadth_first
 from simreduce.errors import InternalError
-from simreduce.planners.synthesis.network import Network
+from simreduce.planners.synthesis import Network
 
 if TYPE_CHECKING:
     import networkx as nx

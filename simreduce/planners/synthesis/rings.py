@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simreduce.computing import breadth_first
 from simreduce.computing.arrays import Floats
-from simreduce.computing.lists import breadth_first
 from simreduce.errors import StrategyError
-from simreduce.planners.synthesis.network import Edge, Network, way_to
+from simreduce.planners.synthesis import Edge, Network, way_to
 from simreduce.planners.synthesis.optimum import Optimum, maximise, maximise_first, narrowest_cut
 from simreduce.planners.synthesis.packing import GAP, LOST, Packing, PackingProblem, pack
 from simreduce.planners.synthesis.trees import SpanningTree, Trees, search_in_order

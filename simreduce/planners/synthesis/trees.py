@@ -24,16 +24,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simreduce.computing import breadth_first, grouped
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import breadth_first, grouped
 from simreduce.errors import StrategyError
-from simreduce.planners.synthesis.canonical import canonical
-from simreduce.planners.synthesis.network import Edge, Network, way_to
+from simreduce.planners.synthesis import Edge, Network, way_to
 from simreduce.planners.synthesis.optimum import broadcast, narrowest_cut
 from simreduce.planners.synthesis.packing import (
     Packing,
     PackingProblem,
     arborescence,
+    canonical,
     pack,
     spanning_tree,
 )

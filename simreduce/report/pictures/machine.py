@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.report.drawing import Drawing
 from simreduce.report.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
 from simreduce.report.pictures.style import (

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.report.drawing import (
     FAINT,
     WHITE,
@@ -45,7 +45,7 @@ from simreduce.report.pictures.scene import (
 )
 from simreduce.topology import Node, Topology
 from simreduce.topology.importers.topo_m import figure_lines
-from simreduce.topology.routing.route import GPU_LINKS
+from simreduce.topology.routing import GPU_LINKS
 
 _USED = 0.72
 """The fraction of a box's edge on which lines may end."""

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
+from simreduce.computing import grouped, once
 from simreduce.computing.arrays import AnyInts, Floats
-from simreduce.computing.lists import grouped, once
 from simreduce.engine import Calibration, Rerun
-from simreduce.engine.calibrate.files import nccl_names, with_values
+from simreduce.engine.calibrate import nccl_names, with_values
 from simreduce.engine.calibrate.fit import (
     COLLECTIVES,
     INLIER,
@@ -32,15 +32,15 @@ from simreduce.engine.calibrate.fit import (
 from simreduce.engine.runtime import NVLS, PROTOCOLS, NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.ops import JOINED, SWITCHED, count_blocks
 from simreduce.planners.nccl import Settings
-from simreduce.study.accuracy.points import part_of, strategy_for, workload_of
+from simreduce.study.accuracy import part_of, strategy_for, workload_of
 from simreduce.study.tune.sizes import BenchCalls, sends_of
 from simreduce.topology import Topology
-from simreduce.topology.routing.route import is_nvlink
+from simreduce.topology.routing import is_nvlink
 
 T = TypeVar("T")
 

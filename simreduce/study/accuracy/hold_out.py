@@ -32,18 +32,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simreduce import units
+from simreduce.computing import group_by, grouped
 from simreduce.computing.arrays import Floats
-from simreduce.computing.lists import group_by, grouped
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.engine.calibrate import (
     GENERATIONS,
     load_calibration,
     nccl_constants,
+    nccl_names,
     to_toml,
     unit_of,
+    with_values,
 )
-from simreduce.engine.calibrate.files import nccl_names, with_values
 from simreduce.engine.calibrate.intervals import (
     ELSEWHERE,
     GENERATION,
@@ -60,9 +61,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.nccl.library import LIBRARIES
-from simreduce.study.accuracy.fit import FitCase, fit_machine, fit_nccl, left_out_residuals, sample
-from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels
-from simreduce.study.accuracy.points import (
+from simreduce.study.accuracy import (
     Point,
     TablePoint,
     calls_of,
@@ -74,6 +73,8 @@ from simreduce.study.accuracy.points import (
     strategy_for,
     workload_of,
 )
+from simreduce.study.accuracy.fit import FitCase, fit_machine, fit_nccl, left_out_residuals, sample
+from simreduce.study.accuracy.kernels import BEFORE, SOURCE, fit_kernels
 from simreduce.topology import copies_of, machine_of
 
 _SIZES = 9

@@ -27,15 +27,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import MODELS, SOURCES, PublishedStep, published_steps, shipped_rows
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.accuracy.points import Point, PointGroup, group_predicted, in_order
+from simreduce.study.accuracy import Point, PointGroup, group_predicted, in_order
 from simreduce.training import StepJob, StepResult, profile_from_seconds
 from simreduce.training.gpus import GPUS, Gpu
-from simreduce.training.mesh.job import (
+from simreduce.training.held import FUSED, UNFUSED
+from simreduce.training.mesh import (  # fmt: skip
     ALLTOALL,
     DISTRIBUTED,
     EXPERTS,
@@ -48,13 +49,15 @@ from simreduce.training.mesh.job import (
     Mesh,
     MeshJob,
     split_evenly,
-)  # fmt: skip
+)
 from simreduce.training.mesh.passes import Costs
-from simreduce.training.mesh.simulate import simulate_mesh
-from simreduce.training.recompute import FUSED, UNFUSED
-from simreduce.training.sharded import Sharding, sharded_method, simulate_sharded_step
-from simreduce.workload import Model, load_decoder
+from simreduce.training.mesh.write import simulate_mesh
+from simreduce.training.sharded import Sharding
+from simreduce.training.sharded.collectives import sharded_method
+from simreduce.training.sharded.simulation import simulate_sharded_step
+from simreduce.workload import Model
 from simreduce.workload.decoder import Decoder
+from simreduce.workload.loader import load_decoder
 
 T = TypeVar("T")
 StepPoint = Point[PublishedStep]

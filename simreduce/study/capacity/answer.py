@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from simreduce import units
 from simreduce.errors import InputError
-from simreduce.study.capacity.capacity_question import CapacityQuestion
+from simreduce.study.capacity import CapacityQuestion
 from simreduce.study.capacity.choose import (
     CapacityCandidate,
     Configuration,
@@ -49,11 +49,11 @@ from simreduce.study.capacity.flips import (
 from simreduce.study.capacity.options import CapacityOption, links_of, plain, product
 from simreduce.study.capacity.price_list import ENERGY, Pieces, period_of
 from simreduce.study.scenario_files import beside
-from simreduce.study.sweep import JOBS, STEP, Cell, Figures, Planned, make_cell
-from simreduce.study.sweep.cells import DONE, MESH
+from simreduce.study.sweep import DONE, JOBS, MESH, STEP, Cell, Figures, make_cell
+from simreduce.study.sweep.store import Planned
 from simreduce.topology import load_topology
 from simreduce.topology.loader import distinct, members
-from simreduce.training.memory import MemoryFit
+from simreduce.training.simulation import MemoryFit
 from simreduce.training.step import NOT_COUNTED, SPENT_ON, Activations
 
 MOST = 4

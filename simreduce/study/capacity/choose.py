@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.study.capacity.price_list import HOUR, PriceList
-from simreduce.study.sweep.cells import Figures
+from simreduce.study.sweep import Figures
 
 _MILLION = 1e6
 COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")

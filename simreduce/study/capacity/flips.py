@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from simreduce.study.capacity.capacity_question import CapacityQuestion
+from simreduce.study.capacity import CapacityQuestion
 from simreduce.study.capacity.choose import (
     CapacityCandidate,
     CapacityTarget,
@@ -40,7 +40,7 @@ from simreduce.study.capacity.choose import (
 )
 from simreduce.study.capacity.options import CapacityOption
 from simreduce.study.capacity.price_list import HOUR, PriceList
-from simreduce.study.sweep.cells import MESH
+from simreduce.study.sweep import MESH
 
 Answer = Callable[[float], Configuration | None]
 """The choice where an assumption has some value; None where no candidate meets the target."""

@@ -18,7 +18,6 @@ from simreduce.export.framework import METHODS
 from simreduce.files.formats import (
     ANYTHING,
     LINE,
-    Faults,
     Field,
     FieldValues,
     Format,
@@ -26,24 +25,25 @@ from simreduce.files.formats import (
     choice,
     whole,
 )
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.capacity.choose import Configuration
 from simreduce.study.capacity.price_list import Pieces
 from simreduce.study.job_files import elsewhere
 from simreduce.study.scenario_files import beside
-from simreduce.study.sweep.cells import MESH
-from simreduce.study.sweep.machines import is_single
+from simreduce.study.sweep import MESH
+from simreduce.study.sweep.question import is_single
 from simreduce.topology import Topology, load_topology, shipped
 from simreduce.topology.elements import networks
-from simreduce.topology.generators.machines import FABRICS
+from simreduce.topology.generators import FABRICS
 from simreduce.training import StepQuestion, parse_step
-from simreduce.training.memory import MemoryFit, device_memory, least_memory
-from simreduce.training.mesh.job import Mesh, fill, read_mesh
+from simreduce.training.mesh import Mesh, fill, read_mesh
 from simreduce.training.mesh.mesh_table import AUTO, parse_mesh
-from simreduce.training.sharded import Sharding
-from simreduce.training.sharded.settings import HSDP
+from simreduce.training.sharded import HSDP, Sharding
+from simreduce.training.simulation import MemoryFit, device_memory, least_memory
 from simreduce.training.step_table import MOST_SAMPLES
-from simreduce.workload import Model, Sequences
+from simreduce.workload import Model
+from simreduce.workload.decoder import Sequences
 
 MOST_NODES = 1 << 20
 _OF_A_BATCH = ("time", "profile", "activations")

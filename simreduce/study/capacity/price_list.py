@@ -24,10 +24,10 @@ from typing import Any
 
 from simreduce import units
 from simreduce.errors import InputError, did_you_mean, near_or_all, quote
+from simreduce.files import exists, parse_toml, read_text
 from simreduce.files.formats import (
     LINE,
     TEXT,
-    Faults,
     Field,
     FieldValues,
     Format,
@@ -35,11 +35,10 @@ from simreduce.files.formats import (
     MapOf,
     Scalar,
     TableOf,
-    inside,
     number,
     quantity,
 )
-from simreduce.files.textfiles import exists, parse_toml, read_text
+from simreduce.files.formats.syntax import Faults, inside
 
 HOUR = 3600.0
 """Seconds of an hour, in which prices and energy are counted."""

@@ -20,8 +20,9 @@ from simreduce.engine import CALM, Disturbance
 from simreduce.engine.disturbance import parse_disturbance
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, PlanTooLarge, first_words
-from simreduce.files.formats import PLACES, Faults, FieldValues
-from simreduce.files.textfiles import flatten
+from simreduce.files import flatten
+from simreduce.files.formats import PLACES, FieldValues
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
@@ -37,7 +38,7 @@ from simreduce.study.scenario_files import (
     build_scenario,
     has_mesh,
 )
-from simreduce.study.sweep.cells import (
+from simreduce.study.sweep import (
     BENCH,
     COLUMNS,
     DONE,

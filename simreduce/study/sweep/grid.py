@@ -26,10 +26,10 @@ import numpy as np
 
 from simreduce import units
 from simreduce.errors import InputError, cut, quote
+from simreduce.files import flatten, is_file, parse_toml, read_text
 from simreduce.files.formats import (
     ANYTHING,
     LINE,
-    Faults,
     Field,
     Format,
     ListOf,
@@ -38,10 +38,10 @@ from simreduce.files.formats import (
     choice,
     whole,
 )
-from simreduce.files.textfiles import flatten, is_file, parse_toml, read_text
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.algorithms import NAMES
 from simreduce.planners.strategy import split_strategies
-from simreduce.study.sweep.cells import KINDS, REPLICAS
+from simreduce.study.sweep import KINDS, REPLICAS
 from simreduce.study.sweep.question import SweepQuestion, clashes, read_question
 from simreduce.study.sweep.store import Planned
 from simreduce.study.tune.sizes import ROOTED

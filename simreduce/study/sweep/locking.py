@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from simreduce.computing.locks import NO_LOCK, open_lock
+from simreduce.computing.own_files import NO_LOCK, open_lock
 from simreduce.errors import InputError
 
 _PATIENCE = 3.0

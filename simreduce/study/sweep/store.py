@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from simreduce.errors import InputError, did_you_mean, quote, why_no_path
+from simreduce.files import behind_links, is_file, read_start, reason
 from simreduce.files.formats.syntax import read_json
-from simreduce.files.textfiles import behind_links, is_file, read_start, reason
-from simreduce.study.sweep.cells import (
+from simreduce.study.sweep import (
     BENCH,
     KINDS,
     NAMES,

@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import fsum
 
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.layouts import Decision
-from simreduce.planners.packing import Fusion, NoPacking
-from simreduce.planners.strategy import Strategy, proved_on_few
+from simreduce.planners.packing import Fusion
+from simreduce.planners.packing.arrangement import NoPacking
+from simreduce.planners.strategy import Strategy
+from simreduce.planners.strategy.compiler import proved_on_few
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.search.packings import (
     COLLECTIVE,

@@ -14,8 +14,8 @@ from simreduce.engine.setup import Setup
 from simreduce.plan import Contract, Plan, repeat, verify, wrong_elements
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
-from simreduce.planners.synthesis.network import Network
-from simreduce.study.question import Question
+from simreduce.planners.synthesis import Network
+from simreduce.study.ranking import Question
 
 T = TypeVar("T")
 _Asking: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]

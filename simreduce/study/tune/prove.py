@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.computing.workers import working
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.plan import Plan, verify
@@ -22,7 +22,8 @@ from simreduce.planners.algorithms import (
     warn_of_unloaded,
 )
 from simreduce.planners.layouts import Layout, Reducer, layout
-from simreduce.planners.strategy import compile_collective, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.study.tune.rank import COMMON
 from simreduce.study.tune.sizes import ROOTED
 from simreduce.topology import load_topology

@@ -22,15 +22,14 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce import units
-from simreduce.computing.lists import once
+from simreduce.computing import once
 from simreduce.engine import CALM, AtLeast, Summary
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable, PlanTooLarge, TopologyError
 from simreduce.plan import Kind, Plan, repeat
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.question import Question
-from simreduce.study.ranking import Limit, Postponed
+from simreduce.study.ranking import Limit, Postponed, Question
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.topology import Folded, Topology, fold
 from simreduce.workload import Workload

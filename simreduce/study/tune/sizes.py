@@ -18,7 +18,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.computing.lists import grouped, once
+from simreduce.computing import grouped, once
 from simreduce.engine import IDEAL, NOMINAL, AtLeast, Calibration, Result, Timeline, Use
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
@@ -30,19 +30,19 @@ from simreduce.errors import (
     TopologyError,
     UnevenParts,
 )
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.files.published import ITERATIONS
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, verify_part, wrong_elements
 from simreduce.planners.layouts import Layout
 from simreduce.planners.nccl.constants import CURRENT, Version
-from simreduce.planners.strategy import SUMMING, Strategy, proved_on_few
-from simreduce.planners.strategy.text import AUTOMATIC
-from simreduce.study.question import Question
+from simreduce.planners.strategy import AUTOMATIC, SUMMING, Strategy
+from simreduce.planners.strategy.compiler import proved_on_few
 from simreduce.study.ranking import (
     TIED,
     Limit,
     PlanRow,
     Postponed,
+    Question,
     Refused,
     Stuck,
     by_reason,

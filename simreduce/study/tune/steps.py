@@ -20,7 +20,7 @@ from functools import cache, cached_property, lru_cache, partial
 from math import inf
 from typing import Any
 
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import AtLeast
 from simreduce.engine.calibrate.intervals import NcclCall
@@ -29,7 +29,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
-from simreduce.study import frameworks
+from simreduce.study import advice
 from simreduce.study.advice import Advised, Option, hanging, strategy_of
 from simreduce.study.ranking import (
     Limit,
@@ -57,25 +57,28 @@ from simreduce.training import (
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import gpu_at, utilization
-from simreduce.training.memory import MemoryFit, device_memory, fit_of, least_memory
+from simreduce.training.mesh import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.held import held_by
-from simreduce.training.mesh.job import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
-from simreduce.training.mesh.simulate import at_least, simulate_mesh
-from simreduce.training.mesh.write import write_ranks
+from simreduce.training.mesh.write import at_least, simulate_mesh, write_ranks
 from simreduce.training.passes import slowdowns, slowest
-from simreduce.training.sharded import (
-    DDP,
-    Sharding,
+from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.sharded.collectives import ALL_REDUCE, sharded_method
+from simreduce.training.sharded.simulation import (
     record_sharded_step,
     running_sharded,
-    sharded_method,
     simulate_sharded_step,
     write_sharded_execution,
 )
-from simreduce.training.sharded.collectives import ALL_REDUCE
-from simreduce.training.simulation import step_seconds, write_execution
+from simreduce.training.simulation import (
+    MemoryFit,
+    device_memory,
+    fit_of,
+    least_memory,
+    step_seconds,
+    write_execution,
+)
 from simreduce.workload.decoder import Decoder
 
 
@@ -168,9 +171,7 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         """
         right = [row for row in self.candidates if not row.wrong] or self.candidates
         options = [_option(self.scenario, row, name) for row in right for name in row.names]
-        return frameworks.advise_each(
-            self.scenario, options, partial(_advise, self.scenario, options)
-        )
+        return advice.advise_each(self.scenario, options, partial(_advise, self.scenario, options))
 
 
 def _method_of(name: str) -> str:
@@ -185,7 +186,7 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
         row.seconds,
         misfit=row.misfit,
         undispatched=bool(strategy and scenario.setup.undispatched(strategy)),
-        unsimulated=frameworks.copies_of(scenario, _method_of(name)),
+        unsimulated=advice.copies_of(scenario, _method_of(name)),
         row=row,
     )
 
@@ -210,7 +211,7 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
     """What to do for a framework, of the methods that it has a setting for; no modes."""
     if scenario.step.mode:
         return None
-    standing = frameworks.default_text(name, scenario)
+    standing = advice.default_text(name, scenario)
 
     def method(option: Option) -> str:
         return _method_of(option.name)
@@ -218,7 +219,7 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
     def files(option: Option) -> Mapping[str, str] | None:
         strategy = strategy_of(option.name)
         assert strategy is not None  # noqa: S101 - modes have no frameworks
-        return frameworks.files_of(name, scenario, strategy, method(option))
+        return advice.files_of(name, scenario, strategy, method(option))
 
     def is_default(option: Option) -> bool:
         return option.name.rpartition(", ")[2] == (standing if method(option) == DDP else "nccl")
@@ -226,7 +227,7 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
     known = [each for each in options if is_default(each) and files(each) is not None]
     methods = [DDP, *scenario.step.methods]
     today = min(known, key=lambda each: methods.index(method(each)), default=None)
-    return frameworks.advise(
+    return advice.advise(
         name, options, today, files, scenario, method=method,
         calls=lambda each: _calls(scenario.setup, each.name, each.row),
         count=lambda each: len(each.row.step.buckets),

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from simreduce import units
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.computing.workers import Watch, until_stopped, unwatched
 from simreduce.engine import NCCL, LinkConstants, Recording
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import CPU, Resources
 from simreduce.engine.runtime import Call
 from simreduce.engine.setup import Setup
@@ -28,7 +28,7 @@ from simreduce.plan import Kind, Plan
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl.time_model import RingLimit
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.question import Question
+from simreduce.study.ranking import Question
 from simreduce.study.tune.sizes import DIVIDED, busbw_factor, tensor
 from simreduce.topology import DIRECTIONS, Folded, Link, Topology
 from simreduce.topology.routing.switching import CHOICES, Switching

@@ -35,9 +35,10 @@ from simreduce.training import (
     StepRecording,
 )
 from simreduce.training.gpus import faster_gpu, percentiles
-from simreduce.training.mesh.job import MeshJob
-from simreduce.training.replicas import LinkNetwork, ReplicasJob, ReplicasQuestion, ReplicasRun
-from simreduce.training.replicas.network import Way, lower_ways
+from simreduce.training.mesh import MeshJob
+from simreduce.training.replicas import ReplicasJob, ReplicasQuestion
+from simreduce.training.replicas.network import LinkNetwork, Way, lower_ways
+from simreduce.training.replicas.processes import ReplicasRun
 from simreduce.training.stragglers import ConfidenceInterval, Repetitions, interval, repeat
 
 WAIT, READ, COMPUTE, SEND = "wait", "read", "compute", "send"

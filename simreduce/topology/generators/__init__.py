@@ -44,50 +44,261 @@ switches and cables it has.
 `equal_cost=split`, `hashed` (with a `seed=`) or `first` says what transfers do that have several
 equal paths (`topology.routing.switching`). A torus takes the first unless stated, all others split.
 `queue_pairs=` of hashed paths, `congestion=` and `congested=` are in `topology.routing.switching`.
+
+`dgx1vx4,fabric=fat_tree,nic=ib_hdr`: copies of a machine on a network.
+
+`dgx-h100x128,fabric=rail_optimised` and `fabric=rail_only`: the i-th NICs of all machines are a
+rail.
+
+Rail-optimised (NVIDIA DGX SuperPOD reference architecture): `unit` machines, 32 unless stated, and
+r leaves, one for each NIC of a machine, are a scalable unit. Leaf i of a unit has the i-th NIC of
+each of its machines, and unit / oversubscription up-links, one to each spine. Over N machines: r
+ceil(N / unit) leaves; bisection, between halves of whole units, r N / 2 / oversubscription cables.
+Where only NVLink joins the boards of a machine, as the trays of a GB200 NVL72, each board counts as
+a machine: it has 4 rails, not 72. With `levels=3` the units whose leaves are at most `unit` share
+spines, a pod, and every spine has as many cables to cores as leaves under it.
+
+Rail-only (Wang et al. 2023): a switch for each rail, and nothing between them.
+
+Between rails, a rail-optimised network carries traffic over its spines. On a rail-only one, a
+transfer changes the rail inside a machine, from one GPU or host to the NIC of another over PCIe and
+host bridges, as GPUDirect RDMA can. NVLink is no way to change the rail: it ends at GPUs, and these
+do not forward. (NCCL's PXN does store and forward, in another GPU's memory: those are two
+transfers, and algorithms such as `blueconnect` or `ring/ring` make them.) Where a machine's PCIe
+does not join its NICs, such a transfer is refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simreduce.errors import did_you_mean
+from simreduce.errors import TopologyError, did_you_mean
+from simreduce.files.formats import choice
+from simreduce.topology.elements import Cable, Node, joined, link_classes, networks
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
     WHOLE_LIMIT,
     Inline,
     InlineSettings,
+    Join,
+    Read,
+    check_cables,
     split_inline,
     textbook,
+    too_many,
 )
-from simreduce.topology.generators.machines import build_cluster
 from simreduce.topology.generators.networks import (
     DRAGONFLY_KEYS,
     FULL_LIMIT,
     PLUS_KEYS,
+    TORUS_KEYS,
     TREE_KEYS,
+    FatTree,
     dragonfly_plus,
     every_pair,
     linked,
     neighbours,
     read_dragonfly,
     read_switch,
+    read_torus,
     read_tree,
     torus,
+    up_links,
 )
 from simreduce.topology.graph import Topology, build
+from simreduce.topology.routing import is_nvlink
+from simreduce.topology.routing.rules import EqualMachines
 from simreduce.topology.routing.switching import DEFAULT, FIRST, KEYS, Switching
-from simreduce.units import format_bandwidth, format_duration
+from simreduce.units import format_bandwidth, format_duration, noun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from simreduce.topology.generators.inline import Shape
 
-__all__ = [
-    "GENERATORS", "Generator", "Inline", "build_cluster", "generate", "is_shape", "split_inline",
-]  # fmt: skip
+
+UNIT = 32
+RAIL_KEYS = ("unit", "oversubscription", "levels", "reduce")
+
+
+def read_rails(settings: InlineSettings, machines: int, nics: int) -> FatTree:
+    """The rails of `machines` machines with `nics` NICs each, joined by spines."""
+    unit = settings.whole("unit", min(UNIT, machines), 1, DEVICES_LIMIT)
+    up, reduces = up_links(settings, unit), settings.flag("reduce")
+    pod = max(unit // nics, 1) * nics if settings.whole("levels", 2, 2, 3) == 3 else 0
+    leaves = -(-machines // unit) * nics
+    if leaves == 1:
+        up = 0
+    if leaves <= pod:
+        pod = 0
+    return FatTree(machines * nics, unit, up, reduces, rails=nics, pod=pod, cores=pod)
+
+
+def read_rails_only(settings: InlineSettings, machines: int, nics: int) -> FatTree:
+    """A switch for each rail."""
+    return FatTree(machines * nics, machines, 0, settings.flag("reduce"), rails=nics)
+
+
+DEFAULT_NIC = "ib_edr"
+DEFAULT_SWITCH_LATENCY = 0.1e-6
+"""Seconds of one InfiniBand switch: the customary figure that the link classes use too."""
+
+
+@dataclass(frozen=True, slots=True)
+class FabricType:
+    """A shape of the network, and the settings it has. `railed` says that it joins the i-th NICs of
+    all boards, `apart` that these have a network of their own. `equal_cost` is its choice unless
+    the machine or the user says another.
+    """
+
+    read: Read
+    keys: tuple[str, ...] = ()
+    railed: bool = False
+    apart: bool = False
+    switching: Switching = DEFAULT
+
+
+FABRICS = {
+    "switch": FabricType(read_switch, ("reduce",)),
+    "fat_tree": FabricType(read_tree, TREE_KEYS),
+    "rail_optimised": FabricType(read_rails, RAIL_KEYS, railed=True),
+    "rail_only": FabricType(read_rails_only, ("reduce",), railed=True, apart=True),
+    "dragonfly": FabricType(read_dragonfly, DRAGONFLY_KEYS),
+    "torus": FabricType(read_torus, TORUS_KEYS, switching=Switching(FIRST)),
+}
+
+SETTINGS = ("fabric", "nic", "nics", "switch_latency", *KEYS)
+"""Settings of every network; one switch has no cable between switches."""
+
+
+FABRIC_KEYS = tuple(dict.fromkeys(key for fabric in FABRICS.values() for key in fabric.keys))
+"""The settings that single fabrics have."""
+
+
+def build_cluster(
+    inline: Inline,
+    overrides: Mapping[str, str | int],
+    load: Callable[[str, Mapping[str, str | int]], Topology],
+    limit: int = DEVICES_LIMIT,
+) -> Topology:
+    """The topology of `MACHINExN,...`.
+
+    `load` reads the machine, and gets the overrides that are not settings. `limit` is the most
+    devices on one switch.
+    """
+    known = (*SETTINGS, *FABRIC_KEYS)
+    mine = {key: value for key, value in overrides.items() if key in known}
+    settings = InlineSettings(inline, dict(inline.settings) | mine, limit)
+    shape = str(settings.values.get("fabric", "switch"))
+    keys = (*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known
+    settings.faults.unknown("", settings.values, keys)
+    fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
+    nic = ""
+    if "nic" in settings.values:
+        nic = settings.read("nic", choice(networks(), "class of network link"), DEFAULT_NIC)
+    trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
+    most = settings.limit if shape == "switch" else DEVICES_LIMIT
+    count = settings.size(most, "machines")
+    others = {key: value for key, value in overrides.items() if key not in known}
+    try:
+        machine = load(inline.name, others)
+    except TopologyError as error:
+        raise TopologyError([*settings.faults.problems, *error.problems]) from None
+    own = machine.router.switching
+    switching = settings.switching(fabric.switching if own == DEFAULT else own)
+    machine = _with_nics(settings, machine)
+    nic = _nic_class(settings, inline.name, machine, nic)
+    nics = sum(node.kind == "nic" for node in machine.nodes.values())
+    settings.faults.check(
+        len({node.machine for node in machine.nodes.values()} - {""}) <= 1,
+        "",
+        f"{inline.name!r} is made of several machines already",
+    )
+    settings.faults.check(
+        count * len(machine.devices) <= most, "", too_many(count * len(machine.devices), "devices")
+    )
+    boards = _boards(machine) if fabric.railed else 1
+    network = fabric.read(settings, count * boards, max(nics, 1) // boards)
+    check_cables(settings, network)
+    settings.check()
+    nodes, cables = _copies(machine, count)
+    places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
+    wired = network.wire(nodes, places, len(cables), _join(nic, trunk))
+    parts = tuple(i % (nics // boards) if fabric.apart else 0 for i in range(nics))
+    rule = EqualMachines(count, len(machine.nodes), len(machine.links) // 2, wired.rule, parts)
+    title = f"{count} x {machine.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
+    everything = [*nodes, *wired.switches], [*cables, *wired.cables]
+    return build(inline.text, title, inline.text, *everything, rule, switching)
+
+
+def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str) -> str:
+    """The link class of the network: `nic`, else the class of all NICs of the machine."""
+    ports = [n.network or DEFAULT_NIC for n in machine.nodes.values() if n.kind == "nic"]
+    own = list(dict.fromkeys(ports))
+    settings.faults.check(
+        nic or len(own) <= 1,
+        "nic",
+        f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for",
+    )
+    settings.faults.check(own, "", f"{name!r} has no nic to link to the fabric")
+    return nic or own[0] if own else DEFAULT_NIC
+
+
+def _with_nics(settings: InlineSettings, machine: Topology) -> Topology:
+    """The machine with as many of its NICs as `nics` says, every second if that is half of them."""
+    names = [node.name for node in machine.nodes.values() if node.kind == "nic"]
+    count = settings.whole("nics", len(names), 1, len(names)) if names else 0
+    gone = {*names} - {names[i * len(names) // count] for i in range(count)}
+    if not gone:
+        return machine
+    return build(
+        machine.name,
+        machine.title,
+        machine.source,
+        [node for node in machine.nodes.values() if node.name not in gone],
+        [link for link in machine.links[::2] if not gone & {link.source, link.target}],
+        machine.router.rule,
+        machine.router.switching,
+    )
+
+
+def _copies(machine: Topology, count: int) -> tuple[list[Node], list[Cable]]:
+    """The nodes and cables of `count` copies of a machine, named n0.gpu0 and so on."""
+    nodes = [
+        replace(node, name=f"n{i}.{node.name}", machine=str(i))
+        for i in range(count)
+        for node in machine.nodes.values()
+    ]
+    cables: list[Cable] = [
+        replace(link, source=f"n{i}.{link.source}", target=f"n{i}.{link.target}")
+        for i in range(count)
+        for link in machine.links[::2]
+    ]
+    return nodes, cables
+
+
+def _join(nic: str, trunk: float) -> Join:
+    """Cables of a class; those between switches have the latency `trunk` of one more switch."""
+    port = link_classes()[nic]
+    between = replace(port, latency=trunk)
+    return lambda a, b: (between if a.kind == "switch" else port).cable(a, b)
+
+
+def _boards(box: Topology) -> int:
+    """The number of parts of a machine that only NVLink joins, such as the trays of a rack.
+
+    It is 1 unless each part has a CPU and equally many NICs, which come in order.
+    """
+    wires = ((link.source, link.target) for link in box.links if not is_nvlink(link))
+    board = {name: i for i, names in enumerate(joined(box.nodes, wires)) for name in names}
+    of_nics = [board[node.name] for node in box.nodes.values() if node.kind == "nic"]
+    runs = [len(list(run)) for _, run in itertools.groupby(of_nics)]
+    with_cpu = {board[host] for host in box.hosts}
+    alike = len(set(runs)) == 1 and len(runs) == len(set(of_nics)) and with_cpu >= set(of_nics)
+    return len(runs) if alike else 1
+
 
 _COMMON = ("bandwidth", "latency", *KEYS)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from simreduce.errors import TopologyError, cut, quote
-from simreduce.files.formats import BANDWIDTH, LATENCY, Faults, Scalar, choice
+from simreduce.files.formats import BANDWIDTH, LATENCY, Scalar, choice
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY, Cable, Node
 from simreduce.topology.routing.rules import RoutingRule
 from simreduce.topology.routing.switching import (
@@ -24,9 +25,6 @@ from simreduce.topology.routing.switching import (
     Switching,
 )
 from simreduce.units import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 T = TypeVar("T")
 

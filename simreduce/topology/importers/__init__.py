@@ -1,47 +1,175 @@
 """Reads machines from the files of other tools: `nvidia-smi topo -m`, `rocm-smi`,
 `amd-smi`, NCCL's and RCCL's XML.
+
+A machine as NCCL's topology XML, for `NCCL_TOPO_FILE`.
+
+Devices, what hangs on what, the generation and width of PCIe, the number of NVLinks, and NICs with
+their speed are read back as they were. What the format has no place for is lost, and comes back as
+the importer assumes it:
+
+- of GPUs the model (the first of its compute capability comes back), their memory, `peer`, and
+  `gpudirect` but for "off";
+- of CPUs the model and memory; of NICs the model; names of PCIe switches and CPUs;
+- which sockets are joined, and by how many links of what rate: NCCL has a table by vendor and model
+  of the CPU, and joins every two. Of Grace it knows the architecture;
+- rates and latencies that differ from the class's (NVLinks to NVSwitches), `routes`, and the
+  figures of staged copies, which follow from the PCIe class;
+- whether a switch can sum.
 """
 
 from __future__ import annotations
 
-from simreduce.topology.importers.nccl_xml import (
-    NcclChannel,
-    NcclGraph,
-    read_nccl_graphs,
-    read_nccl_topology,
-)
+from collections.abc import Iterable
+
+from simreduce.errors import TopologyError
+from simreduce.topology.elements import OFF, link_classes, natural
+from simreduce.topology.graph import Topology
+from simreduce.topology.importers.nccl_xml import CPU_CLASS, MBIT_PER_S, SWITCH_CLASS
 from simreduce.topology.importers.parts import (
-    FORMS,
+    GENERATIONS,
+    HOSTS,
     MODELS,
     UNKNOWN,
     GpuModel,
-    model_named,
-    read_link_table,
-    with_nvlinks,
-    without_nvlinks,
+    Host,
+    host_like,
+    model_in,
 )
-from simreduce.topology.importers.rocm_smi import is_rocm_smi, read_rocm_smi, table_reader
-from simreduce.topology.importers.topo_m import CONTRADICTION, is_topo_m, read_topo_m
-from simreduce.topology.importers.xml_writer import to_nccl_xml
+from simreduce.topology.routing import is_nvlink
 
-__all__ = [
-    "CONTRADICTION",
-    "FORMS",
-    "MODELS",
-    "UNKNOWN",
-    "GpuModel",
-    "NcclChannel",
-    "NcclGraph",
-    "is_rocm_smi",
-    "is_topo_m",
-    "model_named",
-    "read_link_table",
-    "read_nccl_graphs",
-    "read_nccl_topology",
-    "read_rocm_smi",
-    "read_topo_m",
-    "table_reader",
-    "to_nccl_xml",
-    "with_nvlinks",
-    "without_nvlinks",
-]
+_GT_PER_S = {str(generation): f"{speed:g}" for speed, generation in GENERATIONS.items()}
+_FAR_ENDS = {"nvswitch": ("ffff:00:00.0", SWITCH_CLASS), "cpu": ("ffff:ff:ff.0", CPU_CLASS)}
+"""Bus ids and PCI classes of the nodes that NVLinks lead to besides GPUs."""
+
+
+def to_nccl_xml(topology: Topology) -> str:
+    """The file of one machine; raises `TopologyError` for what NCCL's format cannot say (several
+    machines, networks).
+    """
+    boxes = {node.machine for node in topology.nodes.values()}
+    if len(boxes) > 1 or any(node.kind == "switch" for node in topology.nodes.values()):
+        raise TopologyError(f"{topology.name}: an NCCL topology file is of one machine")
+    if not topology.hosts:
+        raise TopologyError(
+            f"{topology.name}: an NCCL topology file needs a CPU, and there is none"
+        )
+    writer = _XmlWriter(topology)
+    lines = ['<system version="1">']
+    for number, cpu in enumerate(topology.hosts):
+        head = f'  <cpu numaid="{number}" {_cpu_attributes(_host_of(topology))}>'
+        lines += [head, *writer.below(cpu, depth=2), "  </cpu>"]
+    lost = [
+        name
+        for name, node in topology.nodes.items()
+        if name not in writer.bus and node.kind not in ("cpu", "nvswitch")
+    ]
+    if lost:
+        raise TopologyError(
+            f"{topology.name}: {lost[0]!r} hangs on no CPU over PCIe, as NCCL wants it"
+        )
+    return "\n".join([*lines, "</system>"]) + "\n"
+
+
+class _XmlWriter:
+    """Gives every device a bus id, in the order of GPUs first, so that they are numbered as they
+    are.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        kinds = ("gpu", "nic", "pcie_switch")
+        order = sorted(
+            (n for n in topology.nodes.values() if n.kind in kinds),
+            key=lambda n: (kinds.index(n.kind), natural(n.name)),
+        )
+        self._ids = {
+            node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0"
+            for number, node in enumerate(order)
+        }
+        self._net = {name: i for i, name in enumerate(n.name for n in order if n.kind == "nic")}
+        self.bus: set[str] = set()
+
+    def below(self, name: str, depth: int) -> list[str]:
+        """Returns the elements below a node, over PCIe or C2C, that are not written yet."""
+        lines: list[str] = []
+        for link in self._topology.wires_from[name]:
+            node = self._topology.nodes[link.target]
+            pcie = link.link_class.startswith(("pcie", "c2c"))
+            if not pcie or node.name in self.bus or node.name not in self._ids:
+                continue
+            self.bus.add(node.name)
+            code = {"gpu": "0x030200", "nic": "0x020700"}.get(node.kind, "0x060400")
+            inner = list(self._inside(node.name, link.link_class))
+            inner += (
+                ["  " + line for line in self.below(node.name, depth=0)]
+                if node.kind == "pcie_switch"
+                else []
+            )
+            speed, width = _pcie(link.link_class)
+            head = (
+                f'<pci busid="{self._ids[node.name]}" class="{code}" link_speed="{speed} '
+                f'GT/s" link_width="{width}"'
+            )
+            lines += [f"{head}>", *inner, "</pci>"] if inner else [f"{head}/>"]
+        return ["  " * depth + line for line in lines]
+
+    def _inside(self, name: str, link_class: str) -> Iterable[str]:
+        from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - loads urllib and http
+
+        node = self._topology.nodes[name]
+        if node.kind == "nic":
+            rate = link_classes()[node.network].bandwidth if node.network else 0
+            speed = f' speed="{round(rate / MBIT_PER_S)}"' if rate else ""
+            yield from (
+                "  <nic>",
+                f'    <net name={quoteattr(name)} dev="{self._net[name]}"{speed}/>',
+                "  </nic>",
+            )
+        if node.kind != "gpu":
+            return
+        dev = self._topology.devices.index(name)
+        model = model_in(node.model) or self._by_nvlinks(name)
+        gdr = ' gdr="0"' if node.gpudirect == OFF else ""
+        head = f'  <gpu dev="{dev}"' + (f' sm="{model.sm}"' if model.sm else "")
+        yield head + (f' gcn="{model.arch}"' if model.arch else "") + gdr + ">"
+        for link in self._topology.wires_from[name]:
+            other = self._topology.nodes[link.target]
+            if is_nvlink(link):
+                gpu = self._ids.get(other.name, ""), "0x030200"
+                target, code = _FAR_ENDS.get(other.kind, gpu)
+                tag = "xgmi" if model.arch else "nvlink"
+                yield f'    <{tag} target="{target}" count="{link.lanes}" tclass="{code}"/>'
+        if link_class == "c2c":
+            yield '    <c2c bw="450000" count="1"/>'
+        yield "  </gpu>"
+
+    def _by_nvlinks(self, name: str) -> GpuModel:
+        """The first model with NVLinks of the class that a GPU has."""
+        classes = {link.link_class for link in self._topology.wires_from[name]}
+        return next((model for model in MODELS.values() if model.nvlink in classes), UNKNOWN)
+
+
+def _host_of(topology: Topology) -> Host:
+    """The CPU that has such links between its sockets; without any, Intel's, or Grace where GPUs
+    hang on C2C.
+    """
+    classes = {link.link_class for link in topology.links}
+    of_class = next((host for host in HOSTS if host.link_class in classes), HOSTS[0])
+    return host_like("arm64", "", "") if "c2c" in classes else of_class
+
+
+def _cpu_attributes(host: Host) -> str:
+    if host.arch != "x86_64":
+        return f'arch="{host.arch}"'
+    return f'arch="x86_64" vendor="{host.vendor}" familyid="6" modelid="{host.models[0]}"'
+
+
+def _pcie(link_class: str) -> tuple[str, str]:
+    """The GT/s and lanes of a class such as pcie4_x16.
+
+    For C2C, they are the figures of a PCIe port beside it, as NCCL shows it.
+    """
+    if not link_class.startswith("pcie"):
+        return "32", "16"
+    generation, _, width = link_class.removeprefix("pcie").partition("_x")
+    return _GT_PER_S.get(generation, "8"), width or "16"

@@ -36,9 +36,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from simreduce.errors import TopologyError, did_you_mean, nearest, quote
-from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import Name
-from simreduce.files.formats.syntax import read_json
+from simreduce.files.formats import Name
+from simreduce.files.formats.syntax import Faults, read_json
 from simreduce.topology.elements import expand_hosts
 
 _ROW = ("InstanceId", "NetworkNodes")

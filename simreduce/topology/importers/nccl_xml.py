@@ -22,9 +22,8 @@ from dataclasses import dataclass, field, replace
 
 from simreduce import units
 from simreduce.errors import TopologyError, quote
-from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import is_name
-from simreduce.files.formats.syntax import Element, read_xml
+from simreduce.files.formats import is_name
+from simreduce.files.formats.syntax import Element, Faults, read_xml
 from simreduce.topology.elements import OFF, STAGED, LinkClass, link_classes, natural, networks
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.parts import (
@@ -38,7 +37,7 @@ from simreduce.topology.importers.parts import (
     model_of_sm,
     without_nvlinks,
 )
-from simreduce.topology.routing.route import links_name
+from simreduce.topology.routing import links_name
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _GPU_CLASSES = ("0x03", "0x12")

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     OFF,
@@ -28,7 +28,7 @@ from simreduce.topology.formats import LINK_FIGURES
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.machine import read_link_class
 from simreduce.topology.machine_files import read_document
-from simreduce.topology.routing.route import GPU_LINKS, is_nvlink
+from simreduce.topology.routing import GPU_LINKS, is_nvlink
 
 
 @dataclass(frozen=True, slots=True)

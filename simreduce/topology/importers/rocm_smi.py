@@ -17,8 +17,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.files.formats import Faults
-from simreduce.files.formats.syntax import read_json
+from simreduce.files.formats.syntax import Faults, read_json
 from simreduce.topology.elements import LinkClass
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.parts import GpuModel

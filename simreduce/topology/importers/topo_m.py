@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from simreduce import units
 from simreduce.errors import TopologyError, quote
-from simreduce.files.formats import Faults
-from simreduce.files.formats.fields import Name, is_name
+from simreduce.files.formats import Name, is_name
+from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -39,7 +39,7 @@ from simreduce.topology.importers.parts import (
     MachineBuilder,
     without_nvlinks,
 )
-from simreduce.topology.routing.route import XGMI, is_nvlink, links_name, path_kind
+from simreduce.topology.routing import XGMI, is_nvlink, links_name, path_kind
 from simreduce.topology.routing.rules import EqualMachines
 
 NO_PATH = "-"

@@ -1,7 +1,7 @@
 """Which links a transfer crosses.
 
 GPUs never forward traffic for others; every other node does unless it says `transit = false`. A
-transfer between two nodes of one machine stays in it when it can. `search` chooses among paths.
+transfer between two nodes of one machine stays in it when it can.
 
 A network may have a rule for its routes (`rules`). The route between two of its ports is then the
 rule's: at once for nodes that have no other cable, and for the NICs of a machine in place of what
@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simreduce.computing import group_by
 from simreduce.computing.arrays import AnyInts, Bools, Ints, row_starts
-from simreduce.computing.lists import group_by
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.elements import natural
-from simreduce.topology.routing.route import (
+from simreduce.topology.routing import (
     Path,
     PathSearch,
     Route,

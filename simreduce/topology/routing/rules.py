@@ -10,17 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from simreduce.computing.arrays import AnyInts, Ints, ranges, row_starts
+from simreduce.computing.arrays import AnyInts, Floats, Ints, ranges, row_starts
 from simreduce.errors import InternalError, TopologyError
 from simreduce.topology.elements import Link, Node, joined
-from simreduce.topology.routing.route import RouteRows, join_rows, list_rows
-
-if TYPE_CHECKING:
-    from simreduce.computing.arrays import Floats
+from simreduce.topology.routing import RouteRows, join_rows, list_rows
 
 
 class Bundled(NamedTuple):

@@ -56,11 +56,11 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import numpy.typing as npt
 
+from simreduce.computing import group_by
 from simreduce.computing.arrays import Ints
-from simreduce.computing.lists import group_by
 from simreduce.errors import InternalError
 from simreduce.topology.elements import Link, Node, joined, natural
-from simreduce.topology.routing.route import (
+from simreduce.topology.routing import (
     Fan,
     Fans,
     Hop,

@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
 from simreduce import dtypes
-from simreduce.computing.lists import grouped
+from simreduce.computing import grouped
 from simreduce.errors import StrategyError
 from simreduce.plan import Contract, Executor, Homes, Plan, PlanBuilder, Promise, Value
 from simreduce.plan.plan import NO_STREAM

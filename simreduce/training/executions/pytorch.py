@@ -29,10 +29,10 @@ from itertools import islice
 from math import isfinite
 from typing import Any, NamedTuple, TypeGuard
 
-from simreduce.computing.lists import group_by
+from simreduce.computing import group_by
 from simreduce.errors import quote
-from simreduce.files.formats import Faults
-from simreduce.training.executions.execution import (
+from simreduce.files.formats.syntax import Faults
+from simreduce.training.executions import (
     BACKWARD,
     COLLECTIVE,
     COMPUTE,

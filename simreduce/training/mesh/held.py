@@ -17,10 +17,10 @@ from math import ceil
 from typing import NamedTuple
 
 from simreduce.training.gpus import Gpu
-from simreduce.training.mesh.job import DISTRIBUTED, FSDP, MeshJob
+from simreduce.training.held import FULL, FUSED, NONE
+from simreduce.training.mesh import DISTRIBUTED, FSDP, MeshJob
 from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule
-from simreduce.training.recompute import FULL, FUSED, NONE
 from simreduce.training.step import ESTIMATED, Activations, Memory
 from simreduce.workload.decoder import Divided
 

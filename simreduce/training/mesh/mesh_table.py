@@ -11,7 +11,6 @@ from simreduce.engine.setup import Setup
 from simreduce.files.formats import (
     FLAG,
     LINE,
-    Faults,
     Field,
     FieldValues,
     Format,
@@ -23,11 +22,14 @@ from simreduce.files.formats import (
     number,
     whole,
 )
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
-from simreduce.planners.strategy import compile_collective, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.training.gpus import GPUS, INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu
-from simreduce.training.mesh.job import (
+from simreduce.training.held import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.training.mesh import (
     ALLTOALL,
     DISPATCHES,
     DISTRIBUTED,
@@ -61,10 +63,9 @@ from simreduce.training.mesh.pipeline import (
     load_schedule,
     why_not,
 )
-from simreduce.training.recompute import ATTENTIONS, FULL, FUSED, NONE, POLICIES
-from simreduce.training.sharded.settings import some_of
-from simreduce.workload import Gradient, Sequences, Workload
-from simreduce.workload.decoder import Decoder
+from simreduce.training.sharded import some_of
+from simreduce.workload import Gradient, Workload
+from simreduce.workload.decoder import Decoder, Sequences
 
 AUTO = "auto"
 _TENSOR = Workload("one element", (Gradient("tensor", 1),))

@@ -31,7 +31,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.training.gpus import DROPOUT, GATED, LOSS, NORM, PLAIN, RESIDUAL, Kernels, Times
-from simreduce.training.mesh.job import (
+from simreduce.training.held import FULL, FUSED, SELECTIVE
+from simreduce.training.mesh import (
     ATTENTION,
     CP,
     DEEPEP,
@@ -45,7 +46,6 @@ from simreduce.training.mesh.job import (
     TP_GRAD,
     MeshJob,
 )
-from simreduce.training.recompute import FULL, FUSED, SELECTIVE
 from simreduce.workload.decoder import Decoder
 
 ROUTING, MOVING = 20, 18

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from simreduce.computing.lists import group_by, once
+from simreduce.computing import group_by, once
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, WorkloadError
@@ -22,13 +22,14 @@ from simreduce.plan import Plan, side_by_side
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.calls import NOTHING, CallCost, GroupPlans, channels_of, leading
 from simreduce.training.gpus import Gpu, Times
+from simreduce.training.held import FUSED, NONE
+from simreduce.training.mesh import CP, DP, EP, ETP, NCCL, PP, TP, Mesh, MeshJob
 from simreduce.training.mesh.held import update_seconds
-from simreduce.training.mesh.job import CP, DP, EP, ETP, NCCL, PP, TP, Mesh, MeshJob
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, BlockPart, MeshCall, Parts, reached
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
-from simreduce.training.recompute import FUSED, NONE
 from simreduce.training.step import KERNELS_OF, Profile
-from simreduce.workload import Model, load_decoder
+from simreduce.workload import Model
+from simreduce.workload.loader import load_decoder
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
 """Groups that sum gradients: of what is no expert, of experts, and of the embedding at both ends

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simreduce.errors import Deadlock, InputError, near_or_all
-from simreduce.files.formats import Faults
-from simreduce.files.textfiles import exists, read_text
+from simreduce.files import exists, read_text
+from simreduce.files.formats.syntax import Faults
 
 FORWARD, BACKWARD, INPUTS, WEIGHTS = KINDS = ("F", "B", "I", "W")
 _OVERLAP = "OVERLAP_F_B"

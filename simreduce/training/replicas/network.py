@@ -23,7 +23,7 @@ import simpy
 
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric, Resident
-from simreduce.engine.lowering.lowering import Lowered, lower
+from simreduce.engine.lowering import Lowered, lower
 from simreduce.engine.lowering.resources import Resources, core_owner
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, did_you_mean

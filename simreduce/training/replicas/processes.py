@@ -40,7 +40,7 @@ from simpy.core import EmptySchedule
 
 from simreduce.engine.fabric import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.replicas.job import ReplicasJob
+from simreduce.training.replicas import ReplicasJob
 from simreduce.training.replicas.network import Accumulator, GradientRequest, VariableValues
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Bools, Floats, Ints
 from simreduce.computing.loops import native
-from simreduce.training.replicas.job import ReplicasJob
+from simreduce.training.replicas import ReplicasJob
 from simreduce.training.replicas.network import Delays
 
 _WORTH = 20_000

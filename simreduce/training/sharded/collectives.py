@@ -18,13 +18,14 @@ from simreduce import dtypes
 from simreduce.engine import CALM
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable, StrategyError, TopologyError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.plan import Plan, side_by_side, verify, wrong_elements
 from simreduce.planners.layouts import Layout
-from simreduce.planners.strategy import Strategy, compile_collective, parse_strategy, proved_on_few
+from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective, proved_on_few
 from simreduce.topology import fold
 from simreduce.training.calls import Busy, CallCost, busiest_use, channels_of
-from simreduce.training.sharded.settings import (
+from simreduce.training.sharded import (
     HSDP,
     METHODS,
     Do,

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import simpy
 
 from simreduce.engine import NCCL, Fabric
-from simreduce.engine.lowering.lowering import Lowered
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Plan
@@ -54,6 +54,7 @@ from simreduce.training.executions import (
     NodeList,
 )
 from simreduce.training.executor import Ran, length_of, run_nodes
+from simreduce.training.held import measure_memory, shares_of
 from simreduce.training.passes import (
     DeviceGroup,
     group_ranks,
@@ -65,6 +66,7 @@ from simreduce.training.passes import (
     summarize,
 )
 from simreduce.training.path import run_path
+from simreduce.training.sharded import Do, Instruction
 from simreduce.training.sharded.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -75,8 +77,6 @@ from simreduce.training.sharded.collectives import (
     digest_of,
     measure_costs,
 )
-from simreduce.training.sharded.memory import measure_memory, shares_of
-from simreduce.training.sharded.settings import Do, Instruction
 from simreduce.training.step import (
     Bucket,
     Ledger,

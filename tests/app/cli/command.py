@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from simreduce.app.cli.main import main
+from simreduce.app.cli import main
 from tests.schemas import faults_of, read_strictly
 
 REPOSITORY = Path(__file__).parents[3]

@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from simreduce import files
 from simreduce.app.cli.run import run
-from simreduce.study.sweep import Figures, Store, read_question
-from simreduce.study.sweep.store import CellAnswer, Planned
+from simreduce.study.sweep import Figures
+from simreduce.study.sweep.question import read_question
+from simreduce.study.sweep.store import CellAnswer, Planned, Store
 from tests.topology.importers.files import GRAPHS, NCCL_TESTS, P2P_TEST, TOPO_M, XML
 from tests.training.executions.traces import kernel
 

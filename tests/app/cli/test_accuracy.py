@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from simreduce.report.accuracy import NCCL
-from simreduce.study.accuracy.points import predict
+from simreduce.study.accuracy import predict
 
 LOG = """# Collective test starting: all_reduce_perf
 #  Rank  0 Group  0 Pid  1 on  a device  0 [0x07] V100

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from simreduce.app.cli.main import cli
+from simreduce.app.cli import cli
 
 EXAMPLES = "'25 GB/s' or '200 Gbit/s'"
 

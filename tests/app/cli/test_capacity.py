@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from simreduce.study.sweep import CellRunner
+from simreduce.study.sweep.running import CellRunner
 from tests.study.capacity.test_copies import MIX, PLAN
 
 FILE = """

@@ -12,7 +12,7 @@ import click
 import pytest
 
 import simreduce.app.cli
-from simreduce.app.cli.main import cli
+from simreduce.app.cli import cli
 from tests.test_startup import HEAVY, _command, _modules_after
 
 KEPT = Path(simreduce.app.cli.__file__).with_name("described.json")

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import pytest
 
-from simreduce.app.cli.main import cli, main
+from simreduce.app.cli import cli, main
 from tests.app.cli.hostile import BASES, Base, cases, put_files, refused
 
 SECONDS = 30

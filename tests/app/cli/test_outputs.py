@@ -73,7 +73,7 @@ def test_a_place_that_cannot_be_written_is_one_line(
     (tmp_path / "closed").mkdir(mode=0o500)
     access = os.access  # root may write everywhere, so the folder says no to it too
     monkeypatch.setattr(
-        "simreduce.files.textfiles.os.access",
+        "simreduce.files.os.access",
         lambda path, mode: path != "closed" and access(path, mode),
     )
     status, out, err = simreduce(*command, place)
@@ -91,7 +91,7 @@ def test_a_writer_that_fails_leaves_the_old_file(simreduce, tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     (tmp_path / "file").write_text("old")
-    monkeypatch.setattr("simreduce.files.textfiles.os.fsync", full)
+    monkeypatch.setattr("simreduce.files.os.fsync", full)
     status, _, err = simreduce(*command, "file")
 
     assert (2, "simreduce: file: cannot be written: No space left on device\n") == (status, err)

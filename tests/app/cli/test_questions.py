@@ -11,7 +11,8 @@ import pytest
 
 import simreduce as sr
 from simreduce.export.frameworks import FRAMEWORKS
-from simreduce.report.pages import Attachments, make_page, page_html
+from simreduce.report.blocks import Attachments
+from simreduce.report.pages import make_page, page_html
 from simreduce.report.ranking import ranking_table
 from simreduce.report.step_page import step_text
 from simreduce.study.ranking import lasting

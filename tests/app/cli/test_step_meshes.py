@@ -10,7 +10,8 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.study.scenario_files import load_meshes
 from simreduce.study.tune.steps import rank_meshes
-from simreduce.training.executions import COLLECTIVE, Execution, read_executions
+from simreduce.training.executions import COLLECTIVE, Execution
+from simreduce.training.executions.reading import read_executions
 from simreduce.training.recorded import replay_execution
 
 SCENARIO = """

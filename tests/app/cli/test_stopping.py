@@ -14,7 +14,7 @@ from importlib import import_module
 
 import pytest
 
-from simreduce.app.cli import options, reply
+from simreduce.app.cli import reply, setups
 from simreduce.computing.workers import within
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
@@ -89,7 +89,7 @@ def dawdle_after(monkeypatch):
 def test_a_budget_of_time_ends_a_ranking_with_what_it_has(
     simreduce, scenario, dawdle_after, monkeypatch, option
 ):
-    monkeypatch.setattr(options, "QUICK", 0.1)
+    monkeypatch.setattr(setups, "QUICK", 0.1)
     dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
     begun = time.monotonic()
     status, out, _ = simreduce("run", scenario, "--workers", "1", *option)

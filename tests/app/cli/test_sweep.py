@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import simreduce as sr
-from simreduce.study.sweep.engines import EngineGone
+from simreduce.study.sweep.engine import EngineGone
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OVER = ("--over", "nodes=2,3,4", "--over", "strategy=ring,halving_doubling", "--over", "size=1K,1M")

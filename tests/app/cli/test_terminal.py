@@ -17,8 +17,7 @@ from contextvars import copy_context
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from simreduce.app.cli import terminal
-from simreduce.app.cli.main import cli
+from simreduce.app.cli import cli, terminal
 from simreduce.files.tables import PAGE, Column, Table, columns
 from tests.thorough import examples
 

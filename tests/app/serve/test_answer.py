@@ -16,8 +16,9 @@ from simreduce.app.serve import worker as module
 from simreduce.app.serve.view import read_view
 from simreduce.app.serve.worker import Sayer, answer
 from simreduce.errors import InputError
+from simreduce.report.blocks import Attachments
 from simreduce.report.jobs import BESIDE, Beside
-from simreduce.report.pages import Attachments, make_page, page_parts
+from simreduce.report.pages import make_page, page_parts
 from simreduce.report.ranking import RUN
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_meshes, load_scenario

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.app.serve import View, read_view
+from simreduce.app.serve.view import View, read_view
 from simreduce.errors import InputError
 from simreduce.study.scenario_files import load_meshes, load_scenario, read_scenario_file
 from tests.thorough import examples

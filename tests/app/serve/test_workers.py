@@ -13,10 +13,11 @@ from contextlib import aclosing, suppress
 
 import pytest
 
-from simreduce.app.serve import server, workers as module
+from simreduce.app import serve
+from simreduce.app.serve import workers as module
 from simreduce.app.serve.worker import _Desk, _LeftError
 from simreduce.app.serve.workers import Busy, Late, ServerWorker, WorkerLost, Workers
-from simreduce.computing.locks import scratch_folder
+from simreduce.computing.own_files import scratch_folder
 from tests.app.serve.servers import is_alive, wait_until
 
 _SCRIPT = r"""
@@ -171,7 +172,7 @@ def test_folders_of_servers_that_were_killed_go_at_the_next_start(tmp_path):
     """Those of others, and of servers that run, stay."""
     code = (
         "import os, pathlib, sys\n"
-        "from simreduce.computing.locks import scratch_folder\n"
+        "from simreduce.computing.own_files import scratch_folder\n"
         "with scratch_folder('serve-', pathlib.Path(sys.argv[1])): os.kill(os.getpid(), 9)\n"
     )
     for _ in range(2):
@@ -218,7 +219,7 @@ def test_many_who_come_and_go_at_once_leave_nothing_behind(monkeypatch):
 
 def test_a_client_that_does_not_read_holds_no_process(monkeypatch):
     """Its response ends after a while."""
-    monkeypatch.setattr(server, "UNREAD", 0.1)
+    monkeypatch.setattr(serve, "UNREAD", 0.1)
 
     async def test(workers):
         async def stay():
@@ -227,7 +228,7 @@ def test_a_client_that_does_not_read_holds_no_process(monkeypatch):
         async def never(_):
             await asyncio.sleep(3600)
 
-        await server._Answer(workers, "fine")({}, stay, never)
+        await serve._Answer(workers, "fine")({}, stay, never)
         assert len(await _ask(workers)) == 2
 
     _run(test)
@@ -243,7 +244,7 @@ def test_a_response_that_is_cancelled_ends_its_work():
         async def send(_):
             pass
 
-        response = asyncio.create_task(server._Answer(workers, "until stop")({}, stay, send))
+        response = asyncio.create_task(serve._Answer(workers, "until stop")({}, stay, send))
         await asyncio.sleep(0.5)
         response.cancel()
         with pytest.raises(asyncio.CancelledError):

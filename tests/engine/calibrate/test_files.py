@@ -13,11 +13,11 @@ from simreduce.engine.calibrate import (
     CONTROLS,
     GENERATIONS,
     load_calibration,
+    nccl_names,
     own_calibrations,
     shipped,
     to_toml,
 )
-from simreduce.engine.calibrate.files import nccl_names
 from simreduce.errors import CalibrationError
 from simreduce.testing.strategies import ANY, calibrations
 

@@ -14,10 +14,11 @@ from simreduce.engine.calibrate import (
     GENERATIONS,
     load_calibration,
     nccl_constants,
+    nccl_names,
     shipped,
     to_toml,
+    with_values,
 )
-from simreduce.engine.calibrate.files import nccl_names, with_values
 from simreduce.engine.calibrate.fit import read_launch, read_nccl_log
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup

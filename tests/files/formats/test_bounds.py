@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files.textfiles import MOST_DEPTH, MOST_TOML, parse_toml
+from simreduce.files import MOST_DEPTH, MOST_TOML, parse_toml
 
 HOSTILE = {
     "a key of 50,000 dots": "a" + ".a" * 50_000 + " = 1",

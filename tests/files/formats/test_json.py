@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError, TopologyError
+from simreduce.files import MOST_DEPTH
 from simreduce.files.formats.syntax import read_json
-from simreduce.files.textfiles import MOST_DEPTH
 from tests.thorough import examples
 
 DEEP = "nested too deeply, more than 64 levels"

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError, InternalError
+from simreduce.files import parse_toml
 from simreduce.files.formats import (
     BANDWIDTH,
     DURATION,
     FLAG,
     LINE,
     TEXT,
-    Faults,
     Field,
     Format,
     ListOf,
@@ -22,12 +22,11 @@ from simreduce.files.formats import (
     TableOf,
     TablesOf,
     choice,
+    json_schema,
     number,
-    toml_text,
     whole,
 )
-from simreduce.files.formats.fields import json_schema
-from simreduce.files.textfiles import parse_toml
+from simreduce.files.formats.syntax import Faults, toml_text
 from tests.reference import reference
 
 WIRE = Format(

@@ -10,7 +10,7 @@ import numpy as np
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
 from simreduce.planners.algorithms.planner import Collective, Knobs
 from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.strategy import compile_collective
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.topology import Cable, Node, Topology, build, load_topology
 from simreduce.workload import Gradient, Workload
 from tests.simulating import simulate

@@ -11,7 +11,8 @@ import simreduce as sr
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder
 from simreduce.planners.algorithms import ALGORITHMS, planner
-from simreduce.planners.strategy import compile_plan, has_quirks, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_plan, has_quirks
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
 

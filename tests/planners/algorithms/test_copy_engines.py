@@ -16,7 +16,7 @@ from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import choose_engine
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.tune.sizes import tensor
-from simreduce.training.mesh.job import Mesh
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.parts import MeshCall
 from simreduce.training.mesh.passes import Costs
 

@@ -10,7 +10,7 @@ from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
 from simreduce.planners.algorithms.tensorflow import GCP_V100, dgx1_pair
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 from tests.planners.algorithms.transfers import formulas, plan_for, transfers

@@ -14,7 +14,7 @@ from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder, verify
 from simreduce.planners.algorithms.nccl import run
 from simreduce.planners.algorithms.nccl.paths import rings
 from simreduce.planners.layouts import Decision, Layout, layout
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 from tests.planners.algorithms.transfers import plan_for

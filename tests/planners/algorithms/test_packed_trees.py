@@ -17,7 +17,8 @@ from simreduce.plan import Contract, Plan, PlanBuilder, verify
 from simreduce.planners.algorithms import Options, trees as packed_trees, trees as pipelined_trees
 from simreduce.planners.algorithms.ring import best_ring, multi_ring
 from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.strategy import compile_collective, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.planners.synthesis import optimum, trees as timetable
 from simreduce.study.tune.simulate import with_best_chunk
 from simreduce.topology import Topology, load_topology

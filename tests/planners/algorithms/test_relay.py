@@ -8,7 +8,8 @@ from simreduce.engine import IDEAL
 from simreduce.engine.setup import Setup
 from simreduce.plan import verify
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_collective, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.planners.synthesis.rings import all_to_all
 from simreduce.study.tune.simulate import with_best_chunk
 from simreduce.topology import load_topology

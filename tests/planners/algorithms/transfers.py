@@ -6,7 +6,7 @@ from collections import Counter
 
 from simreduce.plan import ZEROS, Kind, Plan
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 

@@ -12,17 +12,18 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, StrategyError
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.msccl import (
+    KINDS,
+    MOST_STEPS,
     ChunkPlace,
     MscclAlgorithm,
     MscclGpu,
     Step,
     ThreadBlock,
-    algorithm_of,
-    problems_of,
     read_algorithm,
     xml_text,
 )
-from simreduce.planners.msccl.algorithm import KINDS, MOST_STEPS
+from simreduce.planners.msccl.from_plan import algorithm_of
+from simreduce.planners.msccl.interpreter import problems_of
 from simreduce.workload import Gradient, Workload
 from tests.planners.msccl import oracle
 from tests.thorough import examples

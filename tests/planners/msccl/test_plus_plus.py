@@ -9,9 +9,10 @@ from collections import Counter, defaultdict
 import pytest
 
 from simreduce.engine.setup import Setup
-from simreduce.export import Choice, export
+from simreduce.export import export
+from simreduce.export.framework import Choice
 from simreduce.planners.strategy import parse_strategy
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 from tests.planners.msccl.oracle import Stuck, add, value
 
 OPS = {"nop", "put", "signal", "wait", "flush", "copy", "re", "sem_acquire", "sem_release"}

@@ -15,7 +15,7 @@ from simreduce.planners.nccl.communicator import NVL, SYS
 from simreduce.planners.nccl.constants import ladder
 from simreduce.planners.nccl.orders import PathLimits, Task, fill
 from simreduce.topology import Topology, load_topology, shipped
-from simreduce.topology.importers import read_nccl_graphs
+from simreduce.topology.importers.nccl_xml import read_nccl_graphs
 from tests.thorough import examples
 
 RINGS = {

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from simreduce.errors import InputError, StrategyError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import (
     DEFAULTS,

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from simreduce.engine.setup import Setup
-from simreduce.export import Choice, export
+from simreduce.export import export
+from simreduce.export.framework import Choice
 from simreduce.export.frameworks.nccl import ENVIRONMENT, TUNER
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.plan import Plan
 from simreduce.planners.layouts import OPEN, layout
 from simreduce.planners.layouts.rings import rules_of

@@ -11,7 +11,8 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
-from simreduce.export import Choice, export, why_not
+from simreduce.export import export, why_not
+from simreduce.export.framework import Choice
 from simreduce.plan import verify
 from simreduce.planners.algorithms.nccl.paths import step_bytes
 from simreduce.planners.layouts import Decision, layout

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from simreduce.app.cli.nccl import nccl
+from simreduce.app.cli.accuracy import nccl
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl import read_settings
 from simreduce.study.tune.sizes import tensor
 

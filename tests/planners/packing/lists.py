@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simreduce import dtypes
-from simreduce.planners.packing import Arrangement
+from simreduce.planners.packing.arrangement import Arrangement
 from simreduce.workload import Gradient
 
 

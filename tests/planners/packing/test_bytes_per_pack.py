@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.planners.packing import BytesPerPack, group_by_size
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 from tests.planners.packing.lists import gradients
 
 GROUPED = [

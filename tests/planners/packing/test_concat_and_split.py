@@ -6,8 +6,9 @@ import pytest
 
 from simreduce.plan import Kind, PlanBuilder
 from simreduce.planners.layouts import layout
-from simreduce.planners.packing import ConcatAndSplit, pack, place
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.packing import ConcatAndSplit
+from simreduce.planners.packing.arrangement import pack, place
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Workload
 from tests.planners.packing.lists import gradients

@@ -13,11 +13,12 @@ from simreduce.errors import StrategyError
 from simreduce.plan import Executor, Kind, verify, wrong_elements
 from simreduce.plan.plan import IN_PLACE
 from simreduce.planners.layouts import layout
-from simreduce.planners.packing import DdpBuckets
-from simreduce.planners.packing.packers import ready_order
-from simreduce.planners.strategy import compile_plan, parse_strategy, split_strategies
+from simreduce.planners.packing import DdpBuckets, ready_order
+from simreduce.planners.strategy import parse_strategy, split_strategies
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
-from simreduce.workload import Gradient, Workload, load_workload
+from simreduce.workload import Gradient, Workload
+from simreduce.workload.loader import load_workload
 from tests.planners.packing.lists import gradients, of_dtypes
 
 MIB = 2**20

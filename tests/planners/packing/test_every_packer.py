@@ -12,8 +12,10 @@ from simreduce import dtypes
 from simreduce.errors import StrategyError
 from simreduce.plan import verify
 from simreduce.planners.layouts import layout
-from simreduce.planners.packing import PACKERS, place
-from simreduce.planners.strategy import compile_plan, parse_strategy
+from simreduce.planners.packing import PACKERS
+from simreduce.planners.packing.arrangement import place
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples

@@ -10,7 +10,7 @@ from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
 from simreduce.planners.layouts import layout
 from simreduce.planners.packing import ConcatAndSplit, GradientRepacking
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Workload
 from tests.planners.packing.lists import gradients, of_dtypes

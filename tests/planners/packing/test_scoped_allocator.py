@@ -8,8 +8,9 @@ import pytest
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, PlanBuilder, verify
 from simreduce.planners.layouts import layout
-from simreduce.planners.packing import NoPacking, ScopedAllocator, pack, place
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.packing import ScopedAllocator
+from simreduce.planners.packing.arrangement import NoPacking, pack, place
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Workload
 from tests.planners.packing.lists import gradients, of_dtypes

@@ -10,12 +10,13 @@ from simreduce.plan import verify
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.strategy import (
     AUTOMATIC,
-    compile_plan,
+    choose_the_best,
+    has_dgx1_like_links,
     parse_strategy,
     resolve,
     tensorflow_choice,
 )
-from simreduce.planners.strategy.text import choose_the_best, has_dgx1_like_links
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 

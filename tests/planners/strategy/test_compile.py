@@ -8,7 +8,8 @@ import pytest
 from simreduce.errors import StrategyError
 from simreduce.plan import ZEROS, Kind, Plan, verify
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 

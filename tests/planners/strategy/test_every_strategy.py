@@ -11,7 +11,7 @@ from simreduce.errors import StrategyError
 from simreduce.plan import verify
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.planners.layouts import Layout, Reducer
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
 

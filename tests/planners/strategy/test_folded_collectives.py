@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 from simreduce.engine import NCCL, TENSORFLOW, Runtime
 from simreduce.engine.setup import Setup
 from simreduce.errors import NotFoldable
-from simreduce.planners.strategy import compile_collective, parse_strategy, proved_on_few
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_collective, proved_on_few
 from simreduce.topology import fold
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from simreduce.errors import StrategyError
-from simreduce.planners.strategy import Range, parse_multi_worker_spec
-from simreduce.planners.strategy.text import DEFAULT
+from simreduce.planners.strategy import DEFAULT, Range, parse_multi_worker_spec
 
 
 class Spec(NamedTuple):

@@ -11,9 +11,8 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
 from simreduce.planners.algorithms import ALGORITHMS
-from simreduce.planners.strategy import Range, parse_all_reduce_spec, parse_spec
-from simreduce.planners.strategy.text import UPSTREAM, assign
-from simreduce.workload import load_workload
+from simreduce.planners.strategy import UPSTREAM, Range, assign, parse_all_reduce_spec, parse_spec
+from simreduce.workload.loader import load_workload
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
 from simreduce.planners.algorithms import ALGORITHMS
-from simreduce.planners.packing import PACKERS, ConcatAndSplit, NoPacking
+from simreduce.planners.packing import PACKERS, ConcatAndSplit
+from simreduce.planners.packing.arrangement import NoPacking
 from simreduce.planners.strategy import parse_strategy, split_strategies
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 import networkx as nx
 from hypothesis import strategies as st
 
-from simreduce.planners.synthesis.network import Network, direct_network, is_connected
+from simreduce.planners.synthesis import Network, direct_network, is_connected
 
 DOUBLE = ((0, 3), (3, 2), (2, 1), (1, 5), (5, 6), (6, 7), (7, 4), (4, 0))
 SINGLE = ((0, 1), (1, 3), (3, 7), (7, 5), (5, 4), (4, 6), (6, 2), (2, 0))

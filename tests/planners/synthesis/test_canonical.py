@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.planners.layouts import layout
-from simreduce.planners.synthesis.canonical import canonical
-from simreduce.planners.synthesis.network import Network, direct_network, switched_network
+from simreduce.planners.synthesis import Network, direct_network, switched_network
+from simreduce.planners.synthesis.packing import canonical
 from simreduce.planners.synthesis.trees import PACKINGS
 from simreduce.topology import load_topology
 from tests.planners.synthesis.networks import dgx1, digraphs, graphs

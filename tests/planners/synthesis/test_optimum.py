@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from simreduce.planners.synthesis import optimum
-from simreduce.planners.synthesis.network import switched_network
+from simreduce.planners.synthesis import optimum, switched_network
 from simreduce.planners.synthesis.optimum import root_and_share
 from tests.planners.synthesis.networks import (
     brute_all_gather,

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import layout
-from simreduce.planners.synthesis import optimum
-from simreduce.planners.synthesis.network import direct_network, switched_network
+from simreduce.planners.synthesis import direct_network, optimum, switched_network
 from simreduce.planners.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
 from simreduce.planners.synthesis.trees import (
     PACKINGS,

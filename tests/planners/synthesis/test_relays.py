@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import layout
-from simreduce.planners.synthesis.network import Network, direct_network, switched_network
+from simreduce.planners.synthesis import Network, direct_network, switched_network
 from simreduce.planners.synthesis.rings import all_to_all, all_to_all_paths, concurrent_flow
 from simreduce.topology import load_topology
 from tests.planners.synthesis.networks import dgx1, digraphs

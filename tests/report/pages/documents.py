@@ -6,22 +6,21 @@ import json
 from typing import Any
 
 from simreduce.engine.setup import Setup
-from simreduce.export.targets import Exported
+from simreduce.export import Exported
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report import replicas
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import EXPLAIN, Explained
 from simreduce.report.jobs import BESIDE, PLACEMENT, Beside
-from simreduce.report.ranking import RUN
+from simreduce.report.ranking import RUN, TUNE
 from simreduce.report.steps import replicas_look_document, step_document, step_look_document
 from simreduce.report.trace import Thread, recording_threads
-from simreduce.report.tuned import TUNE
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_replicas, load_scenario
-from simreduce.study.tune.placement.search import place
+from simreduce.study.tune.placement import place
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.search import files_of
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import files_of
 from simreduce.study.tune.sizes import bench
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import savings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simreduce.report.blocks import Chart, Rows
-from simreduce.report.pages import Attachments, make_page
+from simreduce.report.blocks import Attachments, Chart, Rows
+from simreduce.report.pages import make_page
 from tests.report.pages import documents
 
 

@@ -19,27 +19,18 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.export import Choice
-from simreduce.export.targets import Exported, export_choice
+from simreduce.export import Exported, export_choice
+from simreduce.export.framework import Choice
 from simreduce.files.formats.documents import TEXT, list_of
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.blocks import Code, Rows
-from simreduce.report.pages import (
-    KINDS,
-    Attachments,
-    make_page,
-    page_html,
-    read_document,
-    timeline_of_threads,
-)
-from simreduce.report.pages.kinds import check_kinds
-from simreduce.report.pages.kinds.reductions import READ
+from simreduce.report.blocks import Attachments, Code, Rows, timeline_of_threads
+from simreduce.report.pages import KINDS, READ, check_kinds, make_page, page_html, read_document
 from simreduce.report.schemas import outputs
 from simreduce.report.sections import copy_section
 from simreduce.report.steps import step_document
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.steps import rank_steps
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 from tests.report.pages import documents
 
 HOSTILE = "<script>alert(1)</script></title><!-- \"'&{0}%s\u2028 onload=alert(1) "

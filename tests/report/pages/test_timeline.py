@@ -7,7 +7,7 @@ import math
 
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.timelines import timeline_chart, timeline_data, timeline_of_threads
+from simreduce.report.blocks import timeline_chart, timeline_data, timeline_of_threads
 from tests.report.pages import documents
 from tests.thorough import examples
 

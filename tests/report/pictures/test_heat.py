@@ -7,8 +7,14 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from simreduce.report.drawing import Line, Mark, text_width, to_svg
-from simreduce.report.pictures import heat_picture, machine_picture
-from simreduce.report.pictures.picture import LEVELS, UNUSED, draw_scale, heat
+from simreduce.report.pictures import (
+    LEVELS,
+    UNUSED,
+    draw_scale,
+    heat,
+    heat_picture,
+    machine_picture,
+)
 from simreduce.topology import load_topology
 
 

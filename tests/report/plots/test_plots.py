@@ -10,7 +10,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, bar_plot
+from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries, bar_plot
+from simreduce.report.plots.axes import Axis
 from tests.thorough import examples
 
 SVG = "{http://www.w3.org/2000/svg}"

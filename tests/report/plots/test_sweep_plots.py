@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
-from simreduce.report.sweep_plots import HEAT, LINES, PARETO, axis, pareto, sweep_plot
-from simreduce.study.sweep import BENCH, JOBS, STEP, Sweep
+from simreduce.report.pages.sweep import HEAT, LINES, PARETO, axis, pareto, sweep_plot
+from simreduce.study.sweep import BENCH, JOBS, STEP
+from simreduce.study.sweep.store import Sweep
 
 KEYS = ("nodes", "strategy", "size")
 SWEEP = Sweep(1, "mine", BENCH, KEYS, {}, "0.1", 4, "2026-01-01")

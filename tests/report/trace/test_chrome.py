@@ -13,7 +13,7 @@ import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Processor
 from simreduce.plan import Kind
 from simreduce.report.trace import recording_events, recording_text
-from simreduce.testing.check import cable, copy_plan, machine, node, plan_of
+from simreduce.testing import cable, copy_plan, machine, node, plan_of
 from simreduce.testing.strategies import either_scenes
 from tests.simulating import record
 from tests.thorough import examples

@@ -6,7 +6,9 @@ import json
 
 from simreduce.report.trace import replicas_threads, thread_events, trace_text
 from simreduce.training.distributions import Constant
-from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
+from simreduce.training.replicas import ReplicasJob, SyncSettings
+from simreduce.training.replicas.network import delays
+from simreduce.training.replicas.processes import simulate_replicas
 from tests.report.trace.test_steps import slices
 
 

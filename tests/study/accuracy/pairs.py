@@ -22,7 +22,7 @@ from simreduce.engine.calibrate.intervals import (
     spread,
 )
 from simreduce.files.published import PublishedTable
-from simreduce.study.accuracy.points import own_names, setup_for
+from simreduce.study.accuracy import own_names, setup_for
 
 _MOST = 8
 """Octaves between the sizes of a pair: settings of one job are hardly farther apart."""

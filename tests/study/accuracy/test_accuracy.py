@@ -12,8 +12,7 @@ from simreduce.engine.calibrate.intervals import ELSEWHERE, spread
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable, published_tables
 from simreduce.report.accuracy import NCCL
-from simreduce.study.accuracy.hold_out import predict_without_generations
-from simreduce.study.accuracy.points import (
+from simreduce.study.accuracy import (
     AccuracyComparison,
     PointGroup,
     TablePoint,
@@ -32,6 +31,7 @@ from simreduce.study.accuracy.points import (
     too_fast,
     unseen,
 )
+from simreduce.study.accuracy.hold_out import predict_without_generations
 from simreduce.topology import copies_of, machine_of
 
 TABLE = PublishedTable(

@@ -11,8 +11,8 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.files.published import LAYERS, MOVES, PRODUCT, timed_compute
 from simreduce.report.accuracy import COMPUTE
+from simreduce.study.accuracy import AccuracyComparison, group_predicted
 from simreduce.study.accuracy.kernels import find_constant, predict_compute
-from simreduce.study.accuracy.points import AccuracyComparison, group_predicted
 
 HEADER = "gpu,kind,shape,bits,time_us,low_us,high_us\n"
 

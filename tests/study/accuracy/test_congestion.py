@@ -8,8 +8,8 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.files.published import CongestedCall, congested_calls
-from simreduce.study.accuracy import congestion
-from simreduce.study.accuracy.congestion import (
+from simreduce.study.accuracy import kernels
+from simreduce.study.accuracy.kernels import (
     SYSTEMS,
     System,
     congestible,
@@ -41,7 +41,7 @@ def test_systems_separate(monkeypatch):
     """Where each flow has its own back-pressure nothing is slowed; where links have it, more nodes
     are slowed more, and nodes of one leaf are not.
     """
-    monkeypatch.setattr(congestion, "_DEALS", 1)
+    monkeypatch.setattr(kernels, "_DEALS", 1)
     few, many = slowdowns(*(call("leonardo", "all_gather", n, 16 * MIB) for n in (16, 64)))
     assert few < 1.5
     assert many > 2.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from simreduce.engine.calibrate.files import with_values
+from simreduce.engine.calibrate import with_values
 from simreduce.engine.runtime import NcclConstants
 from simreduce.study.accuracy.fit import fit_nccl, left_out_residuals
 from simreduce.study.tune.sizes import BY_DEFAULT, BenchCalls

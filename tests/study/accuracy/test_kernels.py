@@ -12,8 +12,8 @@ from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.files.published import KERNEL_SETS, published_kernels
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.accuracy import KERNELS
+from simreduce.study.accuracy import AccuracyComparison
 from simreduce.study.accuracy.kernels import BEFORE, fit_kernels, predict_kernels
-from simreduce.study.accuracy.points import AccuracyComparison
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 
 from simreduce.files.published import SOURCES, published_steps
 from simreduce.report.accuracy import MESH
+from simreduce.study.accuracy import AccuracyComparison, Point, group_predicted
 from simreduce.study.accuracy.kernels import predict_dispatches
 from simreduce.study.accuracy.mesh import (
     CONSTANTS,
@@ -28,12 +29,10 @@ from simreduce.study.accuracy.mesh import (
     scale_weakly,
     write_fits,
 )
-from simreduce.study.accuracy.points import AccuracyComparison, Point, group_predicted
 from simreduce.training.gpus import GPUS
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import write_schedule
-from simreduce.training.mesh.simulate import simulate_mesh
-from simreduce.training.mesh.write import write_step
+from simreduce.training.mesh.write import simulate_mesh, write_step
 
 STEPS = published_steps()
 

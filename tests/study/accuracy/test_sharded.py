@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simreduce.report.accuracy import SHARDED
+from simreduce.study.accuracy import AccuracyComparison
 from simreduce.study.accuracy.mesh import SERIES, predict_sharded
-from simreduce.study.accuracy.points import AccuracyComparison
 
 
 @pytest.mark.parametrize("series", SERIES, ids=lambda series: series.name)

@@ -19,9 +19,9 @@ from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import PublishedTable
 from simreduce.report.accuracy import THREE_SIZES
+from simreduce.study.accuracy import AccuracyComparison, setup_for
 from simreduce.study.accuracy.fit import FitCase, fit_machine
 from simreduce.study.accuracy.hold_out import Calibrated, calibrate_on_three
-from simreduce.study.accuracy.points import AccuracyComparison, setup_for
 from simreduce.study.tune.sizes import BY_DEFAULT, tensor
 from tests.engine.calibrate.covering import coverage
 

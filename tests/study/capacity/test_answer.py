@@ -9,13 +9,14 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.report.capacity import CAPACITY
 from simreduce.report.capacity_page import capacity_text
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer, candidate_of, cell_of, parts
-from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.choose import choose
 from simreduce.study.capacity.flips import Rate, bound_compute, bound_links
 from simreduce.study.capacity.options import links_of
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.sweep import CellRunner, evaluate, running
+from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.sweep.running import CellRunner, running
 from simreduce.study.tune.steps import rank_steps
 from tests.thorough import examples
 

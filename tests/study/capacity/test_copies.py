@@ -10,8 +10,8 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.report.capacity import CAPACITY_JOBS
 from simreduce.report.capacity_page import copies_text
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer_copies, cell_of
-from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.choose import (
     COPY,
     Configuration,
@@ -22,7 +22,8 @@ from simreduce.study.capacity.choose import (
 )
 from simreduce.study.job_files import fit_jobs
 from simreduce.study.scenario_files import read_scenario_file
-from simreduce.study.sweep import CellRunner, Figures
+from simreduce.study.sweep import Figures
+from simreduce.study.sweep.running import CellRunner
 
 NETWORKS = ("nics=1,radix=4,oversubscription=4", "nics=1,radix=4")
 MIX = (

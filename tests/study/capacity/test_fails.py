@@ -7,10 +7,10 @@ import pytest
 from simreduce.report.blocks import Attachments
 from simreduce.report.capacity import CAPACITY
 from simreduce.report.capacity_page import capacity_page, capacity_text
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer
-from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.sweep import running
+from simreduce.study.sweep.running import running
 from simreduce.study.tune.steps import rank_steps
 
 SCENARIO = """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.optimize import minimize_scalar
 
-from simreduce.study.capacity.capacity_question import Failures
+from simreduce.study.capacity import Failures
 
 
 def best_interval(mtbf, checkpoint):

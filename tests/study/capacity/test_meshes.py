@@ -10,11 +10,11 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.report.capacity import CAPACITY
 from simreduce.report.capacity_page import capacity_text
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer
-from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.flips import Rate, bound_compute, bound_links
 from simreduce.study.scenario_files import build_meshes
-from simreduce.study.sweep import evaluate
+from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.tune.steps import rank_meshes
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import cell_of
-from simreduce.study.capacity.capacity_question import load_question
 from simreduce.study.capacity.flips import Rate
 from simreduce.study.capacity.price_list import (
     ENERGY_PRICE,
@@ -20,7 +20,7 @@ from simreduce.study.capacity.price_list import (
     parse_prices,
     shipped,
 )
-from simreduce.study.sweep import evaluate
+from simreduce.study.sweep.evaluate import evaluate
 from simreduce.topology import shipped as topologies
 
 HEAD = 'workload = "alexnet"\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.study.capacity.capacity_question import GPU, NODE, Stragglers
+from simreduce.study.capacity import GPU, NODE, Stragglers
 from simreduce.training.distributions import Constant, Exponential, Uniform
 
 

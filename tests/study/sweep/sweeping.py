@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 from simreduce.errors import InputError
-from simreduce.study.sweep import NAMES, Planned, Store, read_specification
-from simreduce.study.sweep.engines import Here
+from simreduce.study.sweep import NAMES
+from simreduce.study.sweep.engine import Here
+from simreduce.study.sweep.grid import read_specification
 from simreduce.study.sweep.running import CellRunner
+from simreduce.study.sweep.store import Planned, Store
 
 OVER = {
     "nodes": "2..6",

@@ -13,9 +13,8 @@ from functools import partial
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.study.sweep import evaluate
-from simreduce.study.sweep.engines import EngineGone
-from simreduce.study.sweep.engines.cluster import DaskCluster
+from simreduce.study.sweep.engine import DaskCluster, EngineGone
+from simreduce.study.sweep.evaluate import evaluate
 from tests.study.sweep.sweeping import begun, expected, plan, rows, size, until
 
 pytest.importorskip("distributed")
@@ -134,7 +133,7 @@ def test_a_scheduler_that_goes_away_ends_with_what_there_is(tmp_path, dask):
 
 
 def test_an_address_where_nobody_is_and_a_package_that_is_missing_are_said(monkeypatch):
-    monkeypatch.setattr("simreduce.study.sweep.engines.cluster._PATIENCE", 0.3)
+    monkeypatch.setattr("simreduce.study.sweep.engine._PATIENCE", 0.3)
     with pytest.raises(InputError, match=r"--cluster tcp://127\.0\.0\.1:9: nobody answers"):
         engine("tcp://127.0.0.1:9")()
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
@@ -193,7 +192,7 @@ def _running() -> str:
 def test_a_worker_that_cannot_compute_ends_the_sweep(dask, monkeypatch):
     """Such as one without simreduce, or with another version of it."""
     address, _, _ = dask
-    monkeypatch.setattr("simreduce.study.sweep.engines.cluster.work", json.loads)
+    monkeypatch.setattr("simreduce.study.sweep.engine.work", json.loads)
     cluster = engine(address)()
     try:
         with pytest.raises(EngineGone, match="a worker cannot compute: TypeError"):

@@ -8,8 +8,9 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.report.sweeps import COMPARE, ComparedSweeps, compared_text
-from simreduce.study.sweep import BENCH, JOBS, Sweep
-from simreduce.study.sweep.compare import compare
+from simreduce.study.sweep import BENCH, JOBS
+from simreduce.study.sweep.running import compare
+from simreduce.study.sweep.store import Sweep
 
 SWEEP = Sweep(1, "mine", BENCH, ("nodes", "strategy", "calibration"), {}, "0.1", 4, "2026-01-01")
 

@@ -12,15 +12,11 @@ from functools import partial
 import pytest
 
 from simreduce.errors import DeviceError
-from simreduce.study.sweep import Figures, Store, read_question
-from simreduce.study.sweep.engines import (
-    MOST_DEATHS,
-    Batches,
-    Here,
-    Processes,
-    engine as engines,
-)
+from simreduce.study.sweep import Figures, engine as engines
+from simreduce.study.sweep.engine import MOST_DEATHS, Batches, Here, Processes
+from simreduce.study.sweep.question import read_question
 from simreduce.study.sweep.running import CellRunner
+from simreduce.study.sweep.store import Store
 from tests.study.sweep.sweeping import answer, cells_of, expected, plan, rows
 from tests.thorough import THOROUGH
 

@@ -7,8 +7,10 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.report.jobs import BESIDE, Beside
 from simreduce.study.job_files import load_jobs
-from simreduce.study.sweep import evaluate, read_question, read_specification
-from simreduce.study.sweep.engines import Processes
+from simreduce.study.sweep.engine import Processes
+from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.sweep.grid import read_specification
+from simreduce.study.sweep.question import read_question
 from simreduce.training.shared_fabric import simulate_jobs
 from tests.study.sweep.sweeping import cells_of, expected, kill, rows, start, until
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.study.sweep.engines import Processes
+from simreduce.study.sweep.engine import Processes
 from tests.study.sweep.sweeping import (
     begun,
     expected,

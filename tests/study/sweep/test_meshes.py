@@ -6,7 +6,9 @@ import pytest
 
 from simreduce.errors import InputError
 from simreduce.study.scenario_files import load_meshes
-from simreduce.study.sweep import evaluate, read_question, read_specification
+from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.sweep.grid import read_specification
+from simreduce.study.sweep.question import read_question
 from simreduce.study.tune.steps import rank_meshes
 
 SCENARIO = """

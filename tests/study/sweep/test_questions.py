@@ -11,16 +11,12 @@ import pytest
 
 import simreduce
 from simreduce.errors import InputError
+from simreduce.study import sweep
 from simreduce.study.scenario_files import load_replicas
-from simreduce.study.sweep import (
-    Cell,
-    cells,
-    evaluate,
-    read_question,
-    read_specification,
-)
-from simreduce.study.sweep.cells import _OURS, _SHOWN, calibration_digest
-from simreduce.study.sweep.machines import set_machine
+from simreduce.study.sweep import _OURS, _SHOWN, Cell, calibration_digest
+from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.sweep.grid import read_specification
+from simreduce.study.sweep.question import read_question, set_machine
 from simreduce.training.stragglers import repeat
 
 
@@ -213,12 +209,12 @@ def test_the_digest_covers_every_source_that_makes_answers(monkeypatch, tmp_path
     for name in names:
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("1")
-    monkeypatch.setattr(cells, "files", lambda _: package)
+    monkeypatch.setattr(sweep, "files", lambda _: package)
 
     def changes(name):
-        before = cells.code.__wrapped__()
+        before = sweep.code.__wrapped__()
         (package / name).write_text("2")
-        return cells.code.__wrapped__() != before
+        return sweep.code.__wrapped__() != before
 
     assert [changes(name) for name in names] == [True, True, True, True, False, False]
 

@@ -8,8 +8,9 @@ from simreduce.app import api
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.sweep import evaluate, read_question
-from simreduce.study.sweep.engines import Here
+from simreduce.study.sweep.engine import Here
+from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.sweep.question import read_question
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.sizes import bench
 from simreduce.study.tune.steps import rank_steps

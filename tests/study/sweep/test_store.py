@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.study.sweep import Figures, Store, read_question
-from simreduce.study.sweep.store import CellAnswer, Planned, StoreFull
+from simreduce.study.sweep import Figures
+from simreduce.study.sweep.question import read_question
+from simreduce.study.sweep.store import CellAnswer, Planned, Store, StoreFull
 
 QUESTION = read_question("switch:4")
 

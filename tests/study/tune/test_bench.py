@@ -13,8 +13,9 @@ from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError
 from simreduce.files.published import published_tables
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan, parse_strategy
-from simreduce.study.accuracy.points import calls_of, predict, setup_for, strategy_for
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_plan
+from simreduce.study.accuracy import calls_of, predict, setup_for, strategy_for
 from simreduce.study.ranking import Refused
 from simreduce.study.tune.sizes import BY_DEFAULT, MOST_SIZES, BenchCalls, bench, bench_all, sizes
 from simreduce.topology import load_machine, load_topology

@@ -11,30 +11,31 @@ import pytest
 from simreduce.engine import Calibration
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
-from simreduce.export import Choice, export
+from simreduce.export import export
+from simreduce.export.framework import Choice
 from simreduce.planners.layouts import layout
 from simreduce.planners.nccl import DEFAULTS, Settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
-from simreduce.report.ranking import RUN, ranking_table
+from simreduce.report.ranking import RUN, TUNE, ranking_table
 from simreduce.report.sweeps import ComparedSweeps, compared_text
-from simreduce.report.tuned import TUNE
+from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer
-from simreduce.study.capacity.capacity_question import load_question
-from simreduce.study.question import Question
+from simreduce.study.ranking import Question
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, Sweep, make_cell
-from simreduce.study.sweep.compare import compare
+from simreduce.study.sweep import BENCH as BENCH_KIND, Cell, Figures, make_cell
 from simreduce.study.sweep.evaluate import evaluate
+from simreduce.study.sweep.running import compare
+from simreduce.study.sweep.store import Sweep
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.search.search import Tuned, files_of
 from simreduce.study.tune.search.step_calls import decisions, more_channels
 from simreduce.study.tune.search.tune import advice_of, tune
-from simreduce.study.tune.search.tuned import Tuned, files_of
 from simreduce.study.tune.sizes import bench, tensor
 from simreduce.study.tune.whatif import FewRings, few_rings, library_warning
 from simreduce.topology import load_topology
 from simreduce.units import format_duration
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 
 
 def ask(name: str, n: int, strategy: str = "rccl") -> FewRings | None:

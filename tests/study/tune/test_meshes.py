@@ -16,12 +16,11 @@ from simreduce.study.tune.whatif_steps import (
     look_at_step,
     percentiles_of_step,
 )
+from simreduce.training.mesh import ORDER, Mesh
 from simreduce.training.mesh.held import held_by
-from simreduce.training.mesh.job import ORDER, Mesh
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
-from simreduce.training.mesh.simulate import at_least, simulate_mesh
-from simreduce.training.mesh.write import write_ranks
+from simreduce.training.mesh.write import at_least, simulate_mesh, write_ranks
 from simreduce.training.recorded import replay_execution
 from tests.thorough import THOROUGH
 

@@ -18,7 +18,7 @@ from simreduce.study.tune import plan_cache
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
 from simreduce.topology import load_topology
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 from tests.thorough import slow
 
 MACHINE = load_topology("v100-mesh-4")

@@ -13,7 +13,8 @@ from simreduce.errors import StrategyError
 from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL, Algorithm
 from simreduce.planners.algorithms.kernels import SYMMETRIC_KERNELS
 from simreduce.planners.layouts import layout
-from simreduce.planners.strategy import compile_plan, parse_strategy
+from simreduce.planners.strategy import parse_strategy
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import (
     Candidate,
@@ -24,7 +25,8 @@ from simreduce.study.tune.rank import (
     ranking_limits,
 )
 from simreduce.topology import load_topology
-from simreduce.workload import Gradient, Workload, load_workload
+from simreduce.workload import Gradient, Workload
+from simreduce.workload.loader import load_workload
 from tests.simulating import simulate
 
 

@@ -9,7 +9,7 @@ from simreduce.engine import AtLeast, Disturbance
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.question import Question
+from simreduce.study.ranking import Question
 from simreduce.study.scenario import BY_STRATEGY
 from simreduce.study.tune.rank import candidates
 from simreduce.study.tune.simulate import lower_bound, simulate_up_to

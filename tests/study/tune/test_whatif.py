@@ -9,7 +9,7 @@ from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Proc
 from simreduce.engine.setup import Setup
 from simreduce.report.explain import Explained, explanation_text
 from simreduce.study.tune.whatif import changes, lane_kind, savings
-from simreduce.testing.check import cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.topology import load_topology
 from tests.simulating import record, simulate
 

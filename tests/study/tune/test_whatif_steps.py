@@ -15,7 +15,7 @@ from simreduce.study.tune.whatif_steps import (
     worker_time,
 )
 from simreduce.training.stragglers import repeat, sample
-from simreduce.workload import load_model
+from simreduce.workload.loader import load_model
 
 STEP = """
 topology = "switch:2,bandwidth=100MB/s,latency=0us"

@@ -20,16 +20,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.engine.calibrate.fit import read_nccl_tests, read_p2p_test
 from simreduce.errors import CalibrationError, TopologyError
-from simreduce.files.textfiles import data_dir
+from simreduce.files import data_dir
 from simreduce.topology import load_topology, matrix_text
 from simreduce.topology.check import check_file
-from simreduce.topology.importers import (
-    model_named,
-    read_nccl_graphs,
-    read_nccl_topology,
-    read_rocm_smi,
-    read_topo_m,
-)
+from simreduce.topology.importers.nccl_xml import read_nccl_graphs, read_nccl_topology
+from simreduce.topology.importers.parts import model_named
+from simreduce.topology.importers.rocm_smi import read_rocm_smi
+from simreduce.topology.importers.topo_m import read_topo_m
 from simreduce.topology.machine_files import to_toml
 from tests.thorough import examples
 from tests.topology.importers.files import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.topology.importers import read_nccl_graphs
+from simreduce.topology.importers.nccl_xml import read_nccl_graphs
 from tests.topology.importers.files import GRAPHS
 
 

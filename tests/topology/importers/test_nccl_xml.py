@@ -16,9 +16,11 @@ from simreduce.topology import (
     route,
     shipped,
 )
-from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
+from simreduce.topology.importers import to_nccl_xml
+from simreduce.topology.importers.nccl_xml import read_nccl_topology
+from simreduce.topology.importers.parts import model_named, with_nvlinks
 from simreduce.topology.machine_files import to_toml
-from simreduce.topology.routing.route import GPU_LINKS
+from simreduce.topology.routing import GPU_LINKS
 from tests.topology.importers.files import BARE_XML, PAIR_XML, RCCL_XML, XML
 
 

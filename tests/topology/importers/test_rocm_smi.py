@@ -9,7 +9,9 @@ import pytest
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, path_class
 from simreduce.topology.check import check_file
-from simreduce.topology.importers import is_rocm_smi, is_topo_m, model_named, read_rocm_smi
+from simreduce.topology.importers.parts import model_named
+from simreduce.topology.importers.rocm_smi import is_rocm_smi, read_rocm_smi
+from simreduce.topology.importers.topo_m import is_topo_m
 from tests.topology.importers.files import AMD_SMI, AMD_SMI_JSON, ROCM_SMI
 
 

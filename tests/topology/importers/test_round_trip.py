@@ -12,9 +12,11 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.topology import Link, Topology, build, load_topology, matrix_text, shipped
 from simreduce.topology.elements import OFF, link_classes
-from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m, to_nccl_xml
-from simreduce.topology.importers.parts import MachineBuilder, model_in
-from simreduce.topology.routing.route import GPU_LINKS
+from simreduce.topology.importers import to_nccl_xml
+from simreduce.topology.importers.nccl_xml import read_nccl_topology
+from simreduce.topology.importers.parts import MachineBuilder, model_in, model_named
+from simreduce.topology.importers.topo_m import read_topo_m
+from simreduce.topology.routing import GPU_LINKS
 from tests.thorough import examples
 
 NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")

@@ -6,7 +6,8 @@ import pytest
 
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, load_topology, matrix_text, path_class, shipped
-from simreduce.topology.importers import is_topo_m, model_named, read_topo_m
+from simreduce.topology.importers.parts import model_named
+from simreduce.topology.importers.topo_m import is_topo_m, read_topo_m
 from tests.topology.importers.files import CUBE_MESH, SWITCHED, TOPO_M
 
 

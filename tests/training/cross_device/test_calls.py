@@ -14,14 +14,13 @@ from simreduce.training.cross_device import (
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
     MultiWorkerAllReduce,
-    PerDevice,
-    PerDeviceSlices,
     ReductionToOneDevice,
     batch_reduce,
     broadcast_variables,
     reduce,
     result_labels,
 )
+from simreduce.training.cross_device.one_device import PerDevice, PerDeviceSlices
 from simreduce.workload import Gradient, Workload
 from tests.training.cross_device.evaluate import evaluate, machine
 

@@ -11,15 +11,13 @@ import pytest
 from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
 from simreduce.training.cross_device import (
-    PerDevice,
-    PerDeviceSlices,
     ReductionToOneDevice,
     batch_reduce,
     broadcast,
     reduce,
     reduce_non_distributed,
 )
-from simreduce.training.cross_device.one_device import sub_layout
+from simreduce.training.cross_device.one_device import PerDevice, PerDeviceSlices, sub_layout
 from tests.planners.algorithms.transfers import formulas
 from tests.training.cross_device.evaluate import evaluate, machine
 

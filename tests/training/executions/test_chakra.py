@@ -16,11 +16,11 @@ from simreduce.training.executions import (
     RECEIVE,
     SEND,
     Execution,
+    ExecutionError,
     ExecutionNode,
-    read_executions,
-    write_chakra,
+    write as write_chakra,
 )
-from simreduce.training.executions.execution import ExecutionError
+from simreduce.training.executions.reading import read_executions
 from tests.training.executions import traces as t
 
 

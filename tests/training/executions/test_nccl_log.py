@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.training.executions import read_executions
-from simreduce.training.executions.execution import ExecutionError
+from simreduce.training.executions import ExecutionError
+from simreduce.training.executions.reading import read_executions
 
 REAL = """\
 h015:2073494:2073958 [2] NCCL INFO ncclCommInitRank comm 0x55956223bb90 rank 2 nranks 16 cudaDev 2 \

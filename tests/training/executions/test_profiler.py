@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, read_executions
-from simreduce.training.executions.execution import ExecutionError
+from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, ExecutionError
+from simreduce.training.executions.reading import read_executions
 from tests.training.executions.traces import kernel
 
 SUM = {

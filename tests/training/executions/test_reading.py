@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from simreduce.training.executions import read_executions
-from simreduce.training.executions.execution import ExecutionError
+from simreduce.training.executions import ExecutionError
+from simreduce.training.executions.reading import read_executions
 
 LOG = "".join(
     f"h:{rank}:{rank} [{rank}] NCCL INFO AllReduce: opCount {i:x} sendbuff 0x1 recvbuff 0x2 count "

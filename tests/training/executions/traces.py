@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.internal.encoder import _VarintBytes
 
-from simreduce.training.executions.execution import message_types
+from simreduce.training.executions import message_types
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = 0, 2, 7

@@ -6,7 +6,7 @@ from typing import Any
 
 from simreduce.training.calls import NOTHING, CallCost
 from simreduce.training.gpus import Gpu
-from simreduce.training.mesh.job import Mesh, MeshJob, split_evenly
+from simreduce.training.mesh import Mesh, MeshJob, split_evenly
 from simreduce.training.mesh.passes import Costs, MeshPasses, Pass
 from simreduce.training.mesh.pipeline import FORWARD, Action
 from simreduce.workload.decoder import read_shape

@@ -15,12 +15,12 @@ from simreduce.study.tune.steps import rank_meshes, rank_steps
 from simreduce.training import Profile, StepJob
 from simreduce.training.calls import CallCost, Method, Reduction
 from simreduce.training.executions import COLLECTIVE
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.held import update_seconds
-from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import ALL_REDUCE, MeshCall
 from simreduce.training.mesh.passes import REPLICAS, Costs, MeshPasses, kernels_profile
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, Action
-from simreduce.training.mesh.simulate import simulate_mesh
+from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.passes import loses_of
 from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Layer, Model

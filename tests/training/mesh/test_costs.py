@@ -9,7 +9,7 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.plan import side_by_side
 from simreduce.training.calls import GroupPlans
-from simreduce.training.mesh.job import Mesh
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.parts import MeshCall
 from simreduce.training.mesh.passes import Costs
 from simreduce.workload import Gradient, Workload

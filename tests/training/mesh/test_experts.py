@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simreduce.training.gpus import Times
-from simreduce.training.mesh.job import Mesh
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.parts import (
     CAST,
     LOOPED,
@@ -23,7 +23,7 @@ from simreduce.training.mesh.parts import (
 )
 from simreduce.training.mesh.passes import HOST, MeshPasses
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD
-from simreduce.workload import load_decoder
+from simreduce.workload.loader import load_decoder
 from tests.training.mesh.jobs import EXPERTS, GPU, Free, job
 
 MANY = "transformer:layers=4,hidden=64,heads=8,vocab=512,seq=4096,experts=64,topk=4,expert_ffn=64"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.held import (
     block_activations,
     held_by,
     rank_parameters,
     stage_activations,
 )
-from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.pipeline import load_schedule
 from tests.thorough import slow
 from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA, job

@@ -9,8 +9,8 @@ import pytest
 
 from simreduce.training.executions import COLLECTIVE, RECEIVE, SEND
 from simreduce.training.gpus import Kernels
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.held import rank_parameters
-from simreduce.training.mesh.job import Mesh
 from simreduce.training.mesh.parts import MeshCall, Parts
 from simreduce.training.mesh.passes import MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.mesh.job import Mesh
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.pipeline import (
     NAMES,
     Schedule,

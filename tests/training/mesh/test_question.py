@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.engine.setup import Setup
-from simreduce.files.formats import Faults
-from simreduce.training.mesh.job import split_short
+from simreduce.files.formats.syntax import Faults
+from simreduce.training.mesh import split_short
 from simreduce.training.mesh.mesh_table import MeshQuestion, parse_mesh
-from simreduce.workload import load_decoder
+from simreduce.workload.loader import load_decoder
 from tests.training.mesh.jobs import EXPERTS, GPT, LLAMA
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.training.executions import COMPUTE
-from simreduce.training.mesh.job import Mesh
+from simreduce.training.mesh import Mesh
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import Action
-from simreduce.training.mesh.simulate import at_least, simulate_mesh
+from simreduce.training.mesh.write import at_least, simulate_mesh
 from tests.training.mesh.jobs import EXPERTS, GPU, job
 
 TEXT = "transformer:layers=6,hidden=512,heads=8,vocab=4096,seq=256"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError
-from simreduce.training.mesh.job import AXES, ORDER, Mesh, fill, read_mesh, read_order
+from simreduce.training.mesh import AXES, ORDER, Mesh, fill, read_mesh, read_order
 from tests.thorough import examples
 
 _WAYS = st.sampled_from([1, 2, 3, 4])

@@ -14,7 +14,8 @@ from simreduce.plan import Kind, Plan, verify
 from simreduce.planners.layouts import Layout, layout
 from simreduce.topology import load_topology
 from simreduce.training.variable_update import MODES, Flags, least_loaded, variable_update
-from simreduce.workload import Gradient, Workload, load_workload
+from simreduce.workload import Gradient, Workload
+from simreduce.workload.loader import load_workload
 from tests.planners.algorithms.test_nccl_and_hybrids import tasks_of
 from tests.planners.algorithms.transfers import adds, transfers
 

@@ -18,7 +18,7 @@ from simreduce.training.executions import (
     SEND,
     Execution,
     ExecutionNode,
-    write_chakra,
+    write as write_chakra,
 )
 
 SCENARIO = """

@@ -16,7 +16,8 @@ from torchvision_models import MODELS
 from trained import run
 
 from simreduce.engine.setup import Setup
-from simreduce.export import Choice, export
+from simreduce.export import export
+from simreduce.export.framework import Choice
 from simreduce.planners.strategy import parse_strategy
 from simreduce.workload import Gradient, Workload
 

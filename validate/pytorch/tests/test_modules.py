@@ -13,7 +13,7 @@ import torch
 from simreduce_validate.models.torch_tracing import read, traced
 
 from simreduce.errors import InputError
-from simreduce.workload import load_model
+from simreduce.workload.loader import load_model
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from simreduce.engine import Calibration, Processor
 from simreduce.engine.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
 from simreduce.engine.calibrate.fit import FreeConstant
-from simreduce.planners.strategy import compile_plan
+from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.tune.sizes import tensor
 from simreduce.topology import Link, Topology, direction, route
 from simreduce_validate.calibrating.controls import BETWEEN, WITHIN, Key

@@ -30,6 +30,7 @@ import numpy as np
 
 from simreduce.computing.arrays import Floats
 from simreduce.errors import InputError
+from simreduce.files import read_text
 from simreduce.files.formats.documents import (
     BYTES,
     COUNT,
@@ -43,7 +44,6 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.formats.syntax import read_json
-from simreduce.files.textfiles import read_text
 from simreduce_validate.measuring.provenance import PROVENANCE
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from zipfile import is_zipfile
 from tensorflow import keras
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.textfiles import read_start, reason
+from simreduce.files import read_start, reason
 from simreduce_validate.models.users import made, words
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from simreduce import units
 from simreduce.errors import InputError
-from simreduce.report.plots import Axis, Facet, Plot, PlotPoint, PlotSeries, log_ends
+from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries
+from simreduce.report.plots.axes import Axis, log_ends
 
 _NEAR = 0.2
 """The band of the plot: predictions at most this part of the measured time off."""

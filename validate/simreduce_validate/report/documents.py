@@ -22,7 +22,7 @@ from simreduce.files.formats.documents import (
     list_of,
     or_null,
 )
-from simreduce.report.pages.kinds.reductions import CANDIDATE, DEVICES, TIMES
+from simreduce.report.pages import CANDIDATE, DEVICES, TIMES
 from simreduce.study.tune.sizes import algbw, busbw
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise

@@ -8,7 +8,8 @@ import subprocess
 
 from simreduce.errors import DeviceError, InputError
 from simreduce.topology import Topology, load_topology
-from simreduce.topology.importers import MODELS, UNKNOWN, GpuModel, read_topo_m
+from simreduce.topology.importers.parts import MODELS, UNKNOWN, GpuModel
+from simreduce.topology.importers.topo_m import read_topo_m
 
 _SECONDS = 60.0
 _MOST_SPLIT = 64

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import simreduce as sr
 from simreduce import units
 from simreduce.errors import InputError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout
 from simreduce.topology import Cable, Node, NodeKind, Topology, build
 

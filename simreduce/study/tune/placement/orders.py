@@ -28,7 +28,7 @@ from simreduce.study.scenario import Meshes
 from simreduce.topology.switch_groups import SwitchGroup
 from simreduce.training.calls import CallCost
 from simreduce.training.mesh.passes import Costs, Group
-from simreduce.training.mesh.simulate import simulate_mesh
+from simreduce.training.mesh.write import simulate_mesh
 
 Leaves = tuple[int, ...]
 """An order of nodes by the lowest group of each."""

@@ -23,7 +23,7 @@ from functools import cache, partial
 from math import inf
 
 from simreduce import dtypes
-from simreduce.computing.lists import group_by, grouped
+from simreduce.computing import group_by, grouped
 from simreduce.engine import NCCL
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
@@ -34,7 +34,7 @@ from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.rank import sharing_candidates
 from simreduce.study.tune.search.packings import choice_of_nccl, text_of
-from simreduce.study.tune.search.search import WIDTH, Aim, Search
+from simreduce.study.tune.search.search import WIDTH, Aim, Search, Tuned
 from simreduce.study.tune.search.setting import (
     SAME,
     Setting,
@@ -49,18 +49,12 @@ from simreduce.study.tune.search.setting import (
 )
 from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels
 from simreduce.study.tune.search.targets import points_of
-from simreduce.study.tune.search.tuned import Tuned
 from simreduce.training.calls import CallCost
-from simreduce.training.memory import MemoryFit
 from simreduce.training.passes import loses_of, slowest
-from simreduce.training.sharded import (
-    running_sharded,
-    segments,
-    wrap,
-)
+from simreduce.training.sharded import PRE, ZERO1, ZERO2, segments, wrap
 from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey, key_cost
-from simreduce.training.sharded.settings import PRE, ZERO1, ZERO2
-from simreduce.training.sharded.simulation import compose
+from simreduce.training.sharded.simulation import compose, running_sharded
+from simreduce.training.simulation import MemoryFit
 
 Do = Working[StepScenario]
 

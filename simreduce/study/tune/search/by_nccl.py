@@ -18,7 +18,7 @@ from simreduce.study.tune.search.packings import (
     CallSize,
     GradientPacking,
 )
-from simreduce.study.tune.search.search import WIDTH, Aim, Search
+from simreduce.study.tune.search.search import WIDTH, Aim, BucketTime, Search, Tuned
 from simreduce.study.tune.search.setting import (
     SAME,
     Do,
@@ -34,7 +34,6 @@ from simreduce.study.tune.search.step_calls import (
     needed_channels,
 )
 from simreduce.study.tune.search.targets import nccl_packings
-from simreduce.study.tune.search.tuned import BucketTime, Tuned
 from simreduce.training.calls import CallCost
 
 _GAP = 0.005

@@ -25,8 +25,7 @@ from simreduce import dtypes
 from simreduce.computing.arrays import Floats
 from simreduce.engine import NCCL
 from simreduce.errors import Deadlock, InputError
-from simreduce.export import Choice
-from simreduce.export.framework import bucket_sizes
+from simreduce.export.framework import Choice, bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.algorithms import ALGORITHMS, TWO_LEVEL
@@ -35,17 +34,15 @@ from simreduce.planners.nccl.choice import plan as nccl_plan
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.packing import Fusion, why_too_fine
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.advice import sureness_of
-from simreduce.study.frameworks import default_text
-from simreduce.study.question import ask
+from simreduce.study.advice import default_text, sureness_of
+from simreduce.study.ranking import ask
 from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.rank import candidates
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.packings import CallSetting, CallSize, GradientPacking
-from simreduce.study.tune.search.search import WIDTH, Aim, Search
+from simreduce.study.tune.search.search import WIDTH, Aim, Search, Tuned
 from simreduce.study.tune.search.setting import Do, Setting, Tried, evaluate, search
 from simreduce.study.tune.search.step_calls import needed_channels
-from simreduce.study.tune.search.tuned import Tuned
 from simreduce.study.tune.simulate import lower_bound
 from simreduce.training.calls import CallCost, Fused, Method
 from simreduce.training.simulation import compose_step

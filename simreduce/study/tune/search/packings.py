@@ -27,8 +27,8 @@ from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.planners.algorithms.nccl.paths import ways
 from simreduce.planners.layouts import OPEN, Decision, Layout
-from simreduce.planners.packing import DdpBuckets, Fusion, NoPacking, Packer
-from simreduce.planners.packing.packers import MIB
+from simreduce.planners.packing import MIB, DdpBuckets, Fusion
+from simreduce.planners.packing.arrangement import NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
 from simreduce.study.scenario import Scenario

@@ -20,25 +20,18 @@ from simreduce.computing.workers import Progress, answering, rounds, time_is_up
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, StrategyError
-from simreduce.files.formats import Faults
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.question import ask
+from simreduce.study.ranking import ask
 from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.topology import Folded
 from simreduce.training import StepQuestion
-from simreduce.training.memory import MemoryFit, fit_of, least_memory
-from simreduce.training.sharded import (
-    DDP,
-    ShardedMethod,
-    Sharding,
-    running_sharded,
-    sharded_method,
-    simulate_sharded_step,
-)
-from simreduce.training.sharded.settings import HSDP
-from simreduce.training.simulation import step_seconds
+from simreduce.training.sharded import DDP, HSDP, Sharding
+from simreduce.training.sharded.collectives import ShardedMethod, sharded_method
+from simreduce.training.sharded.simulation import running_sharded, simulate_sharded_step
+from simreduce.training.simulation import MemoryFit, fit_of, least_memory, step_seconds
 from simreduce.training.variable_update import Flags
 from simreduce.units import short_size
 

@@ -31,8 +31,8 @@ from math import inf
 
 import numpy as np
 
+from simreduce.computing import grouped
 from simreduce.computing.arrays import Floats
-from simreduce.computing.lists import grouped
 from simreduce.engine import LeastSeconds
 from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import Decision

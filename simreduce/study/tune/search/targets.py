@@ -14,21 +14,19 @@ from typing import NamedTuple
 
 from simreduce import dtypes
 from simreduce.errors import InputError, StrategyError
-from simreduce.export import Choice
-from simreduce.export.framework import bucket_sizes
+from simreduce.export.framework import Choice, bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import why_too_fine
 from simreduce.planners.packing.arrangement import FP16
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.frameworks import packings_of
+from simreduce.study.advice import packings_of
 from simreduce.study.ranking import TIED
 from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.search.packings import GradientPacking, distinct
 from simreduce.study.tune.search.setting import Setting
 from simreduce.study.tune.sizes import tensor
-from simreduce.training.sharded import DDP, Sharding, wrap
-from simreduce.training.sharded.settings import HSDP, UNIT_RULES, ZERO1, ZERO2
+from simreduce.training.sharded import DDP, HSDP, UNIT_RULES, ZERO1, ZERO2, Sharding, wrap
 from simreduce.workload import Model
 
 TIME, STEP = OBJECTIVES = ("time", "step")

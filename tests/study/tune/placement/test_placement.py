@@ -20,13 +20,13 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report.jobs import verdict
 from simreduce.study.scenario import Scenario
 from simreduce.study.scenario_files import build_meshes, build_scenario
-from simreduce.study.tune.placement import search
+from simreduce.study.tune import placement
+from simreduce.study.tune.placement import Placement, on_nodes, place
 from simreduce.study.tune.placement.orders import Cuts, Orders, bytes_between, mesh_seconds
-from simreduce.study.tune.placement.search import Placement, on_nodes, place
 from simreduce.study.tune.search.setting import Setting, evaluate
 from simreduce.topology import load_topology
 from simreduce.topology.switch_groups import switch_groups
-from simreduce.workload import load_workload
+from simreduce.workload.loader import load_workload
 from tests.thorough import slow
 
 FAT = "gh200x{},fabric=fat_tree,radix={},oversubscription={}"
@@ -126,15 +126,15 @@ def test_steps_have_the_bounds_of_the_orders_they_lead_to() -> None:
     machine, given = FAT.format(12, 4, 2), [3, 7, 1, 9, 5, 8, 2]
     asked = scenario(machine, given)
     names = tuple(map(str, given))
-    made = search._Placing(
-        search._on(asked, (*names, "0", "4")), names, (*names, "0", "4"), 1,
+    made = placement._Placing(
+        placement._on(asked, (*names, "0", "4")), names, (*names, "0", "4"), 1,
         lambda _done, _all: None,
     )  # fmt: skip
     moved = np.random.default_rng(1).random((7, 7)) * 1e9
     np.fill_diagonal(moved, 0.0)
     cuts, at = Cuts(made.orders, moved), made.orders.leaves(made.start)
     near = made._near(at)
-    reached = [search._step(at, near, i) for i in range(len(near[0]))]
+    reached = [placement._step(at, near, i) for i in range(len(near[0]))]
     assert len({*reached}) == len(reached) > 10
     for one, other in zip(cuts.steps(at, *near), cuts.seconds(reached), strict=True):
         assert one == pytest.approx(other)
@@ -211,7 +211,7 @@ def test_never_worse_than_the_given_order_or_the_one_sorted_by_switch(some: int)
 
 
 def test_orders_too_many_to_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "LISTED", 20)
+    monkeypatch.setattr(placement, "LISTED", 20)
     order = (0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11)
     asked = scenario(FAT.format(12, 4, 4), order)
     found = place(asked)

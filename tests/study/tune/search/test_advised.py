@@ -7,13 +7,11 @@ from dataclasses import replace
 import pytest
 
 from simreduce.planners.nccl.constants import Rule
-from simreduce.study.advice import Sureness
-from simreduce.study.frameworks import SCALES
+from simreduce.study.advice import SCALES, Sureness
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.tune.search.search import reducing_scenario
-from simreduce.study.tune.search.setting import Setting, evaluate
+from simreduce.study.tune.search.search import SettingRow, Tuned, files_of
+from simreduce.study.tune.search.setting import Setting, evaluate, reducing_scenario
 from simreduce.study.tune.search.tune import advice_of, tune, with_advice
-from simreduce.study.tune.search.tuned import SettingRow, Tuned, files_of
 from tests.thorough import slow
 
 

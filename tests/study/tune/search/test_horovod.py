@@ -8,12 +8,11 @@ from random import Random
 import pytest
 
 from simreduce.engine import NCCL
-from simreduce.report.tuned import tuned_text
+from simreduce.report.ranking import tuned_text
 from simreduce.study.tune.search.by_plans import CYCLES, HorovodSearch
-from simreduce.study.tune.search.search import Aim
+from simreduce.study.tune.search.search import Aim, files_of
 from simreduce.study.tune.search.setting import evaluate, simulating
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import files_of
 from simreduce.training import simulate_step
 from tests.study.tune.search.test_methods import question
 

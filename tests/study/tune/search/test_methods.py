@@ -14,24 +14,20 @@ from simreduce.errors import InputError
 from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import read_tuner
 from simreduce.planners.strategy import parse_strategy
-from simreduce.report.tuned import TUNE, tuned_text
+from simreduce.report.ranking import TUNE, tuned_text
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_plans import MODES, ModeSearch
-from simreduce.study.tune.search.search import Aim
+from simreduce.study.tune.search.search import Aim, files_of, join
 from simreduce.study.tune.search.setting import Setting, evaluate, least_fit, simulating
 from simreduce.study.tune.search.targets import methods_of, points_of
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import files_of, join
 from simreduce.topology import load_topology
 from simreduce.training import Profile, StepJob, StepQuestion
-from simreduce.training.memory import least_memory
-from simreduce.training.sharded import (
-    Sharding,
-    running_sharded,
-    sharded_method,
-    simulate_sharded_step,
-)
+from simreduce.training.sharded import Sharding
+from simreduce.training.sharded.collectives import sharded_method
+from simreduce.training.sharded.simulation import running_sharded, simulate_sharded_step
+from simreduce.training.simulation import least_memory
 from simreduce.training.step import Activations
 from simreduce.workload import Gradient, Layer, Model
 from tests.thorough import slow

@@ -29,12 +29,18 @@ from simreduce.study.tune.search.packings import (
     simulate_call,
     text_of,
 )
-from simreduce.study.tune.search.search import Aim
+from simreduce.study.tune.search.search import (
+    Aim,
+    BucketTime,
+    SettingRow,
+    Tuned,
+    files_of,
+    ranking_of,
+)
 from simreduce.study.tune.search.setting import SAME, Setting, evaluate, simulating
 from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.search.tuned import BucketTime, SettingRow, Tuned, files_of, ranking_of
 from simreduce.training.calls import FIXED, PRECISION
 from simreduce.workload import Gradient, Workload
 from tests.thorough import some
