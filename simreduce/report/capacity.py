@@ -57,8 +57,9 @@ from simreduce.study.capacity.choose import (
     CapacityTarget,
     Offer,
 )
-from simreduce.study.capacity.price_list import HOUR, PriceList, format_amount, format_period
+from simreduce.study.capacity.price_list import HOUR, PriceList, format_period
 from simreduce.study.sweep import MESH
+from simreduce.units import format_amount
 from simreduce.workload import ACTIVATION_SOURCES
 
 _MINIMISED = {
