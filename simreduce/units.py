@@ -216,3 +216,10 @@ def exact_duration(seconds: float) -> str:
     """A text that `duration` reads as the same number: in us where that is exact."""
     short = f"{seconds * 1e6:.6g} us"
     return short if duration(short) == seconds else f"{seconds!r} s"
+
+
+def format_amount(amount: float) -> str:
+    """`12,300` or `1.374`: four significant digits, whole from 10,000 on."""
+    if not math.isfinite(amount):
+        return "unlimited"
+    return f"{amount:,.0f}" if abs(amount) >= 1e4 else f"{amount:.4g}"

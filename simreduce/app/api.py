@@ -12,12 +12,12 @@ from importlib import import_module
 from numbers import Integral
 from operator import itemgetter
 from os import PathLike
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from simreduce import dtypes, engine, plan as plans, topology, units
-from simreduce.computing import group_by
+from simreduce.computing import T, group_by
 from simreduce.engine import (
     CALM,
     NOMINAL,
@@ -70,8 +70,6 @@ from simreduce.topology import Folded, Topology
 from simreduce.topology.loader import Overrides
 from simreduce.workload import MOST_BYTES, Workload
 from simreduce.workload.loader import load_workload as load_gradients
-
-A = TypeVar("A")
 
 _DRAWN = 15
 """Plans of a ranking that a notebook draws."""
@@ -347,7 +345,7 @@ def _name_models(runtimes: Iterable[str], setup: Setup) -> str:
     return f"runtime {runtimes_text(runtimes)}, calibration {setup.calibration.name}"
 
 
-def as_answer(kind: type[A], value: Any) -> A:
+def as_answer(kind: type[T], value: Any) -> T:
     """The same value as an answer, a subclass that adds no fields."""
     return kind(**{each.name: getattr(value, each.name) for each in fields(value) if each.init})
 

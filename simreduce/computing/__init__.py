@@ -6,23 +6,24 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     """By key, the values that come with it; keys and values keep their order."""
-    found: dict[K, list[V]] = {}
+    found: dict[K, list[T]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
 
 
-def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+def group_by(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """The values with equal keys together, groups in the order of their firsts."""
     return grouped((key(value), value) for value in values)
 
 
-def once(known: dict[K, V], key: K, find: Callable[[], V]) -> V:
+def once(known: dict[K, T], key: K, find: Callable[[], T]) -> T:
     """What is known for a key, or is found now."""
     if key not in known:
         known[key] = find()

@@ -15,7 +15,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from math import inf
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+from simreduce.computing import R, T
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -25,9 +27,6 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 modules: set[str] = set()
 """Modules that every worker imports: those that register algorithms."""
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @contextmanager

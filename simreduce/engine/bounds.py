@@ -11,13 +11,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
+from simreduce.computing import K
 from simreduce.computing.arrays import Floats, blocks, ranges
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
@@ -27,10 +28,8 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology
 
-N = TypeVar("N", bound=Hashable)
 
-
-def max_flow(capacity: Mapping[N, Mapping[N, int]], source: N, target: N) -> int:
+def max_flow(capacity: Mapping[K, Mapping[K, int]], source: K, target: K) -> int:
     """Dinitz: paths of fewest hops, all of one length before longer ones.
 
     Capacities are whole numbers, so the flow is exact.
@@ -38,7 +37,7 @@ def max_flow(capacity: Mapping[N, Mapping[N, int]], source: N, target: N) -> int
     Not networkx: importing it costs 0.13 s of CPU, where `simreduce bench switch:8 --algo ring`
     takes 0.75 s, and its fastest algorithm takes twice as long (0.25 s, not 0.13 s, for torus:8x8).
     """
-    left: dict[N, dict[N, int]] = {a: dict(row) for a, row in capacity.items()}
+    left: dict[K, dict[K, int]] = {a: dict(row) for a, row in capacity.items()}
     for a, row in capacity.items():
         for b in row:
             left.setdefault(b, {}).setdefault(a, 0)
@@ -70,7 +69,7 @@ def max_flow(capacity: Mapping[N, Mapping[N, int]], source: N, target: N) -> int
     return total
 
 
-def _levels(left: Mapping[N, Mapping[N, int]], source: N, target: N) -> dict[N, int]:
+def _levels(left: Mapping[K, Mapping[K, int]], source: K, target: K) -> dict[K, int]:
     """Hops from the source over what is left, up to the target."""
     level, edge = {source: 0}, [source]
     while edge and target not in level:

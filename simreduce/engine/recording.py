@@ -17,7 +17,7 @@ import numpy as np
 
 from simreduce.computing.arrays import ULP, Floats, Ints, blocks, ranges
 from simreduce.engine.kernel.store import KernelStore
-from simreduce.engine.kernel.tables import FLOW, RESOURCES, SLOTS
+from simreduce.engine.kernel.tables import FLOW, NONE, RESOURCES, SLOTS
 from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.result import CriticalPath, PathOp, Result
@@ -30,7 +30,6 @@ _INSTANT = 32 * ULP
 """
 _AGREE = 1e-9
 """How far the time that a flow takes may be off, relative to it."""
-_NONE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +118,7 @@ class _Seen:
         self._start, self._uses, self._weight = own.use_start, own.uses, own.weight
         ints, floats = np.zeros(0, dtype=np.int64), np.zeros(0)
         self._alive = ints
-        self._rate, self._limit, self._since = np.zeros(n), np.full(n, _NONE), np.zeros(n)
+        self._rate, self._limit, self._since = np.zeros(n), np.full(n, NONE), np.zeros(n)
         self._load = np.zeros(resources)
         self._stretches: list[tuple[Any, ...]] = [(ints, floats, floats, floats, ints)]
         self._loads: list[tuple[Any, ...]] = [(ints, floats, floats)]
@@ -137,7 +136,7 @@ class _Seen:
         self._stretches.append(
             (self._flows[moved], self._since[moved], until, self._rate[moved], self._limit[moved])
         )
-        self._rate[gone], self._limit[gone] = 0.0, _NONE
+        self._rate[gone], self._limit[gone] = 0.0, NONE
         self._rate[alive], self._limit[alive], self._since[alive[new]] = rate, limit, now
         self._alive = alive
         many = np.diff(self._start)[alive]
@@ -160,7 +159,7 @@ class _Seen:
         group = resources + crowd if flows.congestion[0] > 0.0 else bottleneck
         rate, fair = (_pick(column, index).astype(float) for column, index in
                       ((flows.level, group), (flows.rate, crowd)))  # fmt: skip
-        limit = np.where((bottleneck < resources) & (rate == fair), bottleneck, _NONE)
+        limit = np.where((bottleneck < resources) & (rate == fair), bottleneck, NONE)
         return _pick(state.slot_op, slots), rate, limit
 
     def rates(self) -> FlowRates:

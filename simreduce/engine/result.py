@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from simreduce import units
 from simreduce.computing.arrays import ULP, Bools, Floats, Ints, ranges
+from simreduce.engine.kernel.tables import NONE
 from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.submission import Timeline
@@ -27,7 +28,6 @@ RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
 )  # fmt: skip
 CAUSES = (LANE, BANDWIDTH, SHARE, LATENCY, DISPATCH, RELEASE)
 
-_NONE = -1
 _NEAR = 8 * ULP
 """Two computations of one instant differ by less."""
 
@@ -111,9 +111,9 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Crit
     alone, limit = _alone(path, begin + overhead + latency, lowered, resources)
     at_cores = np.isin(limit, list(resources.cores.values()))
     lane = _lanes(path, begin > stood, lowered)
-    lane[lane != _NONE] += len(resources.names)
+    lane[lane != NONE] += len(resources.names)
     used, index = np.unique(np.concatenate([limit, lane]), return_inverse=True)
-    index = index.reshape(2, -1) - int(_NONE in used)
+    index = index.reshape(2, -1) - int(NONE in used)
     names = (*resources.names, *lowered.lane_names)
     return CriticalPath(
         op=path,
@@ -126,7 +126,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Crit
         limit=index[0],
         shared=index[0],
         lane=index[1],
-        names=tuple(names[i] for i in used.tolist() if i != _NONE),
+        names=tuple(names[i] for i in used.tolist() if i != NONE),
     )
 
 
@@ -137,16 +137,16 @@ def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Bools]:
     """
     ops: list[int] = []
     queued: list[bool] = []
-    op = int(np.argmax(timeline.finish)) if len(timeline.finish) else _NONE
+    op = int(np.argmax(timeline.finish)) if len(timeline.finish) else NONE
     done = True  # whether the end of `op` is what counts, not that it freed its lanes before
-    while op != _NONE:
-        holder = int(timeline.pipe_blame[op]) if timeline.pipe_blame is not None and done else _NONE
+    while op != NONE:
+        holder = int(timeline.pipe_blame[op]) if timeline.pipe_blame is not None and done else NONE
         ops.append(op)
-        queued.append(holder != _NONE)
-        if holder == _NONE:
+        queued.append(holder != NONE)
+        if holder == NONE:
             waited = timeline.start[op] > timeline.ready[op]
             holder = int(timeline.blame[op])
-            done = not waited or holder == _NONE or bool(lowered.calls.holds[lowered.call[holder]])
+            done = not waited or holder == NONE or bool(lowered.calls.holds[lowered.call[holder]])
         op = holder
     return np.array(ops[::-1], dtype=np.int64), np.array(queued[::-1], dtype=np.bool_)
 
@@ -176,7 +176,7 @@ def _alone(
     rate = resources.rates[calls.uses[entry]] / calls.weight[entry]
     best = calls.cap[call].copy()
     np.minimum.at(best, row, rate)
-    limit = np.full(len(path), _NONE, dtype=np.int64)
+    limit = np.full(len(path), NONE, dtype=np.int64)
     narrowest = (rate == best[row])[::-1]  # of equals the first is written last
     limit[row[::-1][narrowest]] = calls.uses[entry][::-1][narrowest]
     amount = lowered.amount[path]
@@ -189,9 +189,9 @@ def _alone(
                 resources, uses, float(calls.cap[call[i]]), float(amount[i]), float(begun[i])
             )
     # Where its own cap says so, it is the cores', which come last among what an op uses.
-    capped = (amount > 0) & (limit == _NONE)
+    capped = (amount > 0) & (limit == NONE)
     limit[capped] = calls.uses[calls.use_start[call[capped] + 1] - 1]
-    return alone, np.where(amount > 0, limit, _NONE)
+    return alone, np.where(amount > 0, limit, NONE)
 
 
 def _amid(
@@ -201,11 +201,11 @@ def _amid(
 
     The resource is the one that was narrowest for most of the time.
     """
-    rates = {_NONE: cap} | {r: resources.capacity[r] / weight for r, weight in uses.items()}
+    rates = {NONE: cap} | {r: resources.capacity[r] / weight for r, weight in uses.items()}
     changes = [change for change in resources.changes if change[1] in uses]
     spent: dict[int, float] = {}
     now, left = begun, amount
-    for time, resource, rate in [*changes, (float("inf"), _NONE, cap)]:
+    for time, resource, rate in [*changes, (float("inf"), NONE, cap)]:
         if time > now:
             narrowest = min(rates, key=lambda r: (rates[r], r))
             full = rates[narrowest]
@@ -221,7 +221,7 @@ def _amid(
 def _lanes(path: Ints, waited: Bools, lowered: Lowered) -> Ints:
     """The lane that each op got from the one before, if it waited for one; else -1."""
     calls = lowered.calls
-    found = np.full(len(path), _NONE, dtype=np.int64)
+    found = np.full(len(path), NONE, dtype=np.int64)
     for i in np.flatnonzero(waited).tolist():
         mine, theirs = (
             calls.lanes[calls.lane_start[call] : calls.lane_start[call + 1]].tolist()
@@ -247,7 +247,7 @@ def parts(path: CriticalPath, finish: Floats, kinds: list[str]) -> list[list[Pat
                 found[i] += _split(path, i, cause, where, b - a, lane, share)
         found[i].reverse()
         end = float(path.begin[i])
-        if path.lane[i] != _NONE:
+        if path.lane[i] != NONE:
             waiters.append((float(path.stood[i]), path.names[path.lane[i]]))
     if end > 0.0:
         found[0].insert(0, PathPart(RELEASE, "", end))
@@ -313,7 +313,7 @@ def _where(path: CriticalPath, i: int, cause: str, kind: str) -> str:
 
 
 def _name(path: CriticalPath, index: int) -> str:
-    return "" if index == _NONE else path.names[index]
+    return "" if index == NONE else path.names[index]
 
 
 def _split(

@@ -170,8 +170,6 @@ class _Images:
         return {x: found[x] for x in self._by_part[0]}
 
 
-_NONE: Floats = np.zeros(0)
-
 _LARGE = 1 << 19
 """Of a plan of more ops, the floors of a part are looked at first: what its last transfer needs."""
 
@@ -553,7 +551,7 @@ def _floors(
     lanes = (
         floors.lane_seconds(lowered, *floors.alone(lowered, resources))
         if lowered.lane_names
-        else _NONE
+        else np.zeros(0)
     )
     bounds = find_bounds(topology, resources, plan)
     return Floors(

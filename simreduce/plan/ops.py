@@ -43,7 +43,8 @@ BYTES = 200
 Rings take 90, direct exchanges 150, halving-doubling on a fat tree 180.
 """
 
-_VARIABLE = "SIMREDUCE_MEMORY"
+MEMORY = "SIMREDUCE_MEMORY"
+"""The variable by which a process knows how much memory a plan may take."""
 _UNKNOWN = 16 << 30
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -55,13 +56,13 @@ def most_ops() -> int:
 
 def memory() -> int:
     """Bytes that a plan may take: SIMREDUCE_MEMORY, or what was free when it was first read."""
-    text = os.environ.get(_VARIABLE)
+    text = os.environ.get(MEMORY)
     if text is None:
         return free_memory()
     try:
         return units.cli_size(text)
     except ValueError as error:
-        raise InputError(f"{_VARIABLE}: {error}") from None
+        raise InputError(f"{MEMORY}: {error}") from None
 
 
 @cache
@@ -86,7 +87,7 @@ def too_large(ops: int, about: str = "at least") -> PlanTooLarge:
     return PlanTooLarge(
         f"the plan would have {about} {ops:,} ops and take {about} {_show(ops * BYTES)} of "
         f"memory, more than the {_show(memory())} there are; try fewer GPUs, fewer tensors or "
-        f"larger chunks, or set {_VARIABLE}, such as {_VARIABLE}=32G"
+        f"larger chunks, or set {MEMORY}, such as {MEMORY}=32G"
     )
 
 

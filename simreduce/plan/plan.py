@@ -388,7 +388,7 @@ class Plan:
         return [(name[s], name[t], int(n)) for s, t, n in zip(source, target, count, strict=True)]
 
 
-_NO_IDS: AnyInts = np.zeros(0, dtype=np.int32)
+NO_IDS: AnyInts = np.zeros(0, dtype=np.int32)
 
 
 def part_for(plan: Plan, ops: AnyInts) -> Plan:
@@ -400,7 +400,7 @@ def part_for(plan: Plan, ops: AnyInts) -> Plan:
     reads = (
         plan.operand_start,
         plan.operands,
-        plan.control_start if len(plan.controls) else _NO_IDS,
+        plan.control_start if len(plan.controls) else NO_IDS,
         plan.controls,
     )
     sweep(

@@ -51,13 +51,15 @@ from simreduce.study.capacity.choose import (
     COPY,
     COST,
     HOURLY,
+    MILLION,
     OBJECTIVES,
     TIME,
     CapacityTarget,
     Offer,
 )
-from simreduce.study.capacity.price_list import HOUR, PriceList, format_amount, format_period
+from simreduce.study.capacity.price_list import HOUR, PriceList, format_period
 from simreduce.study.sweep import MESH
+from simreduce.units import format_amount
 from simreduce.workload import ACTIVATION_SOURCES
 
 _MINIMISED = {
@@ -473,7 +475,7 @@ def options_facet(document: Written) -> Facet:
     axes = Axis(f"price ({currency}/h)"), Axis(f"price of a copy ({currency}/h)", zero=False)
     if "counted" in document:
         samples, counted = document["target"]["samples"], document["counted"]
-        many = f"{format_amount(samples or _MILLION)} {'samples' if samples else counted}"
+        many = f"{format_amount(samples or MILLION)} {'samples' if samples else counted}"
         time, cost = Axis(f"time of {many} (h)", log=True), f"cost of {many} ({currency})"
         axes = time, Axis(cost, zero=False)
     series: dict[str, list[PlotPoint]] = {}
@@ -500,9 +502,6 @@ def options_facet(document: Written) -> Facet:
     return Facet(*axes, drawn, height=380.0)
 
 
-_MILLION = 1e6
-
-
 def _place(row: Written, document: Written) -> tuple[float | None, float | None]:
     """Hours and cost of the run or of a million of what is counted; of copies of jobs, prices."""
     if "counted" not in document:
@@ -510,7 +509,7 @@ def _place(row: Written, document: Written) -> tuple[float | None, float | None]
     if document["target"]["samples"]:
         return row["time_s"] and row["time_s"] / HOUR, row["cost"]
     rate = row[f"{document['counted']}_per_second"]
-    return rate and _MILLION / rate / HOUR, row["per_million"]
+    return rate and MILLION / rate / HOUR, row["per_million"]
 
 
 def target_words(document: Written) -> str:

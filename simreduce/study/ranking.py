@@ -27,7 +27,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce import units
-from simreduce.computing import group_by, grouped
+from simreduce.computing import T, group_by, grouped
 from simreduce.computing.workers import Watch, beside, time_is_up, until_stopped, unwatched, working
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.store import kernel, make_kernel
@@ -229,8 +229,6 @@ def merge_equal(
     return [merge(first, tuple(others)) for first, *others in group_by(rows, same).values()]
 
 
-T = TypeVar("T")
-
 Moved = Mapping[object, float | None]
 """Seconds of plans where starts are moved; None where that does not tell."""
 
@@ -336,8 +334,6 @@ def outcome_of(evaluate: Callable[..., T], *asked: Any) -> T | Refused | Stuck:
         return Refused(error)
 
 
-Q = TypeVar("Q")
-
 TIED = 1.001
 """Plans within this factor of a limit are simulated: they may be as fast."""
 
@@ -354,8 +350,8 @@ Limit: TypeAlias = float | None
 
 
 def study(
-    questions: Sequence[Q],
-    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed],
+    questions: Sequence[Asked],
+    evaluate: Callable[[Asked, Limit], T | AtLeast | Postponed],
     *,
     workers: int = 1,
     limits: Callable[[Mapping[int, Any]], Callable[[int], float]] | None = None,
@@ -397,15 +393,15 @@ def study(
 
 
 def _answer(
-    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed], asked: tuple[Q, Limit]
+    evaluate: Callable[[Asked, Limit], T | AtLeast | Postponed], asked: tuple[Asked, Limit]
 ) -> Outcome[T] | Postponed:
     return outcome_of(evaluate, *asked)
 
 
 def answer_all(
-    questions: Sequence[Q],
+    questions: Sequence[Asked],
     names: Sequence[str],
-    evaluate: Callable[[Q, Limit], T | AtLeast | Postponed],
+    evaluate: Callable[[Asked, Limit], T | AtLeast | Postponed],
     *,
     by_name: bool,
     workers: int = 1,

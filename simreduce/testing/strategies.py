@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
+from simreduce.computing import T
 from simreduce.computing.arrays import Floats
 from simreduce.engine import (
     IDEAL,
@@ -26,12 +27,11 @@ from simreduce.engine import (
     Processor,
     Runtime,
 )
+from simreduce.engine.calibrate import DISPATCHED
 from simreduce.engine.runtime import LINK_KINDS, NVLS, PROTOCOLS, Call, NcclConstants
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
 from simreduce.testing import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
-
-T = TypeVar("T")
 
 
 @cache
@@ -169,14 +169,13 @@ def calibrations(draw: st.DrawFn, figures: FigureRanges) -> Calibration:
     """Dispatch costs for some kinds of op, other figures for some link classes."""
     return Calibration(
         "random",
-        dispatch=draw(_by_name(_KINDS, figures.delay)),
+        dispatch=draw(_by_name(DISPATCHED, figures.delay)),
         links=draw(_by_name(_LINKS, _link_constants(figures))),
         cpu=draw(processors(figures)) if draw(_BOOLEANS) else None,
         nccl=draw(nccl_constants(figures)),
     )
 
 
-_KINDS = tuple(kind.name.lower() for kind in Kind)
 _LINKS = ("bus", "bus:d2h", "bus:h2d", "peer", "peer:h2d", "network", "cpu0>cpu1", "cpu0>gpu0")
 
 

@@ -42,7 +42,7 @@ from simreduce.training.executions import (
 )
 from simreduce.training.executor import Ran, Run, length_of
 from simreduce.training.gpus import least_gpu, slowest_of
-from simreduce.training.path import READ, TURN
+from simreduce.training.path import READ, SAME, TURN
 from simreduce.training.step import (
     DATA,
     HOST,
@@ -147,16 +147,13 @@ def merged_reads(job: StepJob, method: Method) -> list[Reduction]:
     ]
 
 
-_SAME = 1e-9
-
-
 def steady(job: StepJob, times: Sequence[float]) -> bool:
     """Whether the last steps took equal times.
 
     These are two, or four without a barrier, where a step affects the next two.
     """
     last = times[-2:] if job.barrier else times[-4:]
-    return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= _SAME * times[-1]
+    return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= SAME * times[-1]
 
 
 def summarize(
@@ -201,7 +198,7 @@ def summarize(
     seconds = times[-1] if settled else fmean(times[len(times) // 2 :])
     last = replace(step(done[-1], seconds), path=path)
     longest = max(times)
-    if faulty and longest > last.seconds * (1.0 + _SAME):
+    if faulty and longest > last.seconds * (1.0 + SAME):
         last = replace(last, slowest=step(done[times.index(longest)], longest))
     return last
 
@@ -228,11 +225,11 @@ def lost_beside(job: StepJob, groups: Sequence[DeviceGroup], spans: Iterable[Spa
     slowest = max(groups, key=lambda group: group.factor)
     busy = sum(span.end - span.begin for span in spans if span.device == slowest.name)
     lost = busy - job.compute * slowest.factor
-    return lost if lost > _SAME * busy else 0.0
+    return lost if lost > SAME * busy else 0.0
 
 
-_ROUNDING = 1e-12
-"""Relative error allowed at the boundary of a cycle."""
+ROUNDING = 1e-12
+"""Relative error of sums of times, allowed at the boundary of a cycle."""
 
 Buffers = dict[tuple[int, ...], list[Reduction]]
 Start = Callable[[Reduction, int, float], int]
@@ -288,7 +285,7 @@ def to_cycle(now: float, cycle: float) -> float:
     """Seconds from `now` to the next whole multiple of `cycle`, 0 at one."""
     if not cycle:
         return 0.0
-    return max(ceil(now / cycle * (1.0 - _ROUNDING)) * cycle - now, 0.0)
+    return max(ceil(now / cycle * (1.0 - ROUNDING)) * cycle - now, 0.0)
 
 
 STREAM = "stream"

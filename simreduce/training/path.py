@@ -23,7 +23,7 @@ for Horovod's cycle.
 STAGES = "between stages"
 """The name of sends from one pipeline stage to another."""
 
-_SAME = 1e-9
+SAME = 1e-9
 """Part of a step within which two instants are one."""
 
 
@@ -42,7 +42,7 @@ def run_path(
     done = {(each.rank, each.number): each for each in ran}
     now = done[last] if last else max(ran, key=lambda each: each.end)
     pieces, at = list[PathPiece](), now.end
-    near = _SAME * (at - begin)
+    near = SAME * (at - begin)
 
     def add(kind: str, name: str, start: float, bucket: Bucket | None = None) -> float:
         start = max(start, begin)

@@ -51,7 +51,6 @@ from simreduce.study.ranking import Refused, Stuck
 from simreduce.study.tune.sizes import BY_DEFAULT, BenchRow, bench as measure, bench_all
 
 Named = list[tuple[Strategy, bool]]
-_Line = tuple[int, BenchRow]
 
 
 @command(
@@ -210,7 +209,7 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
 
 
 def _take(
-    lines: Sequence[_Line],
+    lines: Sequence[tuple[int, BenchRow]],
     strategies: Sequence[Strategy],
     nbytes: Sequence[int],
 ) -> list[BenchRow]:

@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from simreduce.app.cli.terminal import is_terminal, legible, show, wide_option
-from simreduce.computing import workers, workers as notices
+from simreduce.computing import T, workers, workers as notices
 from simreduce.files import STDOUT, check_place, write_file
 from simreduce.files.formats.syntax import Faults
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Any], Any]
 
-_FORMATS = ("svg", "png")
+PICTURES = ("svg", "png")
 STOPPED = 130
 """Exit status of a command that Ctrl-C or SIGTERM ended."""
 
@@ -57,7 +57,7 @@ def picture_options(what: str) -> Decorator:
                 f"--{form}", cls=PictureOption, default=None, metavar="FILE",
                 help=f"{what}, as {form.upper()}{needs.get(form, '')}; -: stdout.",
             )
-            for form in _FORMATS
+            for form in PICTURES
         )
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def check_outputs(faults: Faults) -> None:
     pictures = output_paths(PictureOption)
     for option, path in pictures.items():
         other = os.path.splitext(path)[1].lower().removeprefix(".")  # noqa: PTH122 - Path raises
-        if other in _FORMATS and option != f"--{other}":
+        if other in PICTURES and option != f"--{other}":
             why = f"the name says that it is {other.upper()}; write --{other} {path}"
             faults.add(f"{option} {path}", why)
     places = [*pictures.values()]
@@ -194,8 +194,6 @@ def write_output(path: str, pieces: Iterable[str | bytes]) -> None:
     for piece in pieces:
         click.echo(piece, nl=False)
 
-
-T = TypeVar("T")
 
 QUIET = 10.0
 """Seconds between two lines where stderr is no terminal; the first comes after half of them."""

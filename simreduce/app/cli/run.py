@@ -23,6 +23,7 @@ import click
 from simreduce.app.cli import command, scenario_argument, strategies
 from simreduce.app.cli.export import draw_orders, folder_option, hand_over, write_folder
 from simreduce.app.cli.reply import (
+    PICTURES,
     Progress,
     Reply,
     output_option,
@@ -335,9 +336,6 @@ def place(
     return tune_placement(faults, asked, workers, target, out, budget, quick=quick)
 
 
-_DRAWN = ("svg", "png")
-
-
 @command(
     examples="""
     simreduce tune dgx1v-resnet50 --target pytorch
@@ -418,7 +416,7 @@ def tune(
     On Ctrl-C or SIGTERM, prints the best so far and exits with status 130.
     """
     if given["placement"] or asks_for_placement(scenario):
-        unused = ("fp16", "objective", "measure", *_DRAWN)
+        unused = ("fp16", "objective", "measure", *PICTURES)
         refuse(faults, unused, "says nothing about the order of nodes")
         asked = read_question_of_order(faults, scenario, given)
         return tune_placement(faults, asked, workers, target, out, budget, quick=quick)
@@ -426,7 +424,7 @@ def tune(
         about_step = objective in (None, STEP)
         faults.check(about_step, "--objective", "a scenario with step.mesh is about a step")
         seconds = read_budget(faults, budget, quick=quick)
-        unused = (*_DRAWN, "fp16", "worth", "measure")
+        unused = (*PICTURES, "fp16", "worth", "measure")
         meshes = read_meshes(faults, scenario, given, unused, target)
         with within(seconds):
             return _tune_meshes(meshes, out, workers).give()

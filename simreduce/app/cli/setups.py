@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -23,6 +23,7 @@ from simreduce import dtypes, units
 from simreduce.app.cli import calibrations, names_or_files, strategies
 from simreduce.app.cli.reply import Decorator, Reply, options, output_paths, wants_json
 from simreduce.app.cli.terminal import show
+from simreduce.computing import T
 from simreduce.engine import CALM, NOMINAL, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.disturbance import parse_disturbance
@@ -317,8 +318,6 @@ def details_option(about: str) -> Decorator:
     return click.option("--details", is_flag=True, help=about)
 
 
-S = TypeVar("S")
-
 faithful_option = click.option(
     "--faithful",
     is_flag=True,
@@ -466,14 +465,14 @@ def read_disturbance(given: Given, machine: object, *, exactly: bool = False) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Collective(Generic[S]):
+class Collective(Generic[T]):
     """One collective of one tensor, of several sizes, on a machine. `strategies` are what the
     command's `--algo` means.
     """
 
     setup: Setup
     name: str
-    strategies: S
+    strategies: T
     root: int
     dtype: int
     nbytes: Sequence[int]
@@ -504,13 +503,13 @@ def read_setup(faults: Faults, text: str, given: Given, *, folded: bool = False)
 def read_collective(
     faults: Faults,
     text: str,
-    read_algo: Callable[[str], S],
+    read_algo: Callable[[str], T],
     sizes: tuple[str | None, str | None, str | None, float | None],
     given: Given,
     *,
     folded: bool = False,
     iters: int = ITERATIONS,
-) -> Collective[S]:
+) -> Collective[T]:
     """The collective that the options name on the machine `text`. `read_algo` reads the strategies
     of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`, and NCCL makes `iters` calls in a row.
     InputError with every fault.

@@ -35,7 +35,7 @@ from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files import is_file, read_text
 from simreduce.files.formats.documents import Document
 from simreduce.files.formats.syntax import Faults
-from simreduce.plan.ops import free_memory
+from simreduce.plan.ops import MEMORY, free_memory
 from simreduce.report.capacity import (
     CAPACITY,
     CAPACITY_JOBS,
@@ -75,7 +75,6 @@ from simreduce.study.capacity.price_list import join, load_prices, shipped
 from simreduce.study.sweep import DONE, FAILED, KILLED, KINDS, STUCK, Cell, objective
 from simreduce.study.sweep.engine import (
     CLUSTERS,
-    MEMORY,
     MEMORY_DEFAULT,
     DaskCluster,
     Engine,

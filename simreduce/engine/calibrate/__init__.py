@@ -22,13 +22,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from simreduce import units
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
-from simreduce.engine.calibrate.intervals import COLLECTIVES
+from simreduce.engine.calibrate.intervals import COLLECTIVES, SHIPPED
 from simreduce.engine.lowering.resources import TRANSFER
 from simreduce.engine.runtime import (
     LINK_KINDS,
@@ -211,7 +210,6 @@ def with_values(base: NcclConstants, values: Mapping[str, float]) -> NcclConstan
     return replace(base, **changed)
 
 
-_SHIPPED = resources.files("simreduce") / "files" / "calibrations"
 GENERATIONS = {
     ("nccl", 60): "nccl-pascal",
     ("nccl", 70): "nccl-volta",
@@ -313,7 +311,7 @@ def shipped() -> list[str]:
     """Names of the calibrations that come with simreduce, `nominal` first."""
     return [
         NOMINAL.name,
-        *sorted(p.name[:-5] for p in _SHIPPED.iterdir() if p.name.endswith(".toml")),
+        *sorted(p.name[:-5] for p in SHIPPED.iterdir() if p.name.endswith(".toml")),
     ]
 
 
@@ -345,7 +343,7 @@ def load_calibration(text: str) -> Calibration:
     if text == NOMINAL.name:
         return NOMINAL
     if text in shipped():
-        return _parse(text, text, (_SHIPPED / f"{text}.toml").read_text("utf-8"))
+        return _parse(text, text, (SHIPPED / f"{text}.toml").read_text("utf-8"))
     path, own = Path(text), own_calibrations()
     mine = own / f"{text}.toml"
     if path.name == text and exists(str(mine)):

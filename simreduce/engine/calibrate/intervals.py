@@ -35,7 +35,7 @@ import numpy as np
 
 from simreduce.computing.arrays import AnyInts, Floats
 
-_FOLDER = resources.files("simreduce") / "files" / "calibrations"
+SHIPPED = resources.files("simreduce") / "files" / "calibrations"
 GENERATION, ELSEWHERE = "errors.csv", "errors-elsewhere.csv"
 """Errors by constants of the machine's generation, and by those of the generations beside it.
 A library's files begin with its name.
@@ -131,7 +131,7 @@ def write_errors(found: Iterable[Errors]) -> str:
 @cache
 def published_errors(file: str = GENERATION, library: str = "nccl") -> tuple[Errors, ...]:
     """The errors of a library that come with simreduce."""
-    return read_errors((_FOLDER / f"{library}-{file}").read_text("utf-8"))
+    return read_errors((SHIPPED / f"{library}-{file}").read_text("utf-8"))
 
 
 @cache

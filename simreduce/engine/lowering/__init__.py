@@ -17,6 +17,7 @@ import numpy as np
 from simreduce.computing.arrays import AnyInts, Bools, Floats, Ints, blocks, row_starts
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.engine.disturbance import CALM, Disturbance
+from simreduce.engine.kernel.tables import NONE
 from simreduce.engine.lowering.calls import (
     Calls,
     Signatures,
@@ -43,11 +44,8 @@ from simreduce.engine.lowering.resources import (
 from simreduce.engine.runtime import Calibration, NcclConstants, Runtime
 from simreduce.errors import PlanError
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import NO_STREAM
+from simreduce.plan.plan import NO_IDS, NO_STREAM
 from simreduce.topology import Folded, Topology
-
-_NONE = -1
-_NO_IDS: AnyInts = np.zeros(0, dtype=np.int32)
 
 
 def find_successors(plan: Plan, stream: AnyInts) -> tuple[AnyInts, AnyInts, AnyInts]:
@@ -58,9 +56,9 @@ def find_successors(plan: Plan, stream: AnyInts) -> tuple[AnyInts, AnyInts, AnyI
     reads = (
         plan.operand_start,
         plan.operands,
-        plan.control_start if len(plan.controls) else _NO_IDS,
+        plan.control_start if len(plan.controls) else NO_IDS,
         plan.controls,
-        stream if streams else _NO_IDS,
+        stream if streams else NO_IDS,
     )
     _check_order(plan)
     last, seen = np.empty(streams, dtype=np.int32), np.zeros(n, dtype=np.int32)
@@ -94,14 +92,14 @@ def fill_successors(
     ops = len(seen)
     for filling in (False, True):
         for op in range(len(last)):
-            last[op] = _NONE
+            last[op] = NONE
         for op in range(ops):
             reads = operand_start[op + 1] - operand_start[op]
             obeys = control_start[op + 1] - control_start[op] if len(control_start) > 0 else 0
-            on = stream[op] if len(stream) > 0 else _NONE
-            before = reads + obeys + (on != _NONE)
+            on = stream[op] if len(stream) > 0 else NONE
+            before = reads + obeys + (on != NONE)
             mark = op + 1 + ops * filling
-            first = _NONE
+            first = NONE
             for i in range(before):
                 if i < reads:
                     used = operands[operand_start[op] + i]
@@ -109,7 +107,7 @@ def fill_successors(
                     used = controls[control_start[op] + i - reads]
                 else:
                     used = last[on]
-                if used in (_NONE, first):
+                if used in (NONE, first):
                     continue
                 if before > 2:  # of two, the first is remembered, which takes no memory
                     if seen[used] == mark:
@@ -120,7 +118,7 @@ def fill_successors(
                     successors[start[used]] = op
                     waits[op] += 1
                 start[used] += 1
-            if on != _NONE:
+            if on != NONE:
                 last[on] = op
         # Counts become where rows begin; filling moves that to where they end, which is where the
         # next begin.

@@ -16,7 +16,7 @@ from simreduce.export.framework import METHODS, REPLICATED, Choice, Framework, h
 from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import Settings, choose, plan
-from simreduce.planners.nccl.constants import ALL_PAIRS, COLLECTIVES, Rule, tuner_text
+from simreduce.planners.nccl.constants import ALL_PAIRS, ANY_SIZE, COLLECTIVES, Rule, tuner_text
 from simreduce.planners.nccl.environment import assignments
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.packing.arrangement import NoPacking
@@ -44,7 +44,6 @@ _BY_COLLECTIVE = (2, 24)
 _CALLS = {"symmetric": "ncclCommWindowRegister", "registered": "ncclCommRegister"}
 """What an application calls for a setting without a variable."""
 
-_MOST = 4294967295
 _LARGEST = 10**18 - 1
 _LIKE = {
     "ring": "ring", "bidirectional_ring": "ring", "multi_ring": "ring", "best_ring": "ring",
@@ -151,8 +150,8 @@ def _rules_of(choice: Choice) -> list[Rule]:
         found += [
             Rule(collective, least, most, *decided, *at) for least, most, decided in _spans(pick)
         ]
-        if choice.workload.nbytes > _MOST:
-            found.append(Rule(collective, _MOST + 1, _LARGEST, *pick(_MOST + 1), *at))
+        if choice.workload.nbytes > ANY_SIZE:
+            found.append(Rule(collective, ANY_SIZE + 1, _LARGEST, *pick(ANY_SIZE + 1), *at))
     return found
 
 
@@ -190,8 +189,8 @@ def _spans(pick: Callable[[int], Decided]) -> Iterator[tuple[int, int | None, De
     """Maximal stretches of sizes with one decision, the first from 0 on and the last without an
     end: searched for between 8 sizes in each octave.
     """
-    grid = sorted({min(8 + i << octave >> 3, _MOST) for octave in range(32)
-                   for i in range(8)} | {_MOST})  # fmt: skip
+    grid = sorted({min(8 + i << octave >> 3, ANY_SIZE) for octave in range(32)
+                   for i in range(8)} | {ANY_SIZE})  # fmt: skip
     edges = [size for low, high in pairwise(grid) for size in _edges(pick, low, high)]
     ends = [*(size - 1 for size in edges), None]
     return zip([0, *edges], ends, map(pick, [grid[0], *edges]), strict=True)

@@ -31,13 +31,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self
 
 from simreduce import units
 from simreduce.errors import InputError, near_or_all, quote
-from simreduce.files.formats.syntax import Faults, inside
+from simreduce.files.formats.syntax import Faults, T, inside
 
-T = TypeVar("T")
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the direction of text, so that a name looks like another one."""
 
@@ -406,7 +405,7 @@ def _object(form: Format, *, whole: bool) -> dict[str, Any]:
         field.key: {
             **_of(field.kind, whole=whole),
             "description": field.about,
-            **({"default": field.default} if _is_plain(field.default) else {}),
+            **({"default": field.default} if isinstance(field.default, bool | int | str) else {}),
         }
         for field in form.fields
     }
@@ -418,10 +417,6 @@ def _object(form: Format, *, whole: bool) -> dict[str, Any]:
         **({"required": required} if required else {}),
         "additionalProperties": False,
     }
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, bool | int | str)
 
 
 def _of(kind: ValueKind[Any], *, whole: bool) -> dict[str, Any]:

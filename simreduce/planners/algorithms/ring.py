@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
+from simreduce.computing import T
 from simreduce.computing.arrays import Ints
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Values
@@ -171,9 +172,6 @@ def _all_gather(b: PlanBuilder, halves: Values, chunks: Values, channel: int) ->
     there = all_gather_pieces(b, halves[..., 0], chunks[..., 0], channel)
     back = all_gather_pieces(b, halves[..., 1], chunks[..., 1], channel + 1, way=-1)
     return Values.stack([there, back], axis=-1)
-
-
-T = TypeVar("T")
 
 
 def divide(shares: Sequence[tuple[T, float]], lo: int, hi: int) -> list[tuple[T, int, int]]:

@@ -251,12 +251,13 @@ def ladder(capability: int, nodes: int, version: Version) -> tuple[float, ...]:
     return speeds
 
 
-_COLLECTIVES = {name.replace("_", ""): name for name in COLLECTIVES}
+NAMED = {name.replace("_", ""): name for name in COLLECTIVES}
+"""Collectives by the names that NCCL has for them."""
 _ALGORITHMS = {
     "tree": "tree", "ring": "ring", "nvls": "nvls", "nvls_tree": "nvlstree", "pat": "pat",
     "collnet_direct": "collnetdirect", "collnet_chain": "collnetchain",
 }  # fmt: skip
-_ANY_SIZE = 4294967295
+ANY_SIZE = 4294967295
 _WIDEST = 200
 """Characters of a comment; the plugin reads 255 of a line, and takes the rest for another."""
 _NUMBERS = {
@@ -295,10 +296,10 @@ HEADER = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes
 def tuner_text(rules: Iterable[Rule], title: str = "") -> str:
     """The file that has these rules, under a comment; `numPipeOps` and `regBuff` match anything."""
     algorithms = {ours: theirs for theirs, ours in _ALGORITHMS.items()}
-    collectives = {ours: theirs for theirs, ours in _COLLECTIVES.items()}
+    collectives = {ours: theirs for theirs, ours in NAMED.items()}
     rows = (
         (
-            collectives[rule.collective], rule.least, _ANY_SIZE if rule.most is None else rule.most,
+            collectives[rule.collective], rule.least, ANY_SIZE if rule.most is None else rule.most,
             algorithms[rule.algorithm], rule.protocol, rule.channels, rule.nodes, rule.ranks,
             -1, -1,
         )
@@ -332,7 +333,7 @@ def _rule(cells: list[str], faults: Faults, place: str) -> Rule | None:
         faults.add(place, f"must have 8, 9 or 10 fields, got {len(cells)}")
         return None
     before = len(faults.problems)
-    collective = _word(cells[0], _COLLECTIVES, "collective", faults, place)
+    collective = _word(cells[0], NAMED, "collective", faults, place)
     algorithm = _word(cells[3], _ALGORITHMS, "algorithm", faults, place)
     protocol = _word(cells[4], {name: name for name in PROTOCOLS}, "protocol", faults, place)
     least, most, *numbers = (
@@ -341,7 +342,7 @@ def _rule(cells: list[str], faults: Faults, place: str) -> Rule | None:
     )
     if len(faults.problems) > before:
         return None
-    top = None if most == _ANY_SIZE else most
+    top = None if most == ANY_SIZE else most
     return Rule(collective, least, top, algorithm, protocol, *numbers[:3])
 
 

@@ -14,10 +14,10 @@ from simreduce.files.formats import Field, FieldValues, Format, Scalar
 from simreduce.files.formats.syntax import Faults, inside
 from simreduce.planners.nccl.constants import (
     ALGORITHMS,
-    COLLECTIVES,
     COLLNET,
     CURRENT,
     CURRENT_RCCL,
+    NAMED,
     OLDEST,
     PROTOCOLS,
     Rule,
@@ -29,7 +29,6 @@ from simreduce.units import plural
 Filter = tuple[tuple[str, frozenset[str]], ...]
 """By collective, "" first for all that are not named: what may be chosen."""
 
-_FUNCTIONS = {name.replace("_", ""): name for name in COLLECTIVES}
 _LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")
 _OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "PHB", "SYS")
 _COLLNET = ("collnet", "collnetdirect", "collnetchain")
@@ -113,10 +112,10 @@ def _filter(words: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Scalar[Fil
             key = function.strip().lower()
             if i and not colon:
                 raise ValueError(f"{quote(part)}: all but the first part name a collective first")
-            if colon and key not in _FUNCTIONS:
-                near = did_you_mean(key, _FUNCTIONS) or f"; known: {', '.join(_FUNCTIONS)}"
+            if colon and key not in NAMED:
+                near = did_you_mean(key, NAMED) or f"; known: {', '.join(NAMED)}"
                 raise ValueError(f"unknown collective {quote(function)}{near}")
-            found.append((_FUNCTIONS.get(key, ""), _set(names.strip(), words, ignored)))
+            found.append((NAMED.get(key, ""), _set(names.strip(), words, ignored)))
         return tuple(found)
 
     example = {"type": "string", "examples": [f"{words[1]},{words[0]}", f"^{words[0]}"]}

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from simreduce.computing import grouped
-
-V = TypeVar("V", bound=Hashable)
+from simreduce.computing import K, grouped
 
 Path = tuple[int, ...]
 Edge = tuple[int, int]
@@ -102,7 +99,7 @@ class Network:
         ]
 
 
-def way_to(before: Mapping[V, V], end: V) -> list[V]:
+def way_to(before: Mapping[K, K], end: K) -> list[K]:
     """The vertices on the way that `breadth_first` found to `end`, its start first."""
     path = [end]
     while before[path[-1]] != path[-1]:

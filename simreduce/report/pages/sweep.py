@@ -22,6 +22,7 @@ from simreduce.report.plots.axes import Axis, Quantity
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.report.sweeps import ROW, check_columns
 from simreduce.study.sweep import BENCH, FACTORS, STEP, UNITS, objective
+from simreduce.study.sweep.grid import SIZES
 from simreduce.study.sweep.store import Sweep
 
 LINES, HEAT, PARETO = KINDS = ("lines", "heat", "pareto")
@@ -34,7 +35,6 @@ _INVERSE = (
     "fit",
 )  # fmt: skip
 """Columns of which more is better; those over the time share its interval."""
-_SIZES = ("size", "bytes")
 
 
 def sweep_plot(
@@ -76,7 +76,7 @@ def sweep_plot(
 
 def with_bytes(row: Written) -> Written:
     """The row with sizes, which may be text such as `64M`, in bytes where it has these."""
-    sizes = [key for key in _SIZES if isinstance(row.get(key), str)]
+    sizes = [key for key in SIZES if isinstance(row.get(key), str)]
     return {**row, **dict.fromkeys(sizes, row["nbytes"])} if sizes and row.get("nbytes") else row
 
 
@@ -102,7 +102,7 @@ def _about(sweep: Sweep, rows: Sequence[Written], varied: Sequence[str]) -> str:
 
 def axis(name: str) -> Axis:
     """The axis of a column."""
-    unit = "B" if name in _SIZES else "" if name in FACTORS else UNITS.get(name, "")
+    unit = "B" if name in SIZES else "" if name in FACTORS else UNITS.get(name, "")
     return Axis(_WORDS.get(name, name), _QUANTITIES.get(unit, "number"))
 
 

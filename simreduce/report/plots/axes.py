@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from simreduce import units
-from simreduce.study.capacity.price_list import format_amount
+from simreduce.units import format_amount
 
 Quantity: TypeAlias = Literal["number", "seconds", "bytes", "bytes/s", "share", "times"]
 _FAR = {"seconds": 1.0, "bytes": 1.0, "number": 6.0, "bytes/s": 30.0, "share": 30.0, "times": 6.0}

@@ -19,7 +19,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.computing import grouped
+from simreduce.computing import K, T, grouped
 from simreduce.computing.arrays import Floats
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration, Result
@@ -39,9 +39,6 @@ from simreduce.study.tune.simulate import folded
 from simreduce.study.tune.sizes import DIVIDED, BenchCalls, busbw_factor, tensor
 from simreduce.topology import Topology, load_topology, machine_of
 from simreduce.workload import Workload
-
-K = TypeVar("K")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

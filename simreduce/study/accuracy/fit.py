@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.computing import grouped, once
+from simreduce.computing import T, grouped, once
 from simreduce.computing.arrays import AnyInts, Floats
 from simreduce.engine import Calibration, Rerun
 from simreduce.engine.calibrate import nccl_names, with_values
@@ -41,8 +41,6 @@ from simreduce.study.accuracy import part_of, strategy_for, workload_of
 from simreduce.study.tune.sizes import BenchCalls, sends_of
 from simreduce.topology import Topology
 from simreduce.topology.routing import is_nvlink
-
-T = TypeVar("T")
 
 _UNCERTAIN = {
     "launch": 0.5,

@@ -11,7 +11,7 @@ from simreduce.computing import group_by
 from simreduce.study.capacity.price_list import HOUR, PriceList
 from simreduce.study.sweep import Figures
 
-_MILLION = 1e6
+MILLION = 1e6
 COST, HOURLY, TIME = OBJECTIVES = ("cost", "hourly", "time")
 """Objectives to minimise: the cost of the run or of a token, the price per hour, the time."""
 COPY = "hourly_per_copy"
@@ -72,7 +72,7 @@ class CapacityTarget:
     @property
     def run(self) -> float:
         """Samples of the run, or a million, over which costs and times compare as over any."""
-        return _MILLION if self.samples is None else self.samples
+        return MILLION if self.samples is None else self.samples
 
     @property
     def units(self) -> float:
@@ -88,7 +88,7 @@ class CapacityTarget:
     def token_budget(self) -> float | None:
         """The highest cost of the run by `cost_per_million_tokens`."""
         price = self.cost_per_million_tokens
-        return None if price is None else price * self.units * self.run / _MILLION
+        return None if price is None else price * self.units * self.run / MILLION
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def offer(candidate: CapacityCandidate, prices: PriceList, target: CapacityTarge
     hourly = prices.per_hour(candidate.quantities)
     time = candidate.time(target.run)
     cost = hourly * time / HOUR
-    per_million = cost / (target.run * target.units) * _MILLION
+    per_million = cost / (target.run * target.units) * MILLION
     most, least = 1.0, -1.0  # signs of limits from above and from below
     wanted = (
         ("step_time", candidate.step, target.step_time, most),

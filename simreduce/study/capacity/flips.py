@@ -26,8 +26,8 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
+from simreduce.computing import T
 from simreduce.study.capacity import CapacityQuestion
 from simreduce.study.capacity.choose import (
     CapacityCandidate,
@@ -113,7 +113,6 @@ def walk(value: float, answer: Answer, breakpoints: Iterable[float]) -> Flips:
     return down, up
 
 
-T = TypeVar("T")
 Asking = Generator[CapacityOption, CapacityCandidate | None, T]
 """Finds something and yields what it must know first."""
 

@@ -131,13 +131,6 @@ def format_period(seconds: float) -> str:
     return f"{seconds:.4g} s" if seconds >= 1.0 else f"{seconds * 1e3:.4g} ms"
 
 
-def format_amount(amount: float) -> str:
-    """`12,300` or `1.374`: four significant digits, whole from 10,000 on."""
-    if not math.isfinite(amount):
-        return "unlimited"
-    return f"{amount:,.0f}" if abs(amount) >= 1e4 else f"{amount:.4g}"
-
-
 ENERGY = "energy"
 FOLDER = Path(__file__).parent / "price_lists"
 

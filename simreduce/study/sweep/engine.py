@@ -33,12 +33,11 @@ from simreduce import units
 from simreduce.computing import group_by
 from simreduce.computing.workers import limit_memory, modules, prepare
 from simreduce.errors import DeviceError, InputError
+from simreduce.plan.ops import MEMORY
 from simreduce.study.sweep import FAILED, KILLED, TOO_LARGE, Cell, Figures
 from simreduce.study.sweep.evaluate import evaluate, forget
 from simreduce.study.sweep.store import CellAnswer
 
-MEMORY = "SIMREDUCE_MEMORY"
-"""The variable by which a process knows how much memory a plan may take."""
 MEMORY_DEFAULT = 4 << 30
 """Bytes of each worker. A fixed figure, so that every computer gives the same rows."""
 

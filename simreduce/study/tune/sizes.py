@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.computing import grouped, once
+from simreduce.computing import T, grouped, once
 from simreduce.engine import IDEAL, NOMINAL, AtLeast, Calibration, Result, Timeline, Use
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
@@ -61,8 +61,6 @@ from simreduce.study.tune.simulate import (
 )
 from simreduce.topology import Folded, Topology, route
 from simreduce.workload import MOST_BYTES, Gradient, Workload
-
-T = TypeVar("T")
 
 DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
 """Collectives in which every rank has a part of the tensor, all of one size as in nccl-tests."""
@@ -339,10 +337,6 @@ class Machines:
         return try_folded(self.setup)
 
 
-_Asked: TypeAlias = tuple[Strategy, int]
-"""A strategy and the bytes of a tensor."""
-
-
 def bench(
     setup: Setup,
     strategies: Sequence[Strategy],
@@ -438,7 +432,9 @@ def bench_all(
             yield place, _make_row(question, question.strategy, unfinished=row)
 
 
-def _simulate(at: Machines, asked: _Asked, limit: Limit) -> BenchRow | AtLeast | Postponed:
+def _simulate(
+    at: Machines, asked: tuple[Strategy, int], limit: Limit
+) -> BenchRow | AtLeast | Postponed:
     def simulate(question: BenchCell) -> BenchRow | AtLeast | Postponed:
         if question.long and limit is None:
             return HUGE

@@ -78,7 +78,7 @@ from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.files.formats import choice
-from simreduce.topology.elements import Cable, Node, joined, link_classes, networks
+from simreduce.topology.elements import Cable, Node, joined, link_classes, networks as link_networks
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
     WHOLE_LIMIT,
@@ -197,7 +197,7 @@ def build_cluster(
     fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
     nic = ""
     if "nic" in settings.values:
-        nic = settings.read("nic", choice(networks(), "class of network link"), DEFAULT_NIC)
+        nic = settings.read("nic", choice(link_networks(), "class of network link"), DEFAULT_NIC)
     trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
     most = settings.limit if shape == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")

@@ -207,7 +207,7 @@ _OTHERS = {3: "GATHER", 4: "SCATTER"}
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
 _MEMORY = (2, 3)
 _RANK = re.compile(r"\.(\d{1,7})\.(et|chakra)(\.gz)?$")
-_US = 1e-6
+US = 1e-6
 GROUPS = "groups.json"
 
 
@@ -299,8 +299,8 @@ def _node(
     facts: _Facts,
     notes: dict[str, bool],
 ) -> ExecutionNode:
-    seconds = one.duration_micros * _US
-    start = one.start_time_micros * _US if one.start_time_micros else None
+    seconds = one.duration_micros * US
+    start = one.start_time_micros * US if one.start_time_micros else None
     took = seconds or None
     if one.type == _COLLECTIVE:
         return _collective(one, values, after, facts)._replace(seconds=took, start=start)
@@ -392,7 +392,7 @@ def _length(size: int) -> bytes:
 def _written(number: int, rank: int, node: ExecutionNode, group: str) -> Any:
     """A node with the attributes, and their types, that Chakra's feeder reads."""
     kinds = {COMPUTE: _COMPUTE, COLLECTIVE: _COLLECTIVE, SEND: _SEND, RECEIVE: _RECEIVE}
-    micros = round((node.seconds or 0.0) / _US)
+    micros = round((node.seconds or 0.0) / US)
     one = message_types().node(
         id=number, name=node.name, type=kinds[node.kind], data_deps=node.after,
         duration_micros=micros,

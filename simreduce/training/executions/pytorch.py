@@ -40,6 +40,7 @@ from simreduce.training.executions import (
     RECEIVE,
     SEND,
     UPDATE,
+    US,
     Execution,
     ExecutionError,
     ExecutionNode,
@@ -103,7 +104,6 @@ def _whole(data: Mapping[str, Any], key: str, unit: str, faults: Faults) -> int:
     return 0
 
 
-_US = 1e-6
 _NAMES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
@@ -328,7 +328,7 @@ def _nodes(
             if waited:
                 after.add(max(waited)[1])
             elif kernel.begin > idle:
-                lane, gap = f"stream {kernel.stream}", (kernel.begin - idle) * _US
+                lane, gap = f"stream {kernel.stream}", (kernel.begin - idle) * US
                 pause = ExecutionNode("CPU", COMPUTE, tuple(sorted(after)), lane, gap)
                 nodes.append(marks.put(pause, kernel.launched))
                 after = {len(nodes) - 1}
@@ -346,7 +346,7 @@ def _node(
     kernel: _Kernel, job: _Job, after: tuple[int, ...], first: float, faults: Faults
 ) -> ExecutionNode:
     lane = f"stream {kernel.stream}"
-    seconds, start = (kernel.end - kernel.begin) * _US, (kernel.begin - first) * _US
+    seconds, start = (kernel.end - kernel.begin) * US, (kernel.begin - first) * US
     if not kernel.by_nccl:
         return ExecutionNode(kernel.name, COMPUTE, after, lane, seconds, start)
     args, place = kernel.args, f"{kernel.name} at {kernel.begin:.0f} us"

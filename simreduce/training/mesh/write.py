@@ -92,7 +92,7 @@ from simreduce.training.mesh.pipeline import (
     Schedule,
     load_schedule,
 )
-from simreduce.training.passes import spans_of
+from simreduce.training.passes import ROUNDING, spans_of
 from simreduce.training.path import STAGES, run_path
 from simreduce.training.step import DATA, SLOWED, Bucket, StepResult
 
@@ -447,9 +447,6 @@ class _Writer:
             self._gather(rank, mine, "all")
 
 
-_ROUNDING = 1e-12
-
-
 def simulate_mesh(job: MeshJob, costs: Costs, *, closely: bool = False) -> StepResult:
     """The step of a job, whose mesh has the `costs`.
 
@@ -554,4 +551,4 @@ def _spent(ran: tuple[Ran, ...], spent: Spent) -> tuple[tuple[str, float], ...]:
         found[SLOWED] += max(each.end - each.begin - sum(known.values()), 0.0)
         now = each.end
     found[DATA] += last.end - now
-    return tuple(pair for pair in found.items() if pair[1] > _ROUNDING * last.end)
+    return tuple(pair for pair in found.items() if pair[1] > ROUNDING * last.end)

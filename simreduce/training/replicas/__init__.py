@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf, isfinite
 from sys import float_info
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import simpy
 
 from simreduce import units
+from simreduce.computing import T
 from simreduce.computing.arrays import Floats, uniform
 from simreduce.engine import CALM
 from simreduce.engine.setup import Setup
@@ -304,8 +305,6 @@ class ComputeTime(ValueKind[Distribution]):
         arguments: list[Any] = [values[key] for key in form.keys[1:]]
         return faults.attempt(path, make, *arguments)
 
-
-T = TypeVar("T")
 
 MOST = 1_000_000
 """Upper limit of whatever the table counts."""

@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import simpy
 
+from simreduce.computing import T
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric, Resident
 from simreduce.engine.lowering import Lowered, lower
@@ -317,9 +318,6 @@ def _repeated(make: Callable[[], Resident]) -> Callable[[], simpy.Event]:
         return free.submit()
 
     return submit
-
-
-T = TypeVar("T")
 
 
 class Slices(NamedTuple):

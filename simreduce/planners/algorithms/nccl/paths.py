@@ -38,11 +38,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.computing import T
 from simreduce.computing.arrays import Bools, Ints
 from simreduce.errors import NotFoldable
 from simreduce.plan import Executor, PlanBuilder, Value, Values
@@ -250,8 +251,6 @@ def _symmetric(layout: Layout, ranks: Sequence[int], collective: str, nbytes: in
     large = by_switch if multicast and len(ranks) > _FEWEST else plain
     return flags if nbytes <= _LL // len(ranks) else large
 
-
-T = TypeVar("T")
 
 _LEAST = 1 << 15
 """Bytes of the smallest slice of Simple."""

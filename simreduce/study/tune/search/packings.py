@@ -17,9 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from simreduce import dtypes
+from simreduce.computing import T
 from simreduce.engine import AtLeast, LeastSeconds, Symmetry
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
@@ -61,8 +62,6 @@ _LARGE = 1 << 14
 """Ops of all channels from which on one way is simulated where it can represent all."""
 
 COLLECTIVE = "all_reduce"
-
-T = TypeVar("T")
 
 
 class CallSize(NamedTuple):

@@ -16,6 +16,7 @@ from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
+from simreduce.computing import R, T
 from simreduce.computing.workers import Progress, answering, rounds, time_is_up
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
@@ -35,8 +36,6 @@ from simreduce.training.simulation import MemoryFit, fit_of, least_memory, step_
 from simreduce.training.variable_update import Flags
 from simreduce.units import short_size
 
-T = TypeVar("T")
-R = TypeVar("R")
 S = TypeVar("S", bound=Scenario)
 S_co = TypeVar("S_co", bound=Scenario, covariant=True)
 
