@@ -16,7 +16,8 @@ from simreduce.report.blocks import MOST_BARS, Attachments, Written, timeline_of
 from simreduce.report.explain import EXPLAIN, Explained
 from simreduce.report.ranking import answer_row
 from simreduce.report.trace import recording_threads
-from simreduce.study.advice import Advised, files_of
+from simreduce.study.advice import Advised
+from simreduce.study.frameworks import files_of
 from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import Candidate, StrategyRanking, plain_specs

@@ -101,7 +101,8 @@ from simreduce.report.sections import (
     timeline_section,
     us,
 )
-from simreduce.study.advice import call_words, runs_nccl, strategy_of
+from simreduce.study.advice import runs_nccl, strategy_of
+from simreduce.study.frameworks import call_words
 from simreduce.study.ranking import lasting, lasting_us, same_reasons, took
 from simreduce.study.tune.prove import Proof
 from simreduce.study.tune.rank import FIRST, Candidate, StrategyRanking

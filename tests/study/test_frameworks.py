@@ -9,7 +9,7 @@ import pytest
 from simreduce.engine.setup import Setup
 from simreduce.export.frameworks import FRAMEWORKS, TRAINED
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study import advice
+from simreduce.study import frameworks
 from simreduce.study.advice import Option
 from simreduce.study.scenario import Scenario
 from simreduce.study.scenario_files import load_scenario
@@ -28,17 +28,17 @@ def scenario(machine, **more):
     [("dgx1v", "tensorflow"), ("dgx-a100", "pytorch"), ("dgx-h100", "pytorch")],
 )
 def test_frameworks_of_the_machines_time_come_first(machine, first):
-    found = advice.names_for(scenario(machine))
+    found = frameworks.names_for(scenario(machine))
 
     assert first == found[0]
     assert {"pytorch", "horovod", "tensorflow", "tf_cnn_benchmarks"} == {*found}
-    assert ("jax",) == advice.names_for(scenario(machine, framework="jax"))
+    assert ("jax",) == frameworks.names_for(scenario(machine, framework="jax"))
 
 
 def test_a_scenario_that_runs_on_tensorflow_gets_its_settings_first():
     at = scenario("dgx-h100")
 
-    assert "tensorflow" == advice.names_for(at.but(runtime="tensorflow"))[0]
+    assert "tensorflow" == frameworks.names_for(at.but(runtime="tensorflow"))[0]
 
 
 @pytest.mark.parametrize("name", [name for name in TRAINED if FRAMEWORKS[name].packings])
@@ -46,8 +46,8 @@ def test_the_default_is_the_one_that_tune_begins_with(name):
     at = scenario("dgx-a100")
     first = nccl_packings(name, at, half=False)[0]
 
-    assert advice.default_text(name, at) == f"nccl{first.text}"
-    assert FRAMEWORKS[name].title in advice.today_words(name)
+    assert frameworks.default_text(name, at) == f"nccl{first.text}"
+    assert FRAMEWORKS[name].title in frameworks.today_words(name)
 
 
 def test_a_framework_that_is_named_is_the_only_one(tmp_path):
@@ -67,8 +67,8 @@ def test_copies_that_a_sharded_method_needs_count_against_it():
     at = scenario("dgx-a100")
     copies = 3 * 2 * at.workload.nbytes / at.setup.topology.nodes["gpu0"].memory_bandwidth
 
-    assert copies == advice.copies_of(at, "fsdp")
-    assert 0.0 == advice.copies_of(at, "ddp")
+    assert copies == frameworks.copies_of(at, "fsdp")
+    assert 0.0 == frameworks.copies_of(at, "ddp")
 
 
 def test_what_many_calls_may_cost_counts_against_a_gain():
@@ -77,22 +77,24 @@ def test_what_many_calls_may_cost_counts_against_a_gain():
     few, many = Option("few", 1.0), Option("many", 1.0 - 0.01 - 100e-6)
     calls = {"few": 1, "many": 10}
 
-    assert "" == advice.doubt_of_calls(at.but(call_cost=9e-6), lambda o: calls[o.name])(many, few)
-    doubt = advice.doubt_of_calls(at.but(call_cost=11e-6), lambda o: calls[o.name])
+    assert "" == frameworks.doubt_of_calls(at.but(call_cost=9e-6), lambda o: calls[o.name])(
+        many, few
+    )
+    doubt = frameworks.doubt_of_calls(at.but(call_cost=11e-6), lambda o: calls[o.name])
     assert "of calls may cost half or twice of that" in doubt(many, few)
-    one = advice.calls_of(at, parse_strategy("nccl+bucket=0"))
+    one = frameworks.calls_of(at, parse_strategy("nccl+bucket=0"))
     assert [at.workload.nbytes] == [call.nbytes for call in one]
-    assert len(at.workload.gradients) == len(advice.calls_of(at, parse_strategy("nccl")))
-    assert advice.calls_of(at, parse_strategy("ring")) is None
+    assert len(at.workload.gradients) == len(frameworks.calls_of(at, parse_strategy("nccl")))
+    assert frameworks.calls_of(at, parse_strategy("ring")) is None
 
 
 def test_what_is_within_the_error_of_predictions_is_doubted():
     fast, slow = Option("nccl", 1.0), Option("nccl+ddp", 1.1)
 
     doubt = "less than the error of these predictions: measure both"
-    assert doubt == advice.not_told_apart(fast, slow, 0.2)
-    assert "" == advice.not_told_apart(fast, slow, 0.05)
-    assert "" == advice.not_told_apart(fast, slow, None)
+    assert doubt == frameworks.not_told_apart(fast, slow, 0.2)
+    assert "" == frameworks.not_told_apart(fast, slow, 0.05)
+    assert "" == frameworks.not_told_apart(fast, slow, None)
 
 
 @pytest.mark.parametrize(

@@ -29,16 +29,9 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.packing.arrangement import FP16
 from simreduce.planners.strategy import Strategy, parse_strategy, tensorflow_choice
 from simreduce.planners.strategy.compiler import has_quirks
-from simreduce.study import advice
-from simreduce.study.advice import (
-    Advised,
-    Option,
-    default_text,
-    files_of,
-    names_for,
-    packings_of,
-    scaled,
-)
+from simreduce.study import frameworks
+from simreduce.study.advice import Advised, Option, scaled
+from simreduce.study.frameworks import default_text, files_of, names_for, packings_of
 from simreduce.study.ranking import (
     TIED,
     Limit,
@@ -334,7 +327,9 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
                 shortest=row.shortest, row=row,
             ) for row in self.proven
         ]  # fmt: skip
-        return advice.advise_each(self.scenario, options, partial(_advise, self.scenario, options))
+        return frameworks.advise_each(
+            self.scenario, options, partial(_advise, self.scenario, options)
+        )
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
@@ -359,20 +354,20 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
 
 def _advise(scenario: Scenario, options: Sequence[Option], name: str) -> Advised | None:
     """What to do for a framework, of the candidates that it has a setting for."""
-    standing = advice.default_text(name, scenario)
+    standing = frameworks.default_text(name, scenario)
     today = next((each for each in options if each.name == standing), None)
 
     def files(option: Option) -> Mapping[str, str] | None:
         row: Candidate = option.row
         if FRAMEWORKS[name].has_typed:  # upstream's plan has been compared with this one
-            return advice.typed_files(name, row.settings)
-        return advice.files_of(name, scenario.without_step(), row.strategy)
+            return frameworks.typed_files(name, row.settings)
+        return frameworks.files_of(name, scenario.without_step(), row.strategy)
 
     def calls(option: Option) -> list[NcclCall] | None:
-        found = advice.calls_of(scenario, option.row.strategy)
+        found = frameworks.calls_of(scenario, option.row.strategy)
         return found and scaled(found, option.seconds)
 
-    return advice.advise(
+    return frameworks.advise(
         name, options, today, files, scenario,
         method=lambda _: "ddp", calls=calls, count=lambda each: len(calls(each) or ()),
     )  # fmt: skip
@@ -474,8 +469,8 @@ def ranking_limits(scenario: Scenario, found: Sequence[Candidate]) -> Callable[[
 
     Those that frameworks run unless they are told are always simulated.
     """
-    setup, names = scenario.setup, advice.names_for(scenario)
-    today = {advice.default_text(name, scenario) for name in names}
+    setup, names = scenario.setup, frameworks.names_for(scenario)
+    today = {frameworks.default_text(name, scenario) for name in names}
     rows = [c for c in one_for_each_plan(found) if not c.wrong]
     last = rows[FIRST - 1].seconds if len(rows) >= FIRST else inf
     proven = [name for c in rows for name in (c, *c.also)]

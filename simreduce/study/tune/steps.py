@@ -29,7 +29,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
-from simreduce.study import advice
+from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, hanging, strategy_of
 from simreduce.study.ranking import (
     Limit,
@@ -171,7 +171,9 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         """
         right = [row for row in self.candidates if not row.wrong] or self.candidates
         options = [_option(self.scenario, row, name) for row in right for name in row.names]
-        return advice.advise_each(self.scenario, options, partial(_advise, self.scenario, options))
+        return frameworks.advise_each(
+            self.scenario, options, partial(_advise, self.scenario, options)
+        )
 
 
 def _method_of(name: str) -> str:
@@ -186,7 +188,7 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
         row.seconds,
         misfit=row.misfit,
         undispatched=bool(strategy and scenario.setup.undispatched(strategy)),
-        unsimulated=advice.copies_of(scenario, _method_of(name)),
+        unsimulated=frameworks.copies_of(scenario, _method_of(name)),
         row=row,
     )
 
@@ -211,7 +213,7 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
     """What to do for a framework, of the methods that it has a setting for; no modes."""
     if scenario.step.mode:
         return None
-    standing = advice.default_text(name, scenario)
+    standing = frameworks.default_text(name, scenario)
 
     def method(option: Option) -> str:
         return _method_of(option.name)
@@ -219,7 +221,7 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
     def files(option: Option) -> Mapping[str, str] | None:
         strategy = strategy_of(option.name)
         assert strategy is not None  # noqa: S101 - modes have no frameworks
-        return advice.files_of(name, scenario, strategy, method(option))
+        return frameworks.files_of(name, scenario, strategy, method(option))
 
     def is_default(option: Option) -> bool:
         return option.name.rpartition(", ")[2] == (standing if method(option) == DDP else "nccl")
@@ -227,7 +229,7 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
     known = [each for each in options if is_default(each) and files(each) is not None]
     methods = [DDP, *scenario.step.methods]
     today = min(known, key=lambda each: methods.index(method(each)), default=None)
-    return advice.advise(
+    return frameworks.advise(
         name, options, today, files, scenario, method=method,
         calls=lambda each: _calls(scenario.setup, each.name, each.row),
         count=lambda each: len(each.row.step.buckets),

@@ -26,7 +26,7 @@ from simreduce.computing.workers import Progress
 from simreduce.errors import InputError
 from simreduce.export.frameworks import USUAL
 from simreduce.planners.layouts import layout, node_names
-from simreduce.study.advice import default_text
+from simreduce.study.frameworks import default_text
 from simreduce.study.ranking import Ending
 from simreduce.study.scenario import MachineQuestion, Meshes, Scenario
 from simreduce.study.tune.placement.orders import (

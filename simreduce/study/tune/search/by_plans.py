@@ -34,7 +34,8 @@ from simreduce.planners.nccl.choice import plan as nccl_plan
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.packing import Fusion, why_too_fine
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.advice import default_text, sureness_of
+from simreduce.study.advice import sureness_of
+from simreduce.study.frameworks import default_text
 from simreduce.study.ranking import ask
 from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.rank import candidates

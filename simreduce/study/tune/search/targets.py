@@ -20,7 +20,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.packing import why_too_fine
 from simreduce.planners.packing.arrangement import FP16
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study.advice import packings_of
+from simreduce.study.frameworks import packings_of
 from simreduce.study.ranking import TIED
 from simreduce.study.scenario import Scenario, StepScenario
 from simreduce.study.tune.search.packings import GradientPacking, distinct

@@ -17,7 +17,7 @@ from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.export.frameworks import FRAMEWORKS, USUAL
 from simreduce.export.frameworks.pytorch import VIEW
 from simreduce.planners.strategy import parse_strategy
-from simreduce.study import advice
+from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide
 from simreduce.study.ranking import Moved, find_moved, in_order, settle_ties
 from simreduce.study.scenario import Scenario, with_step
@@ -84,7 +84,7 @@ def _option(row: SettingRow, found: Tuned) -> Option:
         simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break),
         undispatched=strategy is not None and found.scenario.setup.undispatched(strategy),
         row=row,
-        unsimulated=advice.copies_of(found.scenario, row.setting.method),
+        unsimulated=frameworks.copies_of(found.scenario, row.setting.method),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _words(setting: Setting, default: Setting) -> int:
         (
             2 * bool(setting.rules), bool(setting.channels), bool(setting.order),
             len(setting.knobs),
-            advice.count_changes(setting.parsed, default.parsed),
+            frameworks.count_changes(setting.parsed, default.parsed),
             setting.cycle not in (None, default.cycle),
             (setting.mode, setting.method) != (default.mode, default.method),
         )
@@ -138,8 +138,8 @@ def _doubt(found: Tuned, option: Option, today: Option) -> str:
         return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
     hanging = (found.hanging_on(each) for each in (row, today.row))
     return (
-        (advice.starts_late(*hanging) if found.objective == TIME else "")
-        or advice.not_told_apart(option, today, found.error(today.row, row))
+        (frameworks.starts_late(*hanging) if found.objective == TIME else "")
+        or frameworks.not_told_apart(option, today, found.error(today.row, row))
         or _doubt_of_calls(found, option, today)
     )
 
@@ -150,11 +150,11 @@ def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
     Where the costs of all calls are less than what is gained, nothing needs to be simulated.
     """
     row, default = option.row, today.row
-    bound = advice.doubt_of_calls(found.scenario, lambda each: _calls(found, each.row))
+    bound = frameworks.doubt_of_calls(found.scenario, lambda each: _calls(found, each.row))
     if row.setting.mode or default.setting.mode or not bound(option, today):
         return ""
     cost, worth = found.scenario.setup.call_cost, found.scenario.worth
-    for scale in advice.SCALES:
+    for scale in frameworks.SCALES:
         took, now = (
             evaluate(found.asked(s).but(call_cost=cost * scale), s).seconds
             for s in (row.setting, default.setting)
@@ -171,7 +171,7 @@ def _calls(found: Tuned, row: SettingRow) -> int:
     setting = row.setting
     if setting.sharding is not None:
         return len(found.hanging_on(row) or ())
-    return len(advice.calls_of(found.asked(setting), setting.parsed) or ())
+    return len(frameworks.calls_of(found.asked(setting), setting.parsed) or ())
 
 
 def advice_of(found: Tuned) -> Advised:
@@ -182,9 +182,9 @@ def advice_of(found: Tuned) -> Advised:
     name = found.target if found.target != "any" else ""
 
     words = partial(_words_of, found)
-    standing = advice.today_words(name, found.default.setting.method) if name else ""
+    standing = frameworks.today_words(name, found.default.setting.method) if name else ""
     other = fastest if option is today else option
-    return advice.phrase(
+    return frameworks.phrase(
         name, option, today, fastest, found.reason, words, standing or words(today) or today.name,
         error=found.error(today.row, other.row),
     )  # fmt: skip
@@ -201,7 +201,7 @@ def _words_of(found: Tuned, option: Option) -> str:
     elif setting.sharding is not None:
         before = replace(before, sharding=without_knobs(setting.sharding))
     known = {**nccl_files(found), **files_of(found, before)}
-    return advice.words_of(found.target, files_of(found, setting), known, setting.method)
+    return frameworks.words_of(found.target, files_of(found, setting), known, setting.method)
 
 
 Make = Callable[[Aim[Any], Tuned | None], Search[Any]]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from simreduce.planners.nccl.constants import Rule
-from simreduce.study.advice import SCALES, Sureness
+from simreduce.study.advice import Sureness
+from simreduce.study.frameworks import SCALES
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.search.search import SettingRow, Tuned, files_of
 from simreduce.study.tune.search.setting import Setting, evaluate, reducing_scenario
