@@ -172,6 +172,25 @@ def test_no_modules_import_each_other_in_a_circle():
     assert [] == [sorted(circle) for circle in circles if len(circle) > 1]
 
 
+def test_no_package_has_a_name_that_one_of_its_modules_bears():
+    """Once the module is imported, Python puts it in the place of the name."""
+    modules = {(name.rpartition(".")[0], name.rpartition(".")[2]) for name in SOURCES}
+    hidden = []
+    for package in {package for package, _ in modules if package in SOURCES}:
+        for node in _tree(package).body:
+            if isinstance(node, ast.ImportFrom):
+                hidden += [
+                    f"{package}.{alias.asname or alias.name}"
+                    for alias in node.names
+                    if (package, alias.asname or alias.name) in modules
+                    and f"{node.module}.{alias.name}" not in SOURCES
+                ]
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                hidden += [f"{package}.{node.name}"] if (package, node.name) in modules else []
+
+    assert [] == hidden
+
+
 def _under(unit: str, place: str) -> bool:
     return unit == place or unit.startswith(f"{place}.")
 

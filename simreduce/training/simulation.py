@@ -54,7 +54,7 @@ from simreduce.training.calls import (
 )
 from simreduce.training.executions import COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Run
-from simreduce.training.held import Shares, replicated_memory
+from simreduce.training.memory import Shares, replicated_memory
 from simreduce.training.passes import (
     STREAM,
     Passes,

@@ -30,7 +30,7 @@ from simreduce.topology import Topology
 from simreduce.training.calls import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.executions.reading import is_record
 from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu
-from simreduce.training.held import (
+from simreduce.training.memory import (
     ATTENTIONS,
     FUSED,
     NONE,

@@ -9,7 +9,7 @@ import pytest
 from simreduce.errors import InputError
 from simreduce.topology import load_topology
 from simreduce.training import StepQuestion
-from simreduce.training.held import estimate_activations
+from simreduce.training.memory import estimate_activations
 from simreduce.training.step import Activations
 from simreduce.workload import Model
 from simreduce.workload.decoder import _GPT2_WORDS, ARCHITECTURES, gpt2_layers

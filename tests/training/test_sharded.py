@@ -493,7 +493,7 @@ def _of(how: ShardedMethod, made: dict[int, tuple[int, frozenset[int]]], rank: i
 )
 def test_memory_as_published(stage, gigabytes):
     """7.5 billion parameters on 64 GPUs, Adam in mixed precision: figure 1 of the ZeRO paper."""
-    from simreduce.training.held import shares_of
+    from simreduce.training.memory import shares_of
 
     model = Model("7.5B", (Layer("all", (Gradient("all", 7_500_000_000),)),))
     sharding = Sharding(param_dtype=1, units="model")

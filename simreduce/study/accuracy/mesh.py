@@ -35,7 +35,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.accuracy import Point, PointGroup, group_predicted, in_order
 from simreduce.training import StepJob, StepResult, profile_from_seconds
 from simreduce.training.gpus import GPUS, Gpu
-from simreduce.training.held import FUSED, UNFUSED
+from simreduce.training.memory import FUSED, UNFUSED
 from simreduce.training.mesh import (  # fmt: skip
     ALLTOALL,
     DISTRIBUTED,

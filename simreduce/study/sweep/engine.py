@@ -112,7 +112,6 @@ class Batches:
         self._alone: deque[Cell] = deque()
         self._deaths: Counter[str] = Counter()
         self._machine_of: dict[Hashable, Hashable] = {}
-
         self.left = len(cells)
 
     def take(self, worker: Hashable, workers: int) -> list[Cell]:

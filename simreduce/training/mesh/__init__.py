@@ -24,7 +24,7 @@ import numpy as np
 from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats.syntax import Faults
 from simreduce.training.gpus import INTERFERENCE, Gpu
-from simreduce.training.held import FUSED, NONE
+from simreduce.training.memory import FUSED, NONE
 from simreduce.training.mesh.pipeline import IN_A_V
 from simreduce.workload.decoder import Decoder
 

@@ -17,7 +17,7 @@ from math import ceil
 from typing import NamedTuple
 
 from simreduce.training.gpus import Gpu
-from simreduce.training.held import FULL, FUSED, NONE
+from simreduce.training.memory import FULL, FUSED, NONE
 from simreduce.training.mesh import DISTRIBUTED, FSDP, MeshJob
 from simreduce.training.mesh.parts import WIDTH
 from simreduce.training.mesh.pipeline import FORWARD, WEIGHTS, Schedule

@@ -28,7 +28,7 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective
 from simreduce.training.gpus import GPUS, INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu
-from simreduce.training.held import ATTENTIONS, FULL, FUSED, NONE, POLICIES
+from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, POLICIES
 from simreduce.training.mesh import (
     ALLTOALL,
     DISPATCHES,

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.training.gpus import DROPOUT, GATED, LOSS, NORM, PLAIN, RESIDUAL, Kernels, Times
-from simreduce.training.held import FULL, FUSED, SELECTIVE
+from simreduce.training.memory import FULL, FUSED, SELECTIVE
 from simreduce.training.mesh import (
     ATTENTION,
     CP,

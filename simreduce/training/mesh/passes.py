@@ -22,7 +22,7 @@ from simreduce.plan import Plan, side_by_side
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training.calls import NOTHING, CallCost, GroupPlans, channels_of, leading
 from simreduce.training.gpus import Gpu, Times
-from simreduce.training.held import FUSED, NONE
+from simreduce.training.memory import FUSED, NONE
 from simreduce.training.mesh import CP, DP, EP, ETP, NCCL, PP, TP, Mesh, MeshJob
 from simreduce.training.mesh.held import update_seconds
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, BlockPart, MeshCall, Parts, reached

@@ -54,7 +54,7 @@ from simreduce.training.executions import (
     NodeList,
 )
 from simreduce.training.executor import Ran, length_of, run_nodes
-from simreduce.training.held import measure_memory, shares_of
+from simreduce.training.memory import measure_memory, shares_of
 from simreduce.training.passes import (
     DeviceGroup,
     group_ranks,

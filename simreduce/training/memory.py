@@ -1,4 +1,6 @@
-"""Activations of a training step: what a GPU holds of them, and what it computes again for less.
+"""The memory of a training step: activations; parameters, gradients and optimizer states.
+
+What a GPU holds of activations, and what it computes again for less:
 
 A pass ends its forward part with all that backward needs of all layers. A policy drops some of it
 and makes it again, block by block, on the way back:
@@ -9,7 +11,7 @@ and makes it again, block by block, on the way back:
 
 These are the words of Megatron-LM (`--recompute-granularity`) and of Korthikanti et al. 2022,
 Reducing Activation Recomputation in Large Transformer Models (https://arxiv.org/abs/2205.05198),
-whose rules `workload.architectures` counts by. What is made again of one block is there while that
+whose rules `workload.decoder` counts by. What is made again of one block is there while that
 block computes backward; the last layers, with the logits, are gone by then.
 
 Fused attention (FlashAttention; PyTorch's scaled_dot_product_attention) writes no scores to memory
@@ -17,15 +19,14 @@ and makes them again in its own backward kernel (Dao et al. 2022, FlashAttention
 https://arxiv.org/abs/2205.14135). It is the default: it is that of Megatron Core and of Hugging
 Face's Transformers (https://huggingface.co/docs/transformers/main/attention_interface).
 
-Image models keep what batch norms, ReLUs and poolings need (`workload.image_models`).
+Image models keep what batch norms, ReLUs and poolings need (`workload.loader`).
 
 Not counted: buffers of communication, workspaces, fragments of the allocator, copies in float32.
 
-Bytes of parameters, gradients and optimizer states on a device.
-
-With m bytes of optimizer states for a parameter (Adam: two float32 moments and, beside parameters
-of another dtype, a float32 master), p and g bytes of a parameter and of a gradient, and N ranks
-that share P parameters (Rajbhandari et al. 2020, section 5; theirs is p = g = 2, m = 12):
+Parameters, gradients and optimizer states, with m bytes of optimizer states for a parameter (Adam:
+two float32 moments and, beside parameters of another dtype, a float32 master), p and g bytes of a
+parameter and of a gradient, and N ranks that share P parameters (Rajbhandari et al. 2020, section 5;
+theirs is p = g = 2, m = 12):
 
     ddp              p P    + g P    + m P
     zero1            p P    + g P    + m P/N
