@@ -25,8 +25,8 @@ Not counted: buffers of communication, workspaces, fragments of the allocator, c
 
 Parameters, gradients and optimizer states, with m bytes of optimizer states for a parameter (Adam:
 two float32 moments and, beside parameters of another dtype, a float32 master), p and g bytes of a
-parameter and of a gradient, and N ranks that share P parameters (Rajbhandari et al. 2020, section 5;
-theirs is p = g = 2, m = 12):
+parameter and of a gradient, and N ranks that share P parameters (Rajbhandari et al. 2020, section
+5; theirs is p = g = 2, m = 12):
 
     ddp              p P    + g P    + m P
     zero1            p P    + g P    + m P/N

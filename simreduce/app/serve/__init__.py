@@ -31,7 +31,7 @@ from simreduce.errors import InputError, load_extra
 from simreduce.planners.packing import PACKERS
 from simreduce.report import pages
 from simreduce.report.pages import templates
-from simreduce.training.held import POLICIES
+from simreduce.training.memory import POLICIES
 from simreduce.training.mesh.pipeline import NAMES as SCHEDULES
 from simreduce.version import __version__
 from simreduce.workload.decoder import DECODERS

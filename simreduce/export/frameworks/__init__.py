@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from simreduce.errors import InputError, near_or_all
 from simreduce.export.framework import METHODS, Framework, MeshProgram, no_files
 from simreduce.export.frameworks import (
-    deepspeed,
     horovod,
     jax,
     launchers,
@@ -54,7 +53,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         nccl.NCCL,
         pytorch.PYTORCH,
         horovod.HOROVOD,
-        deepspeed.DEEPSPEED,
+        megatron.DEEPSPEED,
         jax.JAX,
         tensorflow.TENSORFLOW,
         tensorflow.TF_CNN_BENCHMARKS,
