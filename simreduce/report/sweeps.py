@@ -286,10 +286,8 @@ def parquet_bytes(sweep: Sweep, names: Sequence[str], rows: Sequence[Mapping[str
     those with a unit have it in the metadata of their field; the sweep is in that of the file.
     InputError without pyarrow.
     """
-    load_extra("pyarrow.parquet", "Parquet needs pyarrow: pip install 'simreduce[parquet]'")
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415
-
+    need = "Parquet needs pyarrow: pip install 'simreduce[parquet]'"
+    pa, parquet = load_extra("pyarrow", need), load_extra("pyarrow.parquet", need)
     typed = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
     fields, columns = [], []
     for name in names:

@@ -326,9 +326,9 @@ def test_jitter_of_a_plan_does_not_depend_on_others():
 
 _SCRIPT = """
 from simreduce.engine import Disturbance, Fault
-from simreduce.engine.kernel import machine_code
+from simreduce.engine.kernel import store
 from tests.simulating import bits, simulate, xring_on_a_dgx1
-machine_code.pays = lambda ops, again=False: {pays}
+store.compiling_pays = lambda ops, again=False: {pays}
 faults = Fault(2e-5, "gpu0", 0.0), Fault(4e-5, "gpu0")
 shaky = Disturbance({{"gpu3": 1.5, "gpu1": 2.0}}, 0.1, 7, faults)
 print(bits(simulate(*xring_on_a_dgx1(), disturbance=shaky).timeline))

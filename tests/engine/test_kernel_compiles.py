@@ -69,7 +69,7 @@ def loaded(
     happened: lists, whatever ran in this process before, or else arrays from the first one on.
     """
     fabric = Fabric(simpy.Environment(), scene.topology, scene.calibration, scene.runtime)
-    with mock.patch.object(store, "pays", return_value=compile_first):
+    with mock.patch.object(store, "compiling_pays", return_value=compile_first):
         for _ in range(times):
             fabric.submit(scene.plan, scene.ready)
     return fabric._store.ops, fabric._store.state
@@ -196,7 +196,7 @@ def test_columns_with_gaps_are_refused():
 @pytest.fixture
 def always_compiled():
     """Whatever the size of the plan."""
-    with mock.patch.object(store, "pays", return_value=True):
+    with mock.patch.object(store, "compiling_pays", return_value=True):
         yield
 
 
@@ -207,7 +207,7 @@ def always_compiled():
 def test_simulate_gives_the_same_bits_when_it_compiles(scene):
     """From the plan to the result."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
-    with mock.patch.object(store, "pays", return_value=False):
+    with mock.patch.object(store, "compiling_pays", return_value=False):
         interpreted = simulate(*arguments)
 
     assert interpreted.to_json() == simulate(*arguments).to_json()
@@ -230,7 +230,7 @@ def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
 
         def submit(each, at: float):
             yield env.timeout(at)
-            with mock.patch.object(store, "pays", return_value=pays and at > 0.0):
+            with mock.patch.object(store, "compiling_pays", return_value=pays and at > 0.0):
                 timeline = yield fabric.submit(each)
             done.append(timeline)
 
@@ -261,8 +261,8 @@ def test_few_flows_that_share_much_are_interpreted_until_that_took_too_long():
             stores.append(store)
 
         with (
-            mock.patch.object(store, "CROWDS", patience),
-            mock.patch.object(store, "pays", return_value=False),
+            mock.patch.object(store, "MOST_INTERPRETED", patience),
+            mock.patch.object(store, "compiling_pays", return_value=False),
             mock.patch.object(KernelStore, "__init__", keep),
         ):
             return simulate(plan, topology, "ideal").finish.tobytes()
@@ -302,15 +302,15 @@ def test_few_ops_are_interpreted_and_many_are_not(kept):
         mock.patch.object(store, "_seen", [0]),
         mock.patch.object(Native, "is_kept", kept),
     ):
-        assert store.pays(store.WORTH - store.SMALL) == kept
-        assert store.pays(store.SMALL)
-        assert not store.pays(store.SMALL - 1)
+        assert store.compiling_pays(store.WORTH - store.SMALL) == kept
+        assert store.compiling_pays(store.SMALL)
+        assert not store.compiling_pays(store.SMALL - 1)
 
 
 _SCRIPT = """
 import sys, simreduce as sr
-from simreduce.engine.kernel import machine_code
-machine_code.WORTH = machine_code.SMALL = 0
+from simreduce.engine.kernel import store
+store.WORTH = store.SMALL = 0
 topology = sr.load_topology("dgx1v")
 plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
 finish = sr.simulate(plan, topology).finish

@@ -49,7 +49,7 @@ def times(
         env.process(again(i, plan, pauses))
     if compile_it:
         fabric._store.compile()
-    with mock.patch.object(store, "pays", return_value=compile_it):
+    with mock.patch.object(store, "compiling_pays", return_value=compile_it):
         env.run()
     return done
 

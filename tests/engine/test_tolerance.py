@@ -92,9 +92,9 @@ def test_interpreted_and_compiled_end_the_same_ops_early(scene):
     """To the bit."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
     disturbance = Disturbance(tolerance=1e-2)
-    with mock.patch.object(store, "pays", return_value=False):
+    with mock.patch.object(store, "compiling_pays", return_value=False):
         interpreted = simulate(*arguments, disturbance)
-    with mock.patch.object(store, "pays", return_value=True):
+    with mock.patch.object(store, "compiling_pays", return_value=True):
         assert interpreted.to_json() == simulate(*arguments, disturbance).to_json()
 
 

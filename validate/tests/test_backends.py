@@ -326,7 +326,7 @@ def test_nothing_is_left_behind(blow, tmp_path):
     script.write_text(
         "import simreduce as sr\n"
         "from simreduce_validate.running import open_backend\n"
-        "from simreduce.planners.strategy import compile_plan\n"
+        "from simreduce.planners.strategy.compiler import compile_plan\n"
         "from simreduce.workload import Gradient, Workload\n"
         "shape = sr.layout(sr.load_topology('switch:2'))\n"
         "plan = compile_plan('ring', Workload('w', (Gradient('g', 1000),)), shape)\n"

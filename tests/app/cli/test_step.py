@@ -150,7 +150,7 @@ def test_what_is_stopped_tells_what_it_has(simreduce, small, monkeypatch):
 
         yield work_on
 
-    monkeypatch.setattr("simreduce.computing.workers.working", interrupted)
+    monkeypatch.setattr("simreduce.study.ranking.working", interrupted)
     status, out, _ = simreduce("step", small, "--algo", "ring", "--algo", "xring", "--json")
     text = simreduce("step", small, "--algo", "ring", "--algo", "xring").out
 

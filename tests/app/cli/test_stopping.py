@@ -39,7 +39,7 @@ def stop_after(monkeypatch):
 
         def counted(*arguments, **options):
             called.append(name)
-            if len(called) > calls:
+            if len(called) == calls + 1:
                 os.kill(os.getpid(), signal.SIGTERM)
             return function(*arguments, **options)
 
@@ -76,7 +76,7 @@ def dawdle_after(monkeypatch):
         @wraps(function)
         def counted(*arguments, **options):
             called.append(name)
-            if len(called) > calls:
+            if len(called) == calls + 1:
                 time.sleep(seconds)
             return function(*arguments, **options)
 

@@ -83,7 +83,7 @@ def test_a_row_is_kept_but_what_was_too_large_or_killed_may_be_known_later(path)
 
 def test_two_sweeps_on_one_file_are_refused_but_it_may_be_read(path):
     code = (
-        "import sys; from simreduce.study.sweep import Store\n"
+        "import sys; from simreduce.study.sweep.store import Store\n"
         f"with Store({path!r}, write=True): print('open', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
