@@ -86,7 +86,7 @@ def test_copies_are_those_that_fit_on_each_machine_alone(load, runner):
         fit.limit for fit in alone.values()
     ]
     assert {1, 2} == {fit.copies for fit in alone.values()}
-    assert [name for name, _ in found.refused] == [o.label for o in question.options[:2]]
+    assert [name for name, _ in found.refused] == [o.key.label for o in question.options[:2]]
     assert all("5 asked for, and 4 of 4 are free" in reason for _, reason in found.refused)
 
 
