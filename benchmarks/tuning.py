@@ -23,12 +23,12 @@ from scipy.optimize import differential_evolution, minimize_scalar
 
 from simreduce.engine.setup import Setup
 from simreduce.export.framework import bucket_sizes
-from simreduce.planners.packing import MIB
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.by_nccl import NcclSearch
 from simreduce.study.tune.search.packings import distinct, read_packing
 from simreduce.study.tune.search.search import Aim
 from simreduce.study.tune.search.setting import Setting, evaluate, simulating
+from simreduce.units import MIB
 from simreduce.workload.loader import load_workload
 
 CASES = (("dgx1v", "resnet50"), ("dgx-a100", "bert-base"), ("dgx-h100", "gpt2"))

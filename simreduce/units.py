@@ -19,6 +19,9 @@ from simreduce.errors import quote
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+(?:[eE][+-]?[0-9]{1,3})?)"
 _QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z/%]*)\s*")
 
+MIB = 1 << 20
+"""Bytes."""
+
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _SIZES = {f"{p}B": f for p, f in {**_DECIMAL, **_BINARY}.items()} | {"KB": 10**3}

@@ -12,12 +12,12 @@ from importlib import import_module
 from numbers import Integral
 from operator import itemgetter
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes, engine, plan as plans, topology, units
-from simreduce.computing import T, group_by
+from simreduce.computing import group_by
 from simreduce.engine import (
     CALM,
     NOMINAL,
@@ -70,6 +70,8 @@ from simreduce.topology import Folded, Topology
 from simreduce.topology.loader import Overrides
 from simreduce.workload import MOST_BYTES, Workload
 from simreduce.workload.loader import load_workload as load_gradients
+
+T = TypeVar("T")
 
 _DRAWN = 15
 """Plans of a ranking that a notebook draws."""

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

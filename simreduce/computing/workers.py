@@ -15,13 +15,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from math import inf
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
-
-from simreduce.computing import R, T
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing.process import BaseProcess
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 

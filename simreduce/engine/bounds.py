@@ -11,14 +11,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from simreduce.computing import K
 from simreduce.computing.arrays import Floats, blocks, ranges
 from simreduce.computing.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
@@ -27,6 +26,8 @@ from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology
+
+K = TypeVar("K", bound=Hashable)
 
 
 def max_flow(capacity: Mapping[K, Mapping[K, int]], source: K, target: K) -> int:

@@ -8,13 +8,12 @@ from functools import cached_property, lru_cache, partial
 from math import isfinite
 from os import PathLike, fspath
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from simreduce import dtypes, units
-from simreduce.computing import T
 from simreduce.engine import (
     CALM,
     NCCL,
@@ -71,6 +70,8 @@ from simreduce.workload.loader import load_workload
 
 if TYPE_CHECKING:
     import networkx as nx
+
+T = TypeVar("T")
 
 Text = str | PathLike[str]
 Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"

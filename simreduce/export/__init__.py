@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from simreduce.errors import InputError, StrategyError, did_you_mean
 from simreduce.export.framework import Choice, Framework
@@ -104,12 +103,14 @@ def export_choice(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Expo
 
 
 def _exported(name: str, choice: Choice, others: Sequence[Strategy]) -> Exported:
-    target = FRAMEWORKS[name]
-    alike = ((each.text, replace(choice, strategy=each)) for each in others)
-    for instead, each in chain([("", choice)], alike):
-        if not target.refusals(each):
-            return Exported(name, target.title, target.files(each), instead=instead)
-    return Exported(name, target.title, {}, why_not(name, choice), nearest(name, choice))
+    target, reasons = FRAMEWORKS[name], why_not(name, choice)
+    if not reasons:
+        return Exported(name, target.title, target.files(choice))
+    for each in others:
+        other = replace(choice, strategy=each)
+        if not why_not(name, other):
+            return Exported(name, target.title, target.files(other), instead=each.text)
+    return Exported(name, target.title, {}, reasons, nearest(name, choice))
 
 
 @dataclass(frozen=True, slots=True)

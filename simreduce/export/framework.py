@@ -22,9 +22,10 @@ from simreduce.files.formats import Name
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl import Facts, choose, facts
 from simreduce.planners.nccl.constants import COLLECTIVES, Rule
-from simreduce.planners.packing import MIB, joined_sizes, ready_order
+from simreduce.planners.packing import joined_sizes, ready_order
 from simreduce.planners.packing.arrangement import Arrangement, Packer
 from simreduce.planners.strategy import Strategy, resolve
+from simreduce.units import MIB
 from simreduce.version import __version__
 from simreduce.workload import Workload
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.computing import T
 from simreduce.computing.arrays import Ints
+
+T = TypeVar("T")
 
 Many: TypeAlias = "slice | EllipsisType | npt.NDArray[Any] | tuple[Any, ...] | None"
 """An index of numpy arrays that is no integer."""

@@ -702,8 +702,6 @@ TUNE = Document(
     ),
     MEASURED_KEY,
 )
-
-
 """Of what `tune` found, without its files."""
 
 

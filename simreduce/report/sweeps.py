@@ -277,7 +277,8 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as CSV, in SI units, with every digit."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([names, *([row[name] for name in names] for row in rows)])
+    writer.writerow(names)
+    writer.writerows([row[name] for name in names] for row in rows)
     return file.getvalue()
 
 

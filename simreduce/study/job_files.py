@@ -11,13 +11,13 @@ from functools import partial
 from itertools import count, permutations
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import simpy
 
 from simreduce import units
-from simreduce.computing import T, once
+from simreduce.computing import once
 from simreduce.computing.arrays import uniform
 from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
@@ -56,6 +56,8 @@ from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.write import write_ranks
 from simreduce.training.sharded import DDP
 from simreduce.training.shared_fabric import Job, JobOutcome, RecordedJob, simulate_jobs
+
+T = TypeVar("T")
 
 _SHARED = (
     "topology", "runtime", "calibration", "topology_overrides", "link_factors", "fails", "nccl",

@@ -27,7 +27,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from simreduce import units
-from simreduce.computing import T, group_by, grouped
+from simreduce.computing import group_by, grouped
 from simreduce.computing.workers import Watch, beside, time_is_up, until_stopped, unwatched, working
 from simreduce.engine import AtLeast
 from simreduce.engine.kernel.store import kernel, make_kernel
@@ -47,6 +47,8 @@ from simreduce.workload import Workload
 if TYPE_CHECKING:
     from simreduce.study.scenario import Scenario
     from simreduce.training import StepQuestion
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

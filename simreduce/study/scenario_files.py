@@ -21,7 +21,7 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout, node_names
 from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
-from simreduce.planners.packing import MIB, Fusion, joined_sizes, ready_order, why_too_fine
+from simreduce.planners.packing import Fusion, joined_sizes, ready_order, why_too_fine
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.study.scenario import (
     FOR_MACHINES,
@@ -51,7 +51,7 @@ from simreduce.training.executions.reading import SUFFIXES, is_record
 from simreduce.training.mesh.mesh_table import parse_mesh
 from simreduce.training.recorded import ranks_of, read_recorded
 from simreduce.training.step_table import MOST_SAMPLES
-from simreduce.units import first_few, plural
+from simreduce.units import MIB, first_few, plural
 from simreduce.workload import Workload
 from simreduce.workload.loader import load_decoder, load_workload
 

@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
-from simreduce.computing import T
 from simreduce.computing.arrays import Floats
 from simreduce.engine import (
     IDEAL,
@@ -32,6 +31,8 @@ from simreduce.engine.runtime import LINK_KINDS, NVLS, PROTOCOLS, Call, NcclCons
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
 from simreduce.testing import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
+
+T = TypeVar("T")
 
 
 @cache

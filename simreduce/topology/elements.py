@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar
 
 from simreduce import units
-from simreduce.computing import T, breadth_first
+from simreduce.computing import breadth_first
 from simreduce.errors import quote
+
+T = TypeVar("T")
 
 NodeKind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
 KINDS: tuple[NodeKind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")

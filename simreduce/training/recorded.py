@@ -36,7 +36,7 @@ from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, quote
 from simreduce.files.formats.syntax import Faults
-from simreduce.planners.packing import MIB, DdpBuckets
+from simreduce.planners.packing import DdpBuckets
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import step as profiles
 from simreduce.training.calls import GroupPlans
@@ -54,6 +54,7 @@ from simreduce.training.executions import (
 from simreduce.training.executions.reading import ALONE, is_record, read_executions
 from simreduce.training.executor import Movement, Ran, Run, length_of, run_nodes
 from simreduce.training.step import Profile
+from simreduce.units import MIB
 from simreduce.workload import Gradient, Layer, Model, loader
 
 _REPLAY_SHOWN = 5

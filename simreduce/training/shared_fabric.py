@@ -237,8 +237,12 @@ class _Together:
 
     def _lower_step(self, i: int, method: Method) -> Lowering:
         """The reductions of job i, without reads."""
-        plans = [each.moves for each in method.reductions]
-        return once(self._lowerings, i, lambda: Lowering(self.fabric, method.whole, plans))
+
+        def lower() -> Lowering:
+            plans = [each.moves for each in method.reductions]
+            return Lowering(self.fabric, method.whole, plans)
+
+        return once(self._lowerings, i, lower)
 
     def run(self, progress: Progress | None = None) -> None:
         """Run until the last job has ended, or as `simulate_jobs` says."""

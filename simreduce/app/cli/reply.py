@@ -15,18 +15,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
 from simreduce.app.cli.terminal import is_terminal, legible, show, wide_option
-from simreduce.computing import T, workers, workers as notices
+from simreduce.computing import workers, workers as notices
 from simreduce.files import STDOUT, check_place, write_file
 from simreduce.files.formats.syntax import Faults
 
 if TYPE_CHECKING:
     from simreduce.report.drawing import Drawing
     from simreduce.report.plots import Plot
+
+T = TypeVar("T")
 
 Decorator = Callable[[Any], Any]
 

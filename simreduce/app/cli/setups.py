@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -23,7 +23,6 @@ from simreduce import dtypes, units
 from simreduce.app.cli import calibrations, names_or_files, strategies
 from simreduce.app.cli.reply import Decorator, Reply, options, output_paths, wants_json
 from simreduce.app.cli.terminal import show
-from simreduce.computing import T
 from simreduce.engine import CALM, NOMINAL, RUNTIMES, Disturbance
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.disturbance import parse_disturbance
@@ -43,6 +42,8 @@ from simreduce.topology import Topology, load_machine, load_topology
 if TYPE_CHECKING:
     from simreduce.study.scenario import Meshes, Scenario
     from simreduce.study.tune.rank import StrategyRanking
+
+T = TypeVar("T")
 
 
 _STEP = "1M"

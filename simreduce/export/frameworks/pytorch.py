@@ -39,7 +39,6 @@ from simreduce.export.framework import (
 )
 from simreduce.files.formats.syntax import toml_text
 from simreduce.planners.packing import (
-    MIB,
     BytesPerPack,
     ConcatAndSplit,
     DdpBuckets,
@@ -47,6 +46,7 @@ from simreduce.planners.packing import (
     GradientRepacking,
 )
 from simreduce.planners.packing.arrangement import NoPacking, Packer
+from simreduce.units import MIB
 from simreduce.workload import Workload
 
 VIEW = "+ddp=25,1,view"

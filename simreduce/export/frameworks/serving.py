@@ -30,8 +30,7 @@ from simreduce import dtypes, units
 from simreduce.computing import group_by
 from simreduce.export.framework import Choice, Framework, holding, not_gradients
 from simreduce.export.writers import Line, arguments, environment, mapping, yaml
-
-MIB = 1 << 20
+from simreduce.units import MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,8 +175,9 @@ def read_csv(
         faults.check(header.count(key) < 2, place, f"two columns {key!r}")
     wrong_header = not header or len(faults.problems) > damaged
     for where, row in rows:
-        words = f"{plural(len(row), 'field')} where the header has {len(header)}"
-        faults.check(not row or len(row) == len(header), where, words)
+        if row and len(row) != len(header):
+            words = f"{plural(len(row), 'field')} where the header has {len(header)}"
+            faults.add(where, words)
     if wrong_header:
         faults.raise_any(refuse)
     return [

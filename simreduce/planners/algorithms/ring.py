@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from simreduce.computing import T
 from simreduce.computing.arrays import Ints
 from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Values
@@ -45,6 +44,8 @@ from simreduce.planners.synthesis.rings import (
     ring_packing,
     sample_size,
 )
+
+T = TypeVar("T")
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:

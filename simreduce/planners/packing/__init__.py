@@ -31,6 +31,7 @@ from simreduce.planners.packing.arrangement import (
     whole,
     wire_of,
 )
+from simreduce.units import MIB
 from simreduce.workload import Gradient
 
 _WEIGHT = re.compile(r"(.*)[./](?:weights?|kernel|gamma|scale)")
@@ -63,8 +64,6 @@ def _is_weight_first(weight: Gradient, bias: Gradient) -> bool:
         return False
     return weight.elements == bias.elements or bool(_CONVOLUTION.search(whose[1]))
 
-
-MIB = 2**20
 
 _WORDS = ("view", FP16, BF16)
 _CAPS = 2

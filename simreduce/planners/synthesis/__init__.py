@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from simreduce.computing import K, grouped
+from simreduce.computing import grouped
+
+K = TypeVar("K", bound=Hashable)
 
 Path = tuple[int, ...]
 Edge = tuple[int, int]

@@ -9,7 +9,7 @@ collective, number of machines and size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations
@@ -19,7 +19,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.computing import K, T, grouped
+from simreduce.computing import grouped
 from simreduce.computing.arrays import Floats
 from simreduce.computing.workers import in_processes
 from simreduce.engine import NOMINAL, Calibration, Result
@@ -33,12 +33,15 @@ from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.nccl.constants import CURRENT, OLDEST
 from simreduce.planners.nccl.environment import read_assignments
-from simreduce.planners.packing import MIB
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.tune.simulate import folded
 from simreduce.study.tune.sizes import DIVIDED, BenchCalls, busbw_factor, tensor
 from simreduce.topology import Topology, load_topology, machine_of
+from simreduce.units import MIB
 from simreduce.workload import Workload
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

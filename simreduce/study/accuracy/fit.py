@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.computing import T, grouped, once
+from simreduce.computing import grouped, once
 from simreduce.computing.arrays import AnyInts, Floats
 from simreduce.engine import Calibration, Rerun
 from simreduce.engine.calibrate import nccl_names, with_values
@@ -41,6 +41,8 @@ from simreduce.study.accuracy import part_of, strategy_for, workload_of
 from simreduce.study.tune.sizes import BenchCalls, sends_of
 from simreduce.topology import Topology
 from simreduce.topology.routing import is_nvlink
+
+T = TypeVar("T")
 
 _UNCERTAIN = {
     "launch": 0.5,
@@ -360,18 +362,14 @@ def _cases(
     calls = BenchCalls.by_threads(
         shape.n // hosts // each, shape, log.iterations or ITERATIONS, settings.release
     )
-    rows = sample([row for row in log.rows if row.size], _MOST_ROWS)
-    sized = [
-        (row, workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)) for row in rows
-    ]
-    plans = [
-        (row, setup.compile(strategy_for(collective), workload))
-        for row, workload in sized
-        if workload.elements
-    ]
-    if not plans:
+    found = []
+    for row in sample([row for row in log.rows if row.size], _MOST_ROWS):
+        workload = workload_of(collective, row.size, dtypes.code(row.dtype), shape.n)
+        if workload.elements:
+            plan = setup.compile(strategy_for(collective), workload)
+            found.append(
+                FitCase(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name)
+            )
+    if not found:
         raise InputError("has no row with an element for each rank")
-    return [
-        FitCase(setup, plan, row.size, row.time, calls, setup.slowest_link, log.name)
-        for row, plan in plans
-    ]
+    return found

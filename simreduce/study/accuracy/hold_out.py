@@ -231,19 +231,15 @@ def predict_without(
 def _elsewhere(table: PublishedTable) -> list[TablePoint]:
     setup = setup_for(table)
     without = own_names(table) | {setup.generation}
-    calibrations = map(load_calibration, beside(setup.generation))
-    points = [point for each in calibrations for point in next(predict([table], each))]
-    ends = [
-        spread(
-            table.collective, setup.link_class, point.nbytes, without, ELSEWHERE,
-            library=(table.library or "nccl").lower(),
-        )
-        for point in points
-    ]  # fmt: skip
-    return [
-        replace(point, low=point.predicted * low, high=point.predicted * high)
-        for point, (low, high) in zip(points, ends, strict=True)
-    ]
+    found = []
+    for name in beside(setup.generation):
+        for point in next(predict([table], load_calibration(name))):
+            low, high = spread(
+                table.collective, setup.link_class, point.nbytes, without, ELSEWHERE,
+                library=(table.library or "nccl").lower(),
+            )  # fmt: skip
+            found.append(replace(point, low=point.predicted * low, high=point.predicted * high))
+    return found
 
 
 def leave_machines_out() -> Iterator[LeftOut]:

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing import T, grouped
+from simreduce.computing import grouped
 from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
 from simreduce.engine.setup import Setup
 from simreduce.files.published import MODELS, SOURCES, PublishedStep, published_steps, shipped_rows
@@ -58,6 +58,8 @@ from simreduce.training.sharded.simulation import simulate_sharded_step
 from simreduce.workload import Model
 from simreduce.workload.decoder import Decoder
 from simreduce.workload.loader import load_decoder
+
+T = TypeVar("T")
 
 StepPoint = Point[PublishedStep]
 """A published step, and the seconds that are predicted without its family of models."""

@@ -26,8 +26,8 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
-from simreduce.computing import T
 from simreduce.study.capacity import CapacityQuestion
 from simreduce.study.capacity.choose import (
     CapacityCandidate,
@@ -41,6 +41,8 @@ from simreduce.study.capacity.choose import (
 from simreduce.study.capacity.options import CapacityOption
 from simreduce.study.capacity.price_list import HOUR, PriceList
 from simreduce.study.sweep import MESH
+
+T = TypeVar("T")
 
 Answer = Callable[[float], Configuration | None]
 """The choice where an assumption has some value; None where no candidate meets the target."""

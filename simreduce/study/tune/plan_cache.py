@@ -7,9 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from simreduce.computing import T
 from simreduce.engine import Summary
 from simreduce.engine.setup import Setup
 from simreduce.plan import Contract, Plan, repeat, verify, wrong_elements
@@ -17,6 +16,8 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.planners.synthesis import Network
 from simreduce.study.ranking import Question
+
+T = TypeVar("T")
 
 _Asking: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
 """What a planner asked: by name, with these arguments."""

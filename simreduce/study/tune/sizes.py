@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes, units
-from simreduce.computing import T, grouped, once
+from simreduce.computing import grouped, once
 from simreduce.engine import IDEAL, NOMINAL, AtLeast, Calibration, Result, Timeline, Use
 from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import Setup
@@ -61,6 +61,8 @@ from simreduce.study.tune.simulate import (
 )
 from simreduce.topology import Folded, Topology, route
 from simreduce.workload import MOST_BYTES, Gradient, Workload
+
+T = TypeVar("T")
 
 DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
 """Collectives in which every rank has a part of the tensor, all of one size as in nccl-tests."""

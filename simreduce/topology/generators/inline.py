@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from simreduce.computing import T
 from simreduce.errors import TopologyError, cut, quote
 from simreduce.files.formats import BANDWIDTH, LATENCY, Scalar, choice
 from simreduce.files.formats.syntax import Faults
@@ -26,6 +25,8 @@ from simreduce.topology.routing.switching import (
     Switching,
 )
 from simreduce.units import plural
+
+T = TypeVar("T")
 
 DEVICES_LIMIT = 1 << 14
 """Every node and link of what is loaded is held, and most plans grow with the square of the ranks.

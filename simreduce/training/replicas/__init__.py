@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf, isfinite
 from sys import float_info
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import simpy
 
 from simreduce import units
-from simreduce.computing import T
 from simreduce.computing.arrays import Floats, uniform
 from simreduce.engine import CALM
 from simreduce.engine.setup import Setup
@@ -59,6 +58,8 @@ from simreduce.training.distributions import (
 )
 from simreduce.training.replicas.network import Delays, LinkNetwork, port_delays
 from simreduce.workload import Workload
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import simpy
 
-from simreduce.computing import T
 from simreduce.computing.arrays import Floats
 from simreduce.engine import Fabric, Resident
 from simreduce.engine.lowering import Lowered, lower
@@ -29,6 +28,8 @@ from simreduce.engine.lowering.resources import Resources, core_owner
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
+
+T = TypeVar("T")
 
 
 class Messages(NamedTuple):

@@ -38,12 +38,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.computing import T
 from simreduce.computing.arrays import Bools, Ints
 from simreduce.errors import NotFoldable
 from simreduce.plan import Executor, PlanBuilder, Value, Values
@@ -51,6 +50,8 @@ from simreduce.plan.ops import FOLLOWING, Numbers, merged_channel
 from simreduce.planners.algorithms.planner import After, Connect, Pull
 from simreduce.planners.algorithms.trees import Send
 from simreduce.planners.layouts import Decision, Layout
+
+T = TypeVar("T")
 
 _MOST = 32
 """Rings that NCCL takes at most."""

@@ -384,8 +384,7 @@ def choose_per_collective(
 
 def _slowest_gpu(setup: Setup) -> float:
     """Bytes/s that reach the GPU with the least: all its links together."""
-    links = setup.topology.links
-    into = grouped((link.target, link.bandwidth) for link in links if not link.is_toll)
+    into = grouped((link.target, link.bandwidth) for link in setup.topology.wires)
     return min(sum(into.get(rank, ())) for rank in setup.layout.ranks)
 
 

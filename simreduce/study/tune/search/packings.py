@@ -17,10 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing import T
 from simreduce.engine import AtLeast, LeastSeconds, Symmetry
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
@@ -28,7 +27,7 @@ from simreduce.errors import InputError
 from simreduce.plan import Plan
 from simreduce.planners.algorithms.nccl.paths import ways
 from simreduce.planners.layouts import OPEN, Decision, Layout
-from simreduce.planners.packing import MIB, DdpBuckets, Fusion
+from simreduce.planners.packing import DdpBuckets, Fusion
 from simreduce.planners.packing.arrangement import NoPacking, Packer
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import hanging, scaled
@@ -39,7 +38,10 @@ from simreduce.training.calls import FIXED, CallCost, Method, Reduction, busiest
 from simreduce.training.passes import loses_of, slowest
 from simreduce.training.simulation import compose_step
 from simreduce.training.step import STRONG, StepJob
+from simreduce.units import MIB
 from simreduce.workload import Gradient, Workload
+
+T = TypeVar("T")
 
 _EACH = 8
 """Elements for each rank and channel in the small plans that rates are read from: a number that

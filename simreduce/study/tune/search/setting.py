@@ -16,7 +16,6 @@ from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing import R, T
 from simreduce.computing.workers import Progress, answering, rounds, time_is_up
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
@@ -35,6 +34,9 @@ from simreduce.training.sharded.simulation import running_sharded, simulate_shar
 from simreduce.training.simulation import MemoryFit, fit_of, least_memory, step_seconds
 from simreduce.training.variable_update import Flags
 from simreduce.units import short_size
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 S = TypeVar("S", bound=Scenario)
 S_co = TypeVar("S_co", bound=Scenario, covariant=True)
