@@ -114,7 +114,8 @@ test-pytorch: $(TORCH)/.tested
 	$(TORCH)/bin/pytest validate/pytorch
 
 # Reports in headless Chromium, in an environment of its own: all that a page can do, on some kinds of
-# pages; test-browser-whole tries them all. As root it installs Debian's chromium where there is none.
+# pages; test-browser-whole tries them all, and how soon a page is drawn and answers. As root it
+# installs Debian's chromium where there is none.
 test-browser: $(BROWSER)/.tested
 	$(BROWSER)/bin/pytest -rP -m "not slow" browser
 

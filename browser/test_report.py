@@ -155,6 +155,7 @@ MOVE = """async () => {
 DRAWN = "performance.getEntriesByName('drawn')[0].startTime"
 
 
+@pytest.mark.slow
 def test_five_thousand_bars_are_drawn_within_two_seconds_and_move_smoothly(visit, long):
     """From opening the file to ink; and 30 frames a second while it moves. Best of three: others
     may use the processor.

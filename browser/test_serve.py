@@ -77,9 +77,16 @@ def tab(chromium, server):
 SMALL = "machine=dgx1v&size=1MiB&algo=nccl,ring,trees"
 
 
-@pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_draws_and_axe_finds_no_fault(tab, width, scheme):
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1400),
+        ("dark", 390),
+        pytest.param("light", 390, marks=pytest.mark.slow),
+        pytest.param("dark", 1400, marks=pytest.mark.slow),
+    ],
+)
+def test_the_page_draws_and_axe_finds_no_fault(tab, scheme, width):
     """No error, no foreign request, no scrolling sideways; machine, ranking, timeline, curves."""
     seen = tab(SMALL, color_scheme=scheme, viewport={"width": width, "height": 900})
     seen.check()
@@ -273,6 +280,7 @@ def test_a_server_that_has_ended_is_said_to_have(tab, tmp_path):
         own.end()
 
 
+@pytest.mark.slow
 def test_a_change_on_eight_gpus_is_shown_at_once(tab):
     """Prints how long it takes, from the key to the new answer on the page: of the slider, and of a
     link that is slowed, cut and mended.

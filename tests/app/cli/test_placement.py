@@ -337,6 +337,7 @@ def test_free_needs_placement_unless_that_is_what_is_wrong(faults, folder):
     ]
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_hang_on_hashes(folder):
     words = [sys.executable, "-m", "simreduce", "tune", "job.toml", "--json", "--free", "n1"]
     answers = {

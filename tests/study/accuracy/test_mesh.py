@@ -228,8 +228,9 @@ def test_models_left_out(points):
 
 
 @pytest.mark.slow
-def test_weak_scaling(points):
+def test_weak_scaling():
     """All but GPT-3 in 8 bits are within 3 %: it was published as 6 % longer on 2,048 GPUs."""
+    points = predict_steps([step for step in _of("dgx-cloud") if step.gpus in (128, 2048)])
     found = [each for each in scale_weakly(points) if each.of.gpus == 2048]
     off = sorted(abs(log(each.predicted / each.published)) for each in found)
 

@@ -163,6 +163,7 @@ def test_percentiles_of_the_best_step(ranked):
     assert best.seconds < by["p50"] < by["p90"] < by["p99"] < best.seconds * 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "program"), MESH_PROGRAMS.items())
 def test_a_program_gets_the_fastest_that_it_can_run(ranked, everything, target, program):
     """As if every job that it can run were simulated."""

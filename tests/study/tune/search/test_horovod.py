@@ -20,7 +20,7 @@ from tests.study.tune.search.test_methods import question
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "topology"),
-    [(1, "pcie-single-root-4"), pytest.param(4, "v100-mesh-4", marks=pytest.mark.slow)],
+    [(1, "pcie-single-root-4"), pytest.param(4, "v100-mesh-4", marks=pytest.mark.thorough)],
 )
 def test_no_point_is_faster_than_the_best(seed, topology):
     """Of many that are drawn, by a simulation of every event, which the recurrence equals."""
@@ -44,6 +44,7 @@ def test_no_point_is_faster_than_the_best(seed, topology):
         assert answer.bound <= best <= took * 1.002
 
 
+@pytest.mark.slow
 def test_what_is_pasted_has_the_threshold_and_the_cycle():
     found = tune(question(4, topology="pcie-single-root-4"), "horovod")
     best = found.best.setting
