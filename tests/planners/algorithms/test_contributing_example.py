@@ -38,31 +38,31 @@ def example(first: int) -> tuple[dict[str, object], str]:
 
 
 @pytest.fixture
-def relay(monkeypatch):
+def echo(monkeypatch):
     names, line = example(0)
-    family = eval(line, {**TYPES, "relay": SimpleNamespace(**names)})  # noqa: S307
+    family = eval(line, {**TYPES, "echo": SimpleNamespace(**names)})  # noqa: S307
     monkeypatch.setitem(FAMILIES, family.name, family)
     monkeypatch.setitem(ALGORITHMS, family.name, Catalogue("all_reduce")[family.name])
 
 
-@pytest.mark.usefixtures("relay")
+@pytest.mark.usefixtures("echo")
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_the_family_is_proven_and_offered(n):
-    plan = plan_for("relay+packs=2", f"full:{n}", 7, 10)
+    plan = plan_for("echo+packs=2", f"full:{n}", 7, 10)
 
     assert [] == verify(plan)
     assert 2 * 2 * (n - 1) == plan.transfers
 
 
-@pytest.mark.usefixtures("relay")
+@pytest.mark.usefixtures("echo")
 def test_the_family_takes_the_time_it_says():
     assert pytest.approx(2 * 4 * (3e-6 + 4000 / 5e9), rel=1e-9) == seconds(
-        "all_reduce", "relay", "switch:5,bandwidth=5GB/s,latency=3us", 1000
+        "all_reduce", "echo", "switch:5,bandwidth=5GB/s,latency=3us", 1000
     )
 
 
-@pytest.mark.usefixtures("relay")
-@pytest.mark.parametrize("pair", ["relay/ring", "ring/relay", "relay/relay+chunk=8"])
+@pytest.mark.usefixtures("echo")
+@pytest.mark.parametrize("pair", ["echo/ring", "ring/echo", "echo/echo+chunk=8"])
 @pytest.mark.parametrize("sizes", [(3, 3), (2, 4, 1)])
 def test_the_family_makes_pairs(pair, sizes):
     assert [] == verify(compiled("all_reduce", pair, tasks_of(*sizes), 10, 0, 31))
