@@ -224,7 +224,7 @@ def _draw_facet(facet: Facet, width: float, *, legend: bool) -> Drawing:
         shapes.append(Text(0, 12, _short(facet.title), 12, bold=True))
     if points:
         beside = up.ticks(max(int(facet.height / (13 if facet.y.names else 30)), 2))
-        across = across._replace(begin=max(_wide(text) for _, text in beside) + 10)
+        across = across._replace(begin=max((_wide(text) for _, text in beside), default=0.0) + 10)
         below, turn = _ticks_below(across)
         if turn and (beyond := max(_wide(text) * 0.75 - x for x, text in below)) > 0:
             across = across._replace(begin=across.begin + beyond)
@@ -260,7 +260,7 @@ def _draw_axes(
         anchor = "end" if turn else "middle"
         yield Text(x, bottom + 16, _short(text), _SMALL, anchor, FAINT, turn=turn)
     yield Line(((left, top), (left, bottom), (right, bottom)), _GREY, 1)
-    lower = bottom + 34 + bool(turn) * max(_deep(text) for _, text in below)
+    lower = bottom + 34 + bool(turn) * max((_deep(text) for _, text in below), default=0.0)
     if across.axis.label:
         yield Text((left + right) / 2, lower, _short(across.axis.label), 11, "middle", FAINT)
     if up.axis.label:

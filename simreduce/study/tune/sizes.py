@@ -354,11 +354,12 @@ def bench(
 
     The machine may refuse a strategy: its rows say why. InputError names all if it refuses all, at
     every size. Sizes are rounded down to whole elements, and to equal parts where every rank has
-    one. Pipelined strategies without a chunk size get the best one for an
-    undisturbed run. Many equal GPUs are folded where that gives the same bits. Equal machines are
-    folded where a plan takes long or is too large to hold, or where they are folded already, and
-    only where that gives the same time to 1e-9: all machines are simulated where parts are ragged,
-    where a chunk size must be searched for, and for strategies that do not do the same on each.
+    one. Pipelined strategies without a chunk size get the best one for an undisturbed run. Many
+    equal GPUs are folded where that gives the same bits, but for the last digits of times that hang
+    on ties. Equal machines are folded where a plan takes long or is too large to hold, or where
+    they are folded already, and only where that gives the same time to 1e-9: all machines are
+    simulated where parts are ragged, where a chunk size must be searched for, and for strategies
+    that do not do the same on each.
     StrategyError if that would take over `PATIENCE`, while equal parts could be folded. With `fold`
     False, nothing is folded, however long it takes. `calls` says how NCCL's calls are issued.
     """

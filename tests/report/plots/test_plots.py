@@ -8,7 +8,7 @@ import sys
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries, bar_plot
 from simreduce.report.plots.axes import Axis
@@ -39,6 +39,8 @@ def curve(points, x: Axis | None = None, y: Axis | None = None, **looks) -> Plot
 
 
 @settings(deadline=None, max_examples=examples(60, usual=15))
+@example([(0.5, 0.0)], "bytes", None)  # no power of two is near
+@example([(1.0, 0.5)], "bytes", None)
 @given(
     st.lists(st.tuples(st.floats(1e-9, 1e9), st.floats(-1e9, 1e9)), min_size=1, max_size=20),
     st.sampled_from(["number", "seconds", "bytes", "bytes/s", "share"]),
