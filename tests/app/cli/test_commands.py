@@ -18,7 +18,7 @@ from simreduce.errors import Deadlock, StrategyError
 from simreduce.planners.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
 from tests.app.cli.command import REPOSITORY, process
 from tests.faulty import FORGETFUL
-from tests.thorough import corners, slow
+from tests.thorough import corners
 
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
 STOPPED = "simreduce: stopped before there was a result"
@@ -100,8 +100,9 @@ def test_every_runtime_runs_in_several_processes(simreduce, small):
             ("bench", "dgx1vx2,nic=ib_edr", "--algo", "all", "-b", "64K", "-e", "1M", "-f", "4"),
             marks=pytest.mark.thorough,
         ),
-        *slow(
-            [(("verify", "--algo", "xring#2", "--algo", "psgpu#4+packs=3", "-g", "6", "--json"),)]
+        pytest.param(
+            ("verify", "--algo", "xring#2", "--algo", "psgpu#4+packs=3", "-g", "6", "--json"),
+            marks=pytest.mark.slow,
         ),
         ("topo", "show", "dgx1v", "--json"),
     ],

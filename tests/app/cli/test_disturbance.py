@@ -257,7 +257,7 @@ def test_links_that_a_scenario_slows_or_cuts_are_said(simreduce, name):
         ("step", "n2", 16),
         pytest.param("tune", "node", 16, marks=pytest.mark.slow),
         pytest.param("explain", "node", 16, marks=pytest.mark.thorough),
-        *slow([("run", "spine", 24)]),
+        pytest.param("run", "spine", 24, marks=pytest.mark.slow),
         ("step", "n1.mlx5_0", 24),
     ],
 )

@@ -141,13 +141,10 @@ def test_a_recommendation_is_never_that_of_a_part(simreduce, scenario, stop_afte
     "arguments",
     [
         pytest.param(["topo", "trees", "dgx1vx8"], id="topo"),
-        *slow(
-            [
-                pytest.param(
-                    ["trace", "fat_tree:1024", "--algo", "ring", "-b", "64M", "-o", "trace.json"],
-                    id="trace",
-                )
-            ]
+        pytest.param(
+            ["trace", "fat_tree:1024", "--algo", "ring", "-b", "64M", "-o", "trace.json"],
+            id="trace",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -188,7 +185,7 @@ def test_an_interrupt_that_python_drops_is_raised_again():
     def work():
         with reply.interruptible():
             _Interrupted()
-            for _ in range(1000):  # what is raised by a thread waits for the end of a sleep
+            for _ in range(1000):  # an interrupt by a thread waits for the end of a sleep
                 time.sleep(0.01)
 
     with pytest.raises(KeyboardInterrupt):

@@ -40,7 +40,7 @@ def test_the_ops_of_many_ranks_are_known_by_few(name, n):
 
 # Chunks pass on in parts, whose number halves with every doubling of the machines, up to 8 of them:
 # few machines know half of the ops of 16.
-_HALF = pytest.param("nccl:ring", 1 << 16, marks=pytest.mark.xfail)
+_HALF = pytest.param("nccl:ring", 1 << 16, marks=pytest.mark.xfail(strict=True))
 
 
 @cache

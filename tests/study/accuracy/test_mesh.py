@@ -206,14 +206,10 @@ def test_published_rates_count_every_token_that_a_link_is_meant_for():
     assert one.published == pytest.approx(4096 * 2 * 7168 * reached / 57e9)
 
 
-@pytest.fixture(scope="module")
-def points():
-    return [*predict_steps(STEPS)]
-
-
 @pytest.mark.thorough
-def test_models_left_out(points):
+def test_models_left_out():
     """The errors of vTrain itself are 8.4 % on one machine and 14.7 % on several."""
+    points = [*predict_steps(STEPS)]
     by_set = group_predicted(points, lambda p: p.of.set)
 
     bounds = {
