@@ -39,6 +39,7 @@ from simreduce.files.tables import Column, Table, percent
 from simreduce.report.blocks import (
     Written,
 )
+from simreduce.report.headings import opening
 from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries
 from simreduce.report.plots.axes import Axis
 from simreduce.study.capacity.answer import (
@@ -417,6 +418,10 @@ CAPACITY = Document(
     Key("paid_off", TEXT, 'How prices of what is bought became prices per hour; "" if all is'
         ' rented.'),
     Key("choice", or_null(OFFER), "The best that meets the target; null if none does.", "chosen"),
+    Key("rivals", list_of(OFFER), "The best of each other machine that is not told apart from the"
+        " choice, as kernels of one of both have constants that were fitted to other GPUs."),
+    Key("kernels", list_of(TEXT), "Whose constants kernels have, where those of some options are of"
+        " other GPUs."),
     Key("at_rates", list_of(AT_RATE), "The choice at other rates of computing, slowest first, and"
         " at that of the question; empty if times were measured."),
     Key("binds", list_of(PART), "What the time of the choice consists of, most first.",
@@ -589,6 +594,8 @@ def _headed(answer: RankedOptions[Any], record: Record) -> dict[str, Any]:
         "currency": answer.question.prices.currency,
         "counted": _counted(answer.question.target),
         "slowdown": answer.question.target.slowdown,
+        "rivals": [record.write(each, answer) for each in getattr(answer, "rivals", ())],
+        "kernels": getattr(answer, "kernels", ()),
     }
 
 
@@ -618,7 +625,12 @@ def choice_words(document: Written) -> str:
         each = f"{money(document, choice[COPY])}/h"
         return f"{what}: {fits} as long as alone, {hourly}, {each} a copy; {choice['limit']}"
     what += f", and train with {choice['mesh']}" if choice.get("mesh") else ""
-    return f"{what}: {hourly}, {price_words(document, choice)}"
+    words = f"{what}: {hourly}, {price_words(document, choice)}"
+    if not document.get("kernels"):
+        return words
+    others = " or ".join(each["configuration"] for each in (choice, *document["rivals"]))
+    told = f"not told apart: {others}" if document["rivals"] else "the order holds even so"
+    return f"{words}. {opening('; '.join(document['kernels']))}; {told}"
 
 
 _GAINS = {COST: "costs {} less", HOURLY: "costs {} less an hour", TIME: "is done {} sooner"}
@@ -652,12 +664,11 @@ def sure_words(document: Written) -> tuple[str, str]:
     choice, rates = document["choice"], document["at_rates"]
     known = choice["step_low_s"] is not None
     if not rates:
-        if choice.get("mesh"):
-            words = "how far off predicted steps are from published ones"
-            return "see accuracy", f"simreduce accuracy mesh says {words}"
         if not known:
             return "not known", "nothing is known of the error of its predicted step"
         words = f"with 80% probability the step is within {step_range(choice)} of the prediction"
+        if choice.get("mesh"):
+            return step_range(choice), f"{words}, as published ones are (simreduce accuracy mesh)"
         return step_range(choice), f"{words}, if the stated compute is right (simreduce accuracy)"
     slow, fast = rates[0], rates[-1]
     now = next((each for each in rates if each["factor"] == 1.0), slow)

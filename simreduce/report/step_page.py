@@ -74,6 +74,7 @@ from simreduce.report.steps import (
     MEMORY,
     MESH_CANDIDATE,
     mesh_answer,
+    mesh_sure,
     name_of,
     settings_of,
     step_document,
@@ -145,7 +146,7 @@ def step_text(
         if ranking.bounded:
             lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
         lines += refused_lines(ranking.refused) if ranking.scenario.question.named else []
-        answer = [mesh_answer(document)]
+        answer = [mesh_answer(document), mesh_sure(document)]
     else:
         more = [f"{_CLOSER} and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
         lines += name_lines(ranking, own, more, details=details)
@@ -320,10 +321,7 @@ def step_page(document: Written, beside: Attachments) -> Page:
         batch = units.plural(document["global_batch"], "sequence")
         what = f"{document['parameters'] / 1e9:.4g} billion parameters, {batch} of "
         what += f"{document['sequence']} tokens a step"
-        confidence = (
-            "How sure: simreduce accuracy mesh says how far off such predictions are from "
-            "published steps."
-        )
+        confidence = mesh_sure(document)
     return Page(
         title=page_title(
             document, f"{document['workload']} on {document['topology']}: the training step"

@@ -379,6 +379,9 @@ MESH_CANDIDATE = Record(
         "job.imbalance"),
     Key("time_us", MICROSECONDS, "A step.", "step.seconds",
         column=Column("step", "(ms)", show=_tenths)),
+    Key("low_us", MICROSECONDS, "The lower end of its 80 % interval, by that of kernels.",
+        "interval.0"),
+    Key("high_us", MICROSECONDS, "The upper end.", "interval.1"),
     Key("tokens_per_second", PER_SECOND, "Tokens of all replicas.", "step.tokens_per_second",
         column=Column("tokens/s", show=lambda rate: f"{rate:,.0f}")),
     replace(_EXPOSED, column=Column("exposed", "(ms)", spare=4, show=_tenths)),
@@ -585,6 +588,16 @@ def mesh_answer(document: Written) -> str:
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
     use = f"Train with {settings_of(best)}: a step takes {took} ({rate}); {why}."
     return f"{use}{_programs(best)}{_simpler(document)}"
+
+
+def mesh_sure(document: Written) -> str:
+    """How far off the time of that step may be, in a sentence."""
+    best = document["candidates"][0]
+    if "low_us" not in best:  # as documents of versions before this key have it
+        return "How sure: simreduce accuracy mesh says how far off such predictions are."
+    low, high = (best[key] / best["time_us"] for key in ("low_us", "high_us"))
+    why = document.get("nominal") or "so far off are published ones (simreduce accuracy mesh)"
+    return f"How sure: with 80% a step takes {low:.2f} to {high:.2f} times that; {why}."
 
 
 def settings_of(row: Written) -> str:

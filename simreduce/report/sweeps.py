@@ -67,11 +67,14 @@ def sweep_text(
     ended: str = "",
 ) -> str:
     """How many cells have which state, and why some have no answer."""
-    nominal = _nominal(sweep)
+    nominal, rows = _nominal(sweep), [*rows]
+    kernels = dict.fromkeys(row.get("kernels") for row in rows if row["state"] == "done")
+    unlike = "; ".join(filter(None, kernels)) if len(kernels) > 1 else ""
     lines = [
         f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}",
         f"  {path}: {_states(counts)}",
         *[f"  {nominal}"] * bool(nominal),
+        *[f"  not compared by like constants: {unlike}"] * bool(unlike),
     ]
     failed = (row for row in rows if row["state"] not in ("done", "waiting"))
     reasons = group_by(failed, lambda row: (row["state"], row["reason"]))

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from simreduce import units
-from simreduce.computing import once
+from simreduce.computing import group_by, once
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, near_or_all
 from simreduce.files import exists, parse_toml, read_text
@@ -95,9 +95,32 @@ COMPUTE = Format(
 )  # fmt: skip
 
 
+THUMB = "a rule of thumb"
+"""The source of a constant that nobody measured on the GPU, nor on one like it."""
+STATED = "stated"
+"""The source of a constant that a user's file has."""
+_BORROWED = "constants of "
+Interval = tuple[float, float]
+"""The ends of an interval, as parts of a predicted time."""
+
+OWN: Interval = (0.90, 1.12)
+"""With 80 % published steps took so many times the prediction, by constants that were fitted to
+other models on their GPU: 0.90 to 1.12 on A100, 0.92 to 1.06 on H100.
+"""
+LENT: Interval = (0.88, 1.47)
+"""The same by constants of another GPU: 0.89 to 1.18 on A100 by those of H100, 0.94 to 1.17 the
+other way, 0.99 to 1.32 on B200 by those of H100. Those of another maker are farther off: products
+reach 0.45 of the data sheet on MI300X, 0.66 on H100.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """The figures of `COMPUTE` in SI units; `title` names the GPU."""
+    """The figures of `COMPUTE` in SI units; `title` names the GPU.
+
+    Rates and units are those of the data sheet; `flops8` is 0 without products of 8 bits. `sources`
+    says where each other constant comes from; what it lacks is `THUMB`.
+    """
 
     title: str
     flops: float
@@ -113,6 +136,8 @@ class Gpu:
     spread: float = 0.0
     handover: float = 0.0
     step: float = 0.0
+    bf16: bool = True
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def slowest(self, count: int, part: float | None = None) -> float:
         """How many times as long as the mean GPU the slowest of `count` takes; see `slowest_of`."""
@@ -122,37 +147,92 @@ class Gpu:
         """By what part of their speed kernels slow down beside a collective of so many channels."""
         return min(interference * channels / self.units, 1.0 - LEAST_SPEED)
 
+    def lacks(self, precision: str) -> str:
+        """Why it cannot compute products of that type; "" if it can."""
+        able = {"bf16": self.bf16, "fp8": bool(self.flops8)}.get(precision, True)
+        return "" if able else f"{self.title} has no products of {precision}"
+
+    def source(self, constant: str) -> str:
+        """Where a constant comes from."""
+        return self.sources.get(constant, THUMB)
+
+    def guesses(self, bits: int = 16) -> list[str]:
+        """The constants that decide most steps and that nobody measured on this GPU."""
+        names = ("products" if bits == 16 else "products8", "memory", "host")
+        return [name for name in names if self.source(name).startswith((_BORROWED, THUMB))]
+
+    def lent(self, bits: int = 16) -> str:
+        """Which constants of its kernels are of other GPUs, and of which; "" for none."""
+        found = group_by(self.guesses(bits), self.source)
+        return "; ".join(f"{', '.join(names)} by {source}" for source, names in found.items())
+
+    def nominal(self, bits: int = 16) -> str:
+        """Says that its kernels rest on constants of other GPUs; "" if they do not."""
+        lent = self.lent(bits)
+        return f"kernels of {self.title} are nominal: {lent}" if lent else ""
+
+    def interval(self, bits: int = 16) -> Interval:
+        """With 80 % its kernels take so many times what is predicted."""
+        return LENT if self.guesses(bits) else OWN
+
+
+_Known = tuple[str, Mapping[str, float]]
+"""Who measured constants, and these."""
+
 
 def _gpu(
-    title: str, flops: float, flops8: float, terabytes: float, units: int, **fitted: float
-) -> Gpu:
-    return Gpu(title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units, **fitted)
+    title: str, flops: float, flops8: float, terabytes: float, units: int, *known: _Known,
+    bf16: bool = True,
+) -> Gpu:  # fmt: skip
+    values = {name: value for _, each in known for name, value in each.items()}
+    sources = {name: source for source, each in known for name in each}
+    return Gpu(
+        title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units, bf16=bf16, sources=sources,
+        **values,
+    )  # fmt: skip
+
+
+def _borrowed(name: str, *known: _Known) -> _Known:
+    """The constants of another GPU."""
+    return f"{_BORROWED}{name}", {key: value for _, each in known for key, value in each.items()}
 
 
 # Fitted to published steps, `simreduce/files/published/steps.csv`, by
 # `python -m simreduce.study.accuracy.mesh`. Standard errors: products 2 %, memory 5 %, host 1 %.
-_AMPERE = {"products": 0.711, "memory": 0.818, "host": 62.4e-6}
+_STEPS = "fitted to published steps"
+_AMPERE: _Known = _STEPS, {"products": 0.711, "memory": 0.818, "host": 62.4e-6}
 # products 2 %, products8 3 %, attention 15 %; the spread is that of 64 to 2,048 GPUs of one recipe.
-_HOPPER = {"products": 0.661, "products8": 0.506, "attention": 0.550, "spread": 0.0223}
+_HOPPER: _Known = (
+    _STEPS,
+    {"products": 0.661, "products8": 0.506, "attention": 0.550, "spread": 0.0223},
+)
 # No dense step of H100 waits for its host. Fitted to one step of experts (Qwen3 30B-A3B in FP8 with
 # ep=16); the others of that model, with other meshes, precisions and GPUs, took no part.
-_HOST = {"host": 50e-6}
+_HOST: _Known = _STEPS, {"host": 50e-6}
+# Kernels of `simreduce/files/published/compute.csv` take what these say.
+_KERNELS: _Known = "measured kernels", {"memory": 0.8, "kernel": 2e-6}
+_H100 = (_HOPPER, _HOST, _KERNELS)
+# Parts of the data sheet that products of 16 and 8 bits and copies reach: arXiv:2510.27583.
+_CDNA3: _Known = "arXiv:2510.27583", {"products": 0.45, "products8": 0.45, "memory": 0.81}
+_NO_HOST = _borrowed("H100", _HOST)
+_AMD = _CDNA3, _NO_HOST
+_LIKE_MI300X = _borrowed("MI300X", _CDNA3), _NO_HOST
 
 GPUS: Mapping[str, Gpu] = {
     # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 as H100
-    "V100": _gpu("V100", 125, 125, 0.9, 80),
-    "A100": _gpu("A100", 312, 312, 2.039, 108, **_AMPERE),
-    "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, **_HOPPER, **_HOST),
-    "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, **_HOPPER, **_HOST),
-    "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, **_HOPPER, **_HOST),
-    "B200": _gpu("B200", 2250, 4500, 8.0, 148, **_HOST),
-    # AMD's data sheets: MI250X (2021; one of two dies, 16 and 8 bits alike), MI300X and MI325X
-    # (2023, 2024), MI350X and MI355X (2025)
-    "MI250X": _gpu("MI250X", 191.5, 191.5, 1.638, 110),
-    "MI300X": _gpu("MI300X", 1307.4, 2614.9, 5.3, 304),
-    "MI325X": _gpu("MI325X", 1307.4, 2614.9, 6.0, 304),
-    "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256),
-    "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256),
+    "V100": _gpu("V100", 125, 0, 0.9, 80, _borrowed("A100", _AMPERE), bf16=False),
+    "A100": _gpu("A100", 312, 0, 2.039, 108, _AMPERE),
+    "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, *_H100),
+    "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, *_H100),
+    "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, *_H100),
+    "B200": _gpu("B200", 2250, 4500, 8.0, 148, _borrowed("H100", *_H100)),
+    # AMD's data sheets: MI250X (2021; one of two dies, without products of 8-bit floats), MI300X
+    # and MI325X (2023, 2024), MI350X and MI355X (2025)
+    "MI250X": _gpu("MI250X", 191.5, 0, 1.638, 110, *_LIKE_MI300X),
+    "MI300X": _gpu("MI300X", 1307.4, 2614.9, 5.3, 304, *_AMD),
+    "MI325X": _gpu("MI325X", 1307.4, 2614.9, 6.0, 304, *_LIKE_MI300X),
+    "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256, *_LIKE_MI300X),
+    "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256, *_LIKE_MI300X),
 }
 """By a part of a model's name."""
 
@@ -212,7 +292,8 @@ def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> 
     faults.add_broken("", ((key, key not in given, words) for key in needed))
     faults.raise_any()
     base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
-    return replace(base, **{"title": Path(text).name, **given})
+    sources = {**base.sources, **dict.fromkeys(given, STATED)}
+    return replace(base, **{"title": Path(text).name, "sources": sources, **given})
 
 
 @lru_cache(maxsize=256)

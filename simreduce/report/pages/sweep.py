@@ -21,7 +21,7 @@ from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries, bar_facet
 from simreduce.report.plots.axes import Axis, Quantity
 from simreduce.report.sections import machine_section, repeat_section
 from simreduce.report.sweeps import ROW, check_columns
-from simreduce.study.sweep import BENCH, FACTORS, STEP, UNITS, objective
+from simreduce.study.sweep import BENCH, FACTORS, MESH, STEP, UNITS, objective
 from simreduce.study.sweep.grid import SIZES
 from simreduce.study.sweep.store import Sweep
 
@@ -399,9 +399,12 @@ def _loss(row: Written, figure: str) -> str:
     return f"{row.get('job') or 'one'} takes {row[figure]:.2f} times as long as alone"
 
 
-def _if_right(document: Written) -> str:
-    """What an interval of a step leaves out: it is of communication, computing is as stated."""
-    return ", if GPUs compute as fast as the question says" if document.get("kind") == STEP else ""
+def _if_right(document: Written, best: Written) -> str:
+    """What an interval of a step leaves out, but for meshes: it is of communication, computing is
+    as stated.
+    """
+    stated = document.get("kind") == STEP and best.get("method") != MESH
+    return ", if GPUs compute as fast as the question says" if stated else ""
 
 
 def _sure(document: Written, wins: _Wins | None, best: Written | None, figure: str) -> str:
@@ -413,7 +416,7 @@ def _sure(document: Written, wins: _Wins | None, best: Written | None, figure: s
     low, high = (best[key] / best["seconds"] for key in ("low", "high"))
     return (
         f"How sure: with 80% probability {what} is {low:.2f} to {high:.2f} times what is predicted"
-        f"{_if_right(document)}."
+        f"{_if_right(document, best)}."
     )
 
 
@@ -434,7 +437,7 @@ def _best_facts(
         yield Fact("Which cell is the fastest?", _cell(best, keys), took)
     if None not in (best.get("low"), best.get("high")):
         ends = " to ".join(units.format_duration(best[key]) for key in ("low", "high"))
-        yield Fact("How sure is that?", ends, f"With 80% probability{_if_right(document)}.")
+        yield Fact("How sure is that?", ends, f"With 80% probability{_if_right(document, best)}.")
     if best.get("bound"):
         share = best.get("bound_share")
         more = f"For {share:.0%} of the time." if share is not None else ""

@@ -34,6 +34,7 @@ from simreduce.study.capacity.choose import (
     offer,
     offer_copies,
     rank_offers,
+    rivals,
     within_target,
 )
 from simreduce.study.capacity.flips import (
@@ -245,6 +246,19 @@ class CapacityAnswer(RankedOptions[Offer]):
     def near(self) -> Offer | None:
         """An offer that nearly meets the target and is better than the choice, or all there is."""
         return near_miss(self.offers, self.chosen, self.question.target.minimise)
+
+    @property
+    def rivals(self) -> list[Offer]:
+        """What is not told apart from the choice."""
+        if self.chosen is None:
+            return []
+        return rivals(self.offers, self.chosen, self.question.target.minimise)
+
+    @property
+    def kernels(self) -> list[str]:
+        """Whose constants kernels have, where those of some options are of other GPUs."""
+        found = dict.fromkeys(each.candidate.row.kernels for each in self.offers)
+        return [*filter(None, found)] if len(found) > 1 else []
 
 
 def cell_of(option: CapacityOption, folder: str) -> Cell:

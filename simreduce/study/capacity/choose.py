@@ -139,6 +139,16 @@ class CapacityCandidate(EvaluatedCluster):
         """The rate over that if nothing moved, stragglers and failures included."""
         return self.unmoved / self.step * self.goodput if self.step else 1.0
 
+    @property
+    def borrowed(self) -> tuple[float, float] | None:
+        """The ends of its step's 80 % interval, as parts of the step, where its GPUs' kernels have
+        constants of others; None elsewhere.
+        """
+        row = self.row
+        if not row.kernels or not row.seconds or row.low is None or row.high is None:
+            return None
+        return row.low / row.seconds, row.high / row.seconds
+
     def time(self, samples: float) -> float:
         """Seconds of a run of so many samples; infinite where there is no progress."""
         return samples / self.rate if self.rate else math.inf
@@ -240,6 +250,12 @@ def offer(candidate: CapacityCandidate, prices: PriceList, target: CapacityTarge
     )
 
 
+_BY_STEPS = {
+    "step_time", "samples_per_second", "tokens_per_second", "cost_per_million_tokens", "time",
+    "budget",
+}  # fmt: skip
+"""Targets that shorter steps may meet."""
+
 NEAR = 0.1
 """By how much an option may miss a target, to be named beside the choice. It decides nothing: the
 table has all options, and the reader says whether that much may be missed.
@@ -262,6 +278,28 @@ def near_miss(offers: Sequence[Offer], chosen: Offer | None, minimise: str) -> O
         key=lambda each: each.values(minimise)[0],
         default=None,
     )
+
+
+def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]:
+    """The best offer of each other machine that may be better than the chosen one, as the GPUs of
+    one of both have kernels by constants of others.
+
+    Costs and times are in proportion to steps. Errors of machines with constants of their own are
+    taken as common to both.
+    """
+
+    def end(each: Offer, side: int) -> float:
+        return each.values(minimise)[0] * (each.candidate.borrowed or (1.0, 1.0))[side]
+
+    found = [
+        each
+        for each in sorted(offers, key=lambda each: each.values(minimise))
+        if each.candidate.key.machine != chosen.candidate.key.machine
+        and (each.candidate.borrowed or chosen.candidate.borrowed)
+        and end(each, 0) < end(chosen, 1)
+        and not set(each.misses) - _BY_STEPS
+    ]
+    return [mine[0] for mine in group_by(found, lambda o: o.candidate.key.machine).values()]
 
 
 P = TypeVar("P", Offer, CopiesOffer)

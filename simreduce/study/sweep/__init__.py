@@ -263,7 +263,8 @@ COLUMNS = Record(
             " repetition of the `job`, the mean.",
             shown=0, page=Column("time", "(ms)", show=lambda seconds: f"{seconds * 1e3:.3f}")),
     _figure("low", SECONDS,
-            "The lower end of its 80 % interval; of a step, of its exposed communication.",
+            "The lower end of its 80 % interval; of a step of a mesh, of its kernels, of other"
+            " steps, of their exposed communication.",
             shown=1),
     _figure("high", SECONDS, "The upper end of that interval.", shown=1, null_as="low"),
     _figure("chosen", TEXT, "The strategy with its chunk size; or the fastest mesh that fits, with"
@@ -335,6 +336,7 @@ COLUMNS = Record(
     _figure("warning", TEXT, "What the library is slow at here and what to set, or"
             " whose constants its times have."),
     _figure("nominal", TEXT, "Which times rest on no measurement.", shown=5),
+    _figure("kernels", TEXT, "Whose constants the kernels of a GPU have that nobody measured."),
     _figure("topology", TEXT, "The name of the machine.", "setup.machine.name"),
     _figure("topology_digest", TEXT, "Names the machine's content.", "setup.machine.digest"),
 )  # fmt: skip

@@ -321,9 +321,17 @@ def _meshes(cell: Cell) -> Figures:
         "data": by["data"],
         "interference": by["interference"],
     }
-    exposed = sum(waits.values())
+    exposed, (low, high) = sum(waits.values()), best.interval or (None, None)
     return Figures(
-        **_done(setup, seconds=step.seconds, machines=1).values
+        **_done(
+            setup,
+            seconds=step.seconds,
+            low=low,
+            high=high,
+            nominal=ranking.nominal or None,
+            kernels=job.gpu.nominal(job.bits) or None,
+            machines=1,
+        ).values
         | waits
         | {
             "compute": by["compute"],

@@ -111,6 +111,15 @@ class StepCandidate(SimulatedStep):
         return self.step.seconds
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 80 % interval of a mesh's step, by that of its GPU's kernels; None of other steps."""
+        if self.job is None:
+            return None
+        kernels = self.step.seconds - self.step.exposed
+        low, high = self.job.gpu.interval(self.job.bits)
+        return self.step.exposed + kernels * low, self.step.exposed + kernels * high
+
+    @property
     def efficiency(self) -> float:
         """Throughput of the devices over what it would be if nothing moved; at most 1."""
         return self.step.samples_per_second / self.unmoved if self.step.seconds else 1.0
@@ -451,7 +460,9 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
         """Which times of the rows rest on no measurement."""
         calls = {call for row in self.candidates for call in row.calls}
         names = (row.step.method for row in self.candidates)
-        return self.scenario.setup.nominal(names, sorted(calls))
+        known = self.scenario.setup.nominal(names, sorted(calls))
+        found = known, self.job.gpu.nominal(self.job.bits)
+        return "; ".join(filter(None, found))
 
     @cached_property
     def closely(self) -> StepResult:

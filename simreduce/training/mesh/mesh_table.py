@@ -117,7 +117,8 @@ MESH = Format(
           " Megatron-LM) or beside all products (as in Transformer Engine), sends between stages"
           " (where they are interleaved), experts' all-to-all.",
           default_words='`["grad_reduce", "param_gather", "tp_grad"]`'),
-    Field("precision", choice(("bf16", "fp16", "fp8"), "precision"), "Of products.", "bf16"),
+    Field("precision", choice(("bf16", "fp16", "fp8"), "precision"), "Of products.",
+          default_words="`bf16`, or `fp16` on a GPU without it"),
     Field("reduce", choice(("float32", "bfloat16"), "type"), "Of gradients that are reduced.",
           "float32"),
     Field("imbalance", number(1.0, 1e3), "Tokens of the busiest rank of experts over the mean.",
@@ -177,6 +178,9 @@ def parse_mesh(
             faults.attempt("step.pipeline.schedule", check_schedule, text, beside(text))
         if gpu:
             gpu = faster_gpu(gpu, values["speed"])
+            values["precision"] = values["precision"] or ("bf16" if gpu.bf16 else "fp16")
+            lacking = gpu.lacks(values["precision"])
+            faults.add_broken("step", [("precision", bool(lacking), lacking)])
         for text in values["mesh"] or () if setup is None else ():
             if text != AUTO:
                 faults.attempt("step", read_mesh, text)
@@ -237,7 +241,7 @@ def _jobs(
         "attention": values["attention"] or FUSED,
         "overlap": USUAL if overlap is None else frozenset(overlap),
         "bits": 8 if values["precision"] == "fp8" else 16,
-        "half": "fp16" if values["precision"] == "fp16" else "bf16",
+        "half": "fp16" if values["precision"] == "fp16" or not gpu.bf16 else "bf16",
         "reduced": 2 if values["reduce"] == "bfloat16" else 4,
         "imbalance": values["imbalance"] or 1.0,
         "interference": values["interference"],

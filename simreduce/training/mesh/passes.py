@@ -337,5 +337,6 @@ def kernels_profile(
     backward = tuple(each.seconds for each in reversed(passes.layers(0, BACKWARD)))
     return Profile(
         (*forward[:1], *more, *forward[1:]), (*backward[:1], *more, *backward[1:]),
-        f"{KERNELS_OF} {gpu.title}", update_seconds(gpu, shape.parameters),
+        f"{KERNELS_OF} {gpu.title}{f' ({lent})' if (lent := gpu.lent()) else ''}",
+        update_seconds(gpu, shape.parameters),
     )  # fmt: skip

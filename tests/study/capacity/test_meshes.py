@@ -153,3 +153,26 @@ def test_faults_are_all_of_them(question):
     assert "recompute: must be one of none, selective, full, got 'ful'" in text
     assert "unknown axis 'tpp' (did you mean 'tp'?)" in text
     assert "fails: steps on a mesh are not simulated without a part of the machine" in text
+
+
+@pytest.mark.parametrize(
+    ("price", "order"), [("9", "not told apart: "), ("90", "the order holds even so")]
+)
+def test_an_order_that_rests_on_constants_of_others_says_so(question, price, order):
+    """B200 has the kernels of H100: near prices are not told apart, far ones are."""
+    more = f'[prices.machines.hgx-b200]\nprice = "{price} USD/h"\n[prices.machines.dgx-a100]'
+    path = question(
+        ("[prices.machines.dgx-a100]", more),
+        ("nodes = [1, 2]", 'nodes = [1]\n[[options]]\nmachine = "hgx-b200"\nnodes = [1]'),
+        ("16 USD/h", "4 USD/h"),
+    )
+    found = answer(load_question(str(path)), rows, sensitivity=False)
+    said = CAPACITY.write(found)["headline"]
+
+    assert "Kernels of B200 are nominal: products, memory, host by constants of H100" in said
+    assert order in said
+    assert bool(found.rivals) == order.startswith("not")
+    step, low, high = (found.chosen.candidate.row.values[k] for k in ("seconds", "low", "high"))
+    assert low < step < high
+    assert all(each.candidate.key.machine != found.chosen.candidate.key.machine
+               for each in found.rivals)  # fmt: skip

@@ -7,8 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.training.gpus import GPUS, Gpu, Kernels, gpu_of, load_gpu
+from simreduce.files.formats.syntax import Faults
+from simreduce.training.gpus import GPUS, LENT, OWN, STATED, Gpu, Kernels, gpu_of, load_gpu
+from simreduce.training.mesh import Mesh, MeshJob
+from simreduce.training.mesh.mesh_table import parse_mesh
+from simreduce.training.mesh.passes import Costs, MeshPasses
+from simreduce.workload.decoder import DECODERS
+from simreduce.workload.loader import load_decoder
 
 ROUND = Gpu("round", 100e12, 200e12, 1e12, 100, products=0.5, products8=0.5, attention=0.25,
             memory=0.5, kernel=0.0, host=0.0)  # fmt: skip
@@ -115,3 +122,68 @@ def test_softmax_is_one_kernel_for_multiples_of_four(count, kernels):
     found = Kernels(GPUS["A100"]).unfused_attention(64, 64, 16, count, dropout=False)
 
     assert kernels == found.kernels
+
+
+@pytest.mark.parametrize("model", DECODERS)
+def test_no_older_gpu_is_faster(model):
+    """V100, A100, H100, B200, a block of each decoder with its embedding; none waits for links."""
+    shape = replace(DECODERS[model][0], blocks=1, dense=min(DECODERS[model][0].dense, 1))
+    took = []
+    for name in ("V100", "A100", "H100", "B200"):
+        own = MeshJob(
+            shape, Mesh(), GPUS[name], 1, 1, min(DECODERS[model][1], 4096), "1f1b", 1, (1,)
+        )
+        passes = MeshPasses(own, Costs(Setup("switch:1"), own.mesh))
+        took.append(sum(each.seconds for kind in "FB" for each in passes.layers(0, kind)))
+
+    assert took == sorted(took, reverse=True)
+    assert len(set(took)) == 4
+
+
+def test_constants_of_others_are_said_and_make_times_less_sure():
+    """MI300X has measured products, and the host of H100; a file's own constants count as known."""
+    h100, b200, mi300x = (GPUS[name] for name in ("H100", "B200", "MI300X"))
+
+    assert ("", OWN) == (h100.nominal(), h100.interval())
+    assert "kernels of B200 are nominal: products, memory, host by constants of H100" == (
+        b200.nominal()
+    )
+    assert "host by constants of H100" == mi300x.lent()
+    assert LENT == mi300x.interval() == b200.interval()
+    assert OWN[0] > LENT[0]
+    assert OWN[1] < LENT[1]
+
+
+def test_a_file_says_what_was_measured(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('host = "20 us"\n', "utf-8")
+    found = load_gpu(str(path), GPUS["MI300X"])
+
+    assert ("", STATED, "arXiv:2510.27583") == (
+        found.lent(), found.source("host"), found.source("products"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("topology", "precision", "wrong"),
+    [("dgx-a100", "fp8", "A100"), ("dgx1v", "fp8", "V100"), ("dgx1v", "bf16", "V100"),
+     ("dgx1v", "fp16", ""), ("dgx-h100", "fp8", "")],
+)  # fmt: skip
+def test_precisions_that_a_gpu_lacks_are_refused(topology, precision, wrong):
+    faults = Faults("f")
+    table = {"mesh": ["tp=4"], "global_batch": 8, "precision": precision}
+    parse_mesh(table, load_decoder("gpt2"), Setup(topology, "nccl"), faults)
+
+    assert wrong == "" or faults.problems == [
+        f"f: step.precision: {wrong} has no products of {precision}"
+    ]
+    assert bool(faults.problems) == bool(wrong)
+
+
+def test_a_gpu_without_bfloat16_computes_in_float16():
+    found = parse_mesh(
+        {"mesh": ["tp=4"], "global_batch": 8}, load_decoder("gpt2"), Setup("dgx1v", "nccl"),
+        Faults("f"),
+    )  # fmt: skip
+
+    assert {("fp16", 16)} == {(job.half, job.bits) for job in found.jobs}
