@@ -515,7 +515,7 @@ def step(
 
 def bench(
     machine: Machine,
-    strategies: Sequence[Strategy | str] | Strategy | str = "ring",
+    strategies: Sequence[Strategy | str] | Strategy | str = "nccl",
     sizes: Sequence[int | str] | int | str = "32MiB",
     collective: str = "all_reduce",
     *,

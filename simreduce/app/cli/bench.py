@@ -60,7 +60,7 @@ Named = list[tuple[Strategy, bool]]
     """
 )
 @topology_argument
-@algo_option("Simulate these, all: every strategy; default ring, or the first there is.")
+@algo_option("Simulate these, all: every strategy; default what the machine runs (nccl, which is RCCL on AMD), or the first there is.")
 @sizes_options("32M")
 @collective_options
 @click.option(
@@ -205,7 +205,7 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
     """
     known = COLLECTIVES[collective]
     names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
-    return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
+    return read_strategies(texts or ("nccl" if "nccl" in known else names[0],), names, collective)
 
 
 def _take(

@@ -420,11 +420,12 @@ def _network(
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
     used = direct if is_connected(len(ranks), direct) and not routed else pairs
     crossed = {(u, v): _links(topology, ranks[u], ranks[v]) for u, v in used}
-    links = {
-        link: arc
-        for arc, link in enumerate(sorted({link for path in crossed.values() for link in path}))
-    }
-    ends = [topology.links[link] for link in links]
+    place = {name: i for i, name in enumerate(topology.nodes)}
+    ends = sorted(  # whatever the order of a file's lines
+        (topology.links[each] for each in {link for path in crossed.values() for link in path}),
+        key=lambda link: (place[link.source], place[link.target], link.bandwidth, link.id),
+    )
+    links = {link.id: arc for arc, link in enumerate(ends)}
     names = dict.fromkeys((*ranks, *(name for link in ends for name in (link.source, link.target))))
     vertex = {name: i for i, name in enumerate(names)}
     return Network(

@@ -56,6 +56,10 @@ _PERIODS = {
 _PER_HOUR = {"h": 1.0, "d": 24.0, "month": 730.0, "year": 8760.0}
 
 
+_MOST_MONEY = 1e15
+"""More than all that the world earns in a year, in most currencies."""
+
+
 @dataclass(frozen=True, slots=True)
 class Money:
     """An `amount` of a `currency`; `per` is "" for a piece, else "h" or "kWh"."""
@@ -81,7 +85,7 @@ def _read_money(
     if unit not in per and (unit or not piece):
         raise ValueError(f"must be {words}, got {quote(value)}{did_you_mean(unit or '', per)}")
     amount = float(number) / per[unit] if unit else float(number)
-    if not math.isfinite(amount):
+    if amount > _MOST_MONEY:
         raise ValueError(f"{quote(value)} is too large")
     return Money(amount, currency, next(iter(per)) if unit else "")
 

@@ -184,7 +184,7 @@ BENCH_DOCUMENT = Format(
     "One collective of one tensor on a machine.",
     Field("topology", LINE, "The machine.", required=True),
     Field("topology_overrides", MapOf(ANYTHING), "Keys of its file."),
-    Field("strategy", LINE, "The strategy.", "ring"),
+    Field("strategy", LINE, "The strategy.", "nccl"),
     Field("collective", choice(NAMES, "collective"), "The collective.", "all_reduce"),
     Field("size", whole(1, MOST_BYTES), "Bytes of the tensor.", 32 << 20),
     Field("dtype", text_of(dtypes.code, "a type"), "The type of its elements.", 0),

@@ -264,12 +264,14 @@ def read_executions(
 
 def _read(path: str, groups: Mapping[str, tuple[int, ...]]) -> Execution:
     content = _content(path)
+    if b"\x00" in content[:4096] or content[:1] == b"\n" or Path(path).suffix in (".et", ".chakra"):
+        return executions.read(path, content, groups)
+    if groups:
+        raise ExecutionError(f"{path}: says itself which ranks take part; leave out --groups")
     if content[:4096].lstrip().startswith((b"{", b"[")):
         return _read_json(path, content)
     if b"NCCL INFO" in content:
         return read(path, content.decode("utf-8", "replace"))
-    if b"\x00" in content[:4096] or content[:1] == b"\n" or Path(path).suffix in (".et", ".chakra"):
-        return executions.read(path, content, groups)
     raise ExecutionError(
         f"{path}: is neither a Chakra trace (.et), nor JSON of the PyTorch profiler or of DDP's "
         "logging data, nor a log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL"

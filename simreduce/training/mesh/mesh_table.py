@@ -427,9 +427,10 @@ def _check_shape(
     ):  # fmt: skip
         if divides:
             check_divides(faults, axis, ways, what, count)
-    if mesh.ep > 1 and not shape.experts:
-        faults.add("ep", f"the model has no experts for {mesh.ep} ways; leave ep out")
-    elif shape.experts:
+    for axis, ways in (("ep", mesh.ep), ("etp", mesh.etp)):
+        none = ways > 1 and not shape.experts
+        faults.check(not none, axis, f"the model has no experts for {ways} ways; leave {axis} out")
+    if shape.experts:
         faults.check(
             mesh.expert_tensor >= mesh.tp or parallel,
             "etp",

@@ -275,3 +275,10 @@ def test_prices_per_time_are_per_hour(text):
 )
 def test_power_is_in_watts_and_energy_is_paid_per_kwh(quantity, text, value):
     assert value == quantity.read(text)
+
+
+@pytest.mark.parametrize("text", ["1e308 USD/h", "2e15 USD", "1" + "0" * 40 + " JPY"])
+def test_no_price_is_above_all_money(text):
+    """Sums of such prices would not be numbers."""
+    with pytest.raises(ValueError, match="too large"):
+        PRICE.read(text)

@@ -173,6 +173,8 @@ def test_ddp_says_its_buckets(tmp_path):
     assert [1024, 2048] == [node.nbytes for node in nodes if node.kind == COLLECTIVE]
     assert 4e-3 == sum(node.seconds for node in nodes if node.kind == COMPUTE)
     assert [(), (0,), (0,), (2,)] == [node.after for node in nodes]
+    with pytest.raises(ExecutionError, match="says itself which ranks take part"):
+        read_executions([str(path)], {"0": (0, 1)})
     path.write_text(json.dumps(data | {"world_size": "2", "rebuilt_bucket_sizes": "x"}))
     with pytest.raises(ExecutionError) as caught:
         read_executions([str(path)])

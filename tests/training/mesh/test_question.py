@@ -223,6 +223,9 @@ def test_uneven_stages():
             ],
         ),
         (
+            {"mesh": "tp=8,etp=2"}, GPT, ["etp: the model has no experts for 2 ways; leave etp out"],
+        ),
+        (
             {"mesh": "pp=8"},
             GPT.replace("layers=4", "layers=5"),
             ["pp: 8 ways do not share 5 layers evenly; 5 do"],
