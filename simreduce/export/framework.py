@@ -185,10 +185,15 @@ _TABLES = (".csv", ".xml", ".json5")
 """Files that another setting names."""
 
 
+_NONE = {"HOROVOD_FUSION_THRESHOLD=0": "no fusion", "num_packs=0": "no packing"}
+"""Settings that switch something off, in words."""
+
+
 def changes(files: Mapping[str, str], before: Mapping[str, str]) -> str:
     """The settings of `files` that those `before` lack, as `bucket_cap_mb=100, ...`; "" if none."""
     known = set(_settings(before))
-    return ", ".join(dict.fromkeys(each for each in _settings(files) if each not in known))
+    told = dict.fromkeys(each for each in _settings(files) if each not in known)
+    return ", ".join(f"{_NONE[each]} ({each})" if each in _NONE else each for each in told)
 
 
 def _settings(files: Mapping[str, str]) -> Iterator[str]:

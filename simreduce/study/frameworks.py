@@ -189,6 +189,8 @@ def phrase(
 
     what, title = say(option), FRAMEWORKS[name].title if name else ""
     verb = "Keep" if option is today else "Set" if re.match(r"[-\w]+=", what) else "Use"
+    if option.misfit:
+        verb = "Nothing that was tried fits a GPU; the nearest is"
     return Advised(
         name, title, option, today, fastest, reason,
         f"{verb} {what}", standing if today else "", say(fastest), error, more,

@@ -60,7 +60,9 @@ Named = list[tuple[Strategy, bool]]
     """
 )
 @topology_argument
-@algo_option("Simulate these, all: every strategy; default what the machine runs (nccl, which is RCCL on AMD), or the first there is.")
+@algo_option(
+    "Simulate these, all: every strategy; default nccl (RCCL on AMD's GPUs), or the first there is."
+)
 @sizes_options("32M")
 @collective_options
 @click.option(

@@ -45,7 +45,7 @@ from simreduce.planners.packing import (
     Fusion,
     GradientRepacking,
 )
-from simreduce.planners.packing.arrangement import NoPacking, Packer
+from simreduce.planners.packing.arrangement import Packer
 from simreduce.units import MIB
 from simreduce.workload import Workload
 
@@ -107,18 +107,20 @@ def _buckets_of(choice: Choice) -> DdpBuckets | None:
 
 
 def _alike(packer: Packer) -> tuple[int, bool]:
-    """The cap of buckets like those of a packer, 0 if there are none, and their half precision."""
+    """The cap of buckets like those of a packer, 0 if there are none, and their half precision.
+
+    DDP copies a gradient into its bucket even where it is alone there, so there are none like no
+    packing.
+    """
     match packer:
-        case NoPacking():
-            return 1, False
         case BytesPerPack(size, fp16):
             return (size + 1 if size else _ONE_BUCKET), fp16
         case ConcatAndSplit(1):
             return _ONE_BUCKET, False
         case GradientRepacking(packs, fp16) if packs <= 1:
-            return (_ONE_BUCKET if packs else 1), fp16
+            return _ONE_BUCKET * packs, fp16
         case Fusion(threshold, fp16):
-            return max(threshold, 1), fp16
+            return threshold, fp16
     return 0, False
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -18,7 +18,7 @@ from simreduce.computing.workers import Watch, time_left, unwatched
 from simreduce.engine import AtLeast, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, StrategyError
+from simreduce.errors import InputError, SimreduceError, StrategyError
 from simreduce.export import StrategySettings, settings
 from simreduce.export.framework import bucket_sizes
 from simreduce.export.frameworks import FRAMEWORKS
@@ -437,10 +437,13 @@ def rank(
         if isinstance(each, AtLeast)
     ]
     texts = [s.text for s in listed]
+    rows = [c for c in found.values() if isinstance(c, Candidate)]
+    if given and rows:
+        rows += _of_today(scenario, {c.strategy.text for c in rows}, cache)
     return settle_ties(
         StrategyRanking(
             scenario,
-            tuple(one_for_each_plan([c for c in found.values() if isinstance(c, Candidate)])),
+            tuple(one_for_each_plan(rows)),
             tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
             untried,
             tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
@@ -452,6 +455,18 @@ def rank(
         find=lambda row: find_moved(scenario, row.strategy, row.seconds),
         note=_with_moved,
     )
+
+
+def _of_today(scenario: Scenario, known: Collection[str], cache: PlanCache) -> Iterator[Candidate]:
+    """What the first framework that may run the job does unless it is told, if no framework's
+    default is among what is known: advice says what a change is worth.
+    """
+    defaults = [text for name in names_for(scenario) if (text := default_text(name, scenario))]
+    for text in defaults[:1] if known.isdisjoint(defaults) else ():
+        with suppress(SimreduceError):  # this machine may refuse it
+            found = evaluate(scenario, parse_strategy(text), cache=cache)
+            assert isinstance(found, Candidate)  # noqa: S101 - there is no limit
+            yield found
 
 
 def _with_moved(ranking: StrategyRanking, moved: Moved) -> StrategyRanking:
