@@ -201,7 +201,6 @@ def test_ranges_of_sizes_and_rules_are_told_by_the_plugin():
          {"bucket_cap_mb_list": [2, 40], "gradient_as_bucket_view": False}, False),
         ("nccl+bucket=0",
          {"bucket_cap_mb": 2**30, "gradient_as_bucket_view": False}, False),
-        ("nccl", {"bucket_cap_mb": 2**-20, "gradient_as_bucket_view": False}, False),
     ],
 )  # fmt: skip
 def test_ddp_gets_the_arguments_of_its_buckets(strategy, arguments, hook):

@@ -25,7 +25,9 @@ def words(target, text, default):
 def test_only_what_differs_from_the_default_is_said():
     assert "bucket_cap_mb=50" == words("pytorch", "nccl+ddp=50", "nccl+ddp")
     assert "gradient_as_bucket_view=True" == words("pytorch", "nccl+ddp=25,1,view", "nccl+ddp")
-    assert "HOROVOD_FUSION_THRESHOLD=0" == words("horovod", "nccl+fusion=0", "nccl+fusion")
+    assert "no fusion (HOROVOD_FUSION_THRESHOLD=0)" == words(
+        "horovod", "nccl+fusion=0", "nccl+fusion"
+    )
     assert "" == words("horovod", "nccl+fusion", "nccl+fusion")
 
 

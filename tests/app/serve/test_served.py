@@ -53,7 +53,7 @@ def test_an_answer_has_the_machine_the_ranking_and_what_stands_behind(server):
     assert kinds[0] == "machine"
     assert kinds[-1] == "page"
     page = found[-1]["page"]
-    assert set(page["strategies"]) == {"nccl", "ring"}
+    assert set(page["strategies"]) == {"nccl", "nccl+bucket=0", "ring"}
     charts = [chart for part in page["parts"] for chart in part["charts"].values()]
     rows = [chart["y"]["names"] for chart in charts if "groups" not in chart]
     assert any("groups" in chart for chart in charts)  # of a timeline

@@ -16,6 +16,7 @@ from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_plan
 from simreduce.study.scenario import Scenario
+from simreduce.study.tune import rank as module
 from simreduce.study.tune.rank import (
     Candidate,
     StrategyRanking,
@@ -54,6 +55,12 @@ def lazy(monkeypatch):
     return "lazy"
 
 
+@pytest.fixture
+def no_default(monkeypatch):
+    """No framework runs anything unless it is told."""
+    monkeypatch.setattr(module, "default_text", lambda _name, _scenario: "")
+
+
 def test_the_fastest_comes_first():
     """Every candidate that the machine accepts, each with the time that its plan takes."""
     scenario = _scenario("psgpu", "ring", "reduce_to_one", "xring", machine="switch:4")
@@ -62,8 +69,9 @@ def test_the_fastest_comes_first():
 
     times = [c.seconds for c in ranking.candidates]
     assert sorted(times) == times
-    assert {"psgpu", "ring", "reduce_to_one", "xring"} == {c.strategy.text for c in names(ranking)}
-    for c in names(ranking):
+    asked = {"psgpu", "ring", "reduce_to_one", "xring"}
+    assert asked | {"nccl+bucket=0"} == {c.strategy.text for c in names(ranking)}
+    for c in (each for each in names(ranking) if each.strategy.text in asked):
         plan = compile_plan(c.strategy, scenario.workload, shape)
         result = simulate(plan, scenario.setup.topology)
         assert (result.seconds, result.floors.hardware, plan.transfers) == (
@@ -155,7 +163,7 @@ def test_strategies_given_by_name_that_are_refused_are_kept_or_faults_where_all_
         "xring#4: the number of sub-chunks must be from 1 to the GPUs per task, 3 here",
     )
     found = rank(_scenario(names[0], "ring", names[1], machine="full:3"))
-    assert ["ring"] == [c.strategy.text for c in found.candidates]
+    assert {"ring", "nccl+bucket=0"} == {c.strategy.text for c in found.candidates}
     assert [*zip(names, reasons, strict=True)] == [*found.refused]
 
     with pytest.raises(StrategyError) as caught:
@@ -163,16 +171,22 @@ def test_strategies_given_by_name_that_are_refused_are_kept_or_faults_where_all_
     assert reasons == caught.value.problems
 
 
-def test_the_recommendation_is_the_fastest_that_some_setting_runs():
-    """Even when a plan that nothing can run is faster."""
+def test_what_runs_today_is_beside_what_is_named():
+    """It is the default of the first framework that may run it, where no default is named; a plan
+    that nothing can run is faster.
+    """
     ranking = rank(_scenario("ring", "psgpu", machine="switch:4"))
-    recommended = ranking.recommended
+    (first, *_) = ranking.advice
 
-    assert ["ring", "psgpu"] == [c.strategy.text for c in ranking.candidates]
-    assert recommended is not None
-    assert "psgpu" == recommended.strategy.text
+    assert {"ring", "psgpu", "nccl+bucket=0"} == {c.strategy.text for c in ranking.candidates}
+    assert first.today.name == "nccl+bucket=0"
+    assert first.today_words == "TensorFlow's defaults"
+    named = rank(_scenario("ring", "nccl+fusion", machine="switch:4"))
+    assert {"ring", "nccl+fusion"} == {c.strategy.text for c in named.candidates}
+    assert ["nccl+fusion"] == [each.today.name for each in named.advice]
 
 
+@pytest.mark.usefixtures("no_default")
 def test_when_no_setting_runs_any_the_fastest_is_recommended():
     """It can still be built."""
     recommended = rank(_scenario("ring+packs=2", "ring", machine="switch:4")).recommended
@@ -181,6 +195,7 @@ def test_when_no_setting_runs_any_the_fastest_is_recommended():
     assert "ring" == recommended.strategy.text
 
 
+@pytest.mark.usefixtures("no_default")
 def test_what_is_not_proven_is_never_recommended(lazy):
     """It is listed with the number of its wrong elements: every one, on every rank."""
     ranking = rank(_scenario(lazy, "reduce_to_one"))
