@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
@@ -10,6 +10,7 @@ from typing import TypeAlias
 from simreduce.computing.workers import Work
 from simreduce.errors import InputError
 from simreduce.export import Exported, export_choice
+from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.blocks import MOST_BARS, Attachments, Written, timeline_of_threads
@@ -22,8 +23,9 @@ from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario
 from simreduce.study.tune.rank import Candidate, StrategyRanking, plain_specs
 from simreduce.study.tune.sizes import bench
-from simreduce.study.tune.steps import MethodRanking
+from simreduce.study.tune.steps import MeshRanking, Ranking
 from simreduce.study.tune.whatif import savings
+from simreduce.training.mesh import MeshJob
 from simreduce.training.sharded import DDP
 
 _SIZES = tuple(1 << power for power in range(16, 29, 2))
@@ -56,8 +58,10 @@ def exports_of(
     return _as_advised(found, advice, ranking.scenario, chosen.strategy.text)
 
 
-def step_exports(ranking: MethodRanking) -> tuple[Exported, ...]:
-    """As `exports_of`, of the recommended step; none for modes."""
+def step_exports(ranking: Ranking) -> tuple[Exported, ...]:
+    """As `exports_of`, of the recommended step; none for modes, and for a mesh too large."""
+    if isinstance(ranking, MeshRanking):
+        return () if ranking.recommended.misfit else tuple(_mesh_exports(ranking.job))
     scenario, name = ranking.scenario, ranking.recommended.step.method
     if scenario.step.mode:
         return ()
@@ -66,6 +70,13 @@ def step_exports(ranking: MethodRanking) -> tuple[Exported, ...]:
         choice_of(ask(scenario, parse_strategy(text)), scenario.step, method or DDP)
     )
     return _as_advised(found, ranking.advice, scenario, name)
+
+
+def _mesh_exports(job: MeshJob) -> Iterator[Exported]:
+    """The flags and files of every program that can run a mesh, or why it cannot."""
+    for name, program in MESH_PROGRAMS.items():
+        reasons = tuple(program.why_not(job))
+        yield Exported(name, program.title, {} if reasons else program.export(job), reasons)
 
 
 def _as_advised(

@@ -141,6 +141,28 @@ def nccl_sureness(
     )
 
 
+OUTSIDE_KEY = Key(
+    "outside", map_of(RATIO), "Samples a second over those of the step with what changes its "
+    "numerics or its machine: gradients in half precision, twice the samples between reductions, "
+    "one more NIC. Empty where at most 5 % of the step is exposed.",
+)  # fmt: skip
+
+
+def outside_words(document: Mapping[str, Any]) -> str:
+    """What would be gained with other numerics or another machine; "" if that was not tried."""
+    shown = ", ".join(
+        f"{name} {ratio:.2f} x" for name, ratio in document.get("outside", {}).items()
+    )
+    return shown and f"outside of what keeps numerics and the machine, samples/s: {shown}"
+
+
+def outside_facts(document: Written) -> Iterator[Fact]:
+    """The same as a card of a page."""
+    if found := document.get("outside"):
+        most = f"up to {max(found.values()):.2f} times the samples/s"
+        yield Fact("And with other numerics?", most, f"{opening(outside_words(document))}.")
+
+
 PERCENTILES_ABOUT = (
     "What the best step takes at most in 50, 90 and 99 % of all draws of GPUs, whose times differ"
     " by `spread`; empty if they do not."
@@ -413,6 +435,8 @@ ADVICE = Record(
     Key("framework", TEXT, 'As `simreduce export` takes it; "" without one.'),
     Key("title", TEXT, "As its makers write it.", column=Column("framework", left=True)),
     Key("change", FLAG, "Whether to change what runs today.", "changes"),
+    Key("state", one_of("change", "keep", "cannot_run"), "Whether to change what runs today, to "
+        "keep it as nothing that was tried is worth a change, or that nothing of it can run."),
     Key("do", TEXT, "What to do, in its words.", column=Column("what to do", left=True)),
     Key("strategy", TEXT, "The strategy, the method before it, or the setting.", "option.name"),
     Key("time_us", MICROSECONDS, "The time with it.", "option.seconds",
@@ -469,13 +493,11 @@ def sentence(found: Written, what: str = "") -> str:
     """
     time = f"{what} takes {took_of(found)}" if what else took_of(found)
     time += "" if found["fits"] else ", and it needs more memory than a GPU has"
-    if not found["change"]:
-        text = f"{found['do']}: {time}."
-        if found["fastest_strategy"] != found["strategy"]:
-            gain = units.format_share(_gain(found))
-            text += f" {opening(found['fastest'])} would save {gain}, {found['reason']}."
-        return text
-    return f"{found['do']}: {time}{_beside(found)}."
+    text = f"{found['do']}: {time}{_beside(found) if found['change'] else ''}."
+    if found["reason"]:
+        gain = units.format_share(_gain(found))
+        text += f" {opening(found['fastest'])} would save {gain}, {found['reason']}."
+    return text
 
 
 def opening(words: str) -> str:

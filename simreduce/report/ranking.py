@@ -69,6 +69,7 @@ from simreduce.report.headings import (
     MEASURED_KEY,
     MEASURED_KEYS,
     MOVED_KEY,
+    OUTSIDE_KEY,
     REFUSED,
     REFUSED_KEY,
     advice_lines,
@@ -81,6 +82,7 @@ from simreduce.report.headings import (
     more_lines,
     name_lines,
     nccl_sureness,
+    outside_facts,
     page_title,
     sentence,
     sure,
@@ -693,6 +695,7 @@ TUNE = Document(
         about=f"{ACTIVATIONS_KEY.about} Null without a step.",
         get=lambda found: found.scenario.step and found.scenario.step.activations.source,
     ),
+    OUTSIDE_KEY,
     Key("unfit", COUNT, "Settings of the space that do not fit a GPU."),
     Key(
         "files",
@@ -810,6 +813,7 @@ def _tuned_facts(document: Written, advice: Written) -> Iterator[Fact]:
     if document["objective"] == "step":
         why += " That is of the communication; compute is an input, as sure as what was stated."
     yield from facts(advice, more, factor, (answer, why))
+    yield from outside_facts(document)
     yield from _methods(document["rows"])
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"
     if document.get("calls"):

@@ -49,6 +49,8 @@ from simreduce.report.headings import (
     name_lines,
     nccl_sureness,
     opening,
+    outside_facts,
+    outside_words,
     page_title,
     percentile_words,
     refused_lines,
@@ -73,10 +75,10 @@ from simreduce.report.steps import (
     CANDIDATE,
     MEMORY,
     MESH_CANDIDATE,
+    best_of,
     mesh_answer,
     mesh_sure,
     name_of,
-    settings_of,
     step_document,
     step_look_document,
     step_rows,
@@ -125,7 +127,7 @@ def step_text(
     is the command or option that has them.
     """
     document = step_document(ranking)
-    lines = [*_header(ranking), *best_rows(step_rows(ranking), most, indent=2), ""]
+    lines = [*_header(ranking), *best_rows(step_rows(ranking, every=details), most, indent=2), ""]
     lines += [_figures(document), *_fit_lines(ranking.recommended.fit)]
     sections = [*_spent_section(document), *_memory_section(document)]
     if details:
@@ -146,14 +148,15 @@ def step_text(
         if ranking.bounded:
             lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
         lines += refused_lines(ranking.refused) if ranking.scenario.question.named else []
-        answer = [mesh_answer(document), mesh_sure(document)]
+        answer = [mesh_answer(document), outside_words(document), mesh_sure(document)]
     else:
         more = [f"{_CLOSER} and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
         lines += name_lines(ranking, own, more, details=details)
         answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
+        answer.append(outside_words(document))
     composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
     lines += ["", composed] if composed else []
-    return "\n".join([*lines, *untried_lines(ranking), "", *answer])
+    return "\n".join([*lines, *untried_lines(ranking), "", *filter(None, answer)])
 
 
 def composed_words(names: Sequence[str]) -> str:
@@ -274,12 +277,6 @@ def _letter(cell: str) -> str:
     return "." if not cell else "B" if cell.startswith("(") else kind[0]
 
 
-def _best(document: Written) -> Written:
-    """The row of the step to run: of methods, whose advice may not be the first, the document."""
-    found: Written = document["candidates"][0] if "global_batch" in document else document
-    return found
-
-
 def _time(row: Written) -> float:
     """The microseconds of a row's step."""
     return float(row["time_us"] if "time_us" in row else row["step_time_us"])
@@ -299,8 +296,8 @@ def _spent(best: Written) -> dict[str, float]:
 
 def step_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce step --json` and of `tune --json` for a scenario with a mesh."""
-    best, rows = _best(document), document["candidates"]
-    found = document["advice"][0] if "advice" in document else None
+    best, rows = best_of(document), document["candidates"]
+    found = None if "global_batch" in document else document["advice"][0]
     factor = document["factor"] if found and runs_nccl(found["strategy"]) else None
     beside = replace(beside, factor=factor)
     composed = opening(composed_words([row["strategy"] for row in rows if row.get("composed")]))
@@ -374,13 +371,14 @@ def _facts(
         have = document["gpu_memory_bytes" if found else "memory_bytes"]
         more = f"A GPU has {units.format_size(have)}." if have else "Nobody says what a GPU has."
         yield Fact("What does a GPU hold?", units.format_size(max(held)), more)
-    others = [row for row in document["candidates"] if name_of(row) != name_of(best)]
+    others = [row for row in _choices(document) if name_of(row) != name_of(best)]
     if others and others[0].get("fits") is not False and found is None:
         slower = _time(others[0]) / _time(best) - 1.0
         yield Fact("And the next best mesh?", name_of(others[0]), f"{slower:.1%} slower.")
     ask = beside.missing or "A report on the scenario itself simulates the step with it."
     nic = nic_fact(beside) if beside.look else ("not known here", ask)
     yield Fact("What would a second NIC buy?", *nic)
+    yield from outside_facts(document)
 
 
 def _sure(document: Written, found: Written) -> tuple[str, str]:
@@ -418,10 +416,25 @@ def _files_section(document: Written) -> Iterable[Section]:
         yield Section("set", "What to set", blocks)
 
 
+def _choices(document: Written) -> list[Written]:
+    """The rows of methods, or the row that stands for each mesh."""
+    rows: list[Written] = document["candidates"]
+    return [row for row in rows if "ways" in row] or rows
+
+
 def _choice_section(document: Written, found: Written | None) -> Section:
     """What to do for each framework, and the fastest steps."""
-    rows = [{**row, "name": settings_of(row), "time": _time(row)} for row in document["candidates"]]
-    marks = [mark(found, row["name"]) if found else int(row is rows[0]) for row in rows[:_SHOWN]]
+    best = best_of(document)
+    rows = [
+        {**row, "name": row.get("settings") or name_of(row), "time": _time(row)}
+        for row in _choices(document)
+    ]
+    marks = [
+        mark(found, row["name"]) if found else int(row["place"] == best["place"])
+        for row in rows[:_SHOWN]
+    ]
+    for row in rows:
+        row["name"] += " (does not fit)" * (row.get("fits") is False)
     table = (CANDIDATE if found else MESH_CANDIDATE).table(rows, on="html")
     words = f"Time of a step. {colour_words(marks)}"
     blocks: list[Block] = [frameworks_table(document["advice"])] if found else []
@@ -431,7 +444,7 @@ def _choice_section(document: Written, found: Written | None) -> Section:
 
 def _figures(document: Written) -> str:
     """How long the step to run takes, its rate, and the part of the GPUs' rate that it uses."""
-    best, words = _best(document), list[str]()
+    best, words = best_of(document), list[str]()
     if "mesh" in best:
         words.append(f"{best['tokens_per_second']:,.0f} tokens/s")
     else:
@@ -444,7 +457,7 @@ def _figures(document: Written) -> str:
 
 def _notes(document: Written) -> Iterator[str]:
     """What the step to run exposes and waits for, what is wrong, and how steps differed."""
-    best = _best(document)
+    best = best_of(document)
     keys = {"communication_us": "communication", "exposed_us": "exposed"}
     yield ", ".join(f"{words} {_ms(best[key])}" for key, words in keys.items() if best.get(key))
     by = best.get("exposed_by_us") or {}
@@ -489,7 +502,7 @@ def _times_of_steps(document: Written) -> str:
 
 def _spent_section(document: Written) -> Iterable[Section]:
     """What the slowest rank does and waits for, and what is to be noted of it."""
-    best = _best(document)
+    best = best_of(document)
     spent, whole = _spent(best), _time(best) or inf  # no part of no time
     parts = [(SPENT_ON.get(kind, kind), time) for kind, time in spent.items()]
     table = Table(
@@ -513,7 +526,7 @@ def _held(best: Written) -> list[dict[str, float]]:
 
 def _memory_section(document: Written) -> Iterable[Section]:
     """What a GPU holds at most, of each stage."""
-    rows = _held(_best(document))
+    rows = _held(best_of(document))
     if not rows:
         return
     words, table = "What a GPU holds at most", MEMORY.table(rows)

@@ -46,10 +46,19 @@ from simreduce.report.headings import (
     HEAD_KEYS,
     HURRIED_KEY,
     LINK,
+    OUTSIDE_KEY,
     PERCENTILES_ABOUT,
     REFUSED_KEY,
+    sentence,
 )
-from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking, programs_for
+from simreduce.study.scenario import WORTH
+from simreduce.study.tune.steps import (
+    MeshRanking,
+    MethodRanking,
+    Ranking,
+    StepCandidate,
+    programs_for,
+)
 from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
 from simreduce.training import Bucket, PathPiece, StepResult, device_label
@@ -119,13 +128,14 @@ _FITS = Key(
     lambda row: row.fit.fits if row.fit else ABSENT, optional=True,
 )  # fmt: skip
 _LIMIT = Key(
-    "limit", TEXT, "What a rank waits for the longest.", "step.limit",
+    "limit", TEXT, "What a rank does or waits for the longest.", "step.limit",
 )  # fmt: skip
 _SPENT = Key(
     "spent_us", map_of(MICROSECONDS), "What the slowest rank, or of a mesh the one that ends last,"
     " does or waits for.", "step.spent",
 )  # fmt: skip
 _OF_ALL = (
+    OUTSIDE_KEY,
     Key("percentiles_us", map_of(MICROSECONDS), PERCENTILES_ABOUT, percentiles_of_step),
     Key(
         "path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
@@ -356,6 +366,47 @@ def name_of(row: Written) -> str:
     return str(row["mesh"]) if order == ORDER else f"{row['mesh']} {order}"
 
 
+_MUCH = 0.05
+"""The part of a step from which what takes it is named beside what takes most."""
+
+
+def _limits(row: Written) -> str:
+    """`compute 83%, pipeline 15%`."""
+    spent = sorted(row["spent_us"].items(), key=lambda pair: -pair[1])[:2]
+    parts = [(kind, time / row["time_us"]) for kind, time in spent]
+    return ", ".join(f"{kind} {part:.0%}" for kind, part in parts if part > _MUCH)
+
+
+def _ways(row: StepCandidate, ranking: MeshRanking) -> Any:
+    return len(ranking.folded[row.job]) if row.job in ranking.folded else ABSENT
+
+
+def _as_good(row: StepCandidate, ranking: MeshRanking) -> Any:
+    """`2 to 10 stages: within 0.7 %`."""
+    rows = ranking.folded.get(row.job, ())
+    limit = min((each.seconds for each in rows), default=0.0) * (1 + WORTH)
+    jobs = {each.job: each.seconds for each in rows if each.seconds <= limit and each.job}
+    if len(jobs) < 2:
+        return ABSENT
+    varied = (
+        ("{} stages", [job.virtual for job in jobs]),
+        ("micro batches of {}", [job.micro_batch for job in jobs]),
+        ("{}", [job.schedule for job in jobs]),
+        ("{} recomputation", [job.recompute for job in jobs]),
+        ("{}", [job.optimizer for job in jobs]),
+        ("order {}", [job.mesh.order for job in jobs]),
+    )
+    said = (words.format(_ends(each)) for words, each in varied if len({*each}) > 1)
+    off = max(jobs.values()) / min(jobs.values()) - 1
+    return f"{', '.join(said)}: within {units.format_share(off)}"
+
+
+def _ends(values: Sequence[int] | Sequence[str]) -> str:
+    """`2 to 10` of numbers, `none or full` of names."""
+    known = sorted({*values})
+    return f"{known[0]} to {known[-1]}" if isinstance(known[0], int) else " or ".join(known)
+
+
 MESH_CANDIDATE = Record(
     "candidate",
     "The step of a mesh.",
@@ -368,6 +419,7 @@ MESH_CANDIDATE = Record(
     Key("micro_batch", COUNT, "Sequences of a micro batch.", "job.micro_batch",
         column=Column("micro", "batch")),
     Key("micro_batches", COUNT, "Micro batches of a step on each replica.", "job.micros"),
+    Key("settings", TEXT, "How to use it, in words.", "job.words"),
     Key("schedule", TEXT, "How stages take turns.", "job.schedule",
         column=Column("schedule", left=True)),
     Key("virtual", COUNT, "Stages of a GPU.", "job.virtual", column=Column("virtual", spare=2)),
@@ -387,10 +439,15 @@ MESH_CANDIDATE = Record(
     replace(_EXPOSED, column=Column("exposed", "(ms)", spare=4, show=_tenths)),
     _INTERFERENCE,
     _MFU,
+    Key("ways", COUNT, "Ways to use this mesh that were simulated; of the row that stands for them,"
+        " the simplest of those that are as good.", get_in=_ways, optional=True,
+        column=Column("ways", keep="varied")),
+    Key("as_good", TEXT, "What differs between those that are as good, and by how much.",
+        get_in=_as_good, optional=True, column=Column("as good", left=True, keep="known")),
     Key("peak_bytes", BYTES, "What the fullest rank holds.", "step.memory.peak",
         column=Column("memory", "(GB)")),
     replace(_FITS, optional=False),
-    replace(_LIMIT, column=Column("limited by", left=True, spare=1)),
+    replace(_LIMIT, column=Column("limited by", left=True, spare=1, cell=_limits)),
     Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
         lambda row: programs_for(row.job)),
     _SPENT,
@@ -409,6 +466,7 @@ _RANKED = (
     _HEAD["calibration"],
     _HEAD["nominal"],
     DISTURBED,
+    ADVICE_KEY,
     Key("candidates", list_of(MESH_CANDIDATE), "Steps, fastest first; what does not fit is last."),
     *_OF_ALL,
     Key("refused", map_of(TEXT), "Meshes that cannot be, with the reasons.", lambda ranking: {
@@ -443,8 +501,8 @@ def gradient_names(ranking: Ranking) -> list[str]:
     return [gradient.name for gradient in ranking.scenario.workload.gradients]
 
 
-def step_rows(ranking: Ranking) -> Table:
-    """A row per method or mesh, shortest step first.
+def step_rows(ranking: Ranking, *, every: bool = True) -> Table:
+    """A row per method or mesh, shortest step first; of a mesh unless `every` way to use it.
 
     The last columns of methods give the time of the reductions alone, and the place that this time
     would have.
@@ -456,6 +514,7 @@ def step_rows(ranking: Ranking) -> Table:
     rows = (
         record.row(c, ranking, place) | {"place_alone": places[id(c)]}
         for place, c in enumerate(candidates, 1)
+        if every or isinstance(ranking, MethodRanking) or c.job in ranking.folded
     )
     return record.table(rows)
 
@@ -572,63 +631,35 @@ def _alone(look: StepLook, names: Sequence[str]) -> dict[str, Any] | None:
     return EXPLAIN.write(Explained(look.alone, (), about))
 
 
-_ALIKE = 0.01
-"""Of two steps, the part of their time up to which the simpler one is named too."""
+def best_of(document: Written) -> Written:
+    """The row of the step to run: of methods, whose advice may not be the first, the document."""
+    if "global_batch" not in document:
+        return document
+    rows: list[Written] = document["candidates"]
+    advised = document["advice"][0]["strategy"] if "advice" in document else ""
+    return next((row for row in rows if row.get("settings") == advised), rows[0])
 
 
 def mesh_answer(document: Written) -> str:
     """What to train on, in a sentence."""
-    best = document["candidates"][0]
-    took = units.format_duration(best["time_us"] / 1e6)
+    best = best_of(document)
     share = best["spent_us"].get(best["limit"], 0.0) / best["time_us"]
     why = f"{share:.0%} of it goes to {SPENT_ON.get(best['limit'], best['limit'])}"
     if best["fits"] is False:
         least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
         return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
-    use = f"Train with {settings_of(best)}: a step takes {took} ({rate}); {why}."
-    return f"{use}{_programs(best)}{_simpler(document)}"
+    return f"{sentence(document['advice'][0], 'a step')} That is {rate}; {why}.{_programs(best)}"
 
 
 def mesh_sure(document: Written) -> str:
     """How far off the time of that step may be, in a sentence."""
-    best = document["candidates"][0]
+    best = best_of(document)
     if "low_us" not in best:  # as documents of versions before this key have it
         return "How sure: simreduce accuracy mesh says how far off such predictions are."
     low, high = (best[key] / best["time_us"] for key in ("low_us", "high_us"))
     why = document.get("nominal") or "so far off are published ones (simreduce accuracy mesh)"
     return f"How sure: with 80% a step takes {low:.2f} to {high:.2f} times that; {why}."
-
-
-def settings_of(row: Written) -> str:
-    """The method of a row, or its mesh and how that is used, in words."""
-    if "mesh" not in row:
-        return name_of(row)
-    order = row.get("order", ORDER)
-    lie = "" if order == ORDER else f" in the order {order}"
-    use = f"{row['mesh']}{lie}, micro batches of {row['micro_batch']}"
-    use += f", {row['schedule']}" if "pp=" in row["mesh"] else ""
-    use += f" with {row['virtual']} stages on a GPU" if row["virtual"] > 1 else ""
-    return use + (f", {row['recompute']} recomputation" if row["recompute"] != "none" else "")
-
-
-def _simpler(document: Written) -> str:
-    """What has fewer stages on a GPU, or plain 1F1B, and is about as fast, as a sentence."""
-    best, *others = document["candidates"]
-
-    def stages(row: Written) -> tuple[int, bool]:
-        return row["virtual"], row["schedule"] != "1f1b"
-
-    near = [
-        row for row in others
-        if row["fits"] is not False and row["time_us"] <= best["time_us"] * (1.0 + _ALIKE)
-        and stages(row) < stages(best)
-    ]  # fmt: skip
-    if not near:
-        return ""
-    row = min(near, key=lambda row: (*stages(row), row["time_us"]))
-    slower = row["time_us"] / best["time_us"] - 1.0
-    return f" Simpler and {slower:.1%} slower: {settings_of(row)}."
 
 
 def _programs(best: Written) -> str:

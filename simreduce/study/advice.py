@@ -80,6 +80,11 @@ class Advised:
         """Whether something else is to run than today, as far as that is known."""
         return self.option is not self.today
 
+    @property
+    def state(self) -> str:
+        """`cannot_run` if nothing that was tried fits, `change` what runs, or `keep` it."""
+        return "cannot_run" if self.option.misfit else "change" if self.changes else "keep"
+
 
 Doubt = Callable[[Option, Option], str]
 """Why the gain of an option over today's may be none; "" if it is one."""
@@ -116,7 +121,7 @@ def decide(
         return today, today, ""
     enough = _counted(today) * (1 - worth)
     good = [each for each in near if each is not today and _counted(each) <= enough]
-    reason = f"less than the {units.format_share(worth)} that a change has to save"
+    reason = too_little(worth)
     if fastest.unsimulated and lasting(fastest) <= enough:
         reason = (
             f"less than the {units.format_duration(fastest.unsimulated)} of copies into flat"
@@ -129,6 +134,11 @@ def decide(
         if each is fastest or len(good) == 1:
             reason = why
     return today, fastest, reason
+
+
+def too_little(worth: float) -> str:
+    """The reason against what saves less than is worth a change."""
+    return f"less than the {units.format_share(worth)} that a change has to save"
 
 
 def _counted(option: Option) -> float:

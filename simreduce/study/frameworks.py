@@ -40,6 +40,9 @@ and out of two gathers. They are not simulated.
 SCALES = 0.5, 2.0
 """Times the stated cost of a call with which a change has to be worth it too."""
 
+MISFIT = "Nothing that was tried fits a GPU; the nearest is"
+"""What advice begins with where a GPU has too little memory for all."""
+
 Files = Callable[[Option], Mapping[str, str] | None]
 """The files that set a framework to an option; None if it has no setting for it."""
 
@@ -190,7 +193,7 @@ def phrase(
     what, title = say(option), FRAMEWORKS[name].title if name else ""
     verb = "Keep" if option is today else "Set" if re.match(r"[-\w]+=", what) else "Use"
     if option.misfit:
-        verb = "Nothing that was tried fits a GPU; the nearest is"
+        verb = MISFIT
     return Advised(
         name, title, option, today, fastest, reason,
         f"{verb} {what}", standing if today else "", say(fastest), error, more,

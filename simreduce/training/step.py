@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -374,8 +375,6 @@ SPENT_ON: Mapping[str, str] = {
     UPDATE: "the optimizer",
 }
 """What a rank does or waits for in a step, in words."""
-_LITTLE = 0.05
-"""Part of a step up to which a wait limits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,10 +449,8 @@ class StepResult:
 
     @property
     def limit(self) -> str:
-        """What it waits for the longest, by `SPENT_ON`; `compute` where it hardly waits."""
-        waits = {key: seconds for key, seconds in self.spent if key not in (COMPUTE, UPDATE)}
-        longest = max(waits, key=waits.__getitem__, default=COMPUTE)
-        return longest if waits.get(longest, 0.0) > _LITTLE * self.seconds else COMPUTE
+        """What it does or waits for the longest, by `SPENT_ON`."""
+        return max(self.spent, key=itemgetter(1), default=(COMPUTE, 0.0))[0]
 
     @property
     def memory(self) -> Memory | None:

@@ -83,7 +83,7 @@ from simreduce.study.scenario_files import (
 from simreduce.study.sweep import objective
 from simreduce.study.sweep.store import Store, is_database
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.steps import MethodRanking, rank_question
+from simreduce.study.tune.steps import rank_question
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
 from simreduce.training.shared_fabric import simulate_jobs
@@ -349,8 +349,8 @@ def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) 
         ranking = rank_question(question, workers, progress.watch)
     document = step_document(ranking)
     threads = list(step_threads(ranking.closely, gradient_names(ranking)))
-    exports = step_exports(ranking) if isinstance(ranking, MethodRanking) else ()
-    beside = replace(beside, timeline=timeline_of_threads(threads), exports=exports)
+    timeline, exports = timeline_of_threads(threads), step_exports(ranking)
+    beside = replace(beside, timeline=timeline, exports=exports)
     yield document, replace(beside, missing=_STOPPED), False
     if ranking.interrupted:
         return

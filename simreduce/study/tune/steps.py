@@ -15,6 +15,7 @@ pipeline. What needs more memory than a GPU has is not simulated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from math import inf
@@ -22,6 +23,7 @@ from typing import Any
 
 from simreduce.computing import grouped
 from simreduce.computing.workers import Watch, unwatched
+from simreduce.dtypes import code
 from simreduce.engine import AtLeast
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
@@ -30,7 +32,8 @@ from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy
 from simreduce.study import frameworks
-from simreduce.study.advice import Advised, Option, hanging, strategy_of
+from simreduce.study.advice import Advised, Option, decide, hanging, strategy_of, too_little
+from simreduce.study.frameworks import MISFIT
 from simreduce.study.ranking import (
     Limit,
     Postponed,
@@ -40,10 +43,11 @@ from simreduce.study.ranking import (
     in_order,
     merge_equal,
 )
-from simreduce.study.scenario import Meshes, StepScenario
+from simreduce.study.scenario import WORTH, Meshes, StepScenario
 from simreduce.study.tune.composed import ComposedStep, is_composed
 from simreduce.study.tune.rank import by_promise, candidates_of, sharing_candidates, while_promising
 from simreduce.study.tune.simulate import with_best_chunk
+from simreduce.study.tune.whatif import network_changes
 from simreduce.training import (
     Method,
     SimulatedStep,
@@ -147,7 +151,12 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         """The step of the method to run, to simulate again."""
         name = self.recommended.step.method
         own = (_method_of(name), strategy_of(name))
-        return _case(self.scenario, (DDP, None) if self.scenario.step.mode else own)
+        return case_of(self.scenario, (DDP, None) if self.scenario.step.mode else own)
+
+    @cached_property
+    def outside(self) -> Mapping[str, float]:
+        """What is gained with other numerics or another machine, as `StepCase.outside`."""
+        return self.case.outside(self.recommended.step)
 
     @cached_property
     def recording(self) -> StepRecording | None:
@@ -321,7 +330,8 @@ class StepCase:
 
     `write` gives what every rank does; InputError where no execution says it. `record` has the
     plans of a step that was simulated; it is None if these are not simulated together, for the
-    reason in `missing`.
+    reason in `missing`. `halved` gives its seconds with gradients in half precision, and `more` the
+    words for a job of twice the samples, and that.
     """
 
     job: Any
@@ -329,9 +339,36 @@ class StepCase:
     simulate: Callable[[], SimulatedStep]
     seconds: Callable[[Any, Setup], float]
     write: Callable[[], Execution]
+    halved: Callable[[], float]
+    more: tuple[str, Callable[[], Any]]
     record: Callable[[StepResult], StepRecording] | None = None
     missing: str = ""
 
+    def outside(self, step: StepResult) -> dict[str, float]:
+        """Samples a second over those of this step, with what changes its numerics or its machine:
+        half the bytes of gradients, twice the samples between reductions, one more NIC.
+
+        Empty where little is exposed; without what the step does not allow.
+        """
+        if step.exposed <= _EXPOSED * step.seconds:
+            return {}
+        words, more = self.more
+        tried = {
+            "gradients in half precision": (1.0, self.halved),
+            words: (2.0, lambda: self.seconds(more(), self.setup)),
+        }
+        for each in network_changes(self.setup.topology):
+            name = f"one more {each.resource} port beside each"
+            tried[name] = 1.0, partial(self.seconds, self.job, each.apply(self.setup))
+        found: dict[str, float] = {}
+        for name, (samples, seconds) in tried.items():
+            with suppress(InputError):
+                found[name] = samples * step.seconds / seconds()
+        return found
+
+
+_EXPOSED = 0.05
+"""The part of a step from which it is worth saying what would hide or move less."""
 
 MOST_RANKS = 256
 """Sharded steps of more ranks are not examined link by link: plans would be too large."""
@@ -342,9 +379,10 @@ _TICKED = 12
 _COMPOSED = "The step was composed of single calls, so the load of single links is not worked out."
 
 
-def _case(scenario: StepScenario, pair: Pair) -> StepCase:
+def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
     """A step of a scenario, which its setup may refuse: StrategyError."""
     question, (method, strategy) = scenario.step, pair
+    beyond = partial(_halved_seconds, scenario, pair), _with_more_passes(question.job)
     if method != DDP and strategy is not None:
         job, setup = question.job, running_sharded(scenario.setup, _name(question, *pair))
         sharding = question.sharding or Sharding()
@@ -357,7 +395,7 @@ def _case(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, partial(simulate_sharded_step, job, sharded, setup),
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
-            partial(write_sharded_execution, job, sharded, setup),
+            partial(write_sharded_execution, job, sharded, setup), *beyond,
             None if large else lambda step: record_sharded_step(step, sharded, setup),
             missing if large else "",
         )  # fmt: skip
@@ -368,7 +406,7 @@ def _case(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, lambda: made.simulated,
             lambda job, at: replace(made, job=job, setup=at).step.seconds,
-            partial(write_execution, job, made.method, setup), missing=_COMPOSED,
+            partial(write_execution, job, made.method, setup), *beyond, missing=_COMPOSED,
         )  # fmt: skip
     if strategy is not None:
         strategy = with_best_chunk(strategy, job.model.workload, setup)
@@ -376,8 +414,23 @@ def _case(scenario: StepScenario, pair: Pair) -> StepCase:
     return StepCase(
         job, setup, partial(_simulated, job, how, setup),
         partial(step_seconds, how, most=_TICKED), partial(write_execution, job, how, setup),
-        lambda _: record_step(job, how, setup),
+        *beyond, lambda _: record_step(job, how, setup),
     )  # fmt: skip
+
+
+def _halved_seconds(scenario: StepScenario, pair: Pair) -> float:
+    """The seconds of a step whose gradients are reduced in the GPUs' own half precision."""
+    gpu = scenario.step.job.gpu or gpu_at(scenario.setup)
+    dtype = code("bfloat16" if gpu is None or gpu.bf16 else "float16")
+    sharding = replace(scenario.step.sharding or Sharding(), reduce_dtype=dtype)
+    case = case_of(replace(scenario, step=replace(scenario.step, sharding=sharding)), pair)
+    return case.seconds(case.job, case.setup)
+
+
+def _with_more_passes(job: StepJob) -> tuple[str, Callable[[], StepJob]]:
+    """Twice the passes between reductions, in words, and the job."""
+    passes = 2 * job.accumulate
+    return f"no_sync({passes})", lambda: replace(job, accumulate=passes, no_sync=True)
 
 
 def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:
@@ -388,7 +441,7 @@ def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:
 
 
 def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
-    question, case = scenario.step, _case(scenario, pair)
+    question, case = scenario.step, case_of(scenario, pair)
     job, setup, found = question.job, case.setup, case.simulate()
     sharding, activations = question.sharding or Sharding(), question.activations
     memory = (
@@ -444,10 +497,33 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
     memory: int = 0
     bounded: int = 0
 
+    @cached_property
+    def folded(self) -> Mapping[MeshJob, Sequence[StepCandidate]]:
+        """The rows of each mesh, fastest first, by the job that stands for them: the simplest of
+        those that are as good. Every row of meshes that the scenario names stands for itself.
+        """
+        jobs = [(row.job, row) for row in self.candidates if row.job]
+        if self.scenario.question.named:
+            return {job: [row] for job, row in jobs}
+        groups = grouped(((job.mesh.text, row.misfit), row) for job, row in jobs)
+        return {_simplest(rows)[0].row.job: rows for rows in groups.values()}
+
     @property
     def recommended(self) -> StepCandidate:
-        """The fastest that fits."""
-        return self.candidates[0]
+        """The simplest that is as good as the fastest that fits."""
+        found: StepCandidate = self.advice[0].option.row
+        return found
+
+    @cached_property
+    def advice(self) -> tuple[Advised, ...]:
+        """What to train with. Nobody says what runs today."""
+        first = self.candidates[0]
+        rows = [first, *(row for row in self.candidates[1:] if row.job in self.folded)]
+        option, fastest = _simplest(rows)
+        reason = "" if option is fastest else too_little(WORTH)
+        do = f"{MISFIT if option.misfit else 'Train with'} {option.name}"
+        known = self.scenario.framework, "", option, None, fastest, reason, do
+        return (Advised(*known, fastest_words=fastest.name),)
 
     @property
     def job(self) -> MeshJob:
@@ -474,16 +550,39 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
     def case(self) -> StepCase:
         """The best step, to simulate again."""
         job, setup = self.job, self.scenario.setup
+
+        def seconds(job: MeshJob, at: Setup) -> float:
+            return simulate_mesh(job, _costs(at, job.mesh)).seconds
+
         return StepCase(
             job, setup, lambda: SimulatedStep(self.closely),
-            lambda job, at: simulate_mesh(job, _costs(at, job.mesh)).seconds,
-            lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))), missing=_COMPOSED,
+            seconds, lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))),
+            lambda: seconds(replace(job, reduced=2), setup),
+            (f"a global batch of {2 * job.global_batch}",
+             lambda: replace(job, micros=2 * job.micros)),
+            missing=_COMPOSED,
         )  # fmt: skip
+
+    @cached_property
+    def outside(self) -> Mapping[str, float]:
+        """What is gained with other numerics or another machine, as `StepCase.outside`."""
+        return self.case.outside(self.recommended.step)
 
     @property
     def recording(self) -> None:
         """Its calls are not simulated together, so no plans are recorded."""
         return
+
+
+def _simplest(rows: Sequence[StepCandidate]) -> tuple[Option, Option]:
+    """The simplest of the rows that are as good as the fastest, and that."""
+    options = [
+        Option(
+            row.job.words, row.seconds, misfit=row.misfit,
+            simplicity=(row.job.complexity, row.seconds), row=row,
+        ) for row in rows if row.job
+    ]  # fmt: skip
+    return decide(options, None, WORTH, lambda _one, _other: "")[:2]
 
 
 Ranking = MethodRanking | MeshRanking

@@ -249,6 +249,31 @@ class MeshJob:
         return " ".join(words for words, tells in said.items() if tells)
 
     @property
+    def words(self) -> str:
+        """How to train with it, in words."""
+        staged = f" with {self.virtual} stages on a GPU" if self.virtual > 1 else ""
+        said = [
+            self.mesh.name,
+            f"micro batches of {self.micro_batch}",
+            f"{self.schedule}{staged}" * (self.mesh.pp > 1),
+            f"{self.recompute} recomputation" * (self.recompute != NONE),
+            self.optimizer * (self.optimizer != DISTRIBUTED),
+            f"{self.tensor_all_reduce} for tensor parallel sums" * (self.tensor_all_reduce != NCCL),
+        ]
+        return ", ".join(filter(None, said))
+
+    @property
+    def complexity(self) -> tuple[bool, int, bool, bool, bool]:
+        """Sorts jobs by what is unusual about them, the simplest first."""
+        return (
+            self.mesh.order != ORDER,
+            self.virtual,
+            self.schedule != "1f1b",
+            self.recompute != NONE,
+            self.optimizer != DISTRIBUTED,
+        )
+
+    @property
     def global_batch(self) -> int:
         """Sequences of a step."""
         return self.micro_batch * self.micros * self.mesh.dp

@@ -101,6 +101,29 @@ def test_steps_are_in_order_and_fit(ranked):
     assert not any(each.misfit for each in found.candidates)
 
 
+def test_one_row_stands_for_each_mesh(ranked):
+    """The simplest of those within 1 % of its fastest; so is the advice, among all meshes."""
+    _, found = ranked
+    meshes = [(job.mesh.text, rows[0].misfit) for job, rows in found.folded.items()]
+
+    assert len(meshes) == len({*meshes}) < len(found.candidates)
+    assert sum(map(len, found.folded.values())) == len(found.candidates)
+    for job, rows in found.folded.items():
+        good = [row for row in rows if row.seconds <= rows[0].seconds * 1.01]
+        assert job in [row.job for row in good]
+        assert job.complexity == min(row.job.complexity for row in good)
+    assert found.recommended.job in found.folded
+    assert found.recommended.seconds <= found.candidates[0].seconds * 1.01
+    assert found.job.words in found.advice[0].do
+
+
+def test_meshes_that_are_named_stand_for_themselves():
+    """Two ways to use a mesh that a user compares are two rows."""
+    found = rank_meshes(scenario(["tp=2"], micro_batch=[1, 2]))
+
+    assert [[row] for row in found.candidates] == list(found.folded.values())
+
+
 @pytest.mark.parametrize(
     ("mesh", "more"),
     [

@@ -91,6 +91,34 @@ def test_savings_of_a_step_that_hides_nothing(look):
     assert found.alone.result.seconds == pytest.approx(moving)
 
 
+def test_gains_outside_of_what_keeps_numerics_by_hand(tmp_path):
+    """A step that hides nothing: c of compute and t of copies, without latency."""
+    path = tmp_path / "step.toml"
+    path.write_text(STEP.format(strategy="ring+packs=1", more=""))
+    ranking = rank_steps(load_scenario(str(path)))
+    step = ranking.recommended.step
+    c, t = step.compute, step.exposed
+
+    assert step.seconds == pytest.approx(c + t)
+    assert ranking.outside == pytest.approx(
+        {
+            "gradients in half precision": (c + t) / (c + t / 2),
+            "no_sync(2)": 2 * (c + t) / (2 * c + t),
+            "one more cable port beside each": (c + t) / (c + t / 2),
+        }
+    )
+
+
+def test_a_step_that_hides_nearly_all_says_nothing_of_other_numerics(tmp_path):
+    """At most 5 % is exposed."""
+    path = tmp_path / "step.toml"
+    path.write_text(STEP.format(strategy="ring", more="").replace("1 TFLOP", "1 MFLOP"))
+    ranking = rank_steps(load_scenario(str(path)))
+
+    assert ranking.recommended.step.exposed <= 0.05 * ranking.recommended.seconds
+    assert ranking.outside == {}
+
+
 @pytest.mark.parametrize("mode", ["horovod", "parameter_server", "distributed_replicated"])
 def test_reductions_that_wait_for_compute_are_not_on_the_path(tmp_path, mode):
     """They take no longer on it than all of them by themselves."""

@@ -109,6 +109,7 @@ class Tuned(Ending):
     `stopped`: Ctrl-C ended the search, or a budget of time (`hurried`); `spent`: its effort did.
     `composed`: some times are sums of single calls, as plans are huge; `estimated`: times of
     settings without a row lie between simulated calls. `sizes` are all-reduces of small tensors.
+    `outside`: what is gained with other numerics or another machine (`StepCase.outside`).
     """
 
     scenario: Scenario
@@ -131,6 +132,7 @@ class Tuned(Ending):
     chosen: SettingRow | None = None
     reason: str = ""
     sizes: tuple[SizeRange, ...] = ()
+    outside: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def advised(self) -> SettingRow:

@@ -43,6 +43,7 @@ from simreduce.study.tune.search.setting import (
     simulating,
 )
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges, without_knobs
+from simreduce.study.tune.steps import case_of
 from simreduce.training.sharded import DDP
 
 
@@ -55,7 +56,17 @@ def with_advice(found: Tuned, workers: int = 1) -> Tuned:
     if chosen.row != found.default and not found.stopped:
         found = _with_simpler(found, chosen.row, workers)
         chosen, reason = _decide(found)
-    return replace(found, chosen=chosen.row, reason=reason)
+    outside = {} if found.stopped else _outside(found, chosen.row.setting)
+    return replace(found, chosen=chosen.row, reason=reason, outside=outside)
+
+
+def _outside(found: Tuned, setting: Setting) -> dict[str, float]:
+    """What is gained beside a setting's step with other numerics or another machine."""
+    if found.objective != STEP or setting.mode:
+        return {}
+    asked = with_step(setting.scenario(found.asked(setting)))
+    case = case_of(asked, (setting.method, setting.parsed))
+    return case.outside(case.simulate().step)
 
 
 def _decide(found: Tuned) -> tuple[Option, str]:
