@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
-from math import inf, sqrt
+from math import inf, isnan, sqrt
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simreduce import units
@@ -206,8 +206,12 @@ def hanging(ready: Sequence[float], finish: Sequence[float]) -> list[int]:
 
 
 def scaled(calls: Sequence[NcclCall], seconds: float) -> list[NcclCall]:
-    """The calls of a time that is all theirs, by their shares."""
+    """The calls of a time that is all theirs, by their shares: equal ones where those of some are
+    not known.
+    """
     whole = sum(call.seconds for call in calls) or 1.0
+    if isnan(whole):
+        return [call._replace(seconds=seconds / len(calls)) for call in calls]
     return [call._replace(seconds=seconds * call.seconds / whole) for call in calls]
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -438,17 +438,22 @@ def rank(
     ]
     texts = [s.text for s in listed]
     rows = [c for c in found.values() if isinstance(c, Candidate)]
-    if given and rows:
-        rows += _of_today(scenario, {c.strategy.text for c in rows}, cache)
-    return settle_ties(
-        StrategyRanking(
+
+    def ranking_of(rows: Sequence[Candidate]) -> StrategyRanking:
+        return StrategyRanking(
             scenario,
             tuple(one_for_each_plan(rows)),
             tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
             untried,
             tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
             hurried=hurried,
-        ),
+        )
+
+    ranking = ranking_of(rows)
+    if given and not untried and (today := _of_today(ranking, cache)):
+        ranking = ranking_of([*rows, today])
+    return settle_ties(
+        ranking,
         FIRST,
         deciding=lambda found: found.deciding,
         plan=lambda row: row.plan,
@@ -457,16 +462,18 @@ def rank(
     )
 
 
-def _of_today(scenario: Scenario, known: Collection[str], cache: PlanCache) -> Iterator[Candidate]:
-    """What the first framework that may run the job does unless it is told, if no framework's
-    default is among what is known: advice says what a change is worth.
+def _of_today(ranking: StrategyRanking, cache: PlanCache) -> Candidate | None:
+    """What the first framework with a setting for some row does unless it is told, where no advice
+    says what a change is worth; None otherwise.
     """
-    defaults = [text for name in names_for(scenario) if (text := default_text(name, scenario))]
-    for text in defaults[:1] if known.isdisjoint(defaults) else ():
-        with suppress(SimreduceError):  # this machine may refuse it
-            found = evaluate(scenario, parse_strategy(text), cache=cache)
-            assert isinstance(found, Candidate)  # noqa: S101 - there is no limit
-            yield found
+    scenario, advice = ranking.scenario, ranking.advice
+    if not advice or not advice[0].framework or any(each.today for each in advice):
+        return None
+    with suppress(SimreduceError):  # this machine may refuse it
+        default = parse_strategy(default_text(advice[0].framework, scenario))
+        found = evaluate(scenario, default, cache=cache)
+        return found if isinstance(found, Candidate) else None
+    return None
 
 
 def _with_moved(ranking: StrategyRanking, moved: Moved) -> StrategyRanking:

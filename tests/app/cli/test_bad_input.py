@@ -562,6 +562,8 @@ def test_the_largest_figures_that_are_taken_are_worked_out(simreduce):
         "switch:2,bandwidth=1kB/s,latency=0s",
         "-b",
         "1024T",
+        "--algo",
+        "ring",
         "--runtime",
         "ideal",
         "--json",

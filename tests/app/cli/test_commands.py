@@ -252,7 +252,7 @@ def test_bench_writes_the_document_of_nccl_tests_too(simreduce, tmp_path):
             f"{result[place]['bus_bw']:.2f}",
             str(result[place]["nwrong"]),
         ]
-    assert "ring" == result["algorithm"]
+    assert "nccl" == result["algorithm"]
     assert datetime.fromisoformat(document["start_time"]) <= datetime.fromisoformat(
         document["end_time"]
     )

@@ -108,7 +108,7 @@ def test_a_row_knows_its_kinds_of_values():
 
     assert row == type(row)(**row.values)
     assert row.busbw == pytest.approx(1.5 * row.algbw)
-    assert row.seconds == api.bench("switch:4", "ring", "1M").rows[0].seconds
+    assert row.seconds == api.bench("switch:4", sizes="1M").rows[0].seconds
 
 
 @pytest.mark.parametrize(
