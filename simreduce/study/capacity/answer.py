@@ -21,6 +21,7 @@ from simreduce import units
 from simreduce.errors import InputError
 from simreduce.study.capacity import CapacityQuestion
 from simreduce.study.capacity.choose import (
+    RATES,
     CapacityCandidate,
     Configuration,
     CopiesOffer,
@@ -139,12 +140,6 @@ class TimePart:
     share: float
 
 
-RATES = (0.75, 1.25)
-"""Factors of an assumed rate of computing for which the choice is shown, too. They illustrate: no
-error is known of a rate that nobody measured.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class AtRate:
     """The choice where GPUs compute `factor` times as fast as assumed, at `flops` FLOP/s.
@@ -256,8 +251,13 @@ class CapacityAnswer(RankedOptions[Offer]):
 
     @property
     def kernels(self) -> list[str]:
-        """Whose constants kernels have, where those of some options are of other GPUs."""
-        found = dict.fromkeys(each.candidate.row.kernels for each in self.offers)
+        """Whose constants kernels have, where those of some options are of other GPUs; that rates
+        of computing are assumed, where several are.
+        """
+        known = [each.candidate for each in self.offers]
+        found = dict.fromkeys(each.row.kernels for each in known)
+        if len({each.assumed for each in known}) > 1:
+            return ["rates of computing are assumed, not measured"]
         return [*filter(None, found)] if len(found) > 1 else []
 
 
@@ -373,6 +373,7 @@ def candidate_of(
         goodput=question.failures.goodput(option.nodes) if question.failures else 1.0,
         quantities=quantities_of(question, option),
         row=row,
+        assumed=str(option.scenario["step"].get("rate", "")),
     )
 
 

@@ -91,6 +91,12 @@ class CapacityTarget:
         return None if price is None else price * self.units * self.run / MILLION
 
 
+RATES = (0.75, 1.25)
+"""Factors of an assumed rate of computing for which the choice is shown, too. They illustrate: no
+error is known of a rate that nobody measured.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluatedCluster:
     """A configuration that was evaluated.
@@ -118,6 +124,7 @@ class CapacityCandidate(EvaluatedCluster):
     parts. `simulated` is the seconds without stragglers.
     Something moves for `communication` seconds, hidden or not. `unmoved` is the seconds that the
     samples of a step take if nothing moves. `goodput` is the part of the time that makes progress.
+    `assumed` is the rate of computing that nobody measured, "" for a measured time.
     """
 
     samples: int
@@ -128,6 +135,7 @@ class CapacityCandidate(EvaluatedCluster):
     communication: float
     unmoved: float
     goodput: float
+    assumed: str = ""
 
     @property
     def rate(self) -> float:
@@ -142,9 +150,12 @@ class CapacityCandidate(EvaluatedCluster):
     @property
     def borrowed(self) -> tuple[float, float] | None:
         """The ends of its step's 80 % interval, as parts of the step, where its GPUs' kernels have
-        constants of others; None elsewhere.
+        constants of others; the step at other `RATES` where one is assumed; None elsewhere.
         """
         row = self.row
+        if self.assumed and self.step:
+            parts = [1.0 + self.compute / self.step * (1.0 / each - 1.0) for each in RATES]
+            return parts[1], parts[0]
         if not row.kernels or not row.seconds or row.low is None or row.high is None:
             return None
         return row.low / row.seconds, row.high / row.seconds
@@ -282,7 +293,7 @@ def near_miss(offers: Sequence[Offer], chosen: Offer | None, minimise: str) -> O
 
 def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]:
     """The best offer of each other machine that may be better than the chosen one, as the GPUs of
-    one of both have kernels by constants of others.
+    one of both have kernels by constants of others, or another rate that is assumed.
 
     Costs and times are in proportion to steps. Errors of machines with constants of their own are
     taken as common to both.
@@ -296,6 +307,7 @@ def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]
         for each in sorted(offers, key=lambda each: each.values(minimise))
         if each.candidate.key.machine != chosen.candidate.key.machine
         and (each.candidate.borrowed or chosen.candidate.borrowed)
+        and (each.candidate.row.kernels or each.candidate.assumed != chosen.candidate.assumed)
         and end(each, 0) < end(chosen, 1)
         and not set(each.misses) - _BY_STEPS
     ]

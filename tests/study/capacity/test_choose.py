@@ -15,6 +15,7 @@ from simreduce.study.capacity.choose import (
     frontier,
     near_miss,
     offer,
+    rivals,
     within_target,
 )
 from simreduce.study.capacity.flips import error_flips, formula_flip, price_flips, search, walk
@@ -24,6 +25,27 @@ from tests.thorough import examples
 
 def _key(found):
     return None if found is None else found.candidate.key
+
+
+def test_machines_whose_rates_are_assumed_are_not_told_apart_where_intervals_meet():
+    """Half of a step of 10 s computes: 9 to 11.7 s at 1.25 to 0.75 times the rate. One of 13 s
+    takes 11.7 s at least; a little more than that is slower for sure.
+    """
+
+    def rivals_of(step, rate):
+        made = [
+            candidate(name, step=seconds, quantities={"a": 1}, assumed=assumed)
+            for name, seconds, assumed in (("one", 10.0, "5 TFLOP/s"), ("other", step, rate))
+        ]
+        machines = [replace(c, key=c.key._replace(machine=c.key.name)) for c in made]
+        best, *rest = [
+            offer(c, price_list(a=10.0), CapacityTarget(samples=3600.0)) for c in machines
+        ]
+        return [each.candidate.key.machine for each in rivals([best, *rest], best, "cost")]
+
+    assert ["other"] == rivals_of(12.9, "6 TFLOP/s")
+    assert [] == rivals_of(13.0, "6 TFLOP/s")
+    assert [] == rivals_of(10.5, "5 TFLOP/s")  # the error of one rate is common to both
 
 
 def test_a_case_by_hand():
