@@ -118,6 +118,7 @@ class CapacityCandidate(EvaluatedCluster):
     parts. `simulated` is the seconds without stragglers.
     Something moves for `communication` seconds, hidden or not. `unmoved` is the seconds that the
     samples of a step take if nothing moves. `goodput` is the part of the time that makes progress.
+    Of the `first` mesh of many, the step takes at most as long.
     """
 
     samples: int
@@ -128,6 +129,7 @@ class CapacityCandidate(EvaluatedCluster):
     communication: float
     unmoved: float
     goodput: float
+    first: bool = False
 
     @property
     def rate(self) -> float:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -438,7 +438,7 @@ def rank(
     ]
     texts = [s.text for s in listed]
     rows = [c for c in found.values() if isinstance(c, Candidate)]
-    if given and rows:
+    if given and rows and not untried:  # after a stop nothing more is simulated
         rows += _of_today(scenario, {c.strategy.text for c in rows}, cache)
     return settle_ties(
         StrategyRanking(
@@ -457,7 +457,7 @@ def rank(
     )
 
 
-def _of_today(scenario: Scenario, known: Collection[str], cache: PlanCache) -> Iterator[Candidate]:
+def _of_today(scenario: Scenario, known: set[str], cache: PlanCache) -> Iterator[Candidate]:
     """What the first framework that may run the job does unless it is told, if no framework's
     default is among what is known: advice says what a change is worth.
     """
