@@ -97,7 +97,7 @@ from simreduce.study.sweep.grid import (
     read_specification,
 )
 from simreduce.study.sweep.running import CellRunner, compare as compare_sweeps, running
-from simreduce.study.sweep.store import CellAnswer, Store, Sweep
+from simreduce.study.sweep.store import IN_MEMORY, CellAnswer, Store, Sweep
 
 _LEAST = 64 << 20
 
@@ -277,7 +277,7 @@ def _run(
             ended, stopped = str(error), False
         ended = "stopped" if stopped else ended
         rows = store.table(begun.id)
-    ended += ended and "; the same command goes on from here"
+    ended += "; the same command goes on from here" if ended and path != IN_MEMORY else ""
     counts = count_states(rows)
     return Reply(
         partial(_lines, begun, path, counts, rows, ended),
