@@ -39,7 +39,7 @@ from simreduce.files.tables import Column, Table, percent
 from simreduce.report.blocks import (
     Written,
 )
-from simreduce.report.headings import opening
+from simreduce.report.headings import HURRIED_KEY, opening
 from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries
 from simreduce.report.plots.axes import Axis
 from simreduce.study.capacity.answer import (
@@ -103,6 +103,10 @@ def _of(record: Record, names: str) -> list[Key]:
     return [key for key in record.keys if key.name in names.split()]
 
 
+def _mesh_words(offer: Written) -> str:
+    return f"{offer['mesh'] or ''}{' (first of many)' * offer.get('first_mesh', False)}"
+
+
 _STANDING = Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False,
     column=Column("", left=True))  # fmt: skip
 _MONEY, _PRICE = "(money)", "(money/h)"
@@ -127,7 +131,9 @@ OFFER = Record(
     Key("mesh", or_null(TEXT), "The fastest mesh that fits, with what goes with it; null of other"
         " steps.", lambda offer: offer.candidate.row.chosen
         if offer.candidate.row.method == MESH else None,
-        column=Column("mesh", left=True, keep="known", missing="", spare=8)),
+        column=Column("mesh", left=True, keep="known", cell=_mesh_words, spare=8)),
+    Key("first_mesh", FLAG, "Whether that is the first of many meshes, as the command ended before"
+        " the others: the best step takes at most as long.", "candidate.first"),
     Key("gpus", COUNT, "All of its GPUs.", "candidate.devices", column=Column("GPUs", spare=6)),
     Key("step_time_s", SECONDS, "A step with its stragglers.", "candidate.step",
         column=Column("step", "(ms)", spare=3, show=_milliseconds)),
@@ -435,9 +441,10 @@ CAPACITY = Document(
     Key("sensitivity_asked", FLAG, "Whether changes of the choice were looked for.", "sensitivity"),
     Key("failures", list_of(FAILURE), "What is left of the choice when a part fails, by `fails`."),
     Key("refused", list_of(REFUSED), "Options without a time."),
-    Key("waiting", list_of(TEXT), "Options that were not simulated, as the command was stopped."),
+    Key("waiting", list_of(TEXT), "Options that were not simulated, as the command ended before."),
     Key("notes", list_of(TEXT), "What a reader should know of prices and figures."),
     Key("complete", FLAG, "False if the command was stopped or changes were not all found."),
+    HURRIED_KEY,
 )  # fmt: skip
 """Of a `CapacityAnswer`."""
 CAPACITY_JOBS = Document(
@@ -453,6 +460,7 @@ CAPACITY_JOBS = Document(
     Key("options", list_of(COPIES_OFFER), "Every option, in the order of the file.", "offers"),
     *_of(CAPACITY, "refused waiting notes"),
     Key("complete", FLAG, "False if the command was stopped."),
+    HURRIED_KEY,
     command="capacity",
 )  # fmt: skip
 """Of `RankedOptions` offers of copies."""
@@ -719,7 +727,8 @@ def nearest_change(document: Written) -> tuple[str, str]:
         return "not asked", "Without --no-sensitivity, prices and rates that change it are sought."
     found = changes(document)
     if not document["sensitivity"]:
-        return "not known", "The command was stopped before it looked."
+        ended = "Time was up" if document.get("hurried") else "The command was stopped"
+        return "not known", f"{ended} before it looked."
     if not found:
         return "not nearby", "No single price, rate or error that was tried changes it."
     near, side, each = found[0]

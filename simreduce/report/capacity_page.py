@@ -163,7 +163,11 @@ def _answer(document: Written) -> str:
         missed = Counter(name for each in document["options"] for name in each["misses"])
         count = len(document["options"])
         words += "".join(f" {name}: missed by {n} of {count}." for name, n in missed.items())
-    return f"{words} Nearly: {document['near_miss']}." if document.get("near_miss") else words
+    words += f" Nearly: {document['near_miss']}." if document.get("near_miss") else ""
+    if first := sum(each.get("first_mesh", False) for each in document["options"]):
+        many = units.plural(first, "option")
+        words += f" Of {many} only the first mesh was simulated: others may be faster."
+    return words
 
 
 def _paid_and_notes(document: Written) -> str:
@@ -247,7 +251,7 @@ def _flips(document: Written) -> Iterator[Section]:
 def _waiting(document: Written) -> tuple[Section, ...]:
     return table_section(
         "waiting", "Not simulated",
-        "Not simulated, as the command was stopped; with --db, it goes on from there",
+        "Not simulated before the command ended; with --db, it goes on from there",
         tables.texts("option", ((name,) for name in document.get("waiting", ()))),
     )  # fmt: skip
 

@@ -104,6 +104,11 @@ class Reply:
 
     def give(self) -> int:
         """Print the reply, write its files, and return the exit status."""
+        with holding_interrupts() as held:
+            self._give()
+        return int(self.failed) if self.complete and not held else STOPPED
+
+    def _give(self) -> None:
         if wants_json():
             click.echo(json_text(self.document()), nl=False)
         else:
@@ -117,7 +122,6 @@ class Reply:
             write_pictures(self.picture)
         for option, path in output_paths(PictureOption).items() if not self.picture else ():
             click.echo(f"{option} {path}: not written, as this answer has no picture", err=True)
-        return int(self.failed) if self.complete else STOPPED
 
 
 def wants_json() -> bool:
@@ -241,6 +245,26 @@ def interruptible() -> Iterator[None]:
             timer.cancel()
         sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def holding_interrupts() -> Iterator[list[int]]:
+    """Keep Ctrl-C and SIGTERM from losing an answer while it is written. The first is noted in the
+    list, the second raises KeyboardInterrupt.
+    """
+    held = list[int]()
+
+    def hold(number: int, _: object) -> None:
+        held.append(number)
+        if len(held) > 1:
+            raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, hold) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield held
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 class Progress(workers.Work):

@@ -24,6 +24,7 @@ from simreduce.app.cli import command
 from simreduce.app.cli.reply import (
     STOPPED,
     Progress,
+    holding_interrupts,
     output_option,
     output_path,
     write_output,
@@ -52,7 +53,7 @@ from simreduce.app.look import (
     look_closer,
     step_exports,
 )
-from simreduce.computing.workers import time_is_up, time_left, until_stopped, within
+from simreduce.computing.workers import pass_on, time_is_up, time_left, until_stopped, within
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.errors import InputError, quote
@@ -347,7 +348,10 @@ def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) 
     question = scenario if isinstance(scenario, Meshes) else with_step(scenario)
     with _choosing(), show_ranking(question) as progress:
         ranking = rank_question(question, workers, progress.watch)
-    document = step_document(ranking)
+    with holding_interrupts() as held:
+        document = step_document(ranking)
+    yield document, replace(beside, missing=_STOPPED), False
+    pass_on(held)
     threads = list(step_threads(ranking.closely, gradient_names(ranking)))
     timeline, exports = timeline_of_threads(threads), step_exports(ranking)
     beside = replace(beside, timeline=timeline, exports=exports)

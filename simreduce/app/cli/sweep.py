@@ -28,9 +28,17 @@ from simreduce.app.cli.reply import (
     say,
     write_pictures,
 )
-from simreduce.app.cli.setups import is_typed, read_numbers, reading, refuse, workers_option
+from simreduce.app.cli.setups import (
+    budget_options,
+    is_typed,
+    read_budget,
+    read_numbers,
+    reading,
+    refuse,
+    workers_option,
+)
 from simreduce.app.cli.terminal import SCREEN, rows_shown, show
-from simreduce.computing.workers import pass_on, until_stopped
+from simreduce.computing.workers import pass_on, time_is_up, until_stopped, within
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files import is_file, read_text
 from simreduce.files.formats.documents import Document
@@ -89,7 +97,7 @@ from simreduce.study.sweep.grid import (
     read_specification,
 )
 from simreduce.study.sweep.running import CellRunner, compare as compare_sweeps, running
-from simreduce.study.sweep.store import Store, Sweep
+from simreduce.study.sweep.store import IN_MEMORY, CellAnswer, Store, Sweep
 
 _LEAST = 64 << 20
 
@@ -269,7 +277,7 @@ def _run(
             ended, stopped = str(error), False
         ended = "stopped" if stopped else ended
         rows = store.table(begun.id)
-    ended += ended and "; the same command goes on from here"
+    ended += "; the same command goes on from here" if ended and path != IN_MEMORY else ""
     counts = count_states(rows)
     return Reply(
         partial(_lines, begun, path, counts, rows, ended),
@@ -612,6 +620,7 @@ R = TypeVar("R", bound=RankedOptions[Any])
     default=True,
     help="Also say at which prices, rates and errors the choice changes; default: do.",
 )
+@budget_options()
 @workers_option
 @picture_options("Also draw cost against time, or prices of copies of jobs")
 @report_options
@@ -621,6 +630,8 @@ def capacity(
     db: str | None,
     prices: tuple[str, ...],
     sensitivity: bool,
+    budget: str | None,
+    quick: bool,
     workers: int,
 ) -> Reply:
     """Choose the cheapest of the machines, networks and methods in FILE that meets its target, and
@@ -630,32 +641,45 @@ def capacity(
     With `jobs` in FILE, a file of several jobs, say how many copies of these each of the machines
     holds, none slower than promised, and choose the cheapest.
 
+    With `mesh = "auto"`, one mesh of each configuration is simulated first, then all that may be
+    the fastest, of the configuration that promises most first.
+
     With --db, a command that is stopped goes on where it was, and other prices need no simulation.
     On Ctrl-C or SIGTERM, prints what is known and exits with status 130.
     """
+    seconds = read_budget(faults, budget, quick=quick)
     question = faults.require(faults.attempt("", load_question, file, prices))
     with (
-        Progress("simulated {} of {} configurations") as progress,
+        within(seconds),
+        Progress("simulated {} of {} configurations", _preview) as progress,
         running(db, workers, progress.watch, say) as runner,
     ):
         if runner.store:  # so that `simreduce table` shows what was asked
             runner.store.begin(question.name, {"question": question.name}, plan_of(question))
         if question.target.slowdown is None:
             steps = answer(question, runner.rows, sensitivity=sensitivity)
-            reply = _reply(steps, capacity_text, CAPACITY)
-        else:
-            copies = answer_copies(question, runner.rows)
-            reply = _reply(copies, copies_text, CAPACITY_JOBS)
-    return replace(reply, complete=not runner.stopped)
+            return _reply(steps, runner, capacity_text, CAPACITY)
+        return _reply(answer_copies(question, runner.rows), runner, copies_text, CAPACITY_JOBS)
 
 
-def _reply(found: R, text: Callable[[R], str], document: Document) -> Reply:
+def _preview(seen: Sequence[CellAnswer]) -> list[str]:
+    """The steps so far, the last ones first."""
+    return [
+        f"{each.cell.table['topology']}: {units.format_duration(each.row.seconds)}"
+        for each in reversed(seen)
+        if each.row.seconds is not None
+    ][:SCREEN]
+
+
+def _reply(answered: R, runner: CellRunner, text: Callable[[R], str], document: Document) -> Reply:
+    found = replace(answered, hurried=runner.stopped and time_is_up())
     pass_on(found.waiting and not found.offers)
     return Reply(
         partial(text, found),
         partial(document.write, found),
         picture=lambda: options_plot(document.write(found)),
         failed=not found.chosen,
+        complete=not runner.stopped or found.hurried,
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from simreduce import units
@@ -50,6 +51,7 @@ from simreduce.study.capacity.flips import (
 )
 from simreduce.study.capacity.options import CapacityOption, links_of, plain, product
 from simreduce.study.capacity.price_list import ENERGY, Pieces, period_of
+from simreduce.study.ranking import Ending
 from simreduce.study.scenario_files import beside
 from simreduce.study.sweep import DONE, JOBS, MESH, STEP, Cell, Figures, make_cell
 from simreduce.study.sweep.store import Planned
@@ -154,7 +156,7 @@ class AtRate:
 
 
 @dataclass(frozen=True, slots=True)
-class RankedOptions(Generic[P]):
+class RankedOptions(Ending, Generic[P]):
     """The options of a question at their prices: offers in the file's order, and the `chosen` one.
 
     `ranked` are the offers that meet the target, best first, and `chosen` is the best. `refused`
@@ -210,6 +212,11 @@ class RankedOptions(Generic[P]):
         return not self.waiting
 
     @property
+    def stopped(self) -> bool:
+        """Whether something was not."""
+        return not self.complete
+
+    @property
     def chosen(self) -> P | None:
         """The best that meets the target."""
         return self.ranked[0] if self.ranked else None
@@ -235,7 +242,8 @@ class CapacityAnswer(RankedOptions[Offer]):
     @property
     def complete(self) -> bool:
         """Whether all was simulated that should be."""
-        return not self.waiting and all(each.complete for each in self.assumptions)
+        found = not self.waiting and all(each.complete for each in self.assumptions)
+        return found and not any(each.candidate.first for each in self.offers)
 
     @property
     def near(self) -> Offer | None:
@@ -261,9 +269,13 @@ class CapacityAnswer(RankedOptions[Offer]):
         return [*filter(None, found)] if len(found) > 1 else []
 
 
-def cell_of(option: CapacityOption, folder: str) -> Cell:
-    """The cell that asks for an option's step, or for the copies of jobs that it holds."""
+def cell_of(option: CapacityOption, folder: str, *, first: bool = False) -> Cell:
+    """The cell that asks for an option's step, or for the copies of jobs that it holds. Of many
+    meshes it asks for the best, or for the `first` alone.
+    """
     document: dict[str, Any] = {"scenario": dict(option.scenario)}
+    if first:
+        document["first"] = True
     if option.slowdown is not None:
         return make_cell(JOBS, {**document, "slowdown": option.slowdown}, folder)
     if option.batch is not None and option.batch != option.scenario["step"]["batch"]:
@@ -288,17 +300,19 @@ def answer(
 ) -> CapacityAnswer:
     """Evaluate every option and choose.
 
-    `sensitivity` also looks for the values at which the choice changes, which takes further
-    simulations for rates.
+    Where all meshes are tried, one of each option comes first, then all of the option that promises
+    most; after a stop, the first one counts. `sensitivity` also looks for the values at which the
+    choice changes, which takes further simulations for rates.
     """
-    found, refused, waiting = _evaluate(question, evaluate, _candidate)
+    known = _first_candidates(question, evaluate)
+    found, refused, waiting = _evaluate(question, evaluate, _candidate, known)
     simulate = partial(_simulate, question, evaluate, make=_candidate)
     candidates, by_key = [c for _, c in found], {option.key: option for option, _ in found}
     prices, target = question.prices, question.target
     offers = [offer(c, prices, target) for c in candidates]
     ranked = rank_offers(offers, target.minimise)
     lost, flips = list[Failure](), list[Assumption]()
-    if ranked and not waiting:
+    if ranked and not waiting and not any(each.first for each in candidates):
         best = ranked[0].candidate
         if question.fails:
             lost += failures(question, by_key[best.key], best, simulate)
@@ -324,19 +338,41 @@ def _evaluate(
     question: CapacityQuestion,
     evaluate: Evaluate,
     make: Make[T],
+    known: Mapping[Configuration, T] = MappingProxyType({}),
 ) -> tuple[list[tuple[CapacityOption, T]], tuple[tuple[str, str], ...], tuple[str, ...]]:
     """What `make` makes of the row of each option, why others have none, and the labels of those
-    that a user's stop left out.
+    that a user's stop left out. Those of which something is `known` come last, in its order, and
+    keep it after a stop.
     """
     refused = [(o.key.label, o.refused) for o in question.options if o.refused]
     able = [option for option in question.options if not option.refused]
-    made = [*zip(able, _simulate(question, evaluate, able, make), strict=True)]
+    turns = {key: turn for turn, key in enumerate(known)}
+    order = sorted(able, key=lambda option: turns.get(option.key, -1))
+    rows = _simulate(question, evaluate, order, make)
+    by_key = {option.key: row for option, row in zip(order, rows, strict=True)}
+    made = [(o, known.get(o.key) if (row := by_key[o.key]) is None else row) for o in able]
     refused += [(o.key.label, each) for o, each in made if isinstance(each, str)]
     return (
         [(o, each) for o, each in made if each is not None and not isinstance(each, str)],
         tuple(refused),
         tuple(o.key.label for o, each in made if each is None),
     )
+
+
+def _first_candidates(
+    question: CapacityQuestion, evaluate: Evaluate
+) -> dict[Configuration, CapacityCandidate]:
+    """One mesh of each option that tries all, the most promising option first."""
+    prices, target = question.prices, question.target
+    many = [option for option in question.options if option.tries_all_meshes and not option.refused]
+    made = _simulate(question, evaluate, many, _candidate, first=True)
+    offers = [
+        offer(replace(each, first=True), prices, target)
+        for each in made
+        if isinstance(each, CapacityCandidate)
+    ]
+    offers.sort(key=lambda each: (not each.meets, *each.values(target.minimise)))
+    return {each.candidate.key: each.candidate for each in offers}
 
 
 def _at_rates(question: CapacityQuestion, option: CapacityOption, chosen: Offer) -> list[AtRate]:
@@ -493,10 +529,11 @@ def _rate_flips(
 
 
 def _simulate(
-    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[CapacityOption], make: Make[T]
-) -> list[T | str | None]:
+    question: CapacityQuestion, evaluate: Evaluate, options: Sequence[CapacityOption],
+    make: Make[T], *, first: bool = False,
+) -> list[T | str | None]:  # fmt: skip
     """What `make` makes of the row of each option; None of those that a user's stop left out."""
-    rows = evaluate([cell_of(option, question.folder) for option in options])
+    rows = evaluate([cell_of(option, question.folder, first=first) for option in options])
     return [
         None if row is None else make(question, option, row)
         for option, row in zip(options, rows, strict=True)

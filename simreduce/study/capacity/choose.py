@@ -125,6 +125,7 @@ class CapacityCandidate(EvaluatedCluster):
     Something moves for `communication` seconds, hidden or not. `unmoved` is the seconds that the
     samples of a step take if nothing moves. `goodput` is the part of the time that makes progress.
     `assumed` is the rate of computing that nobody measured, "" for a measured time.
+    Of the `first` mesh of many, the step takes at most as long.
     """
 
     samples: int
@@ -136,6 +137,7 @@ class CapacityCandidate(EvaluatedCluster):
     unmoved: float
     goodput: float
     assumed: str = ""
+    first: bool = False
 
     @property
     def rate(self) -> float:

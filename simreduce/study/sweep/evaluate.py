@@ -66,7 +66,7 @@ from simreduce.study.tune.sizes import (
     busbw,
     simulate_row,
 )
-from simreduce.study.tune.steps import bubble, rank_meshes, rank_steps
+from simreduce.study.tune.steps import bubble, first_mesh, rank_meshes, rank_steps
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.loader import NONE, fail
@@ -306,8 +306,11 @@ def _run(cell: Cell) -> Figures:
 
 
 def _meshes(cell: Cell) -> Figures:
-    """The figures of the fastest mesh that fits, or of the fastest of all where none does."""
+    """The figures of the fastest mesh that fits, or of the fastest of all where none does. If the
+    document has the key `first`, of the mesh that is found first.
+    """
     meshes = build_meshes(_path(cell), cell.document["scenario"], load=_topology)
+    meshes = first_mesh(meshes) if cell.document.get("first") else meshes
     ranking = rank_meshes(meshes)
     pass_on(ranking.untried)
     best, setup = ranking.recommended, meshes.setup

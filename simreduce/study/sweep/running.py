@@ -91,7 +91,8 @@ class CellRunner(ExitStack):
         new = [cell for cell in cells if cell.digest not in self._known]
         if new and not self.stopped and (lacking := self.missing(new)):
             with closing(self.run(lacking)) as coming:
-                answers = until_stopped(self._watch(coming, len(lacking)), lambda _: True)
+                seen = self._watch(coming, len(lacking))
+                answers = until_stopped(seen, lambda _: True, lambda found: found or self._known)
             self._known |= {each.cell.digest: each.row for each in answers}
             self.stopped = len(answers) < len(lacking)
         unknown = [cell.digest for cell in new if cell.digest not in self._known]

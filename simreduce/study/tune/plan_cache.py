@@ -59,10 +59,10 @@ class PlanCache:
             self._keep(key, made, len(plan))
         return made.plan
 
-    def quickest_first(self, strategies: Sequence[Strategy]) -> list[int]:
-        """Places in order of the last predictions; those without one last, in their order."""
+    def quickest_first(self, strategies: Sequence[Strategy], order: Sequence[int]) -> list[int]:
+        """Places in order of the last predictions; those without one last, in the given order."""
         took = [self._took.get((each.spec, each.packing), inf) for each in strategies]
-        return sorted(range(len(strategies)), key=took.__getitem__)
+        return sorted(order, key=took.__getitem__)
 
     def note(self, strategy: Strategy, seconds: float) -> None:
         """Remember the last prediction of a strategy, with any chunks, for `quickest_first`."""

@@ -147,7 +147,7 @@ class StrategyOrder(NamedTuple):
 
     `least` has the seconds that a strategy needs at least to move the bytes of the workload, by
     place; infinite where that was not looked at. `late` are what frameworks run today and takes
-    longer to simulate than there is time. Without a budget of time, there is none of all this.
+    longer to simulate than there is time. Without a budget of time, there is the order alone.
     """
 
     order: Sequence[int]
@@ -161,16 +161,16 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
 
     Those come first that frameworks run today, which are waited for, but not if they alone take
     the time that is left; that of the first framework, which all else is compared with, may take
-    longer (`_PATIENCE`). Then come those that need least for their bytes. Without a budget of time,
-    the order is the given one.
+    longer (`_PATIENCE`). Then come those that need least for their bytes; without a budget of time,
+    all others in the given order.
     """
     setup, workload = scenario.setup, scenario.workload
     places = range(len(strategies))
-    if (seconds := time_left()) == inf:
-        return StrategyOrder(places)
     today = [*(default_text(name, scenario) for name in names_for(scenario)), "nccl"]
     first = [i for i in places if (s := strategies[i]) and s.text in today]
     first.sort(key=lambda i: today.index(getattr(strategies[i], "text", "")))
+    if (seconds := time_left()) == inf:
+        return StrategyOrder([*first, *(i for i in places if i not in first)])
 
     @cache
     def rate(spec: str) -> float:
@@ -422,9 +422,7 @@ def rank(
         workers=workers,
         watch=watch,
         limits=None if simulate_all or given else limits,
-        order=cache.quickest_first(strategies)
-        if time_left() == inf
-        else [*promise.order, *promise.late],
+        order=cache.quickest_first(strategies, [*promise.order, *promise.late]),
         waited=promise.waited,
     )
     for place, outcome in found.items():

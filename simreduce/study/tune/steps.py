@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import inf
 from typing import Any
 
 from simreduce.computing import grouped
-from simreduce.computing.workers import Watch, unwatched
+from simreduce.computing.workers import Watch, pass_on, unwatched
 from simreduce.dtypes import code
 from simreduce.engine import AtLeast
 from simreduce.engine.calibrate.intervals import NcclCall
@@ -61,6 +61,7 @@ from simreduce.training import (
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import gpu_at, utilization
+from simreduce.training.memory import FULL
 from simreduce.training.mesh import ORDER, Mesh, MeshJob
 from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.passes import Costs, MeshPasses
@@ -603,8 +604,8 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     """
     question, setup = scenario.question, scenario.setup
     memory = device_memory(setup.topology, setup.layout.ranks)
-    able, unable = _split_by_framework(scenario)
-    jobs = able if question.named or not memory else _fitting(able, memory)
+    jobs, unable = _split_by_framework(scenario)
+    first = [] if question.named else _first(jobs, memory)
 
     def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
         known = (each for each in outcomes.values() if isinstance(each, StepCandidate))
@@ -621,17 +622,19 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
         workers=workers,
         watch=watch,
         limits=None if question.named else limits,
+        order=[*first, *(place for place in range(len(jobs)) if place not in first)],
+        waited=first,
     )
     simulated = [row for row in found.values() if isinstance(row, StepCandidate)]
     rows = simulated if question.named else _without_twins(simulated)
     if not rows:
+        pass_on(untried)
         raise InputError([reason for _, reason in refused])
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
     late = sum(isinstance(each, AtLeast) for each in found.values())
-    left_out = len(able) - len(jobs) + len(simulated) - len(rows)
     return MeshRanking(
         scenario, tuple(in_order(rows)), (*noted, *unable, *refused), untried, memory,
-        late + left_out, hurried=hurried,
+        late + len(simulated) - len(rows), hurried=hurried,
     )  # fmt: skip
 
 
@@ -681,15 +684,42 @@ def _peaks(job: MeshJob) -> Iterator[int]:
 _schedule = lru_cache(maxsize=64)(load_schedule)
 
 
-def _fitting(jobs: Sequence[MeshJob], memory: int) -> list[MeshJob]:
-    """The jobs that fit a GPU's memory; without any, those that need the least."""
+@lru_cache(maxsize=1 << 14)
+def _usual_fits(job: MeshJob, memory: int) -> bool:
+    return not memory or all(peak <= memory for peak in _peaks(job))
 
-    @cache
-    def fits(alike: MeshJob) -> bool:
-        return all(peak <= memory for peak in _peaks(alike))
 
-    found = [job for job in jobs if fits(replace(job, mesh=replace(job.mesh, order=ORDER)))]
-    return found or sorted(jobs, key=lambda job: max(_peaks(job)))[:_NEAREST]
+def _fits(job: MeshJob, memory: int) -> bool:
+    """Whether a job fits a GPU's memory, if that is known."""
+    return _usual_fits(replace(job, mesh=replace(job.mesh, order=ORDER)), memory)
+
+
+def _first(jobs: Sequence[MeshJob], memory: int) -> list[int]:
+    """The place of the job to simulate before bounds of others: of those that fit, one that
+    computes once, with the smallest ideal bubble and the fewest ranks that wait for each other.
+    Where none fits, the places of those that need the least memory.
+    """
+
+    def loses(place: int) -> tuple[bool, float, int, int]:
+        job, mesh = jobs[place], jobs[place].mesh
+        bubble = (mesh.pp - 1) / (job.micros * job.virtual)
+        return job.recompute == FULL, bubble, mesh.tp * mesh.cp, mesh.ep
+
+    places = sorted(range(len(jobs)), key=loses)
+    for place in places:
+        if _fits(jobs[place], memory):
+            return [place]
+    return sorted(places, key=lambda place: max(_peaks(jobs[place])))[:_NEAREST]
+
+
+def first_mesh(scenario: Meshes) -> Meshes:
+    """The scenario with one job alone, which is quickly found: its best step takes at most as long
+    as this one's.
+    """
+    setup, question = scenario.setup, scenario.question
+    jobs, _ = _split_by_framework(scenario)
+    place = _first(jobs, device_memory(setup.topology, setup.layout.ranks))[0]
+    return replace(scenario, question=replace(question, jobs=(jobs[place],)))
 
 
 _any_costs = lru_cache(maxsize=1)(Costs)
@@ -742,10 +772,10 @@ def _simulate(
     setup: Setup, memory: int, job: MeshJob, limit: Limit
 ) -> StepCandidate | AtLeast | Postponed:
     """The step of a job. Without a limit, its bound says when it is its turn."""
-    bound = 0.0 if limit == inf else _bound(setup, job)
     if limit is None:
-        return Postponed(round(bound * 1e6))
-    if bound > limit:
+        fits = _fits(job, memory)
+        return Postponed(round(_bound(setup, job) * 1e6)) if fits else AtLeast(inf, "memory")
+    if limit < inf and (bound := _bound(setup, job)) > limit:
         return AtLeast(bound, "its passes")
     costs = _costs(setup, job.mesh)
     step = simulate_mesh(job, costs)

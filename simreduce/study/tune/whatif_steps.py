@@ -91,10 +91,10 @@ def look_at_step(ranking: Ranking, watch: Watch = unwatched, *, closely: bool = 
 def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
     """What the best step takes at most in half, 90 and 99 % of all draws of its GPUs, in seconds.
 
-    Empty where nobody says that they differ.
+    Empty where nobody says that they differ, and after a stop.
     """
     case = ranking.case
-    if not case.job.spread:
+    if ranking.stopped or not case.job.spread:
         return {}
     return percentiles(lambda part: case.seconds(replace(case.job, part=part), case.setup))
 

@@ -66,6 +66,14 @@ def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_aft
     )
 
 
+def test_a_stop_while_the_answer_is_written_does_not_lose_it(simreduce, scenario, stop_after):
+    """Only the exit status says so; a second one would end it."""
+    whole = simreduce("run", scenario, "--workers", "1")
+    stop_after(import_module("simreduce.app.cli.run"), "ranking_table", 0)
+
+    assert simreduce("run", scenario, "--workers", "1") == (130, *whole[1:])
+
+
 @pytest.fixture
 def dawdle_after(monkeypatch):
     """Have a function of a module take very long when it was called so many times."""

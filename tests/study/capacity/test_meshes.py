@@ -176,3 +176,28 @@ def test_an_order_that_rests_on_constants_of_others_says_so(question, price, ord
     assert low < step < high
     assert all(each.candidate.key.machine != found.chosen.candidate.key.machine
                for each in found.rivals)  # fmt: skip
+
+
+def test_after_a_stop_one_mesh_of_each_number_of_machines_is_known(question):
+    """The first mesh takes at least as long as the best; nothing else is built on it."""
+    path = question(('["tp=8,pp=2", "tp=2", "pp=4"]', '"auto"'), ("global_batch = 64", ""),
+                    ("micro_batch = [1, 2]", "global_batch = 64"))  # fmt: skip
+
+    def until(count):
+        left = iter(range(count))
+        return lambda cells: [evaluate(c) if next(left, None) is not None else None for c in cells]
+
+    stopped, later, whole = (
+        answer(load_question(str(path)), until(count), sensitivity=count < 4) for count in (2, 3, 4)
+    )
+
+    assert [each.candidate.first for each in stopped.offers] == [True, True]
+    assert (stopped.complete, stopped.waiting, stopped.assumptions) == (False, (), ())
+    assert [each["first_mesh"] for each in CAPACITY.write(stopped)["options"]] == [True, True]
+    assert "Of 2 options only the first mesh was simulated" in capacity_text(stopped)
+    # The one that promises most comes next.
+    (again,) = [each for each in later.offers if not each.candidate.first]
+    assert again.candidate.key == stopped.ranked[0].candidate.key
+    assert "first of many" not in capacity_text(whole)
+    for first, best in zip(stopped.offers, whole.offers, strict=True):
+        assert best.candidate.step < first.candidate.step

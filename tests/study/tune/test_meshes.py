@@ -69,6 +69,21 @@ def test_the_search_finds_the_best_of_all(ranked, everything):
     assert found.bounded > 0
 
 
+def test_an_interrupt_before_bounds_leaves_a_mesh_that_fits():
+    """The first outcome is the step of one mesh, and a stop then loses nothing."""
+    asked = scenario("auto")
+
+    def stop_after_one(coming, _):
+        yield next(iter(coming))
+        raise KeyboardInterrupt
+
+    found = rank_meshes(asked, 1, stop_after_one)
+
+    assert found.untried == len(asked.question.jobs) - 1
+    assert found.recommended.fit.fits
+    assert found.recommended.job.recompute == "none"
+
+
 @pytest.mark.slow
 def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch):
     """Of each mesh and schedule near the best, as if every job were simulated."""

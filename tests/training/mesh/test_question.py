@@ -223,7 +223,9 @@ def test_uneven_stages():
             ],
         ),
         (
-            {"mesh": "tp=8,etp=2"}, GPT, ["etp: the model has no experts for 2 ways; leave etp out"],
+            {"mesh": "tp=8,etp=2"},
+            GPT,
+            ["etp: the model has no experts for 2 ways; leave etp out"],
         ),
         (
             {"mesh": "pp=8"},
