@@ -284,7 +284,12 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    reader = _Reader(path, shared, load, machine.layout if machine else None, faults)
+    if machine is not None:  # which is built once
+        shared = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
+    reader = _Reader(
+        path, shared, (lambda *_: machine.topology) if machine else load,
+        machine.layout if machine else None, faults,
+    )  # fmt: skip
     found = [
         job
         for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True))
@@ -352,8 +357,9 @@ class _Reader:
     ) -> list[Read]:
         """The job of the i-th table on these nodes; none with a fault, which is noted."""
         own = {key: given[key] for key in ("workload", "step") if key in given}
+        part = self.whole.on(nodes) if self.whole and nodes else None
         if has_mesh(own):
-            if not nodes:
+            if part is None:
                 return []
             self.faults.check(
                 "strategy" not in given,
@@ -362,7 +368,7 @@ class _Reader:
             )
             meshes = self._noting(
                 i, lambda: build_meshes(
-                    self.path, {**self.shared, **own}, load=self.load, places=nodes
+                    self.path, {**self.shared, **own}, load=self.load, part=part
                 )
             )  # fmt: skip
             read = partial(_mesh_job, table, meshes) if meshes else None
@@ -370,9 +376,9 @@ class _Reader:
             own["strategies"] = [given.get("strategy", "nccl")]
             build = partial(build_scenario, self.path, {**self.shared, **own}, load=self.load)
             scenario = once(self._scenarios, i, partial(self._noting, i, build))
-            if scenario is None or self.whole is None or not nodes:
+            if scenario is None or part is None:
                 return []
-            read = partial(_job, table, scenario.but(part=self.whole.on(nodes)))
+            read = partial(_job, table, scenario.but(part=part))
         job = self.faults.attempt(f"job[{i}]", read) if read else None
         return [job] if job else []
 

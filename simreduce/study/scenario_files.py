@@ -392,11 +392,10 @@ def build_replicas(
 
 def build_meshes(
     path: Path, table: Mapping[str, Any], faults: Faults | None = None,
-    load: LoadMachine = load_topology, places: Sequence[int] = (),
+    load: LoadMachine = load_topology, part: Layout | None = None,
 ) -> Meshes:  # fmt: skip
-    """As `build_scenario`, of tables with a `step.mesh`, on all GPUs or on those of nodes in some
-    `places`, each of whose calls is simulated: their links may differ. ScenarioError lists `faults`
-    too.
+    """As `build_scenario`, of tables with a `step.mesh`, on all GPUs or a `part`. ScenarioError lists
+    `faults` too.
     """
     faults = faults or Faults(str(path))
     values = _read(path, table, faults, load)
@@ -406,20 +405,19 @@ def build_meshes(
     if values["framework"]:
         faults.attempt("framework", check_mesh_target, values["framework"])
     alike = "one group of ranks stands for all alike, so links must be alike"
-    faults.check(places or "fails" not in values.given, "fails", alike)
+    faults.check("fails" not in values.given, "fails", alike)
     _load(path, values, faults, "workload", load_decoder)
     setup, topology = None, values["topology"]
     if topology is not None:
         classes = {link.link_class for link in topology.links}
         for name, factor in (values["link_factors"] or {}).items():
             faults.check(
-                places or (name in classes and factor),
+                name in classes and factor,
                 "link_factors",
                 f"{name}: {alike}; classes may be slower, {', '.join(sorted(classes))}",
             )
-    part = _part(values, topology, faults)
+    part = part or _part(values, topology, faults)
     if topology is not None and values["runtime"] and values["calibration"]:
-        part = layout(topology).without(values["gone"]).on(places) if places else part
         setup = Setup(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         )  # fmt: skip

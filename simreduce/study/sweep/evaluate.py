@@ -274,12 +274,13 @@ def _jobs(cell: Cell) -> Figures:
         raise InputError(f"the jobs stop if {found.lost.part} fails: {found.lost.reason}")
     return _done(
         question.setup,
-        seconds=slow.seconds,
+        seconds=slow.failed or slow.seconds,
         runtime=slow.job.setup.runtime.name,
         ranks=sum(len(job.setup.layout) for job in question.jobs),
         link=slow.shared[0].link if slow.shared else None,
         job=slow.job.name,
         slowdown=slow.slowdown,
+        by_failure=slow.by_failure if slow.after else None,
         worst=max(each.worst for each in outcomes),
         alone=slow.alone,
         fairness=fairness([each.slowdown for each in outcomes]),
