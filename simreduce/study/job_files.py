@@ -73,7 +73,7 @@ NOT_FREE = " are free"
 """The end of the fault of a machine that is too small for a job."""
 _OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
 """Those that say what a machine is."""
-_MOST, _MOST_NODES, MOST_JOBS = 100_000, 1 << 20, 1000
+_MOST, _MOST_NODES, MOST_JOBS = 100_000, 1 << 20, 256
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
     "incast", "permutation", "all_to_all", "reads", "writes",

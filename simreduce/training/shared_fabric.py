@@ -360,17 +360,18 @@ class _Together:
     def outcome(self, i: int, alone: float) -> JobOutcome:
         """What came of a job."""
         job, (begin, end) = self.jobs[i], self.spans[i]
+        at = np.flatnonzero(self.needed[i])  # of few links, where there are many jobs
         used = {
-            other.name: self.needed[k] * len(self.times[k]) * self._overlap(i, k)
+            other.name: self.needed[k][at] * len(self.times[k]) * self._overlap(i, k)
             for k, other in enumerate(self.jobs)
         }
         sent = zip(self.streams, self.sent[i], strict=True)
-        used |= {stream.name: needed for stream, needed in sent}
+        used |= {stream.name: needed[at] for stream, needed in sent}
         parts = {name: each / max(end - begin, 1e-30) for name, each in used.items()}
         own, names = parts.pop(job.name), self.fabric.resources.names
         shares = [
             Share(
-                names[place], float(own[place]),
+                names[at[place]], float(own[place]),
                 {name: float(p[place]) for name, p in parts.items() if p[place] >= _LEAST},
             )
             for place in np.flatnonzero(own >= _LEAST).tolist()
