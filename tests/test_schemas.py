@@ -129,6 +129,9 @@ FILES = {
     "run.toml": RUN,
     "step.toml": STEP,
     "jobs.toml": JOBS,
+    "lost.toml": 'fails = ["nic", "spine"]\n'
+    + JOBS.partition("[[traffic]]")[0].replace("bytes:1M", "alexnet").replace("nics=1", "nics=2")
+    + 'step = {batch = 8, time = "20 ms"}\n',
     "frontier.toml": 'topology = "frontier"\nworkload = "bytes:1M"\nstrategies = ["nccl"]\n'
     '[step]\nbatch = 8\ntime = "4 ms"\n',
     "fit.toml": JOBS.partition("[[traffic]]")[0],
@@ -275,6 +278,7 @@ step frontier.toml --json --workers 1
 tune frontier.toml --json --workers 1 --target nccl -g 6
 sweep frontier --over strategy=nccl --set size=1M --db frontier.db --json --workers 1
 jobs --json jobs.toml
+jobs --json lost.toml
 jobs --json --fit 1.5 fit.toml
 jobs --json registered.toml
 bench dgx-h100 --algo oneshot,multimem -b 16K -e 1M -f 8 --json

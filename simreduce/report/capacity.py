@@ -43,7 +43,6 @@ from simreduce.report.headings import HURRIED_KEY, opening
 from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries
 from simreduce.report.plots.axes import Axis
 from simreduce.study.capacity.answer import (
-    MOST,
     CapacityAnswer,
     RankedOptions,
     parts,
@@ -60,6 +59,7 @@ from simreduce.study.capacity.choose import (
 )
 from simreduce.study.capacity.price_list import HOUR, PriceList, format_period
 from simreduce.study.sweep import MESH
+from simreduce.topology.loader import MOST_TRIED
 from simreduce.units import format_amount
 from simreduce.workload import ACTIVATION_SOURCES
 
@@ -305,7 +305,7 @@ def _part_words(row: Written) -> str:
         return "there is none"
     if row["kinds"] == 1:
         return f"{row['part']}, as any of {row['parts']}"
-    tried = min(row["kinds"], MOST)
+    tried = min(row["kinds"], MOST_TRIED)
     return f"{row['part']}, the worst of {tried} tried of {row['parts']}"
 
 

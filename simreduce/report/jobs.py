@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
-from math import fsum
+from math import fsum, inf, isfinite
 from typing import Any, NamedTuple
 
 from simreduce import units
@@ -30,6 +30,7 @@ from simreduce.files.formats.documents import (
     TEXT,
     Document,
     Key,
+    KeyKind,
     Record,
     list_of,
     map_of,
@@ -39,7 +40,17 @@ from simreduce.files.formats.documents import (
 )
 from simreduce.files.tables import Column
 from simreduce.planners.layouts import node_names
-from simreduce.report.blocks import Fact, Page, Section, Written, bars, first_rows, page_text
+from simreduce.report.blocks import (
+    Fact,
+    Page,
+    Section,
+    Written,
+    bars,
+    first_rows,
+    page_text,
+    table_section,
+)
+from simreduce.report.capacity import FAILURE
 from simreduce.report.headings import (
     BY_BUDGET,
     CALIBRATION_KEY,
@@ -50,8 +61,9 @@ from simreduce.report.headings import (
     NOMINAL_KEY,
 )
 from simreduce.report.sections import us
+from simreduce.report.steps import FITS
 from simreduce.report.topo import topology_keys
-from simreduce.study.job_files import CopiesFit, JobsQuestion
+from simreduce.study.tune.jobs import JobsAnswer, JobsFailure
 from simreduce.study.tune.placement import Placement
 from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.recorded import Replay
@@ -288,42 +300,26 @@ _SLOWER = 1.01
 """A job that is slower than this, beside alone, is worth a word."""
 
 
-class Beside(NamedTuple):
-    """Jobs, and what came of each."""
+def _switches(found: JobsAnswer) -> list[list[int]]:
+    """The nodes of jobs that share switches."""
+    setup, used = found.question.setup, {node for some in found.question.nodes for node in some}
+    place = {
+        name: node
+        for node, name in enumerate(node_names(setup.layout, setup.topology))
+        if node in used
+    }
+    groups = switch_groups(setup.topology).among(place)
+    return [[place[name] for name in group] for group in groups]
 
-    question: JobsQuestion
-    outcomes: Sequence[JobOutcome]
-    fit: CopiesFit | None = None
 
-    @property
-    def complete(self) -> bool:
-        """Whether no more copies are to be tried, or all repetitions were simulated."""
-        if self.fit:
-            return self.fit.final
-        return all(len(each.times) == each.job.count for each in self.outcomes)
-
-    @property
-    def switches(self) -> list[list[int]]:
-        """The nodes of jobs that share switches."""
-        setup, used = self.question.setup, {node for some in self.question.nodes for node in some}
-        place = {
-            name: node
-            for node, name in enumerate(node_names(setup.layout, setup.topology))
-            if node in used
-        }
-        groups = switch_groups(setup.topology).among(place)
-        return [[place[name] for name in group] for group in groups]
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """What came of each job, what it does and where, and whom it meets."""
-        question = self.question
-        return [
-            {"outcome": outcome, "does": does, "nodes": nodes, "meets": _meets(outcome)}
-            for outcome, does, nodes in zip(
-                self.outcomes, question.does, question.nodes, strict=False
-            )
-        ]
+def _rows(found: JobsAnswer) -> list[dict[str, Any]]:
+    """What came of each job, what it does and where, and whom it meets."""
+    question = found.question
+    each = zip(found.outcomes, question.does, question.nodes, question.fits, strict=True)
+    return [
+        {"outcome": outcome, "does": does, "nodes": nodes, "meets": _meets(outcome), "fit": fit}
+        for outcome, does, nodes, fit in each
+    ]
 
 
 def _meets(outcome: JobOutcome) -> str:
@@ -335,6 +331,12 @@ def _meets(outcome: JobOutcome) -> str:
     return f"{share.link}: {share.own:.0%}; {', '.join(each)}"
 
 
+def _loser(failure: JobsFailure) -> str:
+    """The job that a failure slows most; "" if it stops all, or is none."""
+    slow = max(failure.outcomes, key=lambda each: each.slowdown, default=None)
+    return slow.job.name if slow else ""
+
+
 _SHARE = Record(
     "shared",
     "A link that the job uses beside others.",
@@ -344,6 +346,25 @@ _SHARE = Record(
     Key("others", map_of(RATIO), "What others offer it in that time, by job or traffic.",
         lambda share: dict(share.others)),
 )  # fmt: skip
+_TIMES, _STOPS = "{:.2f}x".format, "stops"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
+
+
+def _of_failure(
+    name: str, kind: KeyKind, about: str, get: Callable[[JobOutcome], float | None], column: Column
+) -> Key:
+    """A figure of jobs that only failures give."""
+    about += "; null if it stops the job, missing unless parts may fail."
+    return Key(
+        name, or_null(kind), about, optional=True,
+        get=lambda row: _finite(get(row["outcome"])) if row["outcome"].after else ABSENT,
+        column=replace(column, keep="known"),
+    )  # fmt: skip
+
+
 JOB = Record(
     "job",
     "A job.",
@@ -360,11 +381,24 @@ JOB = Record(
         column=Column("each", show=units.format_duration)),
     Key("alone_s", SECONDS, "A repetition alone on the machine.", "outcome.alone",
         column=Column("alone", show=units.format_duration)),
-    Key("slowdown", RATIO, "The first over the second.", "outcome.slowdown",
-        column=Column("slowdown", show=lambda value: f"{value:.2f}x")),
-    Key("worst", RATIO, "The longest repetition over one alone.", "outcome.worst",
-        column=Column("worst", show=lambda value: f"{value:.2f}x")),
+    _of_failure("failed_s", SECONDS, "A repetition beside the others after the worst failure, the"
+        " mean", lambda outcome: outcome.failed, Column("failed", show=units.format_duration)),
+    _of_failure("by_neighbours", RATIO, "The seconds beside the others over those alone",
+        lambda outcome: outcome.by_neighbours, Column("by neighbours", show=_TIMES)),
+    _of_failure("by_failure", RATIO, "The seconds after the failure over those before",
+        lambda outcome: outcome.by_failure, Column("by failure", show=_TIMES)),
+    Key("slowdown", or_null(RATIO), "How many times as long as alone on the whole machine a"
+        " repetition takes: beside the others, and after the worst failure if parts may fail. This"
+        " is what a promise is about; null if the failure stops the job.",
+        lambda row: _finite(row["outcome"].slowdown),
+        column=Column("slowdown", show=_TIMES, missing=_STOPS)),
+    Key("worst", or_null(RATIO), "The longest such repetition over one alone.",
+        lambda row: _finite(row["outcome"].worst),
+        column=Column("worst", show=_TIMES, missing=_STOPS)),
     Key("times_s", list_of(SECONDS), "Each repetition.", lambda row: list(row["outcome"].times)),
+    Key("needs_bytes", BYTES, "What each of its GPUs needs at least; missing without a step.",
+        lambda row: row["fit"].needed if row["fit"] else ABSENT, optional=True),
+    replace(FITS, get=lambda row: row["fit"].fits if row["fit"] else ABSENT),
     Key("shared", list_of(_SHARE), "Links that it shares, the one that all need for the longest"
         " first.", "outcome.shared"),
     Key("meets", TEXT, "The first of them, in words.", "meets",
@@ -380,17 +414,32 @@ _STREAM = Record(
         " links allow, or comes in bursts.", "rate"),
     Key("every_s", or_null(SECONDS), "The time between bursts; null without.", "period"),
 )  # fmt: skip
+_FAILURE = Record(
+    "failure",
+    "The worst of the parts that a word of `fails` means.",
+    *(key for key in FAILURE.keys if key.name in ("fails", "part", "parts", "kinds")),
+    Key("job", TEXT, "The job that loses most.", _loser, column=Column("job", left=True)),
+    Key("slowdown", or_null(RATIO), "How many times as long as alone on the whole machine it takes;"
+        " null if the failure stops the jobs, or without such a part.",
+        lambda failure: _finite(failure.slowdown) if failure.part else None,
+        column=Column("slowdown", show=_TIMES, missing="")),
+    Key("reason", TEXT, 'Why the jobs cannot go on; "" if they can, or without such a part.',
+        column=Column("why they stop", left=True, keep="known")),
+)  # fmt: skip
 BESIDE = Document(
     "jobs",
     "`simreduce jobs --json`: jobs beside each other on one machine.",
-    Key("name", TEXT, "The file's name.", "question.name"),
+    Key("name", TEXT, "The file's name.", "question.path.stem"),
     Key("title", TEXT, "Its title.", "question.title"),
     *topology_keys("question.setup.topology"),
     replace(CALIBRATION_KEY, get="question.setup.calibration.name"),
     replace(NOMINAL_KEY, get=lambda found: found.question.nominal or ABSENT),
     Key("answer", TEXT, "The answer in a sentence.", lambda found: _answer(found)),  # noqa: PLW0108
-    Key("jobs", list_of(JOB, least=1), "The jobs.", "rows"),
-    Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches."),
+    Key("jobs", list_of(JOB, least=1), "The jobs.", _rows),
+    Key("failures", list_of(_FAILURE), "The worst part of each kind that may fail, one at a time;"
+        " missing unless asked for.", lambda found: found.failures or ABSENT, optional=True),
+    Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches.",
+        _switches),
     Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
     Key("promise", RATIO, "How many times as long as alone a job may take; missing unless asked"
         " for.", lambda found: found.fit.promise if found.fit else ABSENT, optional=True),
@@ -401,12 +450,12 @@ BESIDE = Document(
     Key("complete", FLAG, "False if the command was stopped before more copies were tried, or"
         " before all repetitions."),
     Key("fairness", RATIO, "Jain's index of the jobs' speeds beside alone: 1 if all lose the same"
-        " part.", lambda found: fairness([each.slowdown for each in found.outcomes])),
+        " part.", lambda found: fairness([each.by_neighbours for each in found.outcomes])),
 )  # fmt: skip
-"""Of `Beside`."""
+"""Of `JobsAnswer`."""
 
 
-def jobs_text(found: Beside) -> str:
+def jobs_text(found: JobsAnswer) -> str:
     """The answer, a row for each job, and how even their losses are."""
     setup = found.question.setup
     machine = setup.topology
@@ -435,15 +484,18 @@ def jobs_report(document: Written) -> Page:
     ]
     words = "A repetition of each job. Orange: beside the others; the other bar: alone."
     chart = bars(words, JOB.table(jobs), rows, "name", "us", [2, 0] * len(jobs))
-    worst = max(jobs, key=lambda each: each["slowdown"])
-    longest = f"as long as alone, its longest repetition {worst['worst']:.2f} times."
+    worst = max(jobs, key=lambda each: inf if each["slowdown"] is None else each["slowdown"])
+    longest = "The failure stops it."
+    if worst["slowdown"] is not None:
+        times = f"{worst['slowdown']:.2f} times as long as alone"
+        longest = f"{times}, its longest repetition {worst['worst']:.2f} times."
     return Page(
         title=f"{document['title']}: jobs beside each other",
         about=f"{units.plural(len(jobs), 'job')} on {document['topology']}.",
         answer=document["answer"],
         sure=SURE,
         facts=(
-            Fact("Which job loses most?", worst["job"], f"{worst['slowdown']:.2f} times {longest}"),
+            Fact("Which job loses most?", worst["job"], longest),
             Fact("Whom does it meet?", worst["meets"]),
             Fact(
                 "Do all lose alike?",
@@ -451,7 +503,15 @@ def jobs_report(document: Written) -> Page:
                 "Jain's index of their speeds: 1 if all lose the same part.",
             ),
         ),
-        sections=(Section("jobs", "Jobs", (chart,)),),
+        sections=(
+            Section("jobs", "Jobs", (chart,)),
+            *table_section(
+                "fails",
+                "If a part fails",
+                "All jobs, until a part that fails is repaired",
+                _FAILURE.table(document.get("failures", ())),
+            ),
+        ),
     )
 
 
@@ -466,16 +526,21 @@ def _of_stream(stream: Stream) -> str:
     return f"{stream.name}: {pairs}, {units.format_size(stream.nbytes)} each, {how}"
 
 
-def _answer(found: Beside) -> str:
+def _answer(found: JobsAnswer) -> str:
     if fit := found.fit:
         copies = units.plural(fit.copies, "copy", "copies")
         verb = "fits" if fit.copies == 1 else "fit"
         words = f"{copies} of these jobs {verb} at {fit.promise:g} times as long as alone"
         return f"{words}: {fit.limit}." if found.complete else f"{words}; stopped before more."
+    few = "".join(f"{each}: it cannot run. " for each in found.question.misfits)
+    lost = found.lost
+    if lost and lost.reason:
+        return f"{few}The jobs stop if {lost.part} fails: {lost.reason}."
     slow = sorted(found.outcomes, key=lambda each: -each.slowdown)
     slow = [each for each in slow if each.slowdown > _SLOWER]
     if not slow:
-        return "No job is more than 1% slower than alone."
+        even = f", even if {lost.part} fails" if lost else ""
+        return f"{few}No job is more than 1% slower than alone{even}."
     worst = slow[0]
     share = worst.shared[0] if worst.shared else None
     why = ""
@@ -484,7 +549,12 @@ def _answer(found: Beside) -> str:
         why = f"; it meets {other} on {share.link}"
     more = [f"{each.job.name} {each.slowdown:.2f}" for each in slow[1:_SHOWN]]
     also = f" ({', '.join(more)})" if more else ""
-    return f"{worst.job.name} takes {worst.slowdown:.2f} times as long as alone{why}{also}."
+    after = ""
+    if lost:
+        parts = f"{worst.by_neighbours:.2f} times beside the others"
+        after = f" if {lost.part} fails, {parts}, and {worst.by_failure:.2f} times that after it"
+    times = f"{worst.slowdown:.2f} times as long as alone{after}"
+    return f"{few}{worst.job.name} takes {times}{why}{also}."
 
 
 _MOST = 30

@@ -123,7 +123,7 @@ _MFU = Key(
     "mfu", or_null(RATIO), "Model FLOPs over those of the GPUs' data sheet; null where nobody knows"
     " the GPUs or the FLOPs.", column=Column("MFU", spare=3, show=percent(1), keep="known"),
 )  # fmt: skip
-_FITS = Key(
+FITS = Key(
     "fits", or_null(FLAG), "Whether it fits; null if that is not known.",
     lambda row: row.fit.fits if row.fit else ABSENT, optional=True,
 )  # fmt: skip
@@ -217,7 +217,7 @@ _FIGURES = (
         "The memory of the smallest GPU; null if it is not known.",
         lambda c: (c.fit.available or None) if c.fit else ABSENT, optional=True,
     ),
-    _FITS,
+    FITS,
     _LIMIT,
     _SPENT,
 )  # fmt: skip
@@ -446,7 +446,7 @@ MESH_CANDIDATE = Record(
         get_in=_as_good, optional=True, column=Column("as good", left=True, keep="known")),
     Key("peak_bytes", BYTES, "What the fullest rank holds.", "step.memory.peak",
         column=Column("memory", "(GB)")),
-    replace(_FITS, optional=False),
+    replace(FITS, optional=False),
     replace(_LIMIT, column=Column("limited by", left=True, spare=1, cell=_limits)),
     Key("programs", list_of(TEXT), "Those that can run it, as `tune --target` takes them.",
         lambda row: programs_for(row.job)),

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, permutations
+from itertools import permutations
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import simpy
@@ -28,6 +28,7 @@ from simreduce.files.formats import (
     Field,
     FieldValues,
     Format,
+    OneOrMore,
     Scalar,
     TableOf,
     TablesOf,
@@ -48,20 +49,23 @@ from simreduce.study.scenario_files import (
     read_scenario_file,
 )
 from simreduce.topology import load_topology
+from simreduce.topology.loader import CLASSES, NONE, part_named
 from simreduce.topology.switch_groups import label
 from simreduce.training.calls import GroupPlans, channels_of
 from simreduce.training.executions import ExecutionNode
 from simreduce.training.mesh import NCCL
+from simreduce.training.mesh.held import held_by
 from simreduce.training.mesh.passes import Costs, MeshPasses
+from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
-from simreduce.training.sharded import DDP
-from simreduce.training.shared_fabric import Job, JobOutcome, RecordedJob, simulate_jobs
+from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.shared_fabric import Job, RecordedJob
+from simreduce.training.simulation import MemoryFit, fit_of, least_memory
 
 T = TypeVar("T")
 
 _SHARED = (
-    "topology", "runtime", "calibration", "topology_overrides", "link_factors", "fails", "nccl",
-    "call_cost",
+    "topology", "runtime", "calibration", "topology_overrides", "link_factors", "nccl", "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
 _COUNT_NODES = "say how many nodes, not which, so that there can be several"
@@ -69,7 +73,7 @@ NOT_FREE = " are free"
 """The end of the fault of a machine that is too small for a job."""
 _OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
 """Those that say what a machine is."""
-_MOST, _MOST_NODES = 100_000, 1 << 20
+_MOST, _MOST_NODES, MOST_JOBS = 100_000, 1 << 20, 256
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
     "incast", "permutation", "all_to_all", "reads", "writes",
@@ -116,8 +120,8 @@ JOB = Format(
     "job",
     "A job, which repeats a reduction, or the training step of its `[job.step]`.",
     Field("name", LINE, "Its name.", required=True),
-    Field("nodes", _NODES, "The nodes that it has: which, or how many of those that no"
-          " other job names.", required=True),
+    Field("nodes", _NODES, "The nodes that it has: which, in the order of its ranks, or how"
+          " many of those that no other job names.", required=True),
     Field("workload", LINE, "As in a scenario.", required=True),
     Field("strategy", LINE, "How it reduces.", "nccl"),
     Field("step", Scalar("a table", {}, lambda value: value),
@@ -151,6 +155,15 @@ JOBS = Format(
     "jobs",
     "Several jobs on one machine. Keys of a scenario that say what the machine is hold for all.",
     *(SCENARIO[key] for key in (*_SHARED, "title")),
+    Field(
+        "fails",
+        OneOrMore(LINE),
+        "Parts to lose, one of them at a time: the worst `node`, `nic`,"
+        " `leaf`, `spine` or `core` for the jobs, or a part by its place, as `nic 5` (from 0), or"
+        " by its name, as `spine2`, `n0.mlx5_0`, `n3`.",
+        [],
+        default_words="none",
+    ),
     Field("job", TablesOf(JOB), "The jobs, at least one.", required=True),
     Field("traffic", TablesOf(TRAFFIC), "What else moves."),
 )
@@ -160,70 +173,28 @@ JOBS = Format(
 class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
     its `nodes`; the keys that list some are `named`. `nominal` says which times rest on no
-    measurement.
+    measurement. `fits` has what the GPUs of each hold at least, None where it has no step. `fails`
+    are parts to lose: `without` one of them, this is another question.
     """
 
-    name: str
+    path: Path
     title: str
     setup: Setup
     jobs: tuple[Job, ...]
     does: tuple[str, ...]
     nodes: tuple[tuple[int, ...], ...]
     streams: tuple[Stream, ...]
-    named: tuple[str, ...] = ()
-    nominal: str = ""
+    named: tuple[str, ...]
+    nominal: str
+    fits: tuple[MemoryFit | None, ...]
+    fails: tuple[str, ...]
+    without: Callable[[str], JobsQuestion]
 
-
-class CopiesFit(NamedTuple):
-    """How many copies of a mix of jobs fit where none may take more than `promise` times as long as
-    alone, and why no more do, once that is `final`. The `question` has those that fit, or one copy
-    if none does.
-    """
-
-    question: JobsQuestion
-    outcomes: tuple[JobOutcome, ...]
-    promise: float
-    copies: int
-    limit: str
-    final: bool
-
-
-def fit_jobs(
-    path: Path,
-    document: Mapping[str, Any],
-    promise: float,
-    load: LoadMachine = load_topology,
-    mix: JobsQuestion | None = None,
-) -> Iterator[CopiesFit]:
-    """Copy after copy of the jobs of tables that were read from the file at `path`, on the first
-    nodes that are free; the last has the answer. ScenarioError as of `build_mix`, unless that has
-    built the `mix`.
-    """
-    alone, found = dict[str, float](), None
-    for copies in count(1):
-        question = (
-            mix or build_mix(path, document, load)
-            if copies == 1
-            else build_jobs(path, document, load, copies)
-        )
-        # A copy has the nodes that it had among fewer, so its time alone is known.
-        outcomes = simulate_jobs(question.jobs, question.streams, alone)
-        alone = {each.job.name: each.alone for each in outcomes}
-        slow = max(outcomes, key=lambda each: each.slowdown)
-        if slow.slowdown > promise:
-            yield (found or CopiesFit(question, outcomes, promise, 0, "", final=True))._replace(
-                limit=f"with {copies}, {slow.job.name} takes {slow.slowdown:.2f} times as long",
-                final=True,
-            )
-            return
-        used, whole = sum(map(len, question.nodes)), len(question.setup.layout.tasks)
-        full = used // copies > whole - used
-        found = CopiesFit(
-            question, outcomes, promise, copies, f"{used} of {whole} nodes are taken", full
-        )
-        yield found
-        if full:
-            return
+    @property
+    def misfits(self) -> list[str]:
+        """The jobs whose GPUs have too little memory, and how much they need."""
+        pairs = zip(self.jobs, self.fits, strict=True)
+        return [f"{job.name} {fit.words}" for job, fit in pairs if fit and fit.fits is False]
 
 
 def build_mix(
@@ -239,8 +210,13 @@ def build_mix(
 
 
 def elsewhere(document: Mapping[str, Any], machine: str) -> dict[str, Any]:
-    """The tables of jobs on another machine, without what they say of their own."""
-    return {k: v for k, v in document.items() if k not in _OF_MACHINES} | {"topology": machine}
+    """The tables of jobs on another machine, without what they say of their own; classes of parts
+    that fail are of every machine.
+    """
+    kept = {k: v for k, v in document.items() if k not in _OF_MACHINES}
+    fails = document.get("fails")
+    classes = [each for each in (fails if isinstance(fails, list) else [fails]) if each in CLASSES]
+    return kept | ({"fails": classes} if classes else {}) | {"topology": machine}
 
 
 def load_jobs(text: str) -> JobsQuestion:
@@ -250,17 +226,23 @@ def load_jobs(text: str) -> JobsQuestion:
 
 def build_jobs(
     path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None, failed: str = NONE,
 ) -> JobsQuestion:  # fmt: skip
     """So many copies of the jobs of tables that were read from the file at `path`, and perhaps
     changed; ScenarioError lists every fault. For a key in `options`, faults name the text given
-    there instead of the file.
+    there instead of the file. `failed` is the part that the machine lacks.
     """
     faults = Faults(str(path), options=options)
     values = JOBS.read(document, faults)
     shared = {key: document[key] for key in _SHARED if key in document}
+    shared |= {"fails": failed}
     tables = values["job"] or []
     faults.check(values["job"] != [], "job", "must have one table at least")
+    count = copies * len(tables)
+    if not faults.check(
+        count <= MOST_JOBS, "job", f"{count:,} jobs, and at most {MOST_JOBS:,} are simulated"
+    ):
+        tables, copies = [], 1
     named = tuple(
         f"job[{i}].nodes" for i, each in enumerate(tables) if isinstance(each["nodes"], str)
     )
@@ -302,12 +284,21 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    reader = _Reader(path, shared, load, machine.layout if machine else None, faults)
+    if machine is not None:  # which is built once
+        shared = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
+    reader = _Reader(
+        path, shared, (lambda *_: machine.topology) if machine else load,
+        machine.layout if machine else None, faults,
+    )  # fmt: skip
     found = [
         job
         for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True))
         for job in reader.read(i % (len(raw) // copies), table, given, mine)
     ]
+    for i, part in enumerate(values["fails"] or ()):
+        if machine is not None and part not in (NONE, *CLASSES):
+            place = f"fails[{i}]" if isinstance(document["fails"], list) else "fails"
+            faults.attempt(place, part_named, machine.topology, part)
     if faults.problems and machine is not None:  # else they are counted once times are known
         faults.problems += excess_messages(
             [(each, reads.flows) for each in streams],
@@ -322,10 +313,12 @@ def build_jobs(
             ),
         )
     machine = faults.require(machine, ScenarioError)
-    jobs, does, nominal = zip(*found, strict=True)
+    jobs, does, nominal, fits = zip(*found, strict=True)
     return JobsQuestion(
-        path.stem, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
-        named, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))),
+        path, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
+        named, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))), fits,
+        tuple(part for part in values["fails"] if part != NONE),
+        lambda part: build_jobs(path, document, load, copies, options, part),
     )  # fmt: skip
 
 
@@ -342,8 +335,8 @@ def _copies(
             yield {**each, "name": name}
 
 
-Read = tuple[Job, str, str]
-"""A job, what it repeats, in words, and which of its times are nominal."""
+Read = tuple[Job, str, str, MemoryFit | None]
+"""A job, what it repeats, in words, which of its times are nominal, and what its GPUs hold."""
 
 
 class _Reader:
@@ -364,10 +357,9 @@ class _Reader:
     ) -> list[Read]:
         """The job of the i-th table on these nodes; none with a fault, which is noted."""
         own = {key: given[key] for key in ("workload", "step") if key in given}
-        tasks = self.whole.tasks if self.whole else ()
-        ranks = [rank for node in nodes if node < len(tasks) for rank in tasks[node]]
+        part = self.whole.on(nodes) if self.whole and nodes else None
         if has_mesh(own):
-            if not ranks:
+            if part is None:
                 return []
             self.faults.check(
                 "strategy" not in given,
@@ -376,7 +368,7 @@ class _Reader:
             )
             meshes = self._noting(
                 i, lambda: build_meshes(
-                    self.path, {**self.shared, **own}, load=self.load, ranks=ranks
+                    self.path, {**self.shared, **own}, load=self.load, part=part
                 )
             )  # fmt: skip
             read = partial(_mesh_job, table, meshes) if meshes else None
@@ -384,9 +376,9 @@ class _Reader:
             own["strategies"] = [given.get("strategy", "nccl")]
             build = partial(build_scenario, self.path, {**self.shared, **own}, load=self.load)
             scenario = once(self._scenarios, i, partial(self._noting, i, build))
-            if scenario is None or self.whole is None or not ranks:
+            if scenario is None or part is None:
                 return []
-            read = partial(_job, table, scenario.but(part=self.whole.only(ranks)))
+            read = partial(_job, table, scenario.but(part=part))
         job = self.faults.attempt(f"job[{i}]", read) if read else None
         return [job] if job else []
 
@@ -415,12 +407,14 @@ def _job(table: FieldValues, scenario: Scenario) -> Read:
     nominal = setup.nominal([strategy.text], setup.calls_of(strategy, scenario.workload))
     if question is None:
         job = Job(table["name"], setup, setup.compile(strategy, scenario.workload), None, *times)
-        return job, does, nominal
+        return job, does, nominal, None
     if question.methods != (DDP,) or question.mode:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
-    method = question.method(strategy, setup.layout)
+    method, names = question.method(strategy, setup.layout), setup.layout.ranks
     job = Job(table["name"], setup, method.plan, (question.job, method), *times)
-    return job, f"step of {does}", nominal
+    sharding, held = question.sharding or Sharding(), question.activations
+    memory = least_memory(DDP, question.job.model, sharding, len(names), held)
+    return job, f"step of {does}", nominal, fit_of(memory, setup.topology, names)
 
 
 def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
@@ -439,10 +433,13 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
         return job.slows(channels_of(plan)) if plan else 0.0
 
     times = table["start"] or 0.0, table["count"] or 1
+    schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
+    held = [held_by(job, schedule, rank) for rank in range(job.mesh.pp)]
     return (
         Job(table["name"], setup, None, None, *times, RecordedJob(execution, plans, slows)),
         f"step of {meshes.model.name}, {job.mesh.text}",
         setup.nominal(["nccl"]),
+        fit_of(max(held, key=lambda each: each.peak), setup.topology, setup.layout.ranks),
     )
 
 

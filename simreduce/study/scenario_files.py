@@ -392,10 +392,10 @@ def build_replicas(
 
 def build_meshes(
     path: Path, table: Mapping[str, Any], faults: Faults | None = None,
-    load: LoadMachine = load_topology, ranks: Sequence[int] = (),
+    load: LoadMachine = load_topology, part: Layout | None = None,
 ) -> Meshes:  # fmt: skip
-    """As `build_scenario`, of tables with a `step.mesh`, on all GPUs or those of some ranks.
-    ScenarioError lists `faults` too.
+    """As `build_scenario`, of tables with a `step.mesh`, on all GPUs or a `part`. ScenarioError lists
+    `faults` too.
     """
     faults = faults or Faults(str(path))
     values = _read(path, table, faults, load)
@@ -416,9 +416,8 @@ def build_meshes(
                 "link_factors",
                 f"{name}: {alike}; classes may be slower, {', '.join(sorted(classes))}",
             )
-    part = _part(values, topology, faults)
+    part = part or _part(values, topology, faults)
     if topology is not None and values["runtime"] and values["calibration"]:
-        part = layout(topology).only(ranks) if ranks else part
         setup = Setup(
             topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         )  # fmt: skip

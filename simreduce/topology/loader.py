@@ -16,6 +16,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simreduce.computing import group_by
@@ -345,6 +346,8 @@ def copies_of(topology: str) -> int:
 
 
 NONE = "none"
+MOST_TRIED = 16
+"""Parts of a class that are simulated without, of those that differ."""
 NODE, NIC, LEAF, SPINE, CORE = CLASSES = ("node", "nic", "leaf", "spine", "core")
 """A node is one of several machines; the last three are switches of a network, by its level."""
 
@@ -368,9 +371,13 @@ def members(topology: Topology, kind: str) -> list[str]:
     return [name for name in switches if re.fullmatch(rf"{kind}\d+", name)]
 
 
-def distinct(topology: Topology, kinds: Iterable[str]) -> dict[str, list[str]]:
-    """Of each class, the first of the parts that links tell apart, by colour refinement."""
-    colours = _colours(topology)
+def distinct(
+    topology: Topology, kinds: Iterable[str], marks: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, list[str]]:
+    """Of each class, the first of the parts that links tell apart, by colour refinement; and the
+    `marks` of devices and switches, by name.
+    """
+    colours = _colours(topology, marks)
     inside = group_by(topology.nodes, lambda name: f"n{topology.nodes[name].machine}")
     found: dict[str, list[str]] = {}
     for kind in kinds:
@@ -390,16 +397,18 @@ def fail(topology: Topology, text: str, where: str = "fails") -> Failed:
     """
     if text == NONE:
         return Failed(topology)
-    have = {kind: names for kind in CLASSES if (names := members(topology, kind))}
-    name, nodes = _meant(topology, text, have), topology.nodes
-    if name not in have.get(NODE, ()):
+    name, nodes = part_named(topology, text), topology.nodes
+    if name not in members(topology, NODE):
         return Failed(topology.without(name, where))
     gone = frozenset(gpu for gpu in topology.devices if f"n{nodes[gpu].machine}" == name)
     return Failed(topology.without(name), gone)
 
 
-def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
-    """The part of a machine that a text means; InputError for what the machine does not have."""
+def part_named(topology: Topology, text: str) -> str:
+    """The name of the part that a text names or means, of a class the first; InputError for what
+    the machine does not have.
+    """
+    have = {kind: names for kind in CLASSES if (names := members(topology, kind))}
     kind, _, place = text.partition(" ")
     known = ", ".join(have) or "nothing that can fail"
     if kind not in CLASSES:
@@ -421,9 +430,10 @@ def _meant(topology: Topology, text: str, have: Mapping[str, list[str]]) -> str:
     return names[int(place)]
 
 
-def _colours(topology: Topology) -> Mapping[str, int]:
+def _colours(topology: Topology, marks: Mapping[str, object]) -> Mapping[str, int]:
     """A number for each node; equal for those whose links lead to equal ones, ever on."""
-    colour = _number({name: (node.kind, node.model) for name, node in topology.nodes.items()})
+    own = {name: (node.kind, node.model, marks.get(name)) for name, node in topology.nodes.items()}
+    colour = _number(own)
     while True:
         around: dict[str, list[tuple[str, float, int]]] = {name: [] for name in colour}
         for link in topology.links:

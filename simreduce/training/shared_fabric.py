@@ -88,13 +88,20 @@ class Share(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
     """Seconds of each repetition, of one `alone`, and the links `shared` with others, the one that
-    all need for the longest first.
+    all need for the longest first. `after` are the repetitions after a part has failed, if any
+    does; infinite where that stops the job.
     """
 
     job: Job
     times: tuple[float, ...]
     alone: float
     shared: tuple[Share, ...]
+    after: tuple[float, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all repetitions were simulated."""
+        return len(self.times) == self.job.count
 
     @property
     def seconds(self) -> float:
@@ -102,14 +109,31 @@ class JobOutcome:
         return sum(self.times) / len(self.times)
 
     @property
-    def slowdown(self) -> float:
-        """How many times as long as alone a repetition takes."""
+    def failed(self) -> float | None:
+        """A repetition after the failure, the mean; None without one."""
+        return sum(self.after) / len(self.after) if self.after else None
+
+    @property
+    def by_neighbours(self) -> float:
+        """How many times as long as alone a repetition takes beside the others."""
         return self.seconds / self.alone if self.alone else 1.0
 
     @property
+    def by_failure(self) -> float:
+        """How many times as long as before a repetition takes after the failure."""
+        return (self.failed or self.seconds) / self.seconds if self.seconds else 1.0
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as alone on the whole machine a repetition takes, beside the
+        others, and after the failure if there is one.
+        """
+        return (self.failed or self.seconds) / self.alone if self.alone else 1.0
+
+    @property
     def worst(self) -> float:
-        """The longest repetition beside one alone."""
-        return max(self.times) / self.alone if self.alone else 1.0
+        """The longest such repetition beside one alone."""
+        return max(self.after or self.times) / self.alone if self.alone else 1.0
 
 
 def fairness(slowdowns: Sequence[float]) -> float:
@@ -336,17 +360,18 @@ class _Together:
     def outcome(self, i: int, alone: float) -> JobOutcome:
         """What came of a job."""
         job, (begin, end) = self.jobs[i], self.spans[i]
+        at = np.flatnonzero(self.needed[i])  # of few links, where there are many jobs
         used = {
-            other.name: self.needed[k] * len(self.times[k]) * self._overlap(i, k)
+            other.name: self.needed[k][at] * len(self.times[k]) * self._overlap(i, k)
             for k, other in enumerate(self.jobs)
         }
         sent = zip(self.streams, self.sent[i], strict=True)
-        used |= {stream.name: needed for stream, needed in sent}
+        used |= {stream.name: needed[at] for stream, needed in sent}
         parts = {name: each / max(end - begin, 1e-30) for name, each in used.items()}
         own, names = parts.pop(job.name), self.fabric.resources.names
         shares = [
             Share(
-                names[place], float(own[place]),
+                names[at[place]], float(own[place]),
                 {name: float(p[place]) for name, p in parts.items() if p[place] >= _LEAST},
             )
             for place in np.flatnonzero(own >= _LEAST).tolist()

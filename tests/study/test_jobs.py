@@ -10,9 +10,11 @@ import simpy
 from simreduce.engine import Fabric
 from simreduce.engine.background import TrafficFlows, excess_messages
 from simreduce.errors import InputError, ScenarioError
-from simreduce.report.jobs import BESIDE, Beside, jobs_text
-from simreduce.study.job_files import build_jobs, fit_jobs, load_jobs
-from simreduce.study.scenario_files import build_meshes, read_scenario_file
+from simreduce.report.jobs import BESIDE, jobs_text
+from simreduce.study.job_files import build_jobs, load_jobs
+from simreduce.study.scenario_files import build_meshes, build_scenario, read_scenario_file
+from simreduce.study.tune.jobs import answer_jobs, fit_jobs
+from simreduce.study.tune.rank import rank
 from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.write import simulate_mesh
 from simreduce.training.shared_fabric import simulate_jobs
@@ -174,7 +176,7 @@ def test_a_file_without_jobs_says_so(tmp_path):
 
 def test_the_answer_names_the_slowest_and_whom_it_meets(tmp_path):
     question = read(tmp_path, TWO + INCAST)
-    found = Beside(question, simulate_jobs(question.jobs, question.streams))
+    found = answer_jobs(question)
     text, document = jobs_text(found), BESIDE.write(found)
 
     assert "a takes" in text
@@ -203,11 +205,11 @@ def test_copies_fit_until_one_is_too_slow_or_nodes_run_out(tmp_path, promise, co
     path = tmp_path / "mix.toml"
     path.write_text(MIX, "utf-8")
     *_, found = fit_jobs(*read_scenario_file(str(path)), promise)
-    text = jobs_text(Beside(found.question, found.outcomes, found))
+    text = jobs_text(found)
 
-    assert found.copies == copies == len(found.question.jobs)
-    assert found.limit.startswith(limit)
-    assert found.final
+    assert found.fit.copies == copies == len(found.question.jobs)
+    assert found.fit.limit.startswith(limit)
+    assert found.complete
     assert f"{copies} cop" in text
     assert all(each.slowdown <= promise for each in found.outcomes)
 
@@ -225,7 +227,7 @@ def test_a_copy_is_compared_with_itself_alone(tmp_path):
     )
     *_, found = fit_jobs(*read_scenario_file(str(path)), 1.01)
 
-    assert found.copies == 2
+    assert found.fit.copies == 2
     assert len({each.job.name for each in found.outcomes}) == 4
     assert all(each.slowdown == pytest.approx(1.0) for each in found.outcomes)
 
@@ -418,11 +420,129 @@ def test_nodes_go_by_their_names_too(tmp_path):
 
 
 def test_a_node_that_has_failed_is_nobodys(tmp_path):
+    """Jobs that say how many they have start again on others; one that names it stops them all."""
     text = 'fails = "n0"\n' + TWO.replace("nodes = 2", "nodes = 1")
-    assert read(tmp_path, text).jobs[1].setup.layout.ranks[0] == "n2.gpu0"
-    found = faults(tmp_path, text.replace('"2-3"', "[0, 2]"))
+    whole = read(tmp_path, text)
+    assert [job.setup.layout.ranks[0] for job in whole.jobs] == ["n0.gpu0", "n2.gpu0"]
+    left = whole.without("n0")
+    assert [job.setup.layout.ranks[0] for job in left.jobs] == ["n1.gpu0", "n2.gpu0"]
+    stopped = answer_jobs(read(tmp_path, text.replace('"2-3"', "[0, 2]")))
+    document = BESIDE.write(stopped)
 
-    assert found == ["job[1].nodes: n0 has failed"]
+    assert document["answer"] == "The jobs stop if n0 fails: job[1].nodes: n0 has failed."
+    assert [each["slowdown"] for each in document["jobs"]] == [None, None]
+    assert [each["by_neighbours"] for each in document["jobs"]] == pytest.approx([1.0, 1.0])
+    assert jobs_text(stopped).count("stops") >= 4
+
+
+FAILS = (
+    'topology = "dgx-h100x4,fabric=fat_tree,radix=4,oversubscription=2"\n'
+    '[[job]]\nname = "a"\nnodes = [0, 2]\nworkload = "bytes:64M"\ncount = 1\n'
+    '[[job]]\nname = "b"\nnodes = [1, 3]\nworkload = "bytes:16M"\ncount = 1\n'
+)
+
+
+def test_what_a_failure_costs_is_said_apart_from_what_neighbours_do(tmp_path):
+    """By themselves, jobs take after a failure what `run` says of the machine without the part."""
+    text = FAILS.partition('[[job]]\nname = "b"')[0]
+    found = answer_jobs(read(tmp_path, f'fails = ["spine", "leaf"]\n{text}'))
+    (job,), (spine, leaf) = found.outcomes, found.failures
+    for failure in (spine, leaf):
+        scenario = build_scenario(
+            tmp_path / "x.toml",
+            {"topology": found.question.setup.topology.name, "workload": "bytes:64M",
+             "fails": failure.part, "nodes": "0,2", "strategies": ["nccl"]},
+        )  # fmt: skip
+        alone = next(c for c in rank(scenario).candidates if c.strategy.text == "nccl")
+        assert failure.outcomes[0].times == (alone.seconds,)
+        assert alone.seconds >= job.alone
+
+    assert (spine.kinds, spine.parts) == (1, 2)
+    assert job.after == max(each.outcomes[0].times for each in (spine, leaf))
+    assert job.by_neighbours == 1.0 < job.by_failure == pytest.approx(job.slowdown)
+    (row,) = BESIDE.write(found)["jobs"]
+    assert row["slowdown"] == pytest.approx(row["by_neighbours"] * row["by_failure"])
+    assert row["failed_s"] / row["alone_s"] == pytest.approx(row["slowdown"])
+    assert f"if {found.lost.part} fails" in jobs_text(found)
+
+
+def test_a_part_that_no_job_uses_costs_nothing(tmp_path):
+    text = FAILS.replace("[0, 2]", "[0, 1]").partition('[[job]]\nname = "b"')[0]
+    found = answer_jobs(read(tmp_path, f'fails = ["n3.mlx5_0", "core"]\n{text}'))
+
+    (job,) = found.outcomes
+    assert job.after == job.times
+    assert found.failures[1].part == ""
+    assert "there is none" in jobs_text(found)
+
+
+def test_without_failures_nothing_is_said_of_them(tmp_path):
+    document = BESIDE.write(answer_jobs(read(tmp_path, FAILS)))
+
+    assert "failures" not in document
+    assert all(
+        {"failed_s", "by_neighbours", "by_failure"}.isdisjoint(each) for each in document["jobs"]
+    )
+
+
+@pytest.mark.slow
+def test_the_worst_of_the_parts_that_differ_counts(tmp_path):
+    """A part by its name costs no more than the worst of its class."""
+    worst = answer_jobs(read(tmp_path, f'fails = "leaf"\n{FAILS}')).failures[0]
+    named = [
+        answer_jobs(read(tmp_path, f'fails = "leaf {i}"\n{FAILS}')).failures[0]
+        for i in range(worst.parts)
+    ]
+
+    assert max(each.slowdown for each in named) == worst.slowdown
+    assert worst.kinds < worst.parts == 8
+
+
+def test_unknown_parts_are_refused_with_the_nearest(tmp_path):
+    found = faults(tmp_path, f'fails = ["nix", "spine", "n9.mlx5_0", "nix 3"]\n{FAILS}')
+
+    assert [each.partition(":")[0] for each in found] == ["fails[0]", "fails[2]", "fails[3]"]
+    assert "did you mean 'nic'" in found[0]
+
+
+def test_copies_keep_their_promise_after_a_failure(tmp_path):
+    path = tmp_path / "mix.toml"
+    text = FAILS.replace("[0, 2]", "1").replace("[1, 3]", "1")
+    path.write_text(f'fails = "node"\n{text}', "utf-8")
+    *_, found = fit_jobs(*read_scenario_file(str(path)), 1e3)
+
+    assert found.fit.copies == 1
+    assert found.fit.limit.startswith("with 2, the jobs stop if n0 fails: job")
+
+
+BIG = (
+    'topology = "dgx1vx2,fabric=switch"\n[[job]]\nname = "big"\nnodes = 1\ncount = 1\n'
+    'workload = "resnet50"\nstep = {batch = 4096, time = "1 s"}\n'
+)
+
+
+def test_a_job_that_does_not_fit_the_memory_of_its_gpus_is_said(tmp_path):
+    path = tmp_path / "mix.toml"
+    path.write_text(BIG, "utf-8")
+    found = answer_jobs(load_jobs(str(path)))
+    (row,) = BESIDE.write(found)["jobs"]
+    *_, copies = fit_jobs(*read_scenario_file(str(path)), 1e3)
+
+    assert row["fits"] is False
+    assert row["needs_bytes"] > 32e9
+    assert "big needs" in jobs_text(found).partition("How sure")[0]
+    assert copies.fit.copies == 0
+    assert "big needs" in copies.fit.limit
+
+
+@pytest.mark.parametrize("copies", [257, 10**9])
+def test_more_jobs_than_are_simulated_are_refused_before_any_is_read(tmp_path, copies):
+    path = tmp_path / "mix.toml"
+    path.write_text(BIG.replace("dgx1vx2", "dgx9"), "utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        build_jobs(*read_scenario_file(str(path)), copies=copies)
+
+    assert f"{path}: job: {copies:,} jobs, and at most 256 are simulated" in caught.value.problems
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ from simreduce.errors import InputError, quote
 from simreduce.files import MOST_BYTES, STDOUT, exists, read_text, reason
 from simreduce.files.formats.syntax import Faults
 from simreduce.report.blocks import Attachments, Written, timeline_of_threads
-from simreduce.report.jobs import BESIDE, Beside
+from simreduce.report.jobs import BESIDE
 from simreduce.report.pages import check_pages, machine_named, make_page, page_html, read_document
 from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.replicas import REPLICAS, Updates
@@ -83,11 +83,11 @@ from simreduce.study.scenario_files import (
 )
 from simreduce.study.sweep import objective
 from simreduce.study.sweep.store import Store, is_database
+from simreduce.study.tune.jobs import answer_jobs
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_question
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
-from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import sample
 
 _DEFAULT = "report.html"
@@ -260,8 +260,7 @@ def _from_jobs(faults: Faults, text: str) -> tuple[str, bool]:
     refuse(faults, _of_scenarios(), "is not for jobs; leave it out")
     question = faults.require(faults.attempt("", load_jobs, text))
     with Progress("simulated {} of {} repetitions") as progress:
-        outcomes = simulate_jobs(question.jobs, question.streams, progress=progress)
-    found = Beside(question, outcomes)
+        found = answer_jobs(question, progress)
     setup, path = question.setup, Path(text)
     beside = Attachments(
         machine=setup.topology, calibration=setup.calibration,

@@ -74,7 +74,6 @@ from simreduce.report.jobs import (
     BESIDE,
     PLACEMENT,
     REPLAY,
-    Beside,
     Replayed,
     jobs_text,
     placement_text,
@@ -99,7 +98,7 @@ from simreduce.report.trace import (
     thread_events,
     trace_text,
 )
-from simreduce.study.job_files import build_jobs, build_mix, fit_jobs
+from simreduce.study.job_files import build_jobs, build_mix
 from simreduce.study.ranking import Question, choice_of
 from simreduce.study.scenario import (
     CALL_COST,
@@ -116,6 +115,7 @@ from simreduce.study.scenario_files import (
     read_scenario_file,
     tables_of,
 )
+from simreduce.study.tune.jobs import answer_jobs, fit_jobs
 from simreduce.study.tune.placement import Placed, on_nodes, place as place_ranks
 from simreduce.study.tune.rank import StrategyRanking, rank
 from simreduce.study.tune.search.search import files_of, ranking_of, why_nothing
@@ -134,7 +134,6 @@ from simreduce.topology.switch_groups import read_names, with_hosts
 from simreduce.training.executions import GROUPS, message_types, write as write_chakra
 from simreduce.training.executions.reading import is_record, read_executions
 from simreduce.training.recorded import replay_execution
-from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import BackupChoice, Repetitions, compare_backups, repeat, sample
 
 
@@ -702,13 +701,12 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     question = faults.require(faults.attempt("", build, *read) if read else None)
     if fit is None:
         with Progress("simulated {} of {} repetitions") as progress:
-            outcomes = simulate_jobs(question.jobs, question.streams, progress=progress)
-        found = Beside(question, outcomes)
+            found = answer_jobs(question, progress)
     else:
-        most = len(question.setup.layout.tasks) // max(sum(map(len, question.nodes)), 1)
+        most = len(question.setup.layout.tasks) // sum(map(len, question.nodes))
         coming = fit_jobs(*faults.require(read), fit, mix=question)
         answers, _ = show_until_stopped(coming, most, "simulated {} of {} copies")
-        found = Beside(answers[-1].question, answers[-1].outcomes, answers[-1])
+        found = answers[-1]
     return Reply(partial(jobs_text, found), partial(BESIDE.write, found), complete=found.complete)
 
 

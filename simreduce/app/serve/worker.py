@@ -30,7 +30,7 @@ from simreduce.errors import InputError, SimreduceError
 from simreduce.files.formats.syntax import toml_text
 from simreduce.report.blocks import Attachments, Picture, timeline_of_threads
 from simreduce.report.drawing import Mark, to_svg
-from simreduce.report.jobs import BESIDE, Beside
+from simreduce.report.jobs import BESIDE
 from simreduce.report.pages import make_page, page_parts
 from simreduce.report.pictures import heat_picture
 from simreduce.report.ranking import RUN, preview_lines
@@ -38,6 +38,7 @@ from simreduce.report.steps import MESHES
 from simreduce.report.trace import step_threads
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
+from simreduce.study.tune.jobs import answer_jobs
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
 from simreduce.study.tune.steps import rank_meshes
@@ -45,7 +46,6 @@ from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH
 from simreduce.topology.routing import is_nvlink
-from simreduce.training.shared_fabric import simulate_jobs
 
 Message = dict[str, Any]
 Say = Callable[[Message], None]
@@ -150,8 +150,7 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
         return
     if isinstance(question, JobsQuestion):
         sayer.check()
-        found = Beside(question, simulate_jobs(question.jobs, question.streams))
-        sayer.page(BESIDE.write(found), replace(beside, missing=""))
+        sayer.page(BESIDE.write(answer_jobs(question)), replace(beside, missing=""))
         return
     work = Said(sayer, "simulated {} of {} strategies", preview_lines)
     for seconds in (_FIRST, inf):

@@ -4,7 +4,7 @@ What is left of a choice when a node, a NIC or a switch fails, and until it is r
 
 The job starts again on what is left: NCCL searches the machine anew, a node that is gone takes no
 samples, and every other GPU keeps its batch. Prices stay. Parts that links tell apart are
-simulated, the first of each kind and `MOST` kinds at most; the worst stands for its class.
+simulated, the first of each kind and `MOST_TRIED` kinds at most; the worst stands for its class.
 
 Which options hold copies of a mix of jobs, none slower than promised, and the best of them.
 """
@@ -56,12 +56,9 @@ from simreduce.study.scenario_files import beside
 from simreduce.study.sweep import DONE, JOBS, MESH, STEP, Cell, Figures, make_cell
 from simreduce.study.sweep.store import Planned
 from simreduce.topology import load_topology
-from simreduce.topology.loader import distinct, members
+from simreduce.topology.loader import MOST_TRIED, distinct, members
 from simreduce.training.simulation import MemoryFit
 from simreduce.training.step import NOT_COUNTED, SPENT_ON, Activations
-
-MOST = 4
-"""Kinds of parts of a class that are simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ def failures(
     """For each class that the question names, the worst failure. What was stopped is left out."""
     machine = load_topology(beside(Path(question.folder, "-"), str(option.scenario["topology"])))
     kinds = distinct(machine, question.fails)
-    asked = [(kind, name) for kind, names in kinds.items() for name in names[:MOST]]
+    asked = [(kind, name) for kind, names in kinds.items() for name in names[:MOST_TRIED]]
     without = [replace(option, scenario={**option.scenario, "fails": name}) for _, name in asked]
     replies = dict(zip(asked, simulate(without), strict=True))
     for kind in question.fails:

@@ -200,7 +200,7 @@ STATES: tuple[State, ...] = get_args(State)
 DONE, REFUSED, TOO_LARGE, STUCK, KILLED, FAILED = STATES
 MESH: Final = "mesh"
 """The method of a step on a mesh."""
-FACTORS = ("slowdown", "worst")
+FACTORS = ("slowdown", "by_failure", "worst")
 """Figures that say how many times as long something takes, shown as `1.36x`."""
 WAITING = "waiting"
 """The state of a cell without a row."""
@@ -312,9 +312,12 @@ COLUMNS = Record(
             "Of synchronous replicas: gradients that no update has, as a part of all.", shown=0),
     _figure("job", TEXT, "Of jobs: the one that loses most.", shown=1,
             page=Column("job", left=True, keep="known")),
-    _figure("slowdown", RATIO, "Of jobs: a repetition of the `job` over one alone, the mean.",
+    _figure("slowdown", RATIO, "Of jobs: a repetition of the `job` over one alone on the whole"
+            " machine, the mean; after the failure, if a part fails.",
             shown=0,
             page=Column("slowdown", keep="known", show=partial(format_figure, "slowdown"))),
+    _figure("by_failure", RATIO, "Of jobs: a repetition of the `job` after the failure over one"
+            " before.", shown=1),
     _figure("worst", RATIO, "Of jobs: the longest repetition of any over one of it alone.",
             shown=2),
     _figure("alone", SECONDS, "Of jobs: a repetition of the `job` alone on the machine.", shown=3),

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from simreduce.planners.nccl import DEFAULTS
 from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.advice import runs_nccl
-from simreduce.study.job_files import build_jobs, fit_jobs
+from simreduce.study.job_files import build_jobs
 from simreduce.study.ranking import Refused, Stuck, outcome_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import (
@@ -56,6 +57,7 @@ from simreduce.study.sweep import (
     code,
 )
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
+from simreduce.study.tune.jobs import answer_jobs, fit_jobs
 from simreduce.study.tune.rank import Candidate, largest_gradient, rank
 from simreduce.study.tune.sizes import (
     DIVIDED,
@@ -70,7 +72,7 @@ from simreduce.study.tune.steps import bubble, first_mesh, rank_meshes, rank_ste
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.loader import NONE, fail
-from simreduce.training.shared_fabric import fairness, simulate_jobs
+from simreduce.training.shared_fabric import fairness
 from simreduce.training.step import ESTIMATED
 from simreduce.training.stragglers import repeat
 
@@ -263,25 +265,28 @@ def _jobs(cell: Cell) -> Figures:
     tables, promise = document["scenario"], document.get("slowdown")
     if promise is None:
         question = build_jobs(_path(cell), tables, _topology, document.get("copies", 1))
-        outcomes, fits = simulate_jobs(question.jobs, question.streams), {}
+        found = answer_jobs(question)
     else:
-        *_, fit = fit_jobs(_path(cell), tables, promise, _topology)
-        question, outcomes = fit.question, fit.outcomes
-        fits = {"fit": fit.copies, "limit": fit.limit}
-    slow = max(outcomes, key=lambda each: each.slowdown)
+        *_, found = fit_jobs(_path(cell), tables, promise, _topology)
+        question = found.question
+    slow, fit, outcomes = found.slowest, found.fit, found.outcomes
+    if slow.slowdown == inf and found.lost and not fit:
+        raise InputError(f"the jobs stop if {found.lost.part} fails: {found.lost.reason}")
     return _done(
         question.setup,
-        seconds=slow.seconds,
+        seconds=slow.failed or slow.seconds,
         runtime=slow.job.setup.runtime.name,
         ranks=sum(len(job.setup.layout) for job in question.jobs),
         link=slow.shared[0].link if slow.shared else None,
         job=slow.job.name,
         slowdown=slow.slowdown,
+        by_failure=slow.by_failure if slow.after else None,
         worst=max(each.worst for each in outcomes),
         alone=slow.alone,
         fairness=fairness([each.slowdown for each in outcomes]),
         nominal=question.nominal or None,
-        **fits,
+        fit=fit and fit.copies,
+        limit=fit and fit.limit,
     )
 
 

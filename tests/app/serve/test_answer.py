@@ -17,16 +17,16 @@ from simreduce.app.serve.view import read_view
 from simreduce.app.serve.worker import Sayer, answer
 from simreduce.errors import InputError
 from simreduce.report.blocks import Attachments
-from simreduce.report.jobs import BESIDE, Beside
+from simreduce.report.jobs import BESIDE
 from simreduce.report.pages import make_page, page_parts
 from simreduce.report.ranking import RUN
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_meshes, load_scenario
+from simreduce.study.tune.jobs import answer_jobs
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_meshes
 from simreduce.topology import load_topology
-from simreduce.training.shared_fabric import simulate_jobs
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_jobs_get_the_page_that_report_makes(tmp_path):
     plain = _said("jobs=two", {"two": str(file)})
     moved = _said("jobs=two&link=leaf0<>spine0=0.5", {"two": str(file)})[-1]
     asked = load_jobs(str(file))
-    found = Beside(asked, simulate_jobs(asked.jobs, asked.streams))
+    found = answer_jobs(asked)
     beside = Attachments(machine=None, calibration=asked.setup.calibration)
     theirs = {part.key: part for part in page_parts(make_page(BESIDE.write(found), beside))}
     ours = {part["key"]: part for part in plain[-1]["page"]["parts"]}

@@ -11,12 +11,13 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.report import replicas
 from simreduce.report.bench import BENCH, SizeTimes
 from simreduce.report.explain import EXPLAIN, Explained
-from simreduce.report.jobs import BESIDE, PLACEMENT, Beside
+from simreduce.report.jobs import BESIDE, PLACEMENT
 from simreduce.report.ranking import RUN, TUNE
 from simreduce.report.steps import replicas_look_document, step_document, step_look_document
 from simreduce.report.trace import Thread, recording_threads
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_replicas, load_scenario
+from simreduce.study.tune.jobs import answer_jobs
 from simreduce.study.tune.placement import place
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.search import files_of
@@ -25,7 +26,6 @@ from simreduce.study.tune.sizes import bench
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import savings
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
-from simreduce.training.shared_fabric import simulate_jobs
 from simreduce.training.stragglers import compare_backups, repeat, sample
 
 SCENARIO = """
@@ -136,7 +136,7 @@ def jobs_document(folder) -> dict[str, Any]:
     file = folder / "jobs.toml"
     file.write_text(JOBS)
     asked = load_jobs(str(file))
-    return BESIDE.write(Beside(asked, simulate_jobs(asked.jobs, asked.streams)))
+    return BESIDE.write(answer_jobs(asked))
 
 
 def record(machine: str = "switch:4", strategy: str = "nccl", size: str = "bytes:64K") -> Any:

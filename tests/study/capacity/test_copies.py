@@ -20,10 +20,10 @@ from simreduce.study.capacity.choose import (
     offer_copies,
     rank_offers,
 )
-from simreduce.study.job_files import fit_jobs
 from simreduce.study.scenario_files import read_scenario_file
 from simreduce.study.sweep import Figures
 from simreduce.study.sweep.running import CellRunner
+from simreduce.study.tune.jobs import fit_jobs
 
 NETWORKS = ("nics=1,radix=4,oversubscription=4", "nics=1,radix=4")
 MIX = (
@@ -80,12 +80,12 @@ def test_copies_are_those_that_fit_on_each_machine_alone(load, runner):
             document["topology"] = option.scenario["topology"]
             *_, alone[option.key] = fit_jobs(path, document, 1.05)
     assert {each.candidate.key: each.candidate.copies for each in found.offers} == {
-        key: fit.copies for key, fit in alone.items()
+        key: each.fit.copies for key, each in alone.items()
     }
     assert [each.candidate.row.limit for each in found.offers] == [
-        fit.limit for fit in alone.values()
+        each.fit.limit for each in alone.values()
     ]
-    assert {1, 2} == {fit.copies for fit in alone.values()}
+    assert {1, 2} == {each.fit.copies for each in alone.values()}
     assert [name for name, _ in found.refused] == [o.key.label for o in question.options[:2]]
     assert all("5 asked for, and 4 of 4 are free" in reason for _, reason in found.refused)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.report.jobs import BESIDE, Beside
+from simreduce.report.jobs import BESIDE
 from simreduce.study.job_files import load_jobs
 from simreduce.study.sweep.engine import Processes
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.grid import read_specification
 from simreduce.study.sweep.question import read_question
-from simreduce.training.shared_fabric import simulate_jobs
+from simreduce.study.tune.jobs import answer_jobs
 from tests.study.sweep.sweeping import cells_of, expected, kill, rows, start, until
 
 JOBS = """
@@ -56,7 +56,7 @@ def test_a_cell_is_what_jobs_prints_of_the_same_file(tmp_path):
         "count = 2\n[[traffic", "count = 1\n[[traffic"
     )
     asked = load_jobs(write(tmp_path, f'nccl.NCCL_ALGO = "Ring"\n{text}', "same.toml"))
-    found = BESIDE.write(Beside(asked, simulate_jobs(asked.jobs, asked.streams)))
+    found = BESIDE.write(answer_jobs(asked))
     worst = max(found["jobs"], key=lambda each: each["slowdown"])
 
     assert worst["slowdown"] > 1.5
