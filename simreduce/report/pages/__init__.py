@@ -389,7 +389,8 @@ def page_parts(page: Page) -> list[PagePart]:
 
 
 def _spec(drawn: Facet | TimelineBlock) -> dict[str, Any]:
-    return _escaped(timeline_data(drawn) if isinstance(drawn, TimelineBlock) else asdict(drawn))
+    data = timeline_data(drawn) if isinstance(drawn, TimelineBlock) else asdict(drawn)
+    return {key: _escaped(value) for key, value in data.items()}
 
 
 def _escaped(value: Any) -> Any:
