@@ -25,7 +25,7 @@ from simreduce.errors import InputError, StrategyError, did_you_mean, escape
 from simreduce.export import check_mesh_target, export as files_for, find_target, why_not
 from simreduce.export.framework import Choice
 from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TRAINED, TUNED
-from simreduce.files import check_place, write_file
+from simreduce.files import write_folder
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.drawing import to_svg
@@ -126,21 +126,7 @@ def export(
         _print(files)
         return
     for place in write_folder(out, files):
-        show(str(place))
-
-
-def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Write files to a folder, which is made if it is not there. Returns their paths."""
-    folder = Path(path)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    for name in files:
-        check_place(str(folder / name))
-    for name, text in files.items():
-        write_file(str(folder / name), [text])
-    return [folder / name for name in files]
+        show(place)
 
 
 def hand_over(out: str | None, files: Mapping[str, str]) -> str:
