@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -123,12 +124,21 @@ def whole(value: object, name: str, least: int) -> int:
     return int(value)
 
 
-def escape(text: str) -> str:
-    """The text with control characters and those that turn its direction escaped."""
-    return "".join(
-        c if c.isprintable() or c in " \n" or unicodedata.category(c) == "Zs" else ascii(c)[1:-1]
-        for c in text
-    )
+def escape(text: str, keep: str = "\n") -> str:
+    """The text with characters that nobody sees escaped: those that control a terminal, those that
+    turn the direction of text, and the like. Blanks and the characters to `keep` stay.
+
+    Whatever shows a text that others wrote takes it from here.
+    """
+    return text if text.isprintable() else _DOUBTFUL.sub(lambda c: _seen(c[0], keep), text)
+
+
+_DOUBTFUL = re.compile("[^ -~]")
+
+
+def _seen(c: str, keep: str) -> str:
+    shown = c in keep or c.isprintable() or unicodedata.category(c) == "Zs"
+    return c if shown else ascii(c)[1:-1]
 
 
 _LIKE = 0.6

@@ -16,7 +16,7 @@ import threading
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.files import check_place, read_bytes, write_file
+from simreduce.files import check_place, read_bytes, write_file, write_folder
 
 
 def _child(code: str, *arguments: object, **options) -> subprocess.CompletedProcess:
@@ -170,6 +170,54 @@ def test_a_reader_never_finds_a_part_and_two_writers_do_not_mix(tmp_path):
 
     assert {"a" * 100_000, "b" * 100_000} >= found
     assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path, there, blow):
+    """Stopped at its third file, it leaves none, or all as they were; its other files stay."""
+    folder = tmp_path / "out"
+    if there:
+        folder.mkdir()
+        for name in ("a", "b", "mine"):
+            (folder / name).write_text("old")
+    code = """
+        import os, sys
+        from simreduce import files
+        write, count = files._write_pieces, []
+
+        def stop(file, pieces, **options):
+            count.append(write(file, pieces, **options))
+            if len(count) == 3:
+                os.kill(os.getpid(), int(sys.argv[2]))
+
+        if int(sys.argv[2]):
+            files._write_pieces = stop
+        files.write_folder(sys.argv[1], {name: "new" for name in "abcd"})
+        """
+
+    def found() -> dict[str, str]:
+        return {each.name: each.read_text() for each in folder.glob("[!.]*")}
+
+    assert 0 != _child(code, folder, int(blow)).returncode
+    old = {"a": "old", "b": "old", "mine": "old"}
+    assert (old if there else {}) == found()
+    assert folder.exists() == there
+    if blow == signal.SIGINT:
+        assert not [*tmp_path.rglob(".*")]
+    assert 0 == _child(code, folder, 0).returncode
+    assert {**(old if there else {}), **dict.fromkeys("abcd", "new")} == found()
+
+
+def test_a_folder_that_cannot_be_written_is_left_as_it_was(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").write_text("old")
+
+    with pytest.raises(InputError, match="b: cannot be written: it is a folder"):
+        write_folder(str(tmp_path), {"a": "new", "b": "new"})
+    assert "old" == (tmp_path / "a").read_text()
+    with pytest.raises(InputError, match="No such file or directory"):
+        write_folder(str(tmp_path / "none" / "x"), {"a": "new"})
 
 
 @pytest.mark.parametrize(

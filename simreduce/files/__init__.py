@@ -4,8 +4,8 @@ Text files that users name: read whole, or refused with the reason; written whol
 
 The content goes to a temporary file in the same folder, which then replaces the file. Whatever ends
 the writer (a full disk, Ctrl-C, `kill -9`) leaves the old file as it was, and of two writers the
-last one to finish wins. Devices and pipes are written directly. `-` is stdout, which only the
-command line writes to.
+last one to finish wins. `write_folder` does so for a folder of files. Devices and pipes are written
+directly. `-` is stdout, which only the command line writes to.
 
 Who names a link of their own, such as `latest.json`, means the file behind it: the link stays, and
 that file is replaced. A link that another user made is refused: in a folder such as `/tmp` it may
@@ -22,14 +22,18 @@ import gzip
 import itertools
 import os
 import re
+import shutil
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 
 from simreduce.errors import InputError, InternalError, why_no_path
+
+T = TypeVar("T")
 
 
 def exists(text: str) -> bool:
@@ -221,20 +225,68 @@ def write_file(path: str, pieces: Iterable[str | bytes]) -> None:
     Equal pieces make equal files. A link of the user's own stays, and the file that it leads to is
     replaced. Raises InputError if the file cannot be written.
     """
+    _write_all({path: pieces})
+
+
+def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[str]:
+    """Write files to a folder, which is made if it is not there. Returns their paths.
+
+    A new folder appears with all of its files. In a folder that is there, the first file is
+    replaced when all are complete; what else it has stays. InputError if that cannot be done.
+    """
+    places = {os.path.join(path, name): [content] for name, content in files.items()}  # noqa: PTH118
+    if os.path.isdir(path):  # noqa: PTH112
+        for place in places:
+            check_place(place)
+        _write_all(places)
+        return [*places]
     try:
-        place = behind_links(path)
-        with open(place, "wb") if _is_direct(place) else _replacement(place) as file:  # noqa: PTH123
-            content = (  # what has no UTF-8, such as bytes of a file's name, is escaped
-                piece.encode(errors="backslashreplace") if isinstance(piece, str) else piece
-                for piece in pieces
-            )
-            if path.endswith(".gz"):
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
-                    compressed.writelines(content)
-            else:
-                file.writelines(content)
+        beside, _ = _temporary(os.path.dirname(os.path.abspath(path)), os.mkdir)  # noqa: PTH100, PTH120
+        try:
+            _write_all({os.path.join(beside, name): [files[name]] for name in files})  # noqa: PTH118
+            os.rename(beside, path)  # noqa: PTH104
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    return [*places]
+
+
+def _write_all(files: Mapping[str, Iterable[str | bytes]]) -> None:
+    """Write files from their pieces. All are complete before one replaces what was there."""
+    written: dict[str, str] = {}
+    try:
+        for path, pieces in files.items():
+            place = behind_links(path)
+            number = None
+            if not _is_direct(place):
+                written[place], number = _temporary(os.path.dirname(place), _create)  # noqa: PTH120
+                _copy_permissions(place, number)
+            with open(place if number is None else number, "wb") as file:  # noqa: PTH123
+                _write_pieces(file, pieces, compress=path.endswith(".gz"))
+                file.flush()
+                if number is not None:
+                    os.fsync(number)
+        # One call: no signal is handled between its steps.
+        deque(map(os.replace, written.values(), written), maxlen=0)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        for name in written.values():
+            with contextlib.suppress(OSError):
+                os.unlink(name)  # noqa: PTH108
+
+
+def _write_pieces(file: IO[bytes], pieces: Iterable[str | bytes], *, compress: bool) -> None:
+    content = (  # what has no UTF-8, such as bytes of a file's name, is escaped
+        piece.encode(errors="backslashreplace") if isinstance(piece, str) else piece
+        for piece in pieces
+    )
+    if compress:
+        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+            compressed.writelines(content)
+    else:
+        file.writelines(content)
 
 
 _MOST_LINKS = 40
@@ -302,30 +354,21 @@ def _is_direct(path: str) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def _replacement(target: str) -> Iterator[IO[bytes]]:
-    """A temporary file that replaces `target` at the end, and disappears after an exception."""
-    temporary, number = _temporary(os.path.dirname(target))  # noqa: PTH120
-    try:
-        with open(number, "wb") as file:  # noqa: PTH123
-            _copy_permissions(target, number)
-            yield file
-            file.flush()
-            os.fsync(number)
-        os.replace(temporary, target)  # noqa: PTH105
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
-        raise
-
-
-def _temporary(folder: str) -> tuple[str, int]:
-    """A new file of `folder`, with the permissions that new files get: its name and descriptor."""
-    for attempt in itertools.count():
-        name = os.path.join(folder, f".simreduce-{os.getpid()}-{attempt}.tmp")  # noqa: PTH118
+def _temporary(folder: str, make: Callable[[str], T]) -> tuple[str, T]:
+    """What `make` makes under a new name in a folder: the name, and what `make` returns."""
+    for number in _numbers:
+        name = os.path.join(folder, f".simreduce-{os.getpid()}-{number}.tmp")  # noqa: PTH118
         with contextlib.suppress(FileExistsError):
-            return name, os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            return name, make(name)
     raise AssertionError  # the count has no end
+
+
+_numbers = itertools.count()
+
+
+def _create(name: str) -> int:
+    """The descriptor of a new file, with the permissions that new files get."""
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def _copy_permissions(source: str, number: int) -> None:

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+from simreduce.errors import escape
 from simreduce.version import __version__
 
 _WORD = len("calibration")
@@ -79,10 +80,16 @@ def signed_percent(digits: int) -> Callable[[float], str]:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows of text. A cell never holds a line break."""
+    """Columns and rows of text. Line breaks and other characters that nobody sees are escaped."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        heads = tuple(replace(each, name=escape(each.name, "")) for each in self.columns)
+        rows = tuple(tuple(escape(cell, "") for cell in row) for row in self.rows)
+        object.__setattr__(self, "columns", heads)
+        object.__setattr__(self, "rows", rows)
 
     @property
     def head(self) -> list[tuple[str, ...]]:
@@ -146,7 +153,7 @@ class Table:
             )
             return f"<tr>{inside}</tr>"
 
-        above = "<br>".join(html.escape(line) for line in caption)
+        above = "<br>".join(html.escape(escape(line)) for line in caption)
         return "".join(
             (
                 "<table>",

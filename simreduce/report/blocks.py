@@ -167,17 +167,23 @@ def page_text(
     page: Page, more: Iterable[str] = (), head: Sequence[str] = (), most: int = 60
 ) -> str:
     """A page for a terminal: its answer first, then facts, `more` lines, and of each table at
-    `most` so many rows. Above it is the `head`, by default its title and what it is about.
+    `most` so many rows. The `head` is by default its title and what it is about.
     """
-    lines = [*(head or comments([page.title, page.about, ""])), page.answer]
-    lines += filter(None, [page.sure])
+    answer = [page.answer, *filter(None, [page.sure])]
     for fact in page.facts:
         words = f"{fact.answer}. {fact.more}" if fact.more else fact.answer
-        lines.append(f"  {fact.question}  {words}")
-    lines += [f"  {line}" for line in more]
+        answer.append(f"  {fact.question}  {words}")
+    answer += [f"  {line}" for line in more]
+    lines = answer_first(head or comments([page.title, page.about]), answer)
     for section in page.sections:
         lines += section_lines(section, most)
     return "\n".join(lines)
+
+
+def answer_first(head: Sequence[str], answer: Iterable[str]) -> list[str]:
+    """The title of a `head`, the answer, and what else the head says of the question."""
+    title, *about = head
+    return [title, *answer, "", *about]
 
 
 def section_lines(section: Section, most: int) -> Iterator[str]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape as xml_escape, quoteattr
 
-from simreduce.errors import load_extra
+from simreduce.errors import escape, load_extra
 
 Point = tuple[float, float]
 
@@ -162,7 +161,7 @@ def text_width(text: str, size: float) -> float:
 def wrap(text: str, width: float, size: float) -> Iterator[str]:
     """The text in lines of at most this width, broken at spaces."""
     line = ""
-    for word in text.split():
+    for word in escape(text).split():
         longer = f"{line} {word}".strip()
         if line and text_width(longer, size) > width:
             yield line
@@ -233,7 +232,7 @@ def _elements(shapes: Iterable[Shape], name: Callable[[Mark], str]) -> Iterator[
             case Mark():
                 kind = f" class={quoteattr(shape.kind)}" if shape.kind else ""
                 count = f' data-count="{shape.count}"' if shape.count else ""
-                named = f" data-name={quoteattr(text)}" if (text := name(shape)) else ""
+                named = f" data-name={quoteattr(escape(text))}" if (text := name(shape)) else ""
                 yield f"<g{kind}{count}{named}>"
                 if shape.title:
                     yield f"<title>{_text(shape.title)}</title>"
@@ -294,8 +293,8 @@ def _number(value: float) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped, without the characters that XML has no way to write."""
-    return escape(re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))
+    """As XML writes it, without characters that nobody sees."""
+    return xml_escape(escape(text))
 
 
 def check_png() -> None:

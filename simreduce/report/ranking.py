@@ -51,6 +51,7 @@ from simreduce.report.blocks import (
     Rows,
     Section,
     Written,
+    answer_first,
     bars,
     colour_words,
     page_text,
@@ -119,19 +120,17 @@ from simreduce.version import __version__
 def ranking_table(
     ranking: StrategyRanking, most: int | None = None, *, details: bool = True
 ) -> str:
-    """One row per strategy, best first, or the best `most` of them; the advice comes last.
+    """The advice, then one row per strategy, best first, or the best `most` of them.
 
     Without `details`, other names of plans are counted, and refusals of strategies that the
     scenario does not name.
     """
     lines = [
-        *_header(ranking),
+        *answer_first(_header(ranking), _recommendation(ranking)),
         *best_rows(ranking_rows(ranking), most),
         *_bounded_lines(ranking),
         *name_lines(ranking, _upstream(ranking), details=details),
         *untried_lines(ranking),
-        "",
-        *_recommendation(ranking),
     ]
     return "\n".join(lines)
 

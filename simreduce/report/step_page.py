@@ -22,6 +22,7 @@ from simreduce.report.blocks import (
     Rows,
     Section,
     Written,
+    answer_first,
     bars,
     colour_words,
     folded_when_long,
@@ -119,16 +120,23 @@ _MOSTLY = 0.5
 def step_text(
     ranking: Ranking, most: int | None = None, *, details: bool = True, closer: str = "--details"
 ) -> str:
-    """Header, one row per method or mesh, or the best `most` of them; then what the step of the
-    recommended one spends its time on, and holds. The advice comes last.
+    """The advice, one row per method or mesh, or the best `most` of them; then what the step of the
+    recommended one spends its time on, and holds.
 
     Without `details`, the critical path, what would help, the timeline, its buckets and other names
     are left out, and refusals of strategies that the scenario does not name are counted. `closer`
     is the command or option that has them.
     """
     document = step_document(ranking)
-    lines = [*_header(ranking), *best_rows(step_rows(ranking, every=details), most, indent=2), ""]
-    lines += [_figures(document), *_fit_lines(ranking.recommended.fit)]
+    if isinstance(ranking, MeshRanking):
+        answer = [mesh_answer(document), outside_words(document), mesh_sure(document)]
+    else:
+        answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
+        answer.append(outside_words(document))
+    answer = [*filter(None, answer), "", _figures(document)]
+    answer += _fit_lines(ranking.recommended.fit)
+    lines = answer_first(_header(ranking), answer)
+    lines += best_rows(step_rows(ranking, every=details), most, indent=2)
     sections = [*_spent_section(document), *_memory_section(document)]
     if details:
         look = look_at_step(ranking, closely=False)
@@ -148,15 +156,12 @@ def step_text(
         if ranking.bounded:
             lines += ["", f"{ranking.bounded} left out: {_LEFT_OUT}"]
         lines += refused_lines(ranking.refused) if ranking.scenario.question.named else []
-        answer = [mesh_answer(document), outside_words(document), mesh_sure(document)]
     else:
         more = [f"{_CLOSER} and buckets", *[f"{len(misfits)} that do not fit"] * bool(misfits)]
         lines += name_lines(ranking, own, more, details=details)
-        answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
-        answer.append(outside_words(document))
     composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
     lines += ["", composed] if composed else []
-    return "\n".join([*lines, *untried_lines(ranking), "", *filter(None, answer)])
+    return "\n".join([*lines, *untried_lines(ranking)])
 
 
 def composed_words(names: Sequence[str]) -> str:

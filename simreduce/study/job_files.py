@@ -22,7 +22,7 @@ from simreduce.computing.arrays import uniform
 from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, ScenarioError, escape
+from simreduce.errors import InputError, ScenarioError
 from simreduce.files.formats import (
     LINE,
     Field,
@@ -540,7 +540,7 @@ class _Streams:
             return
         stream = Stream(
             table["name"], pairs, table["size"], rate, every, table["start"] or 0.0,
-            table["seed"] or 0, escape(f"{self._source}: {path}"),
+            table["seed"] or 0, f"{self._source}: {path}",
         )  # fmt: skip
         if problems := stream.problems(self.flows):
             faults.problems += problems

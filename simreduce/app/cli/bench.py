@@ -17,6 +17,7 @@ from simreduce.app.cli.reply import (
     json_text,
     output_option,
     report_options,
+    say,
     show_until_stopped,
 )
 from simreduce.app.cli.setups import (
@@ -226,5 +227,5 @@ def _take(
         name, sizes = strategies[number].text, ", ".join(f"{size} B" for size, _ in faults)
         where = f" at {sizes}" if len(faults) < len(nbytes) else ""
         for problem in faults[0][1].error.problems:
-            click.echo(f"{name} left out{where}: {problem.removeprefix(f'{name}: ')}", err=True)
+            say(f"{name} left out{where}: {problem.removeprefix(f'{name}: ')}")
     return [row for _, row in lines if not isinstance(row.unfinished, Refused)]

@@ -26,6 +26,7 @@ from simreduce.app.cli.reply import (
     output_option,
     output_path,
     report_options,
+    say,
     show_until_stopped,
     wants_json,
     write_output,
@@ -232,7 +233,7 @@ def _recommend(scenario: Scenario, workers: int) -> Strategy:
         raise InputError(
             f"{scenario.name}: no strategy has a plan that is proven right; choose one by --algo"
         )
-    click.echo(f"{best.strategy.text}: recommended for {scenario.name}", err=True)
+    say(f"{best.strategy.text}: recommended for {scenario.name}")
     return parse_strategy(best.strategy.text)
 
 
@@ -375,10 +376,7 @@ def _everything(counts: Sequence[int], workers: int) -> tuple[list[Proof], bool]
                 for problem in () if wants_json() else list_problems([proof]):
                     show(f"WRONG {problem}")
         except BrokenProcessPool:
-            click.echo(
-                "simreduce: a process that proves was killed (out of memory?); try fewer --workers",
-                err=True,
-            )
+            say("simreduce: a process that proves was killed (out of memory?); try fewer --workers")
 
     found, whole = show_until_stopped(
         coming(), len(cases), "proved {} of {} cases", enough=lambda _: True

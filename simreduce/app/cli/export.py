@@ -16,16 +16,16 @@ from simreduce.app.cli.explain import (
     read_question_scenario,
     read_topology_question,
 )
-from simreduce.app.cli.reply import Progress
+from simreduce.app.cli.reply import Progress, say
 from simreduce.app.cli.setups import Given, read_meshes, reading
 from simreduce.app.cli.terminal import show
 from simreduce.computing import grouped
 from simreduce.computing.workers import pass_on
-from simreduce.errors import InputError, StrategyError, did_you_mean
+from simreduce.errors import InputError, StrategyError, did_you_mean, escape
 from simreduce.export import check_mesh_target, export as files_for, find_target, why_not
 from simreduce.export.framework import Choice
 from simreduce.export.frameworks import FRAMEWORKS, LAUNCHERS, MESH_PROGRAMS, TRAINED, TUNED
-from simreduce.files import check_place, write_file
+from simreduce.files import write_folder
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.report.drawing import to_svg
@@ -126,21 +126,7 @@ def export(
         _print(files)
         return
     for place in write_folder(out, files):
-        show(str(place))
-
-
-def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Write files to a folder, which is made if it is not there. Returns their paths."""
-    folder = Path(path)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    for name in files:
-        check_place(str(folder / name))
-    for name, text in files.items():
-        write_file(str(folder / name), [text])
-    return [folder / name for name in files]
+        show(place)
 
 
 def hand_over(out: str | None, files: Mapping[str, str]) -> str:
@@ -156,7 +142,7 @@ def _print(files: Mapping[str, str]) -> None:
     for name, text in shown.items():
         if len(shown) > 1:
             click.echo(f"# {name}" if not name.endswith(".xml") else f"<!-- {name} -->")
-        click.echo(text, nl=False)
+        click.echo(escape(text, "\n\t"), nl=False)
 
 
 def _choice(
@@ -190,7 +176,7 @@ def _fastest_tried(target: str, choice: Choice) -> Choice | None:
         return None
     best = min(took, key=took.__getitem__)
     words = ", ".join(f"{text} {units.format_duration(took[text])}" for text in took)
-    click.echo(f"{best}: the fastest that {FRAMEWORKS[target].title} has here ({words})", err=True)
+    say(f"{best}: the fastest that {FRAMEWORKS[target].title} has here ({words})")
     _say_nominal(choice, [parse_strategy(text) for text in took])
     return replace(choice, strategy=parse_strategy(best))
 
@@ -224,7 +210,7 @@ def _say_nominal(choice: Choice, strategies: Sequence[Strategy]) -> None:
     setup = choice.setup
     calls = [call for each in strategies for call in setup.calls_of(each, choice.workload)]
     if said := setup.nominal((each.text for each in strategies), calls):
-        click.echo(said, err=True)
+        say(said)
 
 
 def _files_of_scenario(
@@ -270,9 +256,9 @@ def _best_files(
     if why := why_nothing(found):
         raise InputError([f"{scenario.name}: {each}" for each in why])
     _check_fit(target, scenario, found.advised.fit, found.advised.setting.method, method)
-    click.echo(f"{found.advised.setting.label}: {words}", err=True)
+    say(f"{found.advised.setting.label}: {words}")
     if found.nominal:
-        click.echo(found.nominal, err=True)
+        say(found.nominal)
     return files_of(found)
 
 
@@ -288,7 +274,7 @@ def _files_of_mesh(
     if why := why_no_files(ranking):
         raise InputError(why)
     job, title = ranking.job, MESH_PROGRAMS[target].title
-    click.echo(f"{job.text}: the fastest that {title} can run", err=True)
+    say(f"{job.text}: the fastest that {title} can run")
     return files_of_mesh(ranking)
 
 
@@ -317,7 +303,7 @@ def _check_fit(
     if named is None:
         raise InputError([f"{scenario.name}: {line}" for line in lines])
     for line in lines:
-        click.echo(f"warning: {scenario.name}: {line}", err=True)
+        say(f"warning: {scenario.name}: {line}")
 
 
 def _expresses(target: str, scenario: Scenario, method: str) -> bool:
@@ -365,7 +351,7 @@ def _fastest(
     what = f"advised for {title} by {scenario.name}"
     if advice:
         what = f"the fastest by --method {used}; {scenario.name} advises for {title}: {advice}"
-    click.echo(f"{words}: {what}", err=True)
+    say(f"{words}: {what}")
     return strategy, used
 
 

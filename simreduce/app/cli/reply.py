@@ -21,6 +21,7 @@ import click
 
 from simreduce.app.cli.terminal import is_terminal, legible, show, wide_option
 from simreduce.computing import workers, workers as notices
+from simreduce.errors import escape
 from simreduce.files import STDOUT, check_place, write_file
 from simreduce.files.formats.syntax import Faults
 
@@ -121,7 +122,7 @@ class Reply:
         if self.picture:
             write_pictures(self.picture)
         for option, path in output_paths(PictureOption).items() if not self.picture else ():
-            click.echo(f"{option} {path}: not written, as this answer has no picture", err=True)
+            say(f"{option} {path}: not written, as this answer has no picture")
 
 
 def wants_json() -> bool:
@@ -198,7 +199,7 @@ def write_output(path: str, pieces: Iterable[str | bytes]) -> None:
         write_file(path, pieces)
         return
     for piece in pieces:
-        click.echo(piece, nl=False)
+        click.echo(escape(piece, "\n\t") if isinstance(piece, str) else piece, nl=False)
 
 
 QUIET = 10.0
@@ -337,7 +338,8 @@ class Progress(workers.Work):
     def _draw(self) -> None:
         with self._lock:
             self._drawn = time.monotonic()
-            text, seconds = self._text.format(*self.counts), self._drawn - self._began
+            text = escape(self._text.format(*self.counts))
+            seconds = self._drawn - self._began
             part = f" ({self._share:.0%} of the next)" if self._share else ""
             line = f"{text}{part}, {seconds:.0f} s{self._left(seconds)}"
             if not self._terminal:
@@ -346,7 +348,8 @@ class Progress(workers.Work):
             width, height = _size()
             above = [*self._preview(self.seen)][: max(height - 2, 0)]
             lines = [
-                text[: width - 1] for text in (*above, f"{self._bar(width - len(line))}{line}")
+                escape(text)[: width - 1]
+                for text in (*above, f"{self._bar(width - len(line))}{line}")
             ]
             begin, self._lengths = self._back(width), [*map(len, lines)]
             click.echo(begin + "\n".join(lines), nl=False, err=True)

@@ -27,6 +27,7 @@ from simreduce.app.cli.reply import (
     holding_interrupts,
     output_option,
     output_path,
+    say,
     write_output,
 )
 from simreduce.app.cli.run import read_replicas, repeat_replicas, show_ranking
@@ -493,7 +494,7 @@ def serve(
     try:
         run(files, view, ready, port, limits)
     except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+        say("stopped")
 
 
 def _has_screen() -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from simreduce.app.cli import command, scenario_argument, strategies
-from simreduce.app.cli.export import draw_orders, folder_option, hand_over, write_folder
+from simreduce.app.cli.export import draw_orders, folder_option, hand_over
 from simreduce.app.cli.reply import (
     PICTURES,
     Progress,
@@ -66,7 +66,7 @@ from simreduce.errors import InputError, quote
 from simreduce.export import export
 from simreduce.export.frameworks import LAUNCHERS, MESH_PROGRAMS, TUNED, USUAL, find_framework
 from simreduce.export.frameworks.megatron import MEGATRON
-from simreduce.files import read_text
+from simreduce.files import read_text, write_folder
 from simreduce.files.formats.syntax import Faults, read_json
 from simreduce.planners.layouts import layout
 from simreduce.planners.strategy import parse_strategy

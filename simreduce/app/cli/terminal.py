@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
@@ -39,8 +39,6 @@ _MARK = 2
 """Characters of a column of marks, which alone do not say what a row is about."""
 _HANG = 24
 """Columns of a line in which a gap may stand below which the rest of the line is wrapped."""
-_KEPT = re.compile(r"(\x1b\[[0-2]m|\t)")
-"""Codes of a report that a terminal gets as they are: bold, dim and plain, which tables have."""
 _PIECES = re.compile(r"\s+|[^\s+,;/]*[+,;/]+|[^\s+,;/]+")
 """Where a cell may be broken: at blanks, and behind the signs that join parts of a strategy."""
 
@@ -65,25 +63,22 @@ def show(text: str, *paths: str | None, paste: str = "") -> None:
     """Print a report: as it is, or on a terminal wrapped to its width and in colour. On stderr if
     a file of `paths` takes stdout. Lines of `paste` below it stay as they are.
     """
-    if STDOUT in paths:
-        click.echo(f"{text}\n{paste}", nl=False, err=True)
-        return
     page = PAGE.get()
-    if page:
+    if page and STDOUT not in paths:
         text = "\n".join(line for part in _paragraphs(text) for line in _fit(part, page.width))
-    if is_terminal(sys.stdout):  # names and values of files may have codes that rewrite the screen
-        text = "".join(part if i % 2 else escape(part) for i, part in enumerate(_KEPT.split(text)))
-    if in_colour(sys.stdout):
-        text = "\n".join(map(_paint, text.split("\n")))
-    click.echo(f"{text}\n{paste}", nl=False)
+    text, paste = escape(text, "\n\t"), escape(paste)
+    if in_colour(sys.stdout) and STDOUT not in paths:
+        heads = page.heads if isinstance(page, Terminal) else ()
+        text = "\n".join(_paint(line, line in heads) for line in text.split("\n"))
+    click.echo(f"{text}\n{paste}", nl=False, err=STDOUT in paths)
 
 
-def _paint(line: str) -> str:
-    """The head of a report dim, its recommendation bold."""
+def _paint(line: str, head: bool) -> str:
+    """The head of a report dim, that of a table bold, and its recommendation green."""
     if line.startswith("#"):
         return click.style(line, dim=True)
     best = line.startswith(("Recommended:", "Best for "))
-    return click.style(line, bold=True, fg="green") if best else line
+    return click.style(line, bold=True, fg="green" if best else None) if best or head else line
 
 
 def _paragraphs(text: str) -> Iterator[list[str]]:
@@ -108,7 +103,7 @@ def _fit(lines: Sequence[str], width: int) -> list[str]:
     line = lines[0]
     lead, hang = _indents(line, width)
     longest = max(map(len, line.split()), default=0)
-    if len(click.unstyle(line)) <= width or longest > width - len(hang):
+    if len(line) <= width or longest > width - len(hang):
         return [*lines]
     return textwrap.wrap(
         line[len(lead) :], width, initial_indent=lead, subsequent_indent=hang,
@@ -186,6 +181,8 @@ class Terminal:
     """A page as wide as a terminal, less the last column, where some break lines too early."""
 
     width: int
+    heads: set[str] = field(default_factory=set)
+    """Lines of headings so far."""
 
     def lay_out(self, table: Table, *, indent: int, gap: int, mark: str) -> list[list[str]]:
         """Lines of headings and of rows in turn.
@@ -211,8 +208,7 @@ class Terminal:
                 note = f"{margin}{mark}{' ' * bool(mark)}(without {', '.join(left_out)}: --wide)"
                 hang = f"{margin}{mark}{' ' * bool(mark)} "
                 parts[-1] += textwrap.wrap(note, self.width, subsequent_indent=hang)
-        for head in parts[::2] if in_colour(sys.stdout) and not mark else ():
-            head[:] = [click.style(line, bold=True) if line else line for line in head]
+        self.heads.update(line for head in parts[::2] for line in head if line)
         return parts
 
 

@@ -25,6 +25,7 @@ from simreduce.app.cli.reply import (
     output_paths,
     picture_options,
     report_options,
+    say,
     wants_json,
     write_output,
 )
@@ -289,7 +290,7 @@ def _machine_file(
     elif len(machine.devices) > 1 and not any(is_nvlink(link) for link in machine.links):
         notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
     for note in notes:
-        click.echo(f"simreduce: {machine.name}: {note}", err=True)
+        say(f"simreduce: {machine.name}: {note}")
     return to_toml(machine, notes)
 
 

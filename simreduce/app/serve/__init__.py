@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache, partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 LONGEST = 8192
 """Bytes of a target (path and query) at most."""
+_LARGEST = 16_384
+"""Bytes of a request's headers at most."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -70,6 +73,7 @@ class Guard:
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.app, self.hosts = app, hosts
         self._token = token.encode()
+        self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -90,7 +94,11 @@ class Guard:
             return
         # What follows the token is all that the page itself sees.
         scope = {**scope, "path": "/" + scope["path"].split("/", 2)[2], "root_path": ""}
-        await self.app(scope, receive, with_headers)
+        self._running += 1
+        try:
+            await self.app(scope, receive, with_headers)
+        finally:
+            self._running -= 1
 
     def _refusal(self, scope: Scope) -> int:
         """The status of a request that is not let through, 0 for one that is."""
@@ -99,6 +107,8 @@ class Guard:
         parts = scope["path"].split("/", 2)
         given = parts[1].encode() if len(parts) == 3 else b""
         refused = {
+            431: sum(len(key) + len(value) + len(": \r\n") for key, value in scope["headers"])
+            > _LARGEST,
             421: headers.get(b"host", []) not in [[host] for host in self.hosts],
             403: not (
                 origins.issuperset(headers.get(b"origin", []))
@@ -107,29 +117,43 @@ class Guard:
             405: scope["method"] != "GET",
             414: len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST,
             404: not hmac.compare_digest(given, self._token),
+            503: self._running >= CONNECTIONS,
         }
         return next((status for status, holds in refused.items() if holds), 0)
 
 
 _NAMES = frozenset(name for name, _ in HEADERS)
+_AGAIN = b"2"
+"""Seconds after which a client that was refused for load may ask again."""
 _WORDS = {
+    400: "This is no request of HTTP.",
     403: "Only the page itself may ask. Type or paste its address; a link does not open it.",
     404: "There is nothing here. Open the address that simreduce serve printed.",
     405: "Only GET is answered.",
     414: "This address is too long.",
     421: "Open the address that simreduce serve printed.",
+    431: f"The headers are longer than {_LARGEST >> 10} KiB.",
     503: "Busy: too many questions at once. Ask again in a moment.",
 }
 
 
-async def refuse(send: Send, status: int) -> None:
-    """Send a short text, and close the connection, which may have more to come."""
+def _refusal_of(status: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the short text of a refusal. The connection is closed, as it may have more to
+    come.
+    """
     text = _WORDS[status].encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(text)).encode()),
         (b"connection", b"close"),
+        *[(b"retry-after", _AGAIN)] * (status == 503),
     ]
+    return headers, text
+
+
+async def refuse(send: Send, status: int) -> None:
+    """Send a refusal."""
+    headers, text = _refusal_of(status)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text})
 
@@ -274,13 +298,13 @@ def _page(files: Files, first: View) -> str:
 
 HOST = "127.0.0.1"
 CONNECTIONS = 256
-"""Open connections at most; further ones get status 503."""
+"""Requests at a time at most; further ones get status 503."""
 IDLE = 64
-"""Open connections at most that have sent no whole request, or wait for the next."""
+"""Open connections at most that have sent no whole request, or wait for the next. The oldest of
+more get status 503.
+"""
 _PATIENCE = 10.0
 """Seconds in which a client must have sent a request."""
-_LARGEST = 16_384
-"""Bytes of a request's line and headers."""
 _TICK = 1.0
 
 
@@ -371,10 +395,9 @@ def _server(app: Guard, ready: Callable[[], None]) -> uvicorn.Server:
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=2,
-            h11_max_incomplete_event_size=_LARGEST,
+            h11_max_incomplete_event_size=LONGEST + 2 * _LARGEST,  # the guard counts
         )
     )
 
@@ -389,6 +412,9 @@ def _protocol() -> Any:
     opened: dict[Impatient, None] = {}
 
     class Impatient(H11Protocol):
+        ended = False
+        """Whether the client was refused; what it still sends is no request."""
+
         @property
         def is_idle(self) -> bool:
             """Whether it has sent no whole request, or has its answer."""
@@ -397,8 +423,9 @@ def _protocol() -> Any:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             opened[self] = None
-            idle = [each for each in opened if each.is_idle]
-            for each in idle[:-IDLE]:
+            for each in [each for each in opened if each.is_idle and not each.ended][:-IDLE]:
+                each.end(503)
+            for each in [each for each in opened if each.ended][:-CONNECTIONS]:
                 each.transport.abort()
             self._watch = self.loop.call_later(_PATIENCE, self._close_if_idle)
 
@@ -406,6 +433,22 @@ def _protocol() -> Any:
             opened.pop(self, None)
             self._watch.cancel()
             super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if not self.ended:
+                super().data_received(data)
+
+        def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - in our words
+            self.end(431 if len(self.conn.trailing_data[0]) > _LARGEST else 400)
+
+        def end(self, status: int) -> None:
+            """Refuse what the client sends: it may not have sent all, and reads the refusal."""
+            headers, text = _refusal_of(status)
+            line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
+            lines = [line, *(b": ".join(each) for each in (*headers, *HEADERS)), b"", text]
+            self.transport.write(b"\r\n".join(lines))
+            self.transport.write_eof()
+            self.ended = True
 
         def _close_if_idle(self) -> None:
             if self.transport.is_closing():

@@ -140,6 +140,7 @@ class Workers:
     def __init__(self, files: Files, count: int, megabytes: int, seconds: float) -> None:
         self.files, self.count, self.megabytes, self.seconds = files, count, megabytes, seconds
         self.waiting = 0
+        self._ended = False
         self._first: asyncio.Future[ServerWorker] | None = None
         self._free: list[ServerWorker] = []
         self._all: set[ServerWorker] = set()
@@ -153,8 +154,9 @@ class Workers:
         return any(worker.at_work for worker in self._all)
 
     def warm(self) -> None:
-        """Begin to start a process before anybody asks."""
-        self._first = asyncio.ensure_future(self._start())
+        """Begin to start a process before anybody asks, if none is free and one more may be."""
+        if not (self._free or self._first or self._places.locked() or self._ended):
+            self._first = asyncio.ensure_future(self._start())
 
     async def _start(self) -> ServerWorker:
         worker = await ServerWorker.start(self._folder)
@@ -171,12 +173,13 @@ class Workers:
         await worker.end()
 
     async def _take(self) -> ServerWorker:
-        """The first process, one that is free, or else a new one."""
-        if self._first is not None:
-            first, self._first = self._first, None
-            with contextlib.suppress(OSError, EOFError):  # it ended while it started
-                self._free.append(await first)
-        while self._free:
+        """A process that is free, the one that starts, or else a new one."""
+        while self._free or self._first:
+            if self._first and not self._free:
+                first, self._first = self._first, None
+                with contextlib.suppress(OSError, EOFError):  # it ended while it started
+                    self._free.append(await first)
+                continue
             worker = self._free.pop()
             if worker.is_alive:
                 return worker
@@ -197,6 +200,7 @@ class Workers:
         ending = None
         try:
             worker = await asyncio.shield(taking)
+            self.warm()
             ending = asyncio.get_running_loop().call_later(self.seconds, worker.expire)
             async with aclosing(worker.answer(view)) as messages:
                 async for message in messages:
@@ -219,9 +223,11 @@ class Workers:
                     self._all.discard(worker)
         finally:
             self._places.release()
+            self.warm()
 
     async def end(self) -> None:
         """End all processes."""
+        self._ended = True
         if self._first is not None:
             self._first.cancel()
             await asyncio.wait([self._first])

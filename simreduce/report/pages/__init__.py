@@ -25,7 +25,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.computing import grouped
-from simreduce.errors import InputError, did_you_mean, load_extra, quote
+from simreduce.errors import InputError, did_you_mean, escape, load_extra, quote
 from simreduce.files import exists
 from simreduce.files.formats.documents import (
     ANYTHING,
@@ -389,7 +389,20 @@ def page_parts(page: Page) -> list[PagePart]:
 
 
 def _spec(drawn: Facet | TimelineBlock) -> dict[str, Any]:
-    return timeline_data(drawn) if isinstance(drawn, TimelineBlock) else asdict(drawn)
+    data = timeline_data(drawn) if isinstance(drawn, TimelineBlock) else asdict(drawn)
+    return {key: _escaped(value) for key, value in data.items()}
+
+
+def _escaped(value: Any) -> Any:
+    """The value with every text in it as `escape` shows it."""
+    match value:
+        case str():
+            return escape(value)
+        case dict():
+            return {key: _escaped(each) for key, each in value.items()}
+        case list() | tuple():
+            return [*map(_escaped, value)]
+    return value
 
 
 def _policy(scripts: list[str], style: str) -> str:
@@ -421,7 +434,7 @@ def _breakable(text: str, markup: Any) -> Any:
         markup("<wbr>").join(map(markup.escape, re.split(r"(?<=[+,/=_:>])(?=\w{2})", word)))
         if len(word) > _LONG
         else markup.escape(word)
-        for word in re.split(r"(\s+)", text)
+        for word in re.split(r"(\s+)", escape(text))
     )
 
 
@@ -429,7 +442,7 @@ def _tokens(text: str, markup: Any) -> Any:
     """A command escaped, each of its options in one line: --all, not -- and all."""
     return markup("").join(
         markup('<span class="token">{}</span>').format(word) if "-" in word else markup.escape(word)
-        for word in re.split(r"(\s+)", text)
+        for word in re.split(r"(\s+)", escape(text))
     )
 
 
@@ -446,6 +459,7 @@ def templates(folder: Path) -> Any:
 
     place = jinja2.Environment(
         autoescape=True,
+        finalize=lambda value: escape(value) if type(value) is str else value,
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from simreduce.errors import escape
+from simreduce.errors import cut, escape
 from simreduce.report.drawing import (
     FAINT,
     INK,
@@ -152,9 +152,8 @@ class Plot:
 
 
 def _short(text: str) -> str:
-    """On one line, without characters that SVG cannot hold, and cut where it is long."""
-    clean = " ".join(escape(text).split())
-    return f"{clean[: _NAME - 3]}..." if len(clean) > _NAME else clean
+    """On one line, as it is drawn, and cut where it is long."""
+    return cut(" ".join(escape(text).split()), _NAME)
 
 
 def _wide(text: str) -> float:
@@ -169,7 +168,7 @@ def _deep(text: str) -> float:
 
 def _lines(text: str, size: float, width: float, *, bold: bool = False) -> Iterator[Drawing]:
     """A text on lines that are at most about `width` pixels long."""
-    for line in wrap(escape(text), width, size):
+    for line in wrap(text, width, size):
         shape = Text(0, size, line, size, fill=INK if bold else FAINT, bold=bold)
         yield Drawing(width, size, (shape,))
 

@@ -19,6 +19,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from simreduce.app.cli import cli, terminal
 from simreduce.files.tables import PAGE, Column, Table, columns
+from tests.app.cli.command import process
 from tests.thorough import examples
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -70,7 +71,7 @@ def scenario(tmp_path):
 def test_a_ranking_shows_its_best_rows_within_the_width_of_the_terminal(scenario):
     """Fifteen of them, and how to see all; columns that have no room are named."""
     shown, _ = _on_terminal(72, "run", scenario, NO_COLOR="1")
-    table = shown.split("#\n")[1].split("Recommended:")[0].strip("\n").split("\n")
+    table = shown.split("#\n")[1].strip("\n").split("\n")
 
     assert max(map(len, table)) <= 72
     assert [str(i) for i in range(1, 16)] == re.findall(
@@ -109,12 +110,39 @@ def test_names_of_files_send_a_terminal_no_codes(tmp_path):
     path.write_text('extends = "dgx1v"\n')
     fine, _ = _on_terminal(100, "topo", "check", str(path))
     _, missing = _on_terminal(100, "topo", "check", f"{path}x")
+    piped = process("topo", "check", str(path)).out
 
-    for shown in (fine, missing):
+    for shown in (fine, missing, piped):
         assert "a\\x1b[2Jb\\u202e.toml" in shown
         assert "\x1b[2J" not in shown
         assert "\u202e" not in shown
     assert "no fault" in fine
+
+
+def test_cells_have_no_character_that_nobody_sees():
+    """None ends a line, moves the cursor or turns the direction of text."""
+    table = Table(
+        columns("a\u2066|b", left="a"), (("x\ny\t\x9b\u202e", "1"), ("caf\xe9\xa0z", "2"))
+    )
+    table_lines = table.lines()
+
+    assert r"x\ny\t\x9b\u202e" in table_lines[1]
+    assert "caf\xe9\xa0z" in table_lines[2]
+    assert 3 == len(table_lines)
+    assert table_lines[1].index("1") == table_lines[2].index("2")
+    assert r"a\u2066" in table_lines[0]
+    assert r"x\ny" in table.html(["\x1b"])
+    assert "\x1b" not in table.html(["\x1b"])
+
+
+def test_titles_cannot_colour_what_follows_them(tmp_path):
+    """Only what simreduce itself paints has codes: each line ends in plain text."""
+    path = tmp_path / "\x1b[1mbold.toml"
+    path.write_text('extends = "dgx1v"\n')
+    shown, _ = _on_terminal(200, "topo", "p2p", str(path))
+
+    assert r"\x1b[1mbold" in shown
+    assert "\x1b[1mbold" not in shown
 
 
 def test_faults_are_red_on_a_terminal_only():

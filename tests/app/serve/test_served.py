@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from simreduce.app.cli.report import serve
+from simreduce.app.serve import IDLE
 from tests.app.serve.servers import Served, is_alive, wait_until
 from tests.thorough import slow
 
@@ -119,6 +120,46 @@ def test_only_the_page_itself_may_ask(server):
     assert server.log.read_text() == ""
 
 
+@pytest.mark.parametrize("parts", [1, 7])
+def test_headers_may_have_sixteen_kib(server, parts):
+    """However many pieces they come in. More are refused with the reason, also without an end."""
+    head = f"GET /{server.token}/serve.css HTTP/1.1\r\n"
+    lines = f"Host: {server.host}\r\nConnection: close\r\nX: "
+
+    def ask(nbytes: int, end: str = "\r\n\r\n") -> bytes:
+        fields = lines + "x" * (nbytes - len(lines) - 2)
+        request = (head + fields + end).encode()
+        step = -(-len(request) // parts)
+        found = b""
+        with server.connect(20) as client:
+            for first in range(0, len(request), step):
+                client.sendall(request[first : first + step])
+                time.sleep(0.01 * (parts > 1))
+            while part := client.recv(65536):
+                found += part
+        return found
+
+    assert _status(ask(16 << 10)) == 200
+    for found in (ask((16 << 10) + 1), ask(60 << 10), ask(90 << 10, end="")):
+        assert _status(found) == 431
+        assert _body(found) == b"The headers are longer than 16 KiB."
+        assert b"content-security-policy" in found
+    assert _status(server.send(b"\x00\xff no HTTP\r\n\r\n")) == 400
+
+
+def test_a_connection_that_is_refused_for_load_is_told_when_to_come_again(server):
+    """The oldest of many that have sent no whole request."""
+    first, *others = [server.connect(20) for _ in range(IDLE + 3)]
+    with first:
+        found = first.recv(4096)
+    for each in others:
+        each.close()
+
+    assert _status(found) == 503
+    assert b"\r\nretry-after: " in found
+    assert _status(server.get("")) == 200
+
+
 @pytest.mark.slow
 def test_titles_and_views_are_text(served, tmp_path):
     """Machines and jobs of the command line whose titles are HTML, and a view that is, are text."""
@@ -210,8 +251,8 @@ def test_who_leaves_ends_the_work(served):
     for each in clients:
         each.settimeout(3)
         with suppress(TimeoutError):
-            answers.append(each.recv(100))
-    assert any(b" 503 " in each for each in answers)
+            answers.append(each.recv(1000))
+    assert any(b" 503 " in each and b"retry-after: " in each for each in answers)
     for each in clients:
         each.close()
     assert "page" in _messages(server.get("answer?machine=dgx1v&size=1KiB&algo=nccl"))[-1]

@@ -69,7 +69,8 @@ def _run(test, count=1, seconds=20.0):
                 found = await test(workers)
                 for _ in range(count):  # hangs if one was not put back
                     await workers._places.acquire()
-            assert len(workers._all) == len(workers._free) <= count
+            spare = [await workers._first] if workers._first else []
+            assert len(workers._all) == len(workers._free + spare) <= count
             return found
         finally:
             pids = [each.process.pid for each in workers._all]
@@ -117,6 +118,30 @@ def test_who_leaves_stops_the_work_and_the_process_is_used_again(monkeypatch):
         assert not is_alive(first["pid"])
 
     _run(test)
+
+
+def test_a_process_stays_warm_for_the_next_question():
+    """One starts while the first question is answered, and one as soon as a process is lost."""
+
+    async def started(workers):
+        async with asyncio.timeout(10):
+            while not (workers._first and workers._first.done()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return (await workers._first).process.pid
+
+    async def test(workers):
+        async with aclosing(workers.answer("until stop")) as messages:
+            await anext(messages)
+            spare = await started(workers)
+            assert (await _ask(workers))[0]["pid"] == spare
+        with pytest.raises(WorkerLost):
+            await _ask(workers, "half")
+        with pytest.raises(WorkerLost):
+            await _ask(workers, "half")
+        await started(workers)
+        assert len(workers._all) == 1
+
+    _run(test, 2)
 
 
 @pytest.mark.parametrize("view", ["half", "long"])

@@ -33,7 +33,8 @@ from simreduce.study.tune.steps import rank_steps
 from simreduce.workload.loader import load_workload
 from tests.report.pages import documents
 
-HOSTILE = "<script>alert(1)</script></title><!-- \"'&{0}%s\u2028 onload=alert(1) "
+UNSEEN = "\u2028\x1b[2J\x07\x7f\x9b\u202e\u2066"
+HOSTILE = f"<script>alert(1)</script></title><!-- \"'&{{0}}%s{UNSEEN} onload=alert(1) "
 
 
 class _Reader(HTMLParser):
@@ -128,7 +129,7 @@ def test_a_page_names_no_other_place_and_admits_its_own_scripts_alone(found, kin
 
 @pytest.mark.parametrize("kind", documents.NAMES)
 def test_texts_are_texts_whatever_they_say(found, kind):
-    """A hostile text adds no element, attribute or script, and arrives as it is."""
+    """A hostile text adds no element, attribute or script, and nothing of it is unseen."""
     plain = _Reader(page_html(make_page(found[0][kind], _beside(found, kind))))
     beside = _beside(found, kind)
     machine = dataclasses.replace(beside.machine, title=HOSTILE)
@@ -152,11 +153,12 @@ def test_texts_are_texts_whatever_they_say(found, kind):
         "title"
     ) - plain.tags.count("g")
     assert {name for _, name, _ in read.attributes} == {name for _, name, _ in plain.attributes}
-    assert HOSTILE.split("\u2028", maxsplit=1)[0] in "".join(read.texts["title"])
+    assert HOSTILE.partition(UNSEEN)[0] in "".join(read.texts["title"])
     block = re.compile(r'<script type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
     [data] = block.findall(page)
     assert not set("<>&") & set(data)
-    json.loads(data)
+    assert not set(UNSEEN) - set("[2J") & set(page + repr(json.loads(data)))
+    assert not re.search(r"(?<!\\)\\(x1b|u202e)", repr(json.loads(data)))
 
 
 def test_equal_documents_make_equal_bytes(found):

@@ -6,6 +6,7 @@
   const STEPS = ["0.5", "0.1", "0"];
   const FACTORS = { 0.75: "75%", 0.5: "50%", 0.25: "25%", 0.1: "10%", 0: "cut" };
   const SLOW_MS = 400;
+  const LEAST_PX = 14; // of any text of the picture, which is scrolled where it has no room
   const MOST = 64;
   let links = new Map();
   let asking = null;
@@ -116,6 +117,8 @@
     drawn = words + wires;
     const focused = document.activeElement?.closest?.("#picture [data-name]")?.dataset.name;
     here("picture").innerHTML = svg;
+    const [image, sizes] = [here("picture").firstElementChild, [...here("picture").querySelectorAll("text")].map((text) => Number(text.getAttribute("font-size")))];
+    image.style.minWidth = (image.viewBox.baseVal.width * LEAST_PX) / Math.min(LEAST_PX, ...sizes) + "px";
     here("words").textContent = words;
     here("picture").querySelectorAll("[data-name]").forEach((group) => {
       group.setAttribute("tabindex", "0");
