@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simreduce import units
@@ -105,16 +106,57 @@ def bars(
     return Chart(words, bar_facet(axis, shown, marks, least), table)
 
 
+BEST, TODAY = 1, 2
+"""Marks of bars, which add up: what to run, and what runs today."""
+
+
+def differences(
+    words: str, table: Table, rows: Sequence[Written], name: str, figure: str,
+    marks: Sequence[int], most: int,
+) -> Chart:  # fmt: skip
+    """Bars of how much each row's time differs from that of today, or else of the fastest.
+
+    It has the first `most` rows and those with marks. The longest bars end at twice that time.
+    """
+    shown = [
+        (row, mark)
+        for place, (row, mark) in enumerate(zip(rows, marks, strict=True))
+        if place < most or mark
+    ]
+    today = [row[figure] for row, mark in shown if mark & TODAY]
+    base = min(today or [row[figure] for row, _ in shown], default=0.0)
+    beside = f"{'today' if today else 'the fastest'} ({units.format_duration(base * 1e-6)})"
+    apart = [row[figure] - base for row, _ in shown]
+    slowest = max([0.02 * base, *apart])
+    ends = min([0.0, *apart]) * 1e-6, min(slowest, base) * 1e-6
+    labels = [
+        f"{each / (base or inf):+.1%}, {'-+'[each > 0]}{units.format_duration(abs(each) * 1e-6)}"
+        if each
+        else units.format_duration(base * 1e-6)
+        for each in apart
+    ]
+    facet = bar_facet(
+        Axis(f"beside {beside}", "seconds", log=False, ends=ends),
+        [(row[name], each * 1e-6) for (row, _), each in zip(shown, apart, strict=True)],
+        [mark for _, mark in shown],
+        labels=labels,
+    )
+    known = {BEST: "blue: recommended", BEST + TODAY: "blue: recommended, and what runs today",
+             TODAY: "orange: what runs today"}  # fmt: skip
+    colours = [text for mark, text in known.items() if any(mark == each for _, each in shown)]
+    sides = f"to the left: faster than {beside}; to the right: slower"
+    sides = sides if today else f"to the right: slower than {beside}"
+    cut = ", cut at twice that time" * (slowest > base)
+    legend = "; ".join([*colours, f"{sides}{cut}"])
+    words = f"{words} {legend[0].upper()}{legend[1:]}."
+    if len(shown) < len(rows):
+        words += f" {len(shown)} of {len(rows)} rows; the table has all."
+    return Chart(words, facet, table)
+
+
 def _si_of(axis: Axis) -> float:
     """What a document's figure is worth on an axis: documents have times in microseconds."""
     return 1e-6 if axis.quantity == "seconds" else 1.0
-
-
-def colour_words(marks: Sequence[int]) -> str:
-    """The legend of bars with these marks."""
-    known = {1: "Blue: recommended", 2: "orange: what runs today"}
-    words = "; ".join(words for mark, words in known.items() if mark in marks)
-    return f"{words[0].upper()}{words[1:]}." if words else "Nothing is recommended."
 
 
 def stack(words: str, parts: Sequence[tuple[str, float]], table: Table, axis: Axis = TIME) -> Chart:

@@ -12,6 +12,7 @@ from simreduce.files import tables
 from simreduce.files.tables import Table
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
+    BEST,
     LEGEND,
     Attachments,
     Block,
@@ -23,7 +24,7 @@ from simreduce.report.blocks import (
     Section,
     Written,
     bars,
-    colour_words,
+    differences,
     folded_when_long,
     section_lines,
     stack,
@@ -421,11 +422,13 @@ def _files_section(document: Written) -> Iterable[Section]:
 def _choice_section(document: Written, found: Written | None) -> Section:
     """What to do for each framework, and the fastest steps."""
     rows = [{**row, "name": settings_of(row), "time": _time(row)} for row in document["candidates"]]
-    marks = [mark(found, row["name"]) if found else int(row is rows[0]) for row in rows[:_SHOWN]]
+    marks = [
+        mark(found, row["name"], *row.get("also", ())) if found else BEST * (row is rows[0])
+        for row in rows
+    ]
     table = (CANDIDATE if found else MESH_CANDIDATE).table(rows, on="html")
-    words = f"Time of a step. {colour_words(marks)}"
     blocks: list[Block] = [frameworks_table(document["advice"])] if found else []
-    blocks.append(bars(words, table, rows[:_SHOWN], "name", "time", marks))
+    blocks.append(differences("Time of a step.", table, rows, "name", "time", marks, _SHOWN))
     return Section("choice", "What to run", (*blocks, *names_block(name_of(row) for row in rows)))
 
 

@@ -406,14 +406,17 @@ def bar_facet(
     bars: Sequence[tuple[str, float]],
     marks: Sequence[int] = (),
     floors: Sequence[float] = (),
+    labels: Sequence[str] = (),
 ) -> Facet:
     """A bar for each name and value, the first on top. Its mark is 1 for the best, which all are
-    without `marks`, 2 for what runs today, or 0; its floor is a lower bound of its value.
+    without `marks`, 2 for what runs today, 3 for both, or 0; its floor is a lower bound of its
+    value. Its label is its value by default.
     """
     points: dict[str, list[PlotPoint]] = {}
     for k, (_, value) in enumerate(bars):
-        role = ("others", "best", "today")[marks[k] if marks else 1]
-        points.setdefault(role, []).append(PlotPoint(value, k, label=axis.show(value)))
+        role = ("others", "best", "today", "best")[marks[k] if marks else 1]
+        label = labels[k] if labels else axis.show(value)
+        points.setdefault(role, []).append(PlotPoint(value, k, label=label))
     series = [PlotSeries("", some, "", "bar", role, "across") for role, some in points.items()]
     if floors:
         ticks = [PlotPoint(floor, k) for k, floor in enumerate(floors)]

@@ -146,27 +146,44 @@ const simreduceCharts = (() => {
   const inUnit = (axis, x) => x * UNITS[axis.quantity][1];
   const roles = (p) => ({ best: p.series[0], today: p.series[1], others: p.quiet, ink: p.ink });
 
-  /* bars: the rows of a facet, and ticks that stand across them. */
+  /* bars: the rows of a facet, and ticks that stand across them. Where the axis has ends, bars are differences from 0, and those beyond an end are cut. */
   function bars(f, p, width, chart) {
     const rows = f.y.names;
-    const [values, colours, floors] = [[], [], []];
-    for (const each of f.series) {
-      for (const [x, row] of each.points) {
-        if (each.mark === "tick") floors[row] = inUnit(f.x, x);
-        else [values[row], colours[row]] = [inUnit(f.x, x), roles(p)[each.colour]];
-      }
-    }
+    const [values, colours, floors, texts] = [[], [], [], []];
     const unit = unitOf(f.x);
     const form = FIGURES[unit];
+    const signed = (x, show) => (x < 0 ? "\u2212" : x > 0 ? "+" : "") + show(Math.abs(x));
+    const ends = f.x.ends?.map((end) => inUnit(f.x, end));
+    for (const each of f.series) {
+      for (const [x, row, , , label] of each.points) {
+        if (each.mark === "tick") floors[row] = inUnit(f.x, x);
+        else [values[row], colours[row], texts[row]] = [inUnit(f.x, x), roles(p)[each.colour], label.replaceAll("-", "\u2212")];
+      }
+    }
+    const text = (i) => (!ends ? form(values[i]) : width < 500 ? texts[i].split(", ")[0] : texts[i]);
     const named = names(p, width, rows);
     pen.font = "12px system-ui, sans-serif";
-    const right = Math.ceil(Math.max(...values.map((value) => pen.measureText(form(value)).width))) + 14;
+    const room = (some) => Math.ceil(Math.max(0, ...some.map((i) => pen.measureText(text(i)).width + 10)));
+    const every = [...values.keys()];
+    const right = ends ? 14 : room(every) + 4;
+    let [least, most] = ends ?? [0, Math.max(...values)];
+    if (ends) {
+      const [before, after] = [room(every.filter((i) => values[i] < 0)), room(every.filter((i) => values[i] >= 0))];
+      const pixel = (most - least) / Math.max(width - named.left - right - before - after, 40);
+      [least, most] = [least - before * pixel, most + after * pixel];
+    }
     chart.place.style.height = rows.length * Math.max(26, named.most > 2 ? named.most * 12 + 6 : 0) + 62 + "px";
     chart.echarts.resize();
+    const tick = labels(unit, Math.max(most, -least));
     const series = [{
       type: "bar", barMaxWidth: 20,
-      data: values.map((value, i) => ({ value, itemStyle: { color: colours[i], borderRadius: [0, 3, 3, 0] } })),
-      label: { show: true, position: "right", color: p.ink, backgroundColor: p.ground, padding: [1, 2], formatter: (x) => form(x.value) },
+      data: values.map((value, i) => ({
+        value: ends ? Math.min(value, ends[1]) : value,
+        itemStyle: { color: colours[i], borderRadius: value < 0 ? [3, 0, 0, 3] : [0, 3, 3, 0] },
+        label: { position: value < 0 ? "left" : "right" },
+      })),
+      label: { show: true, color: p.ink, backgroundColor: p.ground, padding: [1, 2], formatter: (x) => text(x.dataIndex) },
+      ...(ends && { markLine: { silent: true, symbol: "none", animation: false, label: { show: false }, lineStyle: { color: p.ink, width: 1.5, type: "solid" }, data: [{ xAxis: 0 }] } }),
     }];
     if (floors.length) {
       series.push({
@@ -174,11 +191,18 @@ const simreduceCharts = (() => {
         data: floors.map((x, i) => [x, i]),
       });
     }
+    if (ends) {
+      const marked = every.filter((i) => colours[i] !== p.quiet);
+      series.push({ type: "scatter", symbol: "diamond", symbolSize: 13, silent: true, z: 4, data: marked.map((i) => ({ value: [series[0].data[i].value, i], itemStyle: { color: colours[i], borderColor: p.ground, borderWidth: 1 } })) });
+    }
     return {
-      ...common(p, (x) => tip(rows[x.dataIndex], form(values[x.dataIndex]), floors.length && "bound " + form(floors[x.dataIndex]))),
+      ...common(p, (x) => tip(rows[x.dataIndex], ends ? texts[x.dataIndex] : form(values[x.dataIndex]), floors.length && "bound " + form(floors[x.dataIndex]))),
       grid: { left: named.left, right, top: 6, bottom: 42 },
-      xAxis: axis(p, { type: "value", name: f.x.name, nameGap: 26, axisLabel: { color: p.faint, hideOverlap: true, formatter: labels(unit, Math.max(...values)) }, splitNumber: width < 500 ? 2 : 5 }),
-      yAxis: named.axis,
+      xAxis: axis(p, {
+        type: "value", name: f.x.name, nameGap: 26, splitNumber: width < 500 ? 2 : 5, ...(ends && { min: least, max: most }),
+        axisLabel: { color: p.faint, hideOverlap: true, ...(ends && { showMinLabel: false, showMaxLabel: false }), formatter: (x) => (ends ? signed(x, tick) : tick(x)) },
+      }),
+      yAxis: { ...named.axis, axisLine: { ...named.axis.axisLine, onZero: false } },
       series,
     };
   }
