@@ -241,22 +241,28 @@ const simreduceCharts = (() => {
     const [xs, ys] = [0, 1].map((i) => lines.flatMap((each) => each.points.map((point) => point.value[i])));
     const room = lines.some((each) => !each.line && each.mark);
     const [x, y] = [scaled(f.x, xs, room, false), scaled(f.y, ys, room, true)];
-    const marked = lines.some((each) => each.colour === "today");
-    const others = p.series.filter((_, i) => !marked || i !== 1);
+    const given = lines.filter((each) => each.colour).map((each) => roles(p)[each.colour] ?? each.colour);
+    const others = p.series.filter((colour) => !given.includes(colour));
     const free = lines.filter((each) => !each.colour);
-    const colourOf = (each) => roles(p)[each.colour] ?? others[free.indexOf(each) % others.length];
-    const dashes = { solid: (i) => ["solid", [9, 3], [3, 2], [9, 3, 2, 3]][i % 4], dashed: () => [10, 4], dotted: () => [3, 4] };
-    const one = (each) => {
+    const dashes = (i) => ["solid", [9, 3], [3, 2]][i] ?? [9, 3, ...Array(i - 2).fill([2, 3]).flat()];
+    const symbols = ["circle", "rect", "triangle", "diamond", "roundRect", "pin"];
+    /* Lines of one colour differ in their dashes and in their marks; the first of all colours do, too. */
+    function lookOf(each) {
       const i = Math.max(free.indexOf(each), 0);
-      const colour = colourOf(each);
-      const symbol = { ring: "circle", "": "none", dot: ["circle", "rect", "triangle", "diamond"][i % 4] }[each.mark];
+      const [again, place] = [Math.floor(i / others.length), i % others.length];
+      const dash = again < 4 ? (place + again) % 4 : again;
+      return { colour: roles(p)[each.colour] ?? (each.colour || others[place]), dash: { dashed: [10, 4], dotted: [3, 4] }[each.line] ?? dashes(dash), symbol: symbols[(place + again) % symbols.length] };
+    }
+    const one = (each) => {
+      const { colour, dash, symbol: own } = lookOf(each);
+      const symbol = { ring: "circle", "": "none", dot: own }[each.mark];
       const hollow = { color: p.ground, borderColor: colour, borderWidth: 2 };
       const looks = { ring: { color: "transparent", borderColor: colour, borderWidth: 1.5 }, "": { opacity: 0 }, dot: { opacity: 1 } };
       const named = each.mark === "dot" && each.points.some((point) => point.value[2]);
       return {
         type: each.line ? "line" : "scatter", name: each.name, color: colour, symbol, symbolSize: each.mark === "ring" ? 20 : each.line ? 7 : 10,
         data: each.points.map((point) => ({ ...point, ...(point.meets ? {} : { itemStyle: hollow }) })), itemStyle: looks[each.mark], silent: each.mark === "ring",
-        lineStyle: { width: each.mark ? 2.25 : 1.5, type: each.line ? dashes[each.line](i) : "solid" },
+        lineStyle: { width: each.mark ? 2.25 : 1.5, type: each.line ? dash : "solid" },
         label: { show: named, position: "top", color: p.faint, formatter: (found) => found.value[2] }, labelLayout: { hideOverlap: true },
       };
     };
