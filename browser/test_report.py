@@ -232,6 +232,86 @@ def test_buttons_choose_rows_and_zoom(visit, pages):
     seen.check()
 
 
+SPAN = """() => {
+  const chart = echarts.getInstanceByDom(document.querySelector(".plot[tabindex]"));
+  const { start, end } = chart.getOption().dataZoom[0];
+  return end - start;
+}"""
+
+
+def test_a_dragged_span_fills_the_timeline_and_the_wheel_zooms_once_it_has_the_focus(visit, pages):
+    """Without the focus the wheel is the page's."""
+    seen = visit(pages["run"])
+    place = seen.page.locator(".plot[tabindex]")
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    at = [(box["x"] + box["width"] * part, box["y"] + 80) for part in (0.5, 0.7)]
+    seen.page.mouse.move(*at[0])
+    seen.page.mouse.wheel(0, -200)
+    assert seen.page.evaluate(SPAN) == 100
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    at = [(box["x"] + box["width"] * part, box["y"] + 80) for part in (0.5, 0.7)]
+    seen.page.mouse.move(*at[0])
+    seen.page.mouse.down()
+    seen.page.mouse.move(*at[1], steps=4)
+    seen.page.mouse.up()
+    dragged = seen.page.evaluate(SPAN)
+    assert 15 < dragged < 40
+    seen.page.mouse.wheel(0, -200)
+    seen.page.wait_for_timeout(100)
+    assert seen.page.evaluate(SPAN) < dragged
+    seen.check()
+
+
+def test_searching_highlights_what_matches_and_enter_goes_through_it(visit, pages):
+    """The page says how many bars match, which is chosen, and what that waits for."""
+    seen = visit(pages["run"])
+    place, words = seen.page.locator(".plot[tabindex]"), seen.page.get_by_role("searchbox")
+    said = seen.page.locator("figure:has(.plot[tabindex]) output")
+    before = place.screenshot()
+    words.fill("no such name")
+    assert said.inner_text() == "0 bars match"
+    faint = place.screenshot()
+    words.fill("compute")
+    assert said.inner_text().endswith("bars match")
+    assert len({before, faint, place.screenshot()}) == 3
+    chosen = []
+    for _ in range(3):
+        words.press("Enter")
+        chosen.append(said.inner_text())
+    assert all("compute" in each for each in chosen)
+    assert len(set(chosen)) > 1
+    place.focus()
+    place.press("Escape")
+    assert said.inner_text() == ""
+    seen.check()
+
+
+def test_arrows_lead_from_what_a_bar_waits_for(visit, made, tmp_path):
+    """On a click, drawn over the bars; the words say the same."""
+    found, *_ = made
+    bars = (
+        Bar("m", "gpu0", 0.0, 900.0, "copy", "first", ("a",)),
+        Bar("m", "gpu1", 1000.0, 1900.0, "copy", "second", ("b",), "a"),
+    )
+    path = tmp_path / "two.html"
+    page = make_page(found["run"], Attachments(timeline=TimelineBlock(bars, 2000.0)))
+    path.write_text(page_html(page), "utf-8")
+    seen = visit(path)
+    place = seen.page.locator(".plot[tabindex]")
+    place.scroll_into_view_if_needed()
+    before, box = place.screenshot(), place.bounding_box()
+    seen.page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + 64)
+
+    said = seen.page.locator("figure:has(.plot[tabindex]) output").inner_text()
+    assert said == "gpu1: second, 1 ms to 1.9 ms; waits for first (gpu0)"
+    seen.page.mouse.move(0, 0)
+    seen.page.wait_for_timeout(300)
+    assert place.screenshot() != before
+    seen.check()
+
+
 def test_reduced_motion_is_heeded(visit, pages):
     """No smooth scrolling, and tooltips do not glide."""
     calm = visit(pages["run"], reduced_motion="reduce")

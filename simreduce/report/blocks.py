@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simreduce import units
@@ -105,16 +106,57 @@ def bars(
     return Chart(words, bar_facet(axis, shown, marks, least), table)
 
 
+BEST, TODAY = 1, 2
+"""Marks of bars, which add up: what to run, and what runs today."""
+
+
+def differences(
+    words: str, table: Table, rows: Sequence[Written], name: str, figure: str,
+    marks: Sequence[int], most: int,
+) -> Chart:  # fmt: skip
+    """Bars of how much each row's time differs from that of today, or else of the fastest.
+
+    It has the first `most` rows and those with marks. The longest bars end at twice that time.
+    """
+    shown = [
+        (row, mark)
+        for place, (row, mark) in enumerate(zip(rows, marks, strict=True))
+        if place < most or mark
+    ]
+    today = [row[figure] for row, mark in shown if mark & TODAY]
+    base = min(today or [row[figure] for row, _ in shown], default=0.0)
+    beside = f"{'today' if today else 'the fastest'} ({units.format_duration(base * 1e-6)})"
+    apart = [row[figure] - base for row, _ in shown]
+    slowest = max([0.02 * base, *apart])
+    ends = min([0.0, *apart]) * 1e-6, min(slowest, base) * 1e-6
+    labels = [
+        f"{each / (base or inf):+.1%}, {'-+'[each > 0]}{units.format_duration(abs(each) * 1e-6)}"
+        if each
+        else units.format_duration(base * 1e-6)
+        for each in apart
+    ]
+    facet = bar_facet(
+        Axis(f"beside {beside}", "seconds", log=False, ends=ends),
+        [(row[name], each * 1e-6) for (row, _), each in zip(shown, apart, strict=True)],
+        [mark for _, mark in shown],
+        labels=labels,
+    )
+    known = {BEST: "blue: recommended", BEST + TODAY: "blue: recommended, and what runs today",
+             TODAY: "orange: what runs today"}  # fmt: skip
+    colours = [text for mark, text in known.items() if any(mark == each for _, each in shown)]
+    sides = f"to the left: faster than {beside}; to the right: slower"
+    sides = sides if today else f"to the right: slower than {beside}"
+    cut = ", cut at twice that time" * (slowest > base)
+    legend = "; ".join([*colours, f"{sides}{cut}"])
+    words = f"{words} {legend[0].upper()}{legend[1:]}."
+    if len(shown) < len(rows):
+        words += f" {len(shown)} of {len(rows)} rows; the table has all."
+    return Chart(words, facet, table)
+
+
 def _si_of(axis: Axis) -> float:
     """What a document's figure is worth on an axis: documents have times in microseconds."""
     return 1e-6 if axis.quantity == "seconds" else 1.0
-
-
-def colour_words(marks: Sequence[int]) -> str:
-    """The legend of bars with these marks."""
-    known = {1: "Blue: recommended", 2: "orange: what runs today"}
-    words = "; ".join(words for mark, words in known.items() if mark in marks)
-    return f"{words[0].upper()}{words[1:]}." if words else "Nothing is recommended."
 
 
 def stack(words: str, parts: Sequence[tuple[str, float]], table: Table, axis: Axis = TIME) -> Chart:
@@ -222,7 +264,10 @@ def first_rows(
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """From `begin` to `end` in microseconds, on row `row` of group `group`."""
+    """From `begin` to `end` in microseconds, on row `row` of group `group`.
+
+    It stands for `ops`, and waits for the op `after`.
+    """
 
     group: str
     row: str
@@ -230,18 +275,22 @@ class Bar:
     end: float
     kind: str
     text: str
+    ops: tuple[str | int, ...] = ()
+    after: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineBlock:
     """Bars, row by row and in order of time in a row; `whole` is all of the time in microseconds.
 
-    Bars shorter than `resolution` that stand side by side were joined.
+    Bars shorter than `resolution` that stand side by side were joined. So many rows are left out,
+    as they are `alike` to others.
     """
 
     bars: tuple[Bar, ...]
     whole: float
     resolution: float = 0.0
+    alike: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +443,8 @@ def timeline_of_threads(
                 end * 1e6,
                 _PATH if args.get("op") in marked else kind,
                 f"{text}, {units.format_size(args['bytes'])}" if args.get("bytes") else text,
+                (args["op"],) if "op" in args else (),
+                args.get("after"),
             )
             for begin, end, kind, text, args in slices
         ]
@@ -401,23 +452,40 @@ def timeline_of_threads(
         if slices
     ]
     chained = [Bar(_PATH, _PATH, begin, end, _PATH, words) for begin, end, words in chain]
-    own = [
-        [replace(bar, group=_PATH) for bar in row if bar.kind == _PATH]
+    chained += [
+        replace(bar, group=_PATH, row=_PATH, text=f"{bar.row}: {bar.text}", ops=())
         for row in ordered
         if not row[0].group.startswith(("links", "lanes"))
+        for bar in row
+        if bar.kind == _PATH
     ]
-    ordered = [*filter(None, [chained, *own]), *ordered]
-    if len(ordered) <= _FEW:
-        ordered = [[replace(bar, group="all") for bar in row] for row in ordered]
+    chained.sort(key=lambda bar: (bar.begin, bar.end))
+    rows = [*_fold_alike(ordered)] if len(ordered) > _FEW else ordered
+    alike = len(ordered) - len(rows)
+    ordered = [*filter(None, [chained]), *rows]
     whole = max((bar.end for row in ordered for bar in row), default=0.0)
     resolution, found = 0.0, ordered
-    joined = {row[0].group for row in ordered}
-    if sum(len(row) for row in ordered if row[0].group == _PATH) <= most // 2:
-        joined.discard(_PATH)
+    whole_path = len(chained) <= most // 2
     while sum(map(len, found)) > most and resolution <= whole > 0.0:
         resolution = 2 * resolution or whole / 20_000
-        found = [_join(row, resolution) if row[0].group in joined else row for row in ordered]
-    return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution)
+        found = [
+            row if whole_path and row is chained else _join(row, resolution) for row in ordered
+        ]
+    return TimelineBlock(tuple(bar for row in found for bar in row), whole, resolution, alike)
+
+
+def _fold_alike(rows: Sequence[Sequence[Bar]]) -> Iterator[list[Bar]]:
+    """The rows, with one for those of a group whose bars have the same times and kinds."""
+
+    def likeness(row: Sequence[Bar]) -> tuple[Any, ...]:
+        return row[0].group, *((f"{b.begin:.9g}", f"{b.end:.9g}", b.kind) for b in row)
+
+    for same in group_by(rows, likeness).values():
+        name = f"{same[0][0].row} and {len(same) - 1} alike" if len(same) > 1 else same[0][0].row
+        yield [
+            replace(column[0], row=name, ops=tuple(op for bar in column for op in bar.ops))
+            for column in zip(*same, strict=True)
+        ]
 
 
 def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
@@ -427,7 +495,8 @@ def _join(row: Sequence[Bar], resolution: float) -> list[Bar]:
         last, count = found[-1] if found else (bar, 0)
         near = bar.begin - last.end < resolution and bar.end - bar.begin < resolution
         if count and near and bar.kind == last.kind and bar.end - last.begin < 8 * resolution:
-            found[-1] = replace(bar, begin=last.begin, text=f"{count + 1} short ones"), count + 1
+            ops, text = (*last.ops, *bar.ops), f"{count + 1} short ones"
+            found[-1] = replace(last, end=bar.end, text=text, ops=ops), count + 1
         else:
             found.append((bar, 1))
     return [bar for bar, _ in found]
@@ -438,37 +507,47 @@ def timeline_chart(timeline: TimelineBlock, words: str) -> Chart:
     if timeline.resolution:
         took = units.format_duration(timeline.resolution * 1e-6)
         words += f" Bars shorter than {took} that stand side by side are drawn as one."
+    if timeline.alike:
+        words += f" Rows with the same times are drawn as one ({timeline.alike:,} are left out)."
     return Chart(words, timeline, _table(timeline))
 
 
 def timeline_data(timeline: TimelineBlock) -> dict[str, Any]:
-    """What a page's script draws of a timeline: its groups with their rows, and each text once."""
+    """What a page's script draws of a timeline: its groups with their rows, and each text once.
+
+    Bars have numbers in the order of the items, and say which other they wait `after`, or -1.
+    """
     texts = {text: i for i, text in enumerate(dict.fromkeys(bar.text for bar in timeline.bars))}
-    groups = group_by(timeline.bars, lambda bar: bar.group)
+    groups = {
+        group: group_by(bars, lambda bar: bar.row)
+        for group, bars in group_by(timeline.bars, lambda bar: bar.group).items()
+    }
+    items = [
+        (group, row, kind, some)
+        for group, rows in groups.items()
+        for row, mine in enumerate(rows.values())
+        for kind, some in group_by(mine, lambda bar: bar.kind).items()
+    ]
+    ordered = [bar for *_, some in items for bar in some]
+    number = {op: i for i in reversed(range(len(ordered))) for op in ordered[i].ops}
+    data = [
+        {
+            "group": group,
+            "row": row,
+            "kind": kind,
+            "begin": [round(bar.begin, 4) for bar in some],
+            "end": [round(bar.end, 4) for bar in some],
+            "text": [texts[bar.text] for bar in some],
+            "after": [-1 if bar.after is None else number.get(bar.after, -1) for bar in some],
+        }
+        for group, row, kind, some in items
+    ]
     return {
         "whole": timeline.whole,
         "kinds": list(dict.fromkeys(bar.kind for bar in timeline.bars)),
         "texts": list(texts),
-        "groups": [_group_data(group, bars, texts) for group, bars in groups.items()],
-    }
-
-
-def _group_data(group: str, bars: Sequence[Bar], texts: Mapping[str, int]) -> dict[str, Any]:
-    rows = group_by(bars, lambda bar: bar.row)
-    return {
-        "name": group,
-        "rows": list(rows),
-        "items": [
-            {
-                "row": row,
-                "kind": kind,
-                "begin": [round(bar.begin, 4) for bar in some],
-                "end": [round(bar.end, 4) for bar in some],
-                "text": [texts[bar.text] for bar in some],
-            }
-            for row, mine in enumerate(rows.values())
-            for kind, some in group_by(mine, lambda bar: bar.kind).items()
-        ],
+        "groups": [{"name": group, "rows": list(rows)} for group, rows in groups.items()],
+        "items": data,
     }
 
 

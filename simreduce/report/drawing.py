@@ -171,6 +171,12 @@ def wrap(text: str, width: float, size: float) -> Iterator[str]:
         yield line
 
 
+def dashes(number: int) -> tuple[float, ...]:
+    """The dashes of the line with this number among those of a colour; no two are alike."""
+    few = (), (7.0, 3.0), (2.5, 2.5)
+    return few[number] if number < len(few) else (9.0, 3.0, *(2.0, 3.0) * (number - 2))
+
+
 def polyline(points: Sequence[Point], pieces: int = 48) -> list[Point]:
     """The points of `Line`, with curves as straight pieces."""
     if len(points) < 4:

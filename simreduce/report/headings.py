@@ -32,7 +32,7 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table, percent
-from simreduce.report.blocks import Fact, Rows, Written, first_rows
+from simreduce.report.blocks import BEST, TODAY, Fact, Rows, Written, first_rows
 from simreduce.study.advice import Advised, runs_nccl, sureness_of
 from simreduce.study.ranking import RankedRows, by_reason, lasting_us, moved_lines, took
 from simreduce.study.tune.whatif import library_warning
@@ -584,11 +584,11 @@ def caution(factor: float | None, calibration: str, what: str = "times") -> str:
     return f"How sure: 80% of measured {what} are within a factor of {factor:.2f} of predictions."
 
 
-def mark(found: Written | None, name: str) -> int:
-    """The colour of a bar: 1 for what to run, 2 for what runs today."""
+def mark(found: Written | None, *names: str) -> int:
+    """The mark of a bar with these names: what to run, what runs today, both or neither."""
     if found is None:
         return 0
-    return 1 if name == found["strategy"] else 2 if name == found["today_strategy"] else 0
+    return BEST * (found["strategy"] in names) + TODAY * (found["today_strategy"] in names)
 
 
 def frameworks_table(advice: Sequence[Written]) -> Rows:

@@ -41,7 +41,9 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column, Table, percent
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
+    BEST,
     TIME,
+    TODAY,
     Attachments,
     Block,
     Chart,
@@ -52,8 +54,7 @@ from simreduce.report.blocks import (
     Section,
     Written,
     answer_first,
-    bars,
-    colour_words,
+    differences,
     page_text,
     table_section,
 )
@@ -448,20 +449,14 @@ def _choice_section(
 
 
 def _ranking(rows: Sequence[Written], best: Written | None, found: Written | None) -> Chart:
-    today = found["today_strategy"] if found else ""
-    first = [
-        row
-        for place, row in enumerate(rows)
-        if place < _SHOWN or row is best or row["strategy"] == today
+    names = ([each["strategy"] for each in (row, *row["also"])] for row in rows)
+    marks = [
+        mark(found, *some) & TODAY | BEST * (row is best)
+        for row, some in zip(rows, names, strict=True)
     ]
-    marks = [1 if row is best else mark(found, row["strategy"]) for row in first]
-    more = f" {len(first)} of {units.plural(len(rows), 'plan')}; the table has all."
-    words = (
-        f"Time of one all-reduce by strategy. {colour_words(marks)} The tick is what no run of the "
-        f"plan can take less than.{more * (len(first) < len(rows))}"
-    )
+    words = "Time of one all-reduce by strategy."
     table = CANDIDATE.table(rows, on="html")
-    return bars(words, table, first, "strategy", "time_us", marks, "floor_us")
+    return differences(words, table, rows, "strategy", "time_us", marks, _SHOWN)
 
 
 _SETTINGS_SHOWN = 10
@@ -853,10 +848,10 @@ def _methods(rows: Iterable[Written]) -> Iterator[Fact]:
 def _settings(document: Written, advice: Written) -> Section:
     files = document["files"].items()
     blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in files]
-    shown = document["rows"][:_SETTINGS_SHOWN]
-    marks = [mark(advice, row["setting"]) for row in shown]
-    about = f"The fastest {len(shown)} simulated settings. {colour_words(marks)}"
-    blocks.append(bars(about, _settings_table(document), shown, "setting", "time_us", marks))
+    rows, table = document["rows"], _settings_table(document)
+    marks = [mark(advice, row["setting"]) for row in rows]
+    about, most = "The fastest of the simulated settings.", _SETTINGS_SHOWN
+    blocks.append(differences(about, table, rows, "setting", "time_us", marks, most))
     return Section("choice", "What to set", tuple(blocks))
 
 

@@ -12,6 +12,7 @@ from simreduce.files import tables
 from simreduce.files.tables import Table
 from simreduce.report.bench import sizes_section
 from simreduce.report.blocks import (
+    BEST,
     LEGEND,
     Attachments,
     Block,
@@ -24,7 +25,7 @@ from simreduce.report.blocks import (
     Written,
     answer_first,
     bars,
-    colour_words,
+    differences,
     folded_when_long,
     section_lines,
     stack,
@@ -435,15 +436,16 @@ def _choice_section(document: Written, found: Written | None) -> Section:
         for row in _choices(document)
     ]
     marks = [
-        mark(found, row["name"]) if found else int(row["place"] == best["place"])
-        for row in rows[:_SHOWN]
+        mark(found, row["name"], *row.get("also", ()))
+        if found
+        else BEST * (row["place"] == best["place"])
+        for row in rows
     ]
     for row in rows:
         row["name"] += " (does not fit)" * (row.get("fits") is False)
     table = (CANDIDATE if found else MESH_CANDIDATE).table(rows, on="html")
-    words = f"Time of a step. {colour_words(marks)}"
     blocks: list[Block] = [frameworks_table(document["advice"])] if found else []
-    blocks.append(bars(words, table, rows[:_SHOWN], "name", "time", marks))
+    blocks.append(differences("Time of a step.", table, rows, "name", "time", marks, _SHOWN))
     return Section("choice", "What to run", (*blocks, *names_block(name_of(row) for row in rows)))
 
 

@@ -16,16 +16,20 @@ Trace events of Chrome's format: files, names, and slices on threads that do not
 
 Training steps, runs of synchronous replicas and replayed runs as Chrome's trace-event JSON.
 
-Of a step, what computes has a track, and what moves has as many as overlap. Each worker of
-synchronous replicas has a track, and so have their updates; of a replayed run each lane of every
-recorded rank.
+Of a step, what computes has a track, and what moves has as many as overlap; ranks that do the same
+share a track, whose name counts them. Each link that carries something has a track, in a process
+for each class. Each worker of synchronous replicas has a track, and so have their updates; of a
+mesh and of a replayed run each lane of every rank. Counters add up what slices say (`_LEVELS`):
+transfers and bytes in flight, GB/s by link class, bytes that ranks of a mesh hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,9 +38,11 @@ import numpy as np
 from simreduce.computing import group_by
 from simreduce.computing.arrays import ULP, Floats, Ints, invert
 from simreduce.engine import Curve, Recording
+from simreduce.engine.bounds import resource_seconds
 from simreduce.plan import Kind
+from simreduce.study.tune.steps import MeshRanking, Ranking
 from simreduce.topology import Topology
-from simreduce.training import Bucket, StepResult
+from simreduce.training import Bucket, StepRecording, StepResult
 from simreduce.training.executions import COMPUTE
 from simreduce.training.executor import Ran
 from simreduce.training.replicas.processes import ReplicasRun
@@ -117,8 +123,33 @@ def _number_name(name: str, number: int) -> str:
     return name if number == 1 else f"{name} ({number})"
 
 
+_LEVELS: Sequence[tuple[str, str, Callable[[float], float]]] = (
+    ("bytes", "transfers in flight", lambda _: 1.0),
+    ("bytes", "GB in flight", lambda nbytes: nbytes / 1e9),
+    ("gb_per_s", "GB/s", float),
+    ("held_bytes", "GB held", lambda nbytes: nbytes / 1e9),
+)
+"""What counters add up: a figure of slices, the name with its unit, and what a slice counts."""
+
+
+def _counter_events(process: str, number: int, slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    """The counters of a process: at each time the sum over the slices that are under way."""
+    for figure, unit, worth in _LEVELS:
+        changes, level = defaultdict[float, float](float), 0.0
+        for begin, end, _, _, args in slices:
+            if figure in args and begin < end:
+                changes[begin] += worth(args[figure])
+                changes[end] -= worth(args[figure])
+        place = {"ph": _COUNT, "name": f"{process}: {unit}", "pid": number, "tid": 0}
+        for time in sorted(changes):
+            level += changes[time]
+            yield {**place, "ts": time * US, "args": {unit: max(round(level, 9), 0.0)}}
+
+
 def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
-    """Names of processes and threads first, then slices, by thread and in order of time."""
+    """Names of processes and threads first, then slices, by thread and in order of time, and then
+    the counters of each process.
+    """
     threads = list(threads)
     processes = list(dict.fromkeys(process for process, _, _ in threads))
     number = {process: i for i, process in enumerate(processes, 1)}
@@ -129,10 +160,15 @@ def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
             about = {"name": text, "cat": process, **place, "ts": begin * US, "args": dict(args)}
             yield {"ph": BEGIN, **about}
             yield {"ph": END, **place, "ts": end * US}
+    for process, some in group_by(threads, itemgetter(0)).items():
+        every = [each for _, _, slices in some for each in slices]
+        yield from _counter_events(process, number[process], every)
 
 
 _SENT, _USED, _COUNT = "s", "f", "C"
 _ARROW, _COPY, _LINKS = "transfer", "copy", "links and memories"
+_PASS = re.compile(r"(\d+)[A-Z](\d+)(\.\d+)?")
+"""The name of a pass of a mesh: its stage, its kind, its micro batch and the part of it."""
 _VERBS = {int(kind): kind.name.lower() for kind in Kind}
 
 
@@ -313,6 +349,7 @@ class _Sheet:
             start, ready = result.start.item(op), result.ready.item(op)
             overhead, latency = self.costs.overhead.item(op), self.costs.latency.item(op)
             details |= {
+                "after": int(result.timeline.blame[op]),
                 "ready_us": ready * US,
                 "waited_us": (start - ready) * US,
                 "dispatch_us": (overhead + work) * US,
@@ -339,23 +376,46 @@ def _arrows(recording: Recording) -> dict[int, int]:
     return found
 
 
+def ranking_threads(ranking: Ranking) -> Iterator[Thread]:
+    """The threads of the best step: of a mesh the ranks that differ and what they hold, else
+    devices, transfers and, where plans were simulated together, links.
+    """
+    step = ranking.closely
+    if isinstance(ranking, MeshRanking):
+        yield from executed_threads(step.ran, step.devices // len({each.rank for each in step.ran}))
+        yield from _held_threads(step)
+        return
+    names = [gradient.name for gradient in ranking.scenario.workload.gradients]
+    yield from step_threads(step, names)
+    if ranking.recording:
+        yield from _link_threads(ranking.recording, names)
+
+
 def step_threads(step: StepResult, names: Sequence[str]) -> Iterator[Thread]:
     """A thread for every device that computes, and as many as overlap for reads and reductions.
     `names` are the gradients'.
     """
-    word = "forward", "backward"
-    for device in dict.fromkeys(span.device for span in step.spans):
+    word, done = ("forward", "backward"), list[tuple[float, str]]()
+    for device, spans in group_by(step.spans, lambda span: span.device).items():
         slices: list[Slice] = [
-            (s.begin, s.end, word[s.backward], f"{word[s.backward]} {s.layer}", {"layer": s.layer})
-            for s in step.spans
-            if s.device == device
-        ]
+            (s.begin, s.end, word[s.backward], f"{word[s.backward]} {s.layer}",
+             {"layer": s.layer, "op": f"{device} {i}"})
+            for i, s in enumerate(spans)
+        ]  # fmt: skip
+        done += [(end, args["op"]) for _, end, *_, args in slices]
         yield from split("compute", device, slices)
-    for process, buckets in step.lanes:
-        yield from split(process, process, [_slice(process, b, names) for b in buckets])
+    moved = [_slice(process, b, names) for process, buckets in step.lanes for b in buckets]
+    done = sorted([*done, *((end, args["op"]) for _, end, *_, args in moved)])
+    for begin, *_, args in moved:  # what ended last before it began, or as it did, let it begin
+        last = bisect_right(done, begin * (1 + _INSTANT), key=itemgetter(0)) - 1
+        args["after"] = done[last][1] if last >= 0 else ""
+    for process, found in group_by(moved, itemgetter(2)).items():
+        yield from split(process, process, found)
 
 
-def _slice(kind: str, b: Bucket, names: Sequence[str]) -> Slice:
+def _slice(
+    kind: str, b: Bucket, names: Sequence[str]
+) -> tuple[float, float, str, str, dict[str, Any]]:
     ends = [names[b.gradients[i]] for i in (-1, 0)] if b.gradients else [f"{len(b.ranks)} ranks"]
     text = " to ".join(dict.fromkeys(ends))
     args = {
@@ -363,8 +423,47 @@ def _slice(kind: str, b: Bucket, names: Sequence[str]) -> Slice:
         "bytes": b.nbytes,
         "ready_us": b.ready * US,
         "waited_us": (b.start - b.ready) * US,
+        "op": f"{kind} {text} {b.start}",
     }
     return b.start, b.finish, kind, text, args
+
+
+def _link_threads(recording: StepRecording, names: Sequence[str]) -> Iterator[Thread]:
+    """A thread for each link and memory that carries something, in a process for each class. A
+    slice lasts as long as a transfer, and has its mean rate on the link.
+    """
+    lanes = {b: name for name, buckets in recording.step.lanes for b in buckets}
+    found, best = defaultdict[str, list[Slice]](list), recording.resources.best
+    for each in recording.moved:
+        begin, end, kind, text, _ = _slice(lanes.get(each.bucket, ""), each.bucket, names)
+        carried = resource_seconds(each.lowered, best) * best.rates
+        for i in np.flatnonzero((carried > 0) & (begin < end)).tolist():
+            nbytes = carried.item(i)
+            rate = {"carried_bytes": nbytes, "gb_per_s": nbytes / (end - begin) / 1e9}
+            found[best.names[i]].append((begin, end, kind, text, rate))
+    for name in sorted(found.keys() - best.in_cores, key=best.names.index):
+        yield from split(f"{_LINKS}: {name.partition(' ')[2]}", name, found[name])
+
+
+def _held_threads(step: StepResult) -> Iterator[Thread]:
+    """What a rank of each stage holds: its states all the time, and the activations of each micro
+    batch from its forward pass to the end of its backward pass.
+    """
+    ranks = sorted(group_by(step.ran, lambda each: each.rank).items())
+    for stage, (memory, (_, ran)) in enumerate(zip(step.held, ranks, strict=True), 1):
+        kept, passes = memory.activations.nbytes, defaultdict[str, list[Ran]](list)
+        for each in ran:
+            if found := _PASS.fullmatch(each.node.name):
+                passes[f"stage {found[1]}, micro batch {found[2]}"].append(each)
+        states, each_pass = (
+            {"held_bytes": n} for n in (memory.peak - kept, kept / memory.in_flight)
+        )
+        held: list[Slice] = [(0.0, step.seconds, "states", "parameters and their states", states)]
+        held += [
+            (some[0].begin, some[-1].end, "activations", text, each_pass)
+            for text, some in passes.items()
+        ]
+        yield from split(f"memory of stage {stage}", "held", held)
 
 
 def replicas_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]:
@@ -399,15 +498,19 @@ def replicas_threads(run: ReplicasRun, names: Sequence[str]) -> Iterator[Thread]
     ]  # fmt: skip
 
 
-def executed_threads(found: Sequence[Ran]) -> Iterator[Thread]:
-    """A thread for every lane of each rank of an execution."""
+def executed_threads(found: Sequence[Ran], alike: int = 1) -> Iterator[Thread]:
+    """A thread for every lane of each rank of an execution, which stands for so many `alike`."""
     lanes: dict[tuple[int, str], list[Slice]] = {}
+    more = f" and {alike - 1} alike" if alike > 1 else ""
     for ran in found:
-        node, process = ran.node, f"rank {ran.rank}"
-        moved = {} if node.kind == COMPUTE else {"bytes": node.nbytes, "kind": node.kind}
-        args = moved if node.seconds is None else moved | {"recorded_us": node.seconds * 1e6}
-        lanes.setdefault((ran.rank, node.lane or "transfers"), []).append(
-            (ran.begin, ran.end, process, node.name, args)
-        )
-    for (rank, lane), slices in sorted(lanes.items()):
-        yield from split(f"rank {rank}", lane, slices)
+        node, rank = ran.node, f"rank {ran.rank}"
+        args: dict[str, Any] = {"op": f"{ran.rank}.{ran.number}"}
+        args |= {"after": "{}.{}".format(*ran.cause)} if ran.cause else {}
+        args |= {} if node.kind == COMPUTE else {"bytes": node.nbytes, "kind": node.kind}
+        args |= {} if node.seconds is None else {"recorded_us": node.seconds * 1e6}
+        mine = lanes.setdefault((ran.rank, node.lane or "transfers"), [])
+        if ran.begin < ran.since:
+            mine.append((ran.begin, ran.since, "wait", f"wait for {node.name}", {}))
+        mine.append((ran.since, ran.end, rank, node.name, args))
+    for (number, lane), slices in sorted(lanes.items()):
+        yield from split(f"rank {number}{more}", lane, slices)

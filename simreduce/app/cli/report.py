@@ -66,14 +66,13 @@ from simreduce.report.pages import check_pages, machine_named, make_page, page_h
 from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.replicas import REPLICAS, Updates
 from simreduce.report.steps import (
-    gradient_names,
     path_words,
     replicas_look_document,
     step_document,
     step_look_document,
 )
 from simreduce.report.sweeps import count_states, sweep_document
-from simreduce.report.trace import replicas_threads, step_threads
+from simreduce.report.trace import ranking_threads, replicas_threads
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario import Meshes, Replicas, Scenario, with_step
 from simreduce.study.scenario_files import (
@@ -352,7 +351,7 @@ def report_step(scenario: Scenario | Meshes, beside: Attachments, workers: int) 
         document = step_document(ranking)
     yield document, replace(beside, missing=_STOPPED), False
     pass_on(held)
-    threads = list(step_threads(ranking.closely, gradient_names(ranking)))
+    threads = [*ranking_threads(ranking)]
     timeline, exports = timeline_of_threads(threads), step_exports(ranking)
     beside = replace(beside, timeline=timeline, exports=exports)
     yield document, replace(beside, missing=_STOPPED), False

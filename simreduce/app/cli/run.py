@@ -10,7 +10,7 @@ traffic on one machine; `replay` a recorded run on another machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -89,12 +89,11 @@ from simreduce.report.ranking import (
 )
 from simreduce.report.replicas import REPLICAS, Updates, replicas_text
 from simreduce.report.step_page import step_text
-from simreduce.report.steps import TUNED_MESHES, gradient_names, step_document
+from simreduce.report.steps import TUNED_MESHES, step_document
 from simreduce.report.trace import (
-    Thread,
     executed_threads,
+    ranking_threads,
     replicas_threads,
-    step_threads,
     thread_events,
     trace_text,
 )
@@ -565,7 +564,9 @@ def step(
     return Reply(
         lambda: step_text(ranking, rows_shown(everything=show_all), details=details),
         document,
-        files={"trace": lambda: trace_text(_about(document()), thread_events(_threads(ranking)))},
+        files={
+            "trace": lambda: trace_text(_about(document()), thread_events(ranking_threads(ranking)))
+        },
         paste="".join(f"{line}\n" for line in lines),
         failed=unwritten or any(row.wrong for row in ranking.candidates),
         complete=not ranking.interrupted,
@@ -577,12 +578,6 @@ def show_ranking(question: StepScenario | Meshes) -> Progress:
     if isinstance(question, Meshes):
         return Progress("simulated or excluded {} of {} meshes", spares=True)
     return Progress("simulated {} of {} steps")
-
-
-def _threads(ranking: Ranking) -> Iterable[Thread]:
-    """The timeline of the best step; of a mesh with all nodes."""
-    step = ranking.closely
-    return executed_threads(step.ran) if step.ran else step_threads(step, gradient_names(ranking))
 
 
 def _about(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from simreduce.report.pages import make_page, page_parts
 from simreduce.report.pictures import heat_picture
 from simreduce.report.ranking import RUN, preview_lines
 from simreduce.report.steps import MESHES
-from simreduce.report.trace import step_threads
+from simreduce.report.trace import ranking_threads
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.jobs import answer_jobs
@@ -187,7 +187,7 @@ def _answer_meshes(meshes: Meshes, beside: Attachments, sayer: Sayer) -> None:
     document = MESHES.write(found)
     sayer.page(document, beside)
     sayer.check()
-    timeline = timeline_of_threads(step_threads(found.closely, ()), most=_BARS)
+    timeline = timeline_of_threads(ranking_threads(found), most=_BARS)
     sayer.page(document, replace(beside, timeline=timeline, missing=""))
 
 

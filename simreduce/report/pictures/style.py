@@ -28,6 +28,7 @@ from simreduce.report.drawing import (
     Shape,
     Text,
     along,
+    dashes,
     overlap,
     polyline,
     shift,
@@ -253,8 +254,8 @@ def draw_line(
     """
     code, rate = colour(link_class), bandwidth / 1e9
     alike = [each for each in classes if colour(each) == code]
-    dashes = ((), (7.0, 3.0), (2.5, 2.5), (9.0, 3.0, 2.0, 3.0))[min(alike.index(link_class), 3)]
-    return Line(points, code, 0.8 + 10 * rate / (rate + 100), dashes)
+    width = 0.8 + 10 * rate / (rate + 100)
+    return Line(points, code, width, dashes(alike.index(link_class)))
 
 
 def box_size(item: Item) -> tuple[float, float]:

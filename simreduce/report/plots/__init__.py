@@ -25,6 +25,7 @@ from simreduce.report.drawing import (
     Rect,
     Shape,
     Text,
+    dashes,
     overlap,
     shift,
     stack,
@@ -38,9 +39,7 @@ from simreduce.report.plots.axes import Axis, Scale
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d00", "#56b4e9", INK)
 """Okabe and Ito's, without the yellow, which white hides, and with a darker orange."""
 _CORNERS = ((0, 0.0), (4, 45.0), (3, -90.0), (4, 0.0), (3, 90.0))
-"""Corners of marks and the angle of the first: discs, squares, triangles, and so on. As many as
-have no factor in common with the colours, so that a dozen series all differ.
-"""
+"""Corners of marks and the angle of the first: discs, squares, triangles, and so on."""
 _GREY = "#9a9a9a"
 _ROLES = {"best": _COLOURS[0], "today": _COLOURS[1], "others": "#b8bfc8", "ink": INK}
 """Colours of roles; pages have their own for light and dark."""
@@ -188,6 +187,7 @@ class _Look(NamedTuple):
     colour: str
     corners: tuple[int, float] = _CORNERS[0]
     radius: float = 3.4
+    dashes: tuple[float, ...] = ()
 
 
 def _own_look(series: PlotSeries) -> _Look:
@@ -195,15 +195,19 @@ def _own_look(series: PlotSeries) -> _Look:
 
 
 def _looks(facet: Facet) -> dict[str, _Look]:
-    """The look of each name, in the order of the first `_MOST_SERIES`."""
+    """The look of each name, in the order of the first `_MOST_SERIES`. Those of one colour differ
+    in their marks and in their dashes.
+    """
     given = {each.name: _own_look(each) for each in facet.series if each.colour}
+    looks = dict.fromkeys(facet.names, _Look(_GREY, radius=2.2)) | given
+    taken = {look.colour for look in given.values()}
+    colours = [colour for colour in _COLOURS if colour not in taken]
     free = [name for name in facet.names if name not in given]
-    return given | {
-        name: _Look(_COLOURS[i % len(_COLOURS)], _CORNERS[i % len(_CORNERS)])
-        if i < _MOST_SERIES
-        else _Look(_GREY, radius=2.2)
-        for i, name in enumerate(free)
-    }
+    for i, name in enumerate(free[:_MOST_SERIES]):
+        again, place = divmod(i, len(colours))
+        corners = _CORNERS[(place + again) % len(_CORNERS)]
+        looks[name] = _Look(colours[place], corners, dashes=dashes(again))
+    return looks
 
 
 def _draw_facet(facet: Facet, width: float, *, legend: bool) -> Drawing:
@@ -310,7 +314,8 @@ def _draw_series(series: PlotSeries, look: _Look, across: Scale, up: Scale) -> I
     at = [(across.at(p.x), up.at(p.y)) for p in series.points]
     if series.line and len(at) > 1:
         width = 0.9 if look.colour == _GREY else 1.7
-        yield Line(tuple(at), look.colour, width, _DASHES[series.line], corners=True)
+        drawn = _DASHES[series.line] or look.dashes
+        yield Line(tuple(at), look.colour, width, drawn, corners=True)
     for p, (x, y) in zip(series.points, at, strict=True):
         if series.mark in ("bar", "cell"):
             yield from _box(series, p, look, across, up)
@@ -391,9 +396,8 @@ def _draw_legend(facet: Facet, width: float) -> Drawing:
         if series.mark in ("bar", "cell"):
             shapes.append(Rect(x + 6, y + 2, 16, 10, look.colour, "", 0))
         elif series.line:
-            shapes.append(
-                Line(((x, y + 7), (x + 28, y + 7)), look.colour, 1.7, _DASHES[series.line])
-            )
+            drawn = _DASHES[series.line] or look.dashes
+            shapes.append(Line(((x, y + 7), (x + 28, y + 7)), look.colour, 1.7, drawn))
         if series.mark in ("dot", "ring"):
             shapes.append(_dot(x + 14, y + 7, look, ring=series.mark == "ring"))
         shapes.append(Text(x + 34, y + 11, text, _SMALL))
@@ -405,14 +409,17 @@ def bar_facet(
     bars: Sequence[tuple[str, float]],
     marks: Sequence[int] = (),
     floors: Sequence[float] = (),
+    labels: Sequence[str] = (),
 ) -> Facet:
     """A bar for each name and value, the first on top. Its mark is 1 for the best, which all are
-    without `marks`, 2 for what runs today, or 0; its floor is a lower bound of its value.
+    without `marks`, 2 for what runs today, 3 for both, or 0; its floor is a lower bound of its
+    value. Its label is its value by default.
     """
     points: dict[str, list[PlotPoint]] = {}
     for k, (_, value) in enumerate(bars):
-        role = ("others", "best", "today")[marks[k] if marks else 1]
-        points.setdefault(role, []).append(PlotPoint(value, k, label=axis.show(value)))
+        role = ("others", "best", "today", "best")[marks[k] if marks else 1]
+        label = labels[k] if labels else axis.show(value)
+        points.setdefault(role, []).append(PlotPoint(value, k, label=label))
     series = [PlotSeries("", some, "", "bar", role, "across") for role, some in points.items()]
     if floors:
         ticks = [PlotPoint(floor, k) for k, floor in enumerate(floors)]

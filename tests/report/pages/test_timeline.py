@@ -78,10 +78,11 @@ def test_the_table_counts_the_bars_of_the_chart():
     found = timeline_of_threads(documents.threads(recording, setup))
     chart = timeline_chart(found, "words")
 
+    data = timeline_data(chart.drawn)
+    rows = {group["name"]: group["rows"] for group in data["groups"]}
     drawn = [
-        (group["name"], group["rows"][item["row"]], len(item["begin"]))
-        for group in timeline_data(chart.drawn)["groups"]
-        for item in group["items"]
+        (item["group"], rows[item["group"]][item["row"]], len(item["begin"]))
+        for item in data["items"]
     ]
     counted = {(row[0], row[1]): int(row[2]) for row in chart.table.rows}
     assert sum(counted.values()) == sum(count for *_, count in drawn) == len(found.bars)
@@ -95,3 +96,41 @@ def test_the_table_says_when_the_bars_of_a_row_begin_and_end_and_how_busy_it_is(
     rows = timeline_chart(found, "words").table.rows
 
     assert [("1.00", "10.00", "50%"), ("2.00", "9.00", "70%")] == [row[3:] for row in rows]
+
+
+def _drawn(found):
+    """(row, text) of each bar by its number, and the number of what it waits for."""
+    data = timeline_data(found)
+    rows = {group["name"]: group["rows"] for group in data["groups"]}
+    bars = [
+        ((rows[item["group"]][item["row"]], data["texts"][text]), after)
+        for item in data["items"]
+        for text, after in zip(item["text"], item["after"], strict=True)
+    ]
+    return [name for name, _ in bars], [after for _, after in bars]
+
+
+def test_bars_say_which_other_they_wait_for():
+    """By its number, on whatever row it stands; nothing where that is no bar."""
+    a = [(0.0, 1.0, "copy", "a", {"op": 1, "after": 0})]
+    b = [(1.0, 2.0, "copy", "b", {"op": "x", "after": 1})]
+    names, after = _drawn(
+        timeline_of_threads([("m", "one", a), ("links", "wire", a), ("m", "two", b)])
+    )
+
+    assert [("one", "a"), ("two", "b"), ("wire", "a")] == names
+    assert [-1, 0, -1] == after
+
+
+def test_many_rows_with_the_same_times_are_one():
+    """Its name counts them, and what waits for any of them waits for it."""
+    alike = [("m", f"gpu{i}", [(0.0, 1.0, "copy", f"from {i}", {"op": i})]) for i in range(30)]
+    last = ("m", "last", [(1.0, 2.0, "copy", "end", {"op": 99, "after": 17})])
+    found = timeline_of_threads([*alike, last])
+    names, after = _drawn(found)
+
+    assert [("gpu0 and 29 alike", "from 0"), ("last", "end")] == names
+    assert [-1, 0] == after
+    assert 29 == found.alike
+    assert "(29 are left out)" in timeline_chart(found, "words").words
+    assert 0 == timeline_of_threads([*alike[:5], last]).alike

@@ -227,6 +227,7 @@ def test_bytes_and_waits_are_told():
         "op": 1,
         "bytes": 400,
         "gb_per_s": 1e-7,
+        "after": 0,
         "ready_us": 0.0,
         "waited_us": 0.0,
         "dispatch_us": 0.0,
