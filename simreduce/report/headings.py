@@ -153,14 +153,14 @@ def outside_words(document: Mapping[str, Any]) -> str:
     shown = ", ".join(
         f"{name} {ratio:.2f} x" for name, ratio in document.get("outside", {}).items()
     )
-    return shown and f"outside of what keeps numerics and the machine, samples/s: {shown}"
+    return shown and f"  outside of what keeps numerics and the machine, samples/s: {shown}"
 
 
 def outside_facts(document: Written) -> Iterator[Fact]:
     """The same as a card of a page."""
     if found := document.get("outside"):
         most = f"up to {max(found.values()):.2f} times the samples/s"
-        yield Fact("And with other numerics?", most, f"{opening(outside_words(document))}.")
+        yield Fact("And with other numerics?", most, f"{opening(outside_words(document).strip())}.")
 
 
 PERCENTILES_ABOUT = (

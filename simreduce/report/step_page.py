@@ -132,8 +132,8 @@ def step_text(
     if isinstance(ranking, MeshRanking):
         answer = [mesh_answer(document), outside_words(document), mesh_sure(document)]
     else:
-        answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
-        answer.append(outside_words(document))
+        answer = [*advice_lines(ranking.advice, "a step"), outside_words(document)]
+        answer += more_lines(ranking.advice)
     answer = [*filter(None, answer), "", _figures(document)]
     answer += _fit_lines(ranking.recommended.fit)
     lines = answer_first(_header(ranking), answer)

@@ -377,13 +377,18 @@ def _limits(row: Written) -> str:
     return ", ".join(f"{kind} {part:.0%}" for kind, part in parts if part > _MUCH)
 
 
+def _stood_for(row: StepCandidate, ranking: MeshRanking) -> Sequence[StepCandidate]:
+    """The rows that a row stands for, itself among them."""
+    return ranking.folded.get(row.job, ()) if row.job else ()
+
+
 def _ways(row: StepCandidate, ranking: MeshRanking) -> Any:
-    return len(ranking.folded[row.job]) if row.job in ranking.folded else ABSENT
+    return len(_stood_for(row, ranking)) or ABSENT
 
 
 def _as_good(row: StepCandidate, ranking: MeshRanking) -> Any:
     """`2 to 10 stages: within 0.7 %`."""
-    rows = ranking.folded.get(row.job, ())
+    rows = _stood_for(row, ranking)
     limit = min((each.seconds for each in rows), default=0.0) * (1 + WORTH)
     jobs = {each.job: each.seconds for each in rows if each.seconds <= limit and each.job}
     if len(jobs) < 2:
@@ -514,7 +519,7 @@ def step_rows(ranking: Ranking, *, every: bool = True) -> Table:
     rows = (
         record.row(c, ranking, place) | {"place_alone": places[id(c)]}
         for place, c in enumerate(candidates, 1)
-        if every or isinstance(ranking, MethodRanking) or c.job in ranking.folded
+        if every or isinstance(ranking, MethodRanking) or _stood_for(c, ranking)
     )
     return record.table(rows)
 
