@@ -150,10 +150,10 @@ OUTSIDE_KEY = Key(
 
 def outside_words(document: Mapping[str, Any]) -> str:
     """What would be gained with other numerics or another machine; "" if that was not tried."""
-    shown = ", ".join(
-        f"{name} {ratio:.2f} x" for name, ratio in document.get("outside", {}).items()
-    )
-    return shown and f"  outside of what keeps numerics and the machine, samples/s: {shown}"
+    found = document.get("outside", {})
+    gains = [f"{name} {ratio:.2f} x" for name, ratio in found.items() if ratio >= 1.01]
+    shown = ", ".join(gains) or f"{' or '.join(found)} would gain less than 1 %"
+    return found and f"  outside of what keeps numerics and the machine, samples/s: {shown}"
 
 
 def outside_facts(document: Written) -> Iterator[Fact]:

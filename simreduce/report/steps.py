@@ -513,15 +513,17 @@ def step_rows(ranking: Ranking, *, every: bool = True) -> Table:
     would have.
     """
     candidates = ranking.candidates
-    record = MESH_CANDIDATE if isinstance(ranking, MeshRanking) else CANDIDATE
+    if isinstance(ranking, MeshRanking):
+        shown = [c for c in candidates if every or _stood_for(c, ranking)]
+        found = (MESH_CANDIDATE.row(c, ranking, place) for place, c in enumerate(shown, 1))
+        return MESH_CANDIDATE.table(found)
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.seconds, c.step.method))
     places = {id(c): place for place, c in enumerate(by_itself, 1)}
     rows = (
-        record.row(c, ranking, place) | {"place_alone": places[id(c)]}
+        CANDIDATE.row(c, ranking, place) | {"place_alone": places[id(c)]}
         for place, c in enumerate(candidates, 1)
-        if every or isinstance(ranking, MethodRanking) or _stood_for(c, ranking)
     )
-    return record.table(rows)
+    return CANDIDATE.table(rows)
 
 
 def step_document(ranking: Ranking) -> dict[str, Any]:
