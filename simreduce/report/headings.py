@@ -153,7 +153,8 @@ def outside_words(document: Mapping[str, Any]) -> str:
     found = document.get("outside", {})
     gains = [f"{name} {ratio:.2f} x" for name, ratio in found.items() if ratio >= 1.01]
     shown = ", ".join(gains) or f"{' or '.join(found)} would gain less than 1 %"
-    return found and f"  outside of what keeps numerics and the machine, samples/s: {shown}"
+    words = f"  outside of what keeps numerics and the machine, samples/s: {shown}"
+    return words if found else ""
 
 
 def outside_facts(document: Written) -> Iterator[Fact]:
