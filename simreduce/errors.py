@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -130,15 +129,12 @@ def escape(text: str, keep: str = "\n") -> str:
 
     Whatever shows a text that others wrote takes it from here.
     """
-    return text if text.isprintable() else _DOUBTFUL.sub(lambda c: _seen(c[0], keep), text)
-
-
-_DOUBTFUL = re.compile("[^ -~]")
-
-
-def _seen(c: str, keep: str) -> str:
-    shown = c in keep or c.isprintable() or unicodedata.category(c) == "Zs"
-    return c if shown else ascii(c)[1:-1]
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep or unicodedata.category(c) == "Zs" else ascii(c)[1:-1]
+        for c in text
+    )
 
 
 _LIKE = 0.6

@@ -19,21 +19,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
-import itertools
 import os
 import re
+import secrets
 import shutil
 import stat
 import tomllib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, Any, Literal
 
 from simreduce.errors import InputError, InternalError, why_no_path
-
-T = TypeVar("T")
 
 
 def exists(text: str) -> bool:
@@ -241,7 +239,8 @@ def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[str]:
         _write_all(places)
         return [*places]
     try:
-        beside, _ = _temporary(os.path.dirname(os.path.abspath(path)), os.mkdir)  # noqa: PTH100, PTH120
+        beside = _temporary(os.path.abspath(path))  # noqa: PTH100
+        os.mkdir(beside)  # noqa: PTH102
         try:
             _write_all({os.path.join(beside, name): [files[name]] for name in files})  # noqa: PTH118
             os.rename(beside, path)  # noqa: PTH104
@@ -257,16 +256,16 @@ def _write_all(files: Mapping[str, Iterable[str | bytes]]) -> None:
     written: dict[str, str] = {}
     try:
         for path, pieces in files.items():
-            place = behind_links(path)
-            number = None
+            place = name = behind_links(path)
             if not _is_direct(place):
-                written[place], number = _temporary(os.path.dirname(place), _create)  # noqa: PTH120
-                _copy_permissions(place, number)
-            with open(place if number is None else number, "wb") as file:  # noqa: PTH123
+                name = written[place] = _temporary(place)
+            with open(name, "wb" if name == place else "xb") as file:  # noqa: PTH123
+                if name != place:
+                    _copy_permissions(place, file.fileno())
                 _write_pieces(file, pieces, compress=path.endswith(".gz"))
                 file.flush()
-                if number is not None:
-                    os.fsync(number)
+                if name != place:
+                    os.fsync(file.fileno())
         # One call: no signal is handled between its steps.
         deque(map(os.replace, written.values(), written), maxlen=0)
     except OSError as error:
@@ -354,21 +353,10 @@ def _is_direct(path: str) -> bool:
         return False
 
 
-def _temporary(folder: str, make: Callable[[str], T]) -> tuple[str, T]:
-    """What `make` makes under a new name in a folder: the name, and what `make` returns."""
-    for number in _numbers:
-        name = os.path.join(folder, f".simreduce-{os.getpid()}-{number}.tmp")  # noqa: PTH118
-        with contextlib.suppress(FileExistsError):
-            return name, make(name)
-    raise AssertionError  # the count has no end
-
-
-_numbers = itertools.count()
-
-
-def _create(name: str) -> int:
-    """The descriptor of a new file, with the permissions that new files get."""
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _temporary(path: str) -> str:
+    """A new name in the folder of a path."""
+    name = f".simreduce-{secrets.token_hex(8)}.tmp"
+    return os.path.join(os.path.dirname(path), name)  # noqa: PTH118, PTH120
 
 
 def _copy_permissions(source: str, number: int) -> None:

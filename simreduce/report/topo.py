@@ -10,9 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
 
 from simreduce import units
+from simreduce.computing import grouped
 from simreduce.engine import Calibration
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
@@ -50,6 +52,8 @@ from simreduce.topology import Folded, Topology
 from simreduce.topology.importers.topo_m import nic_classes
 from simreduce.topology.routing.switching import CHOICES, CONGESTIONS
 from simreduce.version import __version__
+
+T = TypeVar("T")
 
 ROUNDED_US = number_in("us", lambda seconds: round(seconds * 1e6, 6))
 ROUNDED_GB_PER_SECOND = number_in("GB/s", lambda rate: round(rate * 1e-9, 6))
@@ -543,11 +547,21 @@ def _graph_lines(at: NcclPlan) -> Iterator[str]:
             f"nChannels {graph.count}, bw {graph.speed_intra:f}/{graph.speed_inter:f}, "
             f"type {graph.types}, sameChannels {int(graph.same_channels)}"
         )
-        for i, channel in enumerate(graph.channels):
+        orders = []
+        for channel in graph.channels:
             nets = channel.net_in, channel.net_out
             ends = [[f"NET/{devs[net]}"] if net else [] for net in nets]
             gpus = [f"GPU/{gpu}" for gpu in channel.gpus]
-            yield f"NCCL INFO {i:2} : {' '.join([*ends[0], *gpus, *ends[1]])}"
+            orders.append(" ".join([*ends[0], *gpus, *ends[1]]))
+        yield from (f"NCCL INFO {places:>2} : {order}" for places, order in _folded(orders))
+
+
+def _folded(values: Iterable[T], digits: int = 1) -> Iterator[tuple[str, T]]:
+    """Each value once, behind its places: `0-3,8`, with at least so many digits."""
+    for value, places in grouped((value, place) for place, value in enumerate(values)).items():
+        runs = groupby(enumerate(places), lambda each: each[1] - each[0])
+        ends = ([f"{place:0{digits}}" for _, place in run] for _, run in runs)
+        yield ",".join("-".join(dict.fromkeys((first, *more[-1:]))) for first, *more in ends), value
 
 
 def _graphs(at: NcclPlan) -> list[Graph]:
@@ -557,13 +571,16 @@ def _graphs(at: NcclPlan) -> list[Graph]:
 
 def _channel_lines(document: Mapping[str, Any]) -> Iterator[str]:
     rings, found, n = document["rings"], document["p2p"], document["ranks"]
-    for i, ring in enumerate(rings):
+    orders = []
+    for ring in rings:
         start = ring.index(0)
-        order = (*ring[start:], *ring[:start])
+        orders.append((*ring[start:], *ring[:start]))
+    for places, order in _folded(orders, 2):
         more = " ..." if len(order) > _SHOWN_RANKS else ""
         ranks = "".join(f" {rank:3}" for rank in order[:_SHOWN_RANKS])
-        yield f"NCCL INFO Channel {i:02}/{len(rings):02} :{ranks}{more}"
-    shown = [f"[{i}] {_tree(parents)}" for i, parents in enumerate(document["tree_parents"])]
+        yield f"NCCL INFO Channel {places}/{len(rings):02} :{ranks}{more}"
+    trees = _folded(map(_tree, document["tree_parents"]))
+    shown = [f"[{places}] {tree}" for places, tree in trees]
     yield f"NCCL INFO Trees {' '.join(shown)}"
     yield f"NCCL INFO P2P Chunksize set to {found['chunk_bytes']}"
     yield f"NCCL INFO threadThresholds 8/8/64 | {8 * n}/8/64 | 512 | 512"

@@ -112,12 +112,26 @@ def test_of_many_the_matrix_shows_what_repeats(text, own, line, rows):
         assert [row.split("\t")[1:] for row in alone[1:]] == [cells for _, *cells in lines]
 
 
-@pytest.mark.slow
 def test_a_matrix_that_can_be_read_is_whole():
-    machine = load_topology("dgx-h100x16")
+    machine = load_topology("dgx-h100x4")
 
-    assert len(machine.devices) == 128  # and as many NICs
-    assert len(matrix_text(machine).split("\n\n")[0].splitlines()) == 1 + 256
+    assert len(machine.devices) == 32  # and as many NICs
+    assert len(matrix_text(machine).split("\n\n")[0].splitlines()) == 1 + 64
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("dgx-h100x24", " Between two machines: 16 rows of 16 NET."),
+        ("full:70", " In all: 70 rows of 69 NET + 1 X."),
+        ("switch:257", ""),
+    ],
+)
+def test_cells_that_are_not_shown_are_counted(text, words):
+    """Those between machines, and those of a matrix that does not take long."""
+    first = matrix_text(load_topology(text)).splitlines()[0]
+
+    assert first.partition(" are shown.")[2] == words
 
 
 def test_the_legend_explains_what_occurs():

@@ -338,8 +338,7 @@ class Progress(workers.Work):
     def _draw(self) -> None:
         with self._lock:
             self._drawn = time.monotonic()
-            text = escape(self._text.format(*self.counts))
-            seconds = self._drawn - self._began
+            text, seconds = escape(self._text.format(*self.counts)), self._drawn - self._began
             part = f" ({self._share:.0%} of the next)" if self._share else ""
             line = f"{text}{part}, {seconds:.0f} s{self._left(seconds)}"
             if not self._terminal:

@@ -40,6 +40,7 @@ from simreduce.app.cli.setups import (
     root_option,
     shape_of,
 )
+from simreduce.computing import group_by
 from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.calibrate.fit import read_launch, read_nccl_tests, read_p2p_test
@@ -559,8 +560,9 @@ def list_() -> Reply:
 def show(machine: Topology) -> Reply:
     """Show the matrix of `nvidia-smi topo -m`, and every link with its rate; or draw the machine.
 
-    Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
-    the picture shows a part one by one and counts the rest.
+    Of large machines the matrix shows the first of equal machines, or the first rows, and counts
+    the others; links that are alike share a line. The picture shows a part one by one and counts
+    the rest.
     """
     paths, drawing = output_paths(PictureOption), cache(machine_picture)
     return Reply(
@@ -593,16 +595,25 @@ def _lines(machine: Topology) -> list[str]:
     ]
 
 
-def _links(machine: Topology) -> Iterator[str]:
-    """A line for each wire, two where its directions differ."""
+_MOST_LINKS = 64
+"""Links that have a line each; of more, those alike but for numbers in their names share one."""
+
+
+def _links(machine: Topology) -> list[str]:
+    """A line for each wire, two where its directions differ; one for those alike of many."""
     pairs = link_pairs(machine)
-    alike = {pair.back for pair in pairs if len(pair.figures) == 1}
+    backs = {pair.back for pair in pairs if len(pair.figures) == 1}
+    lines = []
     for link in machine.links:
-        if not link.is_toll and link not in alike:
+        if not link.is_toll and link not in backs:
             rate, nominal = map(units.format_bandwidth, (link.bandwidth, link.nominal))
             what = f"{link.source} - {link.target}: {link.link_class} x{link.lanes}"
             latency = units.format_duration(link.latency)
-            yield f"{what}, {rate} of nominal {nominal}, {latency}"
+            lines.append(f"{what}, {rate} of nominal {nominal}, {latency}")
+    if len(lines) <= _MOST_LINKS:
+        return lines
+    parts = group_by(lines, lambda line: re.sub(r"\d+(?=.*:)", "", line))
+    return [f"{alike[0]}{units.and_more(alike, ' like it')}" for alike in parts.values()]
 
 
 @topo.command(examples="simreduce topo p2p dgx1v")

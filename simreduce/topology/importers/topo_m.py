@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce import units
+from simreduce.computing import group_by
 from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import Name, is_name
 from simreduce.files.formats.syntax import Faults
@@ -43,9 +44,11 @@ from simreduce.topology.routing import XGMI, is_nvlink, links_name, path_kind
 from simreduce.topology.routing.rules import EqualMachines
 
 NO_PATH = "-"
-MOST_ROWS = 256
-"""Upper limit of rows shown. Nobody reads a larger matrix, and it takes long."""
+MOST_ROWS = 64
+"""Upper limit of rows shown. Nobody reads a larger matrix."""
 _FEW = 16
+_COUNTED = 256
+"""Upper limit of rows whose cells are counted: it takes long."""
 
 _LEGEND = {
     "X": "Self",
@@ -98,7 +101,7 @@ def matrix_text(topology: Topology) -> str:
     occurs.
 
     Above `MOST_ROWS` it has the rows of the first of equal machines, or else the first few rows,
-    under a line that says so.
+    under a line that says so, and which cells the others have.
     """
     nics = [node.name for node in topology.nodes.values() if node.kind == "nic"]
     nics.sort(key=lambda name: (natural(topology.nodes[name].machine), natural(name)))
@@ -106,22 +109,32 @@ def matrix_text(topology: Topology) -> str:
     if len(names) <= MOST_ROWS:
         return _table(topology, names)
     few, what = _excerpt(topology, names)
-    note = f"{what}; the whole matrix has {len(names)} rows, and at most {MOST_ROWS} are shown."
-    return f"{note}\n\n{_table(topology, few)}"
+    note = f"{what[0]}; the whole matrix has {len(names)} rows, and at most {MOST_ROWS} are shown."
+    return f"{note}{what[1]}\n\n{_table(topology, few)}"
 
 
-def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:
-    """Some of the names, and the words for which."""
+def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], tuple[str, str]]:
+    """Some of the names, the words for which, and a sentence on the cells of the others."""
     rule = topology.router.rule
     if isinstance(rule, EqualMachines):
-        own = [
-            name
-            for name in names
-            if topology.nodes[name].machine == topology.nodes[names[0]].machine
-        ]
+        own, other = list(group_by(names, lambda name: topology.nodes[name].machine).values())[:2]
         if len(own) <= MOST_ROWS:
-            return own, f"The first of {rule.count} equal machines"
-    return names[:_FEW], f"The first {_FEW} rows and columns"
+            between = f" Between two machines: {_cells(topology, own, other)}."
+            return own, (f"The first of {rule.count} equal machines", between)
+    all_of = f" In all: {_cells(topology, names, names)}." if len(names) <= _COUNTED else ""
+    return names[:_FEW], (f"The first {_FEW} rows and columns", all_of)
+
+
+def _cells(topology: Topology, rows: list[str], columns: list[str]) -> str:
+    """How many rows have how many of which cells."""
+    kinds = Counter(
+        tuple(sorted(Counter(path_class(topology, row, name) for name in columns).items()))
+        for row in rows
+    )
+    return units.first_few([
+        f"{units.plural(count, 'row')} of {' + '.join(f'{n} {word}' for word, n in cells)}"
+        for cells, count in kinds.items()
+    ])  # fmt: skip
 
 
 def _table(topology: Topology, names: list[str]) -> str:

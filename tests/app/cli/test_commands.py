@@ -16,6 +16,7 @@ import simreduce as sr
 from simreduce.engine import Simulator
 from simreduce.errors import Deadlock, StrategyError
 from simreduce.planners.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
+from simreduce.topology import load_topology
 from tests.app.cli.command import REPOSITORY, process
 from tests.faulty import FORGETFUL
 from tests.thorough import corners
@@ -628,6 +629,20 @@ def test_topo_show_prints_the_matrix_and_every_link(simreduce):
         "bandwidth_gb_per_s": 48.0,
         "latency_us": pytest.approx(1.8),
     } in document["links"]
+
+
+def test_topo_show_folds_links_that_are_alike(simreduce):
+    """Every wire of 24 machines is counted once, in few lines."""
+    out = simreduce("topo", "show", "dgx-h100x24").out
+    lines = re.findall(r"^  n0\.\S+ - .*", out, re.MULTILINE)
+    more = [
+        int(count or 0)
+        for count in re.findall(r"^  n0.*?(?:and (\d+) more.*)?$", out, re.MULTILINE)
+    ]
+
+    assert len(lines) == 6
+    assert len(load_topology("dgx-h100x24").wires) // 2 == len(lines) + sum(more)
+    assert len(out.split()) < 1000
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def stop_after(monkeypatch):
 def test_a_ranking_that_is_stopped_ranks_what_it_has(simreduce, scenario, stop_after):
     stop_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
     status, out, _ = simreduce("run", scenario, "--workers", "1")
-    assert (130, "stopped with 1 other untried") == (status, out.splitlines()[-3])
+    assert (130, "stopped with 1 other untried") == (status, out.splitlines()[-1])
 
 
 def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_after):
@@ -103,7 +103,7 @@ def test_a_budget_of_time_ends_a_ranking_with_what_it_has(
     status, out, _ = simreduce("run", scenario, "--workers", "1", *option)
     assert time.monotonic() - begun < 20
     words = "left out for time: 1 other that promises least (--budget; how many depends on this"
-    assert (0, f"{words} machine's speed)") == (status, out.splitlines()[-3])
+    assert (0, f"{words} machine's speed)") == (status, out.splitlines()[-1])
     dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 1, 2)
     document = json.loads(simreduce("run", scenario, "--workers", "1", *option, "--json").out)
     assert (document["complete"], document["hurried"]) == (False, True)

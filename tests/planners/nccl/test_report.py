@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,28 @@ def test_lines_that_public_logs_have():
         "Pattern 5, crossNic 0, nChannels 8, bw 40.000000/60.000000, type NVL/PIX, sameChannels 0",
     ):
         assert line in shown
+
+
+@pytest.mark.parametrize("machine", ["dgx-h100", "dgx-h100x2", "dgx-h100x5"])
+def test_channels_with_the_same_order_share_a_line(machine):
+    """The places of all lines are those of the document's rings, each once, with its order."""
+    rings = json.loads(_run(machine, "--json").output)["rings"]
+    found = {}
+    shown = re.findall(
+        r"Channel (\S+)/(\d+) :([ \d]+)( \.\.\.)?$", _run(machine).output, re.MULTILINE
+    )
+    for places, count, ranks, _ in shown:
+        assert int(count) == len(rings)
+        for part in places.split(","):
+            first, _, last = part.partition("-")
+            for place in range(int(first), int(last or first) + 1):
+                assert place not in found
+                found[place] = [int(rank) for rank in ranks.split()]
+
+    assert len(shown) == len({tuple(ring) for ring in rings})
+    for place, ring in enumerate(rings):
+        start = ring.index(0)
+        assert [*ring[start:], *ring[:start]][:32] == found[place]
 
 
 def test_the_document():
