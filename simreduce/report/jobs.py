@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from math import fsum, inf, isfinite
@@ -181,7 +181,7 @@ def _takes(found: Placement) -> str:
     return "a step" if found.batch is not None else "an all-reduce"
 
 
-def host_list(names: Sequence[str]) -> str:
+def host_list(names: Iterable[str]) -> str:
     """Nodes as a host list, ranges short: `n0-n3,n8`."""
     runs: list[list[str]] = []
     for name in map(label, names):
@@ -438,6 +438,13 @@ BESIDE = Document(
     Key("jobs", list_of(JOB, least=1), "The jobs.", _rows),
     Key("failures", list_of(_FAILURE), "The worst part of each kind that may fail, one at a time;"
         " missing unless asked for.", lambda found: found.failures or ABSENT, optional=True),
+    Key("placements", COUNT, "How many placements were tried, of which this is the best; missing"
+        " unless asked for.", lambda found: found.placement.tried if found.placement else ABSENT,
+        optional=True),
+    Key("given_slowdown", or_null(RATIO), "How many times as long as alone the slowest job takes on"
+        " the given nodes; null if a failure stops it, missing unless placements were tried.",
+        lambda found: _finite(found.placement.given) if found.placement else ABSENT,
+        optional=True),
     Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches.",
         _switches),
     Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
@@ -497,6 +504,7 @@ def jobs_report(document: Written) -> Page:
         facts=(
             Fact("Which job loses most?", worst["job"], longest),
             Fact("Whom does it meet?", worst["meets"]),
+            *_placed(document),
             Fact(
                 "Do all lose alike?",
                 f"{document['fairness']:.3f}",
@@ -513,6 +521,19 @@ def jobs_report(document: Written) -> Page:
             ),
         ),
     )
+
+
+def _placed(document: Written) -> Iterator[Fact]:
+    """The nodes of the best placement of jobs that was tried, if any were."""
+    if "placements" in document:
+        slow, jobs = document["given_slowdown"], document["jobs"]
+        given = f"take {slow:.2f} times as long as alone" if slow else "stop"
+        yield Fact(
+            "On which nodes?",
+            "; ".join(f"{each['job']}: {host_list(map(str, each['nodes']))}" for each in jobs),
+            f"The best of {document['placements']} placements that were tried, in the order of"
+            f" ranks; on the given nodes the slowest job would {given}.",
+        )
 
 
 def _of_stream(stream: Stream) -> str:

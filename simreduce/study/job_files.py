@@ -24,6 +24,7 @@ from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError, escape
 from simreduce.files.formats import (
+    FLAG,
     LINE,
     Field,
     FieldValues,
@@ -48,7 +49,7 @@ from simreduce.study.scenario_files import (
     read_places,
     read_scenario_file,
 )
-from simreduce.topology import load_topology
+from simreduce.topology import Topology, load_topology
 from simreduce.topology.loader import CLASSES, NONE, part_named
 from simreduce.topology.switch_groups import label
 from simreduce.training.calls import GroupPlans, channels_of
@@ -68,6 +69,7 @@ _SHARED = (
     "topology", "runtime", "calibration", "topology_overrides", "link_factors", "nccl", "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
+_STAY = "copies take the first nodes that are free; leave it out"
 _COUNT_NODES = "say how many nodes, not which, so that there can be several"
 NOT_FREE = " are free"
 """The end of the fault of a machine that is too small for a job."""
@@ -164,6 +166,13 @@ JOBS = Format(
         [],
         default_words="none",
     ),
+    Field(
+        "placement",
+        FLAG,
+        "Whether to look for nodes of all jobs on which the slowest one loses"
+        " less, also of those that name theirs.",
+        default=False,
+    ),
     Field("job", TablesOf(JOB), "The jobs, at least one.", required=True),
     Field("traffic", TablesOf(TRAFFIC), "What else moves."),
 )
@@ -174,7 +183,8 @@ class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
     its `nodes`; the keys that list some are `named`. `nominal` says which times rest on no
     measurement. `fits` has what the GPUs of each hold at least, None where it has no step. `fails`
-    are parts to lose: `without` one of them, this is another question.
+    are parts to lose: `without` one of them, this is another question, and so it is where jobs
+    `place` their nodes, by name, elsewhere; None where they are to stay.
     """
 
     path: Path
@@ -189,6 +199,7 @@ class JobsQuestion:
     fits: tuple[MemoryFit | None, ...]
     fails: tuple[str, ...]
     without: Callable[[str], JobsQuestion]
+    place: Callable[[Sequence[Sequence[str]]], JobsQuestion] | None
 
     @property
     def misfits(self) -> list[str]:
@@ -204,8 +215,11 @@ def build_mix(
     nodes.
     """
     question = build_jobs(path, document, load)
-    if question.named:
-        raise ScenarioError([f"{path}: {key}: {_COUNT_NODES}" for key in question.named])
+    wrong = [f"{path}: {key}: {_COUNT_NODES}" for key in question.named]
+    if question.place:
+        wrong.append(f"{path}: placement: {_STAY}")
+    if wrong:
+        raise ScenarioError(wrong)
     return question
 
 
@@ -264,6 +278,7 @@ def build_jobs(
         machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load, options).setup
     except ScenarioError as error:
         faults.problems += [each for each in error.problems if each not in faults.problems]
+    faults.check(copies == 1 or not values["placement"], "placement", _STAY)
     if machine is not None and copies > 1:
         needs = copies * sum(each["nodes"] or 0 for each in tables)
         if needs > len(machine.layout.tasks):
@@ -287,7 +302,7 @@ def build_jobs(
     if machine is not None:  # which is built once
         shared = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
     reader = _Reader(
-        path, shared, (lambda *_: machine.topology) if machine else load,
+        path, shared, partial(_built, machine.topology) if machine else load,
         machine.layout if machine else None, faults,
     )  # fmt: skip
     found = [
@@ -313,12 +328,18 @@ def build_jobs(
             ),
         )
     machine = faults.require(machine, ScenarioError)
+
+    def on(nodes: Sequence[Sequence[str]]) -> JobsQuestion:
+        tables = [{**job, "nodes": mine} for job, mine in zip(document["job"], nodes, strict=True)]
+        return build_jobs(path, {**document, "job": tables}, load, 1, options)
+
     jobs, does, nominal, fits = zip(*found, strict=True)
     return JobsQuestion(
         path, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
         named, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))), fits,
         tuple(part for part in values["fails"] if part != NONE),
-        lambda part: build_jobs(path, document, load, copies, options, part),
+        partial(build_jobs, path, document, load, copies, options),
+        on if values["placement"] else None,
     )  # fmt: skip
 
 
@@ -333,6 +354,11 @@ def _copies(
                 name = f"{each['name']}, {name}"
             taken.add(name)
             yield {**each, "name": name}
+
+
+def _built(machine: Topology, *_: object) -> Topology:
+    """Loads a machine that is there."""
+    return machine
 
 
 Read = tuple[Job, str, str, MemoryFit | None]

@@ -13,7 +13,7 @@ from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, jobs_text
 from simreduce.study.job_files import build_jobs, load_jobs
 from simreduce.study.scenario_files import build_meshes, build_scenario, read_scenario_file
-from simreduce.study.tune.jobs import answer_jobs, fit_jobs
+from simreduce.study.tune.jobs import MOST_PLACED, answer_jobs, fit_jobs
 from simreduce.study.tune.rank import rank
 from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.write import simulate_mesh
@@ -503,6 +503,58 @@ def test_unknown_parts_are_refused_with_the_nearest(tmp_path):
 
     assert [each.partition(":")[0] for each in found] == ["fails[0]", "fails[2]", "fails[3]"]
     assert "did you mean 'nic'" in found[0]
+
+
+PLACED = (
+    "placement = true\n"
+    'topology = "dgx1vx8,fabric=fat_tree,radix=4,nics=1,oversubscription=4"\n'
+    '[[job]]\nname = "a"\nnodes = "0,4"\nworkload = "bytes:64M"\ncount = 1\n'
+    '[[job]]\nname = "b"\nnodes = "1,5"\nworkload = "bytes:64M"\ncount = 1\n'
+)
+
+
+def test_jobs_are_placed_on_the_best_nodes_that_were_tried(tmp_path):
+    """Beside the time alone on the given nodes; by themselves, jobs lose as much there."""
+    found = answer_jobs(read(tmp_path, PLACED))
+    given = answer_jobs(read(tmp_path, PLACED.partition("\n")[2]))
+    chosen = PLACED.partition("\n")[2]
+    for old, mine in zip(('"0,4"', '"1,5"'), found.question.nodes, strict=True):
+        chosen = chosen.replace(old, str([*mine]))
+    again = answer_jobs(read(tmp_path, chosen))
+
+    assert all(len({node // 4 for node in mine}) == 1 for mine in found.question.nodes)
+    assert found.placement.given == given.slowest.slowdown > 1.5
+    assert found.slowest.slowdown == pytest.approx(1.0, abs=1e-3)
+    assert [each.times for each in found.outcomes] == [each.times for each in again.outcomes]
+    assert [each.alone for each in found.outcomes] == [each.alone for each in given.outcomes]
+    assert f"The best of {found.placement.tried} placements" in jobs_text(found)
+
+
+def test_a_placement_that_nothing_betters_stays(tmp_path):
+    """Also where the nodes of a job are in an order of their own."""
+    text = PLACED.replace('"0,4"', '"1,0"').replace('"1,5"', '"4,5"')
+    found = answer_jobs(read(tmp_path, text))
+
+    assert found.question.nodes == ((1, 0), (4, 5))
+    assert found.placement.tried > 1
+
+
+def test_an_interrupt_leaves_the_placements_so_far(tmp_path):
+    def progress(done, total):
+        if total == MOST_PLACED and done == 3:
+            raise KeyboardInterrupt
+
+    found = answer_jobs(read(tmp_path, PLACED), progress)
+    assert (found.complete, found.placement.tried) == (False, 3)
+
+
+def test_copies_are_not_placed(tmp_path):
+    path = tmp_path / "mix.toml"
+    path.write_text(f"placement = true\n{MIX}", "utf-8")
+    document = read_scenario_file(str(path))
+    for ask in (lambda: next(fit_jobs(*document, 1.1)), lambda: build_jobs(*document, copies=2)):
+        with pytest.raises(ScenarioError, match="placement: copies take the first nodes"):
+            ask()
 
 
 def test_copies_keep_their_promise_after_a_failure(tmp_path):

@@ -10,10 +10,10 @@ by the nodes of these, unless too many do.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count, islice, product, zip_longest
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -22,8 +22,10 @@ from typing import Any, NamedTuple
 from simreduce.computing import group_by
 from simreduce.computing.workers import Progress
 from simreduce.errors import InputError
+from simreduce.planners.layouts import node_names
 from simreduce.study.job_files import MOST_JOBS, JobsQuestion, build_jobs, build_mix
 from simreduce.study.scenario import LoadMachine
+from simreduce.study.tune.placement.orders import Orders
 from simreduce.topology import load_topology
 from simreduce.topology.loader import (
     CLASSES,
@@ -36,8 +38,13 @@ from simreduce.topology.loader import (
     part_named,
 )
 from simreduce.topology.routing.switching import SPLIT
+from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.shared_fabric import JobOutcome, simulate_jobs
 
+MOST_PLACED, _NEAR = 32, 1 << 14
+"""Placements that are simulated, and exchanges of the best that are looked at."""
+Places = tuple[tuple[int, ...], ...]
+"""The nodes of each job."""
 _UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
 
@@ -60,6 +67,13 @@ class JobsFailure(NamedTuple):
         return max((each.slowdown for each in self.outcomes), default=inf if self.part else 0.0)
 
 
+class JobsPlacement(NamedTuple):
+    """How many placements of the jobs were `tried`, and the worst slowdown on the `given` nodes."""
+
+    tried: int
+    given: float
+
+
 class CopiesFit(NamedTuple):
     """How many copies of a mix of jobs fit where none may take more than `promise` times as long as
     alone, after a failure too, and why no more do.
@@ -72,7 +86,8 @@ class CopiesFit(NamedTuple):
 
 class JobsAnswer(NamedTuple):
     """Jobs, what came of each, and of the parts that may fail; not `complete` if it was stopped. If
-    copies of them `fit`, these are those that do, or one copy if none does.
+    copies of them `fit`, these are those that do, or one copy if none does. With a `placement`,
+    they are on the nodes of the best that was tried, and `alone` is a repetition on the given ones.
     """
 
     question: JobsQuestion
@@ -80,6 +95,7 @@ class JobsAnswer(NamedTuple):
     failures: tuple[JobsFailure, ...] = ()
     complete: bool = True
     fit: CopiesFit | None = None
+    placement: JobsPlacement | None = None
 
     @property
     def slowest(self) -> JobOutcome:
@@ -93,14 +109,85 @@ class JobsAnswer(NamedTuple):
         return max(parts, key=lambda each: each.slowdown, default=None)
 
 
-def answer_jobs(
-    question: JobsQuestion, progress: Progress | None = None, alone: Mapping[str, float] = _UNKNOWN
+def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> JobsAnswer:
+    """Simulate the jobs, and then without each part that may fail; on other nodes too, if they are
+    to be placed.
+
+    With `progress`, Ctrl-C ends it with the repetitions, failures and placements so far, once every
+    job has a repetition. InputError and Deadlock as of `simulate_jobs`.
+    """
+    given = _simulate(question, progress)
+    if not (question.place and given.complete):
+        return given
+    names, tried = (
+        node_names(question.setup.layout, question.setup.topology),
+        {question.nodes: given},
+    )
+    alone, ended = {each.job.name: each.alone for each in given.outcomes}, False
+    with suppress(KeyboardInterrupt):
+        for nodes in islice(_placements(question, tried), MOST_PLACED - 1):
+            if progress:
+                progress(len(tried), MOST_PLACED)
+            placed = question.place([[label(names[node]) for node in mine] for mine in nodes])
+            tried[nodes] = _simulate(placed, None, alone)
+        ended = True
+    placement = JobsPlacement(len(tried), given.slowest.slowdown)
+    return tried[_best(tried)]._replace(placement=placement, complete=ended)
+
+
+def _best(tried: Mapping[Places, JobsAnswer]) -> Places:
+    """The placement whose slowest job loses least; of those, the one whose jobs lose least in all;
+    the first of these.
+    """
+    return min(tried, key=lambda nodes: sorted(
+        (round(each.slowdown, 6) for each in tried[nodes].outcomes), reverse=True
+    ))  # fmt: skip
+
+
+def _placements(question: JobsQuestion, tried: Mapping[Places, JobsAnswer]) -> Iterator[Places]:
+    """Placements besides the given one: packed by switch, spread over switches, and then those that
+    exchange two nodes of the best, one of the slowest job first. Nodes of a job are in the order of
+    their switches; of placements that differ by switches that are alike, one is tried.
+    """
+    names = node_names(question.setup.layout, question.setup.topology)
+    orders = Orders(switch_groups(question.setup.topology), names)
+    alike = not question.streams and {*CLASSES}.issuperset(question.fails)
+    seen = set[tuple[int, ...]]()
+
+    def new(nodes: Iterable[int]) -> Iterator[Places]:
+        some = iter(nodes)
+        placed = tuple(orders.by_switch([*islice(some, len(mine))]) for mine in question.nodes)
+        flat = tuple(chain(*placed))
+        key = orders.canonical(orders.leaves(flat)) if alike else flat
+        if key not in seen:
+            seen.add(key)
+            yield placed
+
+    [*new(chain(*question.nodes))]  # which was tried
+    yield from new(chain(*orders.members))
+    rows = zip_longest(*orders.members, fillvalue=-1)
+    yield from new(node for row in rows for node in row if node >= 0)
+    while True:
+        best = _best(tried)
+        order = [*dict.fromkeys([*chain(*best), *range(len(names))])]
+        slow = best[tried[best].outcomes.index(tried[best].slowest)]
+        places = sorted(range(sum(map(len, best))), key=lambda place: order[place] not in slow)
+        for one, other in islice(product(places, range(len(order))), _NEAR):
+            if orders.leaf_of[order[one]] != orders.leaf_of[order[other]]:
+                swapped = list(order)
+                swapped[one], swapped[other] = order[other], order[one]
+                yield from new(swapped)
+            if _best(tried) != best:
+                break
+        else:
+            return
+
+
+def _simulate(
+    question: JobsQuestion, progress: Progress | None, alone: Mapping[str, float] = _UNKNOWN
 ) -> JobsAnswer:
     """Simulate the jobs, and then without each part that may fail. `alone` has the seconds of jobs
     by themselves, where these are known.
-
-    With `progress`, Ctrl-C ends it with the repetitions and failures so far, once every job has a
-    repetition. InputError and Deadlock as of `simulate_jobs`.
     """
     bare = [each for text in question.fails for each in _failures(question, text)]
     runs, begun = 1 + sum(each.part != "" for each in bare), count()
@@ -186,7 +273,7 @@ def fit_jobs(
     for copies in range(1, most + 1):
         question = build_jobs(path, document, load, copies) if copies > 1 else mix
         # A copy has the nodes that it had among fewer, so its time alone is known.
-        answer = answer_jobs(question, alone=alone)
+        answer = _simulate(question, None, alone)
         alone = {each.job.name: each.alone for each in answer.outcomes}
         if limit := "; ".join(question.misfits) or _too_slow(answer, promise):
             fit = CopiesFit(promise, copies - 1, f"with {copies}, {limit}")
