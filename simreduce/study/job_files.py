@@ -69,8 +69,6 @@ _SHARED = (
     "topology", "runtime", "calibration", "topology_overrides", "link_factors", "nccl", "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
-_STAY = "copies take the first nodes that are free; leave it out"
-_COUNT_NODES = "say how many nodes, not which, so that there can be several"
 NOT_FREE = " are free"
 """The end of the fault of a machine that is too small for a job."""
 _OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
@@ -181,10 +179,10 @@ JOBS = Format(
 @dataclass(frozen=True, slots=True)
 class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
-    its `nodes`; the keys that list some are `named`. `nominal` says which times rest on no
-    measurement. `fits` has what the GPUs of each hold at least, None where it has no step. `fails`
-    are parts to lose: `without` one of them, this is another question, and so it is where jobs
-    `place` their nodes, by name, elsewhere; None where they are to stay.
+    its `nodes`; keys that are `fixed` say why there are no copies. `nominal` says which times rest
+    on no measurement. `fits` has what the GPUs of each hold at least, None where it has no step.
+    `fails` are parts to lose: `without` one of them, this is another question, and so it is where
+    jobs `place` their nodes, by name, elsewhere; None where they are to stay.
     """
 
     path: Path
@@ -194,7 +192,7 @@ class JobsQuestion:
     does: tuple[str, ...]
     nodes: tuple[tuple[int, ...], ...]
     streams: tuple[Stream, ...]
-    named: tuple[str, ...]
+    fixed: Mapping[str, str]
     nominal: str
     fits: tuple[MemoryFit | None, ...]
     fails: tuple[str, ...]
@@ -215,11 +213,8 @@ def build_mix(
     nodes.
     """
     question = build_jobs(path, document, load)
-    wrong = [f"{path}: {key}: {_COUNT_NODES}" for key in question.named]
-    if question.place:
-        wrong.append(f"{path}: placement: {_STAY}")
-    if wrong:
-        raise ScenarioError(wrong)
+    if question.fixed:
+        raise ScenarioError([f"{path}: {key}: {why}" for key, why in question.fixed.items()])
     return question
 
 
@@ -252,17 +247,19 @@ def build_jobs(
     shared |= {"fails": failed}
     tables = values["job"] or []
     faults.check(values["job"] != [], "job", "must have one table at least")
-    count = copies * len(tables)
-    if not faults.check(
-        count <= MOST_JOBS, "job", f"{count:,} jobs, and at most {MOST_JOBS:,} are simulated"
-    ):
+    words = f"{copies * len(tables):,} jobs, and at most {MOST_JOBS} are simulated"
+    if not faults.check(copies * len(tables) <= MOST_JOBS, "job", words):
         tables, copies = [], 1
-    named = tuple(
-        f"job[{i}].nodes" for i, each in enumerate(tables) if isinstance(each["nodes"], str)
-    )
-    if named and copies > 1:
-        for name in named:
-            faults.add(name, _COUNT_NODES)
+    fixed = {
+        f"job[{i}].nodes": "say how many nodes, not which, so that there can be several"
+        for i, each in enumerate(tables)
+        if isinstance(each["nodes"], str)
+    }
+    if values["placement"]:
+        fixed["placement"] = "copies take the first nodes that are free; leave it out"
+    if fixed and copies > 1:
+        for name, why in fixed.items():
+            faults.add(name, why)
         copies = 1
     owner = dict[str, str]()
     for key in ("job", "traffic"):
@@ -278,7 +275,6 @@ def build_jobs(
         machine = build_scenario(path, {**shared, "workload": "bytes:4"}, None, load, options).setup
     except ScenarioError as error:
         faults.problems += [each for each in error.problems if each not in faults.problems]
-    faults.check(copies == 1 or not values["placement"], "placement", _STAY)
     if machine is not None and copies > 1:
         needs = copies * sum(each["nodes"] or 0 for each in tables)
         if needs > len(machine.layout.tasks):
@@ -312,8 +308,8 @@ def build_jobs(
     ]
     for i, part in enumerate(values["fails"] or ()):
         if machine is not None and part not in (NONE, *CLASSES):
-            place = f"fails[{i}]" if isinstance(document["fails"], list) else "fails"
-            faults.attempt(place, part_named, machine.topology, part)
+            at = f"[{i}]" * isinstance(document["fails"], list)
+            faults.attempt(f"fails{at}", part_named, machine.topology, part)
     if faults.problems and machine is not None:  # else they are counted once times are known
         faults.problems += excess_messages(
             [(each, reads.flows) for each in streams],
@@ -336,7 +332,7 @@ def build_jobs(
     jobs, does, nominal, fits = zip(*found, strict=True)
     return JobsQuestion(
         path, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
-        named, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))), fits,
+        fixed, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))), fits,
         tuple(part for part in values["fails"] if part != NONE),
         partial(build_jobs, path, document, load, copies, options),
         on if values["placement"] else None,

@@ -9,11 +9,10 @@ by the nodes of these, unless too many do.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, count, islice, product, zip_longest
+from itertools import chain, islice, product, zip_longest
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -66,12 +65,11 @@ class JobsFailure(NamedTuple):
         """How many times as long as alone on the whole machine the slowest job takes."""
         return max((each.slowdown for each in self.outcomes), default=inf if self.part else 0.0)
 
-
-class JobsPlacement(NamedTuple):
-    """How many placements of the jobs were `tried`, and the worst slowdown on the `given` nodes."""
-
-    tried: int
-    given: float
+    @property
+    def slowest(self) -> str:
+        """That job; "" if all stop, or there is no such part."""
+        slow = max(self.outcomes, key=lambda each: each.slowdown, default=None)
+        return slow.job.name if slow else ""
 
 
 class CopiesFit(NamedTuple):
@@ -85,17 +83,22 @@ class CopiesFit(NamedTuple):
 
 
 class JobsAnswer(NamedTuple):
-    """Jobs, what came of each, and of the parts that may fail; not `complete` if it was stopped. If
-    copies of them `fit`, these are those that do, or one copy if none does. With a `placement`,
-    they are on the nodes of the best that was tried, and `alone` is a repetition on the given ones.
+    """Jobs, what came of each, and of the parts that may fail, of which `lost` is the worst; not
+    `complete` if it was stopped.
+
+    If copies of them `fit`, these are those that do, or one copy if none does. Where so many
+    placements were `tried`, they are on the nodes of the best of these, and `alone` is a repetition
+    on those that they had, where the slowest job's slowdown is `given`.
     """
 
     question: JobsQuestion
     outcomes: tuple[JobOutcome, ...]
-    failures: tuple[JobsFailure, ...] = ()
-    complete: bool = True
+    failures: tuple[JobsFailure, ...]
+    lost: JobsFailure | None
+    complete: bool
     fit: CopiesFit | None = None
-    placement: JobsPlacement | None = None
+    tried: int = 0
+    given: float = 0.0
 
     @property
     def slowest(self) -> JobOutcome:
@@ -103,10 +106,17 @@ class JobsAnswer(NamedTuple):
         return max(self.outcomes, key=lambda each: each.slowdown)
 
     @property
-    def lost(self) -> JobsFailure | None:
-        """The worst failure; None if nothing fails."""
-        parts = [each for each in self.failures if each.part]
-        return max(parts, key=lambda each: each.slowdown, default=None)
+    def alone(self) -> dict[str, float]:
+        """Seconds of the jobs by themselves, by name."""
+        return {each.job.name: each.alone for each in self.outcomes}
+
+    @property
+    def loss(self) -> str:
+        """What that job loses, in words, and by which failure."""
+        slow, after = self.slowest, f" if {self.lost.part} fails" if self.lost else ""
+        if self.lost and self.lost.reason:
+            return f"the jobs stop{after}: {self.lost.reason}"
+        return f"{slow.job.name} takes {slow.slowdown:.2f} times as long as alone{after}"
 
 
 def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> JobsAnswer:
@@ -119,54 +129,52 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
     given = _simulate(question, progress)
     if not (question.place and given.complete):
         return given
-    names, tried = (
-        node_names(question.setup.layout, question.setup.topology),
-        {question.nodes: given},
-    )
-    alone, ended = {each.job.name: each.alone for each in given.outcomes}, False
+    names = node_names(question.setup.layout, question.setup.topology)
+    tried, ended = {question.nodes: given}, False
     with suppress(KeyboardInterrupt):
-        for nodes in islice(_placements(question, tried), MOST_PLACED - 1):
+        for nodes in islice(_placements(question, names, tried), MOST_PLACED - 1):
             if progress:
                 progress(len(tried), MOST_PLACED)
-            placed = question.place([[label(names[node]) for node in mine] for mine in nodes])
-            tried[nodes] = _simulate(placed, None, alone)
+            with suppress(InputError):  # of nodes that cannot run a job
+                placed = question.place([[label(names[node]) for node in mine] for mine in nodes])
+                tried[nodes] = _simulate(placed, None, given.alone)
         ended = True
-    placement = JobsPlacement(len(tried), given.slowest.slowdown)
-    return tried[_best(tried)]._replace(placement=placement, complete=ended)
+    best = tried[_best(tried)]
+    return best._replace(tried=len(tried), given=given.slowest.slowdown, complete=ended)
 
 
 def _best(tried: Mapping[Places, JobsAnswer]) -> Places:
-    """The placement whose slowest job loses least; of those, the one whose jobs lose least in all;
-    the first of these.
+    """The placement whose slowest job loses least; of those, the next slowest decides; the first of
+    equal ones.
     """
     return min(tried, key=lambda nodes: sorted(
         (round(each.slowdown, 6) for each in tried[nodes].outcomes), reverse=True
     ))  # fmt: skip
 
 
-def _placements(question: JobsQuestion, tried: Mapping[Places, JobsAnswer]) -> Iterator[Places]:
-    """Placements besides the given one: packed by switch, spread over switches, and then those that
+def _placements(
+    question: JobsQuestion, names: Sequence[str], tried: Mapping[Places, JobsAnswer]
+) -> Iterator[Places]:
+    """Placements: the given one, packed by switch, spread over switches, and then those that
     exchange two nodes of the best, one of the slowest job first. Nodes of a job are in the order of
     their switches; of placements that differ by switches that are alike, one is tried.
     """
-    names = node_names(question.setup.layout, question.setup.topology)
-    orders = Orders(switch_groups(question.setup.topology), names)
+    orders, seen = Orders(switch_groups(question.setup.topology), names), set[tuple[int, ...]]()
     alike = not question.streams and {*CLASSES}.issuperset(question.fails)
-    seen = set[tuple[int, ...]]()
 
     def new(nodes: Iterable[int]) -> Iterator[Places]:
         some = iter(nodes)
         placed = tuple(orders.by_switch([*islice(some, len(mine))]) for mine in question.nodes)
         flat = tuple(chain(*placed))
         key = orders.canonical(orders.leaves(flat)) if alike else flat
-        if key not in seen:
-            seen.add(key)
+        if key not in seen and placed not in tried:
             yield placed
+        seen.add(key)
 
-    [*new(chain(*question.nodes))]  # which was tried
-    yield from new(chain(*orders.members))
     rows = zip_longest(*orders.members, fillvalue=-1)
-    yield from new(node for row in rows for node in row if node >= 0)
+    spread = (node for row in rows for node in row if node >= 0)
+    for nodes in (chain(*question.nodes), chain(*orders.members), spread):
+        yield from new(nodes)
     while True:
         best = _best(tried)
         order = [*dict.fromkeys([*chain(*best), *range(len(names))])]
@@ -174,9 +182,8 @@ def _placements(question: JobsQuestion, tried: Mapping[Places, JobsAnswer]) -> I
         places = sorted(range(sum(map(len, best))), key=lambda place: order[place] not in slow)
         for one, other in islice(product(places, range(len(order))), _NEAR):
             if orders.leaf_of[order[one]] != orders.leaf_of[order[other]]:
-                swapped = list(order)
-                swapped[one], swapped[other] = order[other], order[one]
-                yield from new(swapped)
+                swapped = dict(enumerate(order)) | {one: order[other], other: order[one]}
+                yield from new(swapped.values())
             if _best(tried) != best:
                 break
         else:
@@ -189,65 +196,49 @@ def _simulate(
     """Simulate the jobs, and then without each part that may fail. `alone` has the seconds of jobs
     by themselves, where these are known.
     """
-    bare = [each for text in question.fails for each in _failures(question, text)]
-    runs, begun = 1 + sum(each.part != "" for each in bare), count()
-
-    def run(at: JobsQuestion, known: Mapping[str, float]) -> tuple[JobOutcome, ...]:
-        before = next(begun)
-
-        def watch(done: int, whole: int) -> None:
-            assert progress is not None  # noqa: S101 - nobody else calls it
-            progress(before * whole + done, runs * whole)
-
-        return simulate_jobs(at.jobs, at.streams, known, progress and watch)
-
-    outcomes = run(question, alone)
-    whole = {each.job.name: each.alone for each in outcomes}
+    whole = simulate_jobs(question.jobs, question.streams, alone, progress)
+    alone, runs, tried = {each.job.name: each.alone for each in whole}, [whole], list[JobsFailure]()
 
     def lose(failure: JobsFailure) -> JobsFailure:
         try:
-            return failure._replace(outcomes=run(question.without(failure.part), whole))
+            left = question.without(failure.part)
+            runs.append(simulate_jobs(left.jobs, left.streams, alone, progress))
         except InputError as error:
-            problems = (each.removeprefix(f"{question.path}: ") for each in error.problems)
-            return failure._replace(reason="; ".join(problems).partition(f"; {question.path}")[0])
+            problems = "; ".join(error.problems).replace(f"{question.path}: ", "")
+            return failure._replace(reason=problems.partition("; fails cuts ")[0])
+        return failure._replace(outcomes=runs[-1])
 
-    tried = list[JobsFailure]()
+    parts = [each for text in question.fails for each in _failures(question, text)]
     with suppress(KeyboardInterrupt):
-        for each in bare:
-            if not all(one.complete for one in (tried[-1].outcomes if tried else outcomes)):
+        for each in parts:
+            if not all(one.complete for one in runs[-1]):
                 break
             tried.append(lose(each) if each.part else each)
-    failures = [
-        max(some, key=lambda each: each.slowdown)
-        for some in group_by(tried, lambda each: each.fails).values()
-    ]
-    runs_of = outcomes, *(each.outcomes for each in tried)
-    ended = all(each.complete for run in runs_of for each in run) and len(tried) == len(bare)
-    found = JobsAnswer(question, outcomes, tuple(failures), ended)
-    if (lost := found.lost) is None:
-        return found
-    after = [each.times for each in lost.outcomes] or [(inf,)] * len(outcomes)
-    pairs = zip(outcomes, after, strict=True)
-    return found._replace(outcomes=tuple(replace(each, after=times) for each, times in pairs))
+    ended = len(tried) == len(parts) and all(one.complete for one in runs[-1])
+    of_each = group_by(tried, lambda each: each.fails).values()
+    failures = tuple(max(some, key=lambda each: each.slowdown) for some in of_each)
+    lost = max(failures, key=lambda each: each.slowdown, default=None)
+    if lost is None or not lost.part:
+        return JobsAnswer(question, whole, failures, None, ended)
+    after = [each.times for each in lost.outcomes] or [(inf,)] * len(whole)
+    pairs = zip(whole, after, strict=True)
+    outcomes = tuple(replace(each, after=times) for each, times in pairs)
+    return JobsAnswer(question, outcomes, failures, lost, ended)
 
 
 def _failures(question: JobsQuestion, text: str) -> list[JobsFailure]:
     """The parts that a text means, one of those alike; one without a part if there is none."""
-    machine, users = question.setup.topology, defaultdict[str, set[str]](set)
+    machine = question.setup.topology
     if text not in CLASSES:
         return [JobsFailure(text, part_named(machine, text), 1, 1)]
-    for job in question.jobs:
-        for name in job.setup.layout.ranks:
-            users[name].add(job.name)
-    for stream in question.streams:
-        for name in {end for pair in stream.pairs for end in pair}:
-            users[name].add(stream.name)
     # Equal paths differ where hashes, or the first of them, choose.
-    chosen = machine.router.switching.choice != SPLIT
-    switches = [name for kind in (LEAF, SPINE, CORE) for name in members(machine, kind)]
-    marks: dict[str, object] = {name: name for name in switches if chosen}
-    marks |= {name: frozenset(some) for name, some in users.items()}
-    by_node = marks | {k: (some, machine.nodes[k].machine) for k, some in marks.items()}
+    chosen = (LEAF, SPINE, CORE) if machine.router.switching.choice != SPLIT else ()
+    marks: dict[str, object] = {name: name for kind in chosen for name in members(machine, kind)}
+    marks |= {rank: job.name for job in question.jobs for rank in job.setup.layout.ranks}
+    for stream in question.streams:
+        ends = {end for pair in stream.pairs for end in pair}
+        marks |= {end: (marks.get(end), stream.name) for end in ends}
+    by_node = {name: (mark, machine.nodes[name].machine) for name, mark in marks.items()}
     names = distinct(machine, [text], by_node)[text]
     if len(names) > MOST_TRIED:
         names = distinct(machine, [text], marks)[text]
@@ -266,32 +257,20 @@ def fit_jobs(
     nodes that are free; the last is the answer. ScenarioError as of `build_mix`, unless that has
     built the `mix`.
     """
-    alone, found = dict[str, float](), None
-    mix = mix or build_mix(path, document, load)
+    mix, found = mix or build_mix(path, document, load), None
     used, whole = sum(map(len, mix.nodes)), len(mix.setup.layout.tasks)
     most = min(whole // used, MOST_JOBS // len(mix.jobs))
     for copies in range(1, most + 1):
         question = build_jobs(path, document, load, copies) if copies > 1 else mix
         # A copy has the nodes that it had among fewer, so its time alone is known.
-        answer = _simulate(question, None, alone)
-        alone = {each.job.name: each.alone for each in answer.outcomes}
-        if limit := "; ".join(question.misfits) or _too_slow(answer, promise):
-            fit = CopiesFit(promise, copies - 1, f"with {copies}, {limit}")
+        answer = _simulate(question, None, found.alone if found else _UNKNOWN)
+        if question.misfits or answer.slowest.slowdown > promise:
+            why = "; ".join(question.misfits) or answer.loss
+            fit = CopiesFit(promise, copies - 1, f"with {copies}, {why}")
             yield (found or answer)._replace(fit=fit, complete=True)
             return
         limit = f"{copies * used} of {whole} nodes are taken"
-        if (copies + 1) * len(mix.jobs) > MOST_JOBS:
-            limit = f"at most {MOST_JOBS:,} jobs are simulated"
+        if whole // used > most == copies:
+            limit = f"at most {MOST_JOBS} jobs are simulated"
         found = answer._replace(fit=CopiesFit(promise, copies, limit), complete=copies == most)
         yield found
-
-
-def _too_slow(answer: JobsAnswer, promise: float) -> str:
-    """Which job takes longer than promised; "" if none does."""
-    slow, lost = answer.slowest, answer.lost
-    if slow.slowdown <= promise:
-        return ""
-    if slow.slowdown == inf and lost:
-        return f"the jobs stop if {lost.part} fails: {lost.reason}"
-    after = f" if {lost.part} fails" if lost else ""
-    return f"{slow.job.name} takes {slow.slowdown:.2f} times as long{after}"
