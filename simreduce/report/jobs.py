@@ -412,7 +412,8 @@ _FAILURE = Record(
     "failure",
     "The worst of the parts that a word of `fails` means.",
     *(key for key in FAILURE.keys if key.name in ("fails", "part", "parts", "kinds")),
-    Key("job", TEXT, 'The job that loses most; "" if it stops all, or is none.', "slowest",
+    Key("job", TEXT, 'The job that loses most; "" if it stops all, or is none.',
+        lambda failure: failure.slowest.job.name if failure.slowest else "",
         column=Column("job", left=True)),
     Key("slowdown", or_null(RATIO), "How many times as long as alone on the whole machine it takes;"
         " null if the failure stops the jobs, or without such a part.",

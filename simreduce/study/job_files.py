@@ -49,7 +49,7 @@ from simreduce.study.scenario_files import (
     read_places,
     read_scenario_file,
 )
-from simreduce.topology import Topology, load_topology
+from simreduce.topology import load_topology
 from simreduce.topology.loader import CLASSES, NONE, part_named
 from simreduce.topology.switch_groups import label
 from simreduce.training.calls import GroupPlans, channels_of
@@ -222,8 +222,10 @@ def elsewhere(document: Mapping[str, Any], machine: str) -> dict[str, Any]:
     """The tables of jobs on another machine, without what they say of their own; classes of parts
     that fail are of every machine.
     """
-    kept = {k: v for k, v in document.items() if k not in _OF_MACHINES}
-    fails = document.get("fails")
+    kept, fails = (
+        {k: v for k, v in document.items() if k not in _OF_MACHINES},
+        document.get("fails"),
+    )
     classes = [each for each in (fails if isinstance(fails, list) else [fails]) if each in CLASSES]
     return kept | ({"fails": classes} if classes else {}) | {"topology": machine}
 
@@ -295,12 +297,10 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    if machine is not None:  # which is built once
-        shared = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
-    reader = _Reader(
-        path, shared, partial(_built, machine.topology) if machine else load,
-        machine.layout if machine else None, faults,
-    )  # fmt: skip
+    # The machine is built once; where it has faults, jobs are read for theirs.
+    built = partial(lambda whole, *_: whole, machine.topology) if machine else load
+    own = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
+    reader = _Reader(path, own, built, machine.layout if machine else None, faults)
     found = [
         job
         for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True))
@@ -350,11 +350,6 @@ def _copies(
                 name = f"{each['name']}, {name}"
             taken.add(name)
             yield {**each, "name": name}
-
-
-def _built(machine: Topology, *_: object) -> Topology:
-    """Loads a machine that is there."""
-    return machine
 
 
 Read = tuple[Job, str, str, MemoryFit | None]

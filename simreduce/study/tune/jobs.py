@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice, product, zip_longest
+from itertools import chain, islice, product, takewhile, zip_longest
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simreduce.computing import group_by
-from simreduce.computing.workers import Progress
+from simreduce.computing.workers import Progress, until_stopped
 from simreduce.errors import InputError
 from simreduce.planners.layouts import node_names
 from simreduce.study.job_files import MOST_JOBS, JobsQuestion, build_jobs, build_mix
@@ -44,6 +44,7 @@ MOST_PLACED, _NEAR = 32, 1 << 14
 """Placements that are simulated, and exchanges of the best that are looked at."""
 Places = tuple[tuple[int, ...], ...]
 """The nodes of each job."""
+_NO_MORE_JOBS = f"at most {MOST_JOBS} jobs are simulated"
 _UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
 
@@ -61,15 +62,14 @@ class JobsFailure(NamedTuple):
     reason: str = ""
 
     @property
-    def slowdown(self) -> float:
-        """How many times as long as alone on the whole machine the slowest job takes."""
-        return max((each.slowdown for each in self.outcomes), default=inf if self.part else 0.0)
+    def slowest(self) -> JobOutcome | None:
+        """The job that loses most; None if all stop, or there is no such part."""
+        return max(self.outcomes, key=lambda each: each.slowdown, default=None)
 
     @property
-    def slowest(self) -> str:
-        """That job; "" if all stop, or there is no such part."""
-        slow = max(self.outcomes, key=lambda each: each.slowdown, default=None)
-        return slow.job.name if slow else ""
+    def slowdown(self) -> float:
+        """How many times as long as alone on the whole machine it takes."""
+        return self.slowest.slowdown if self.slowest else inf
 
 
 class CopiesFit(NamedTuple):
@@ -131,7 +131,7 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
         return given
     names = node_names(question.setup.layout, question.setup.topology)
     tried, ended = {question.nodes: given}, False
-    with suppress(KeyboardInterrupt):
+    with suppress(*((KeyboardInterrupt,) if progress else ())):
         for nodes in islice(_placements(question, names, tried), MOST_PLACED - 1):
             if progress:
                 progress(len(tried), MOST_PLACED)
@@ -171,8 +171,8 @@ def _placements(
             yield placed
         seen.add(key)
 
-    rows = zip_longest(*orders.members, fillvalue=-1)
-    spread = (node for row in rows for node in row if node >= 0)
+    turns = chain(*zip_longest(*orders.members, fillvalue=-1))
+    spread = (node for node in turns if node >= 0)
     for nodes in (chain(*question.nodes), chain(*orders.members), spread):
         yield from new(nodes)
     while True:
@@ -180,13 +180,12 @@ def _placements(
         order = [*dict.fromkeys([*chain(*best), *range(len(names))])]
         slow = best[tried[best].outcomes.index(tried[best].slowest)]
         places = sorted(range(sum(map(len, best))), key=lambda place: order[place] not in slow)
-        for one, other in islice(product(places, range(len(order))), _NEAR):
+        pairs = islice(product(places, range(len(order))), _NEAR)
+        for one, other in takewhile(lambda _: _best(tried) == best, pairs):  # noqa: B023 - at once
             if orders.leaf_of[order[one]] != orders.leaf_of[order[other]]:
                 swapped = dict(enumerate(order)) | {one: order[other], other: order[one]}
                 yield from new(swapped.values())
-            if _best(tried) != best:
-                break
-        else:
+        if _best(tried) == best:
             return
 
 
@@ -197,33 +196,28 @@ def _simulate(
     by themselves, where these are known.
     """
     whole = simulate_jobs(question.jobs, question.streams, alone, progress)
-    alone, runs, tried = {each.job.name: each.alone for each in whole}, [whole], list[JobsFailure]()
+    known = {each.job.name: each.alone for each in whole}
 
     def lose(failure: JobsFailure) -> JobsFailure:
         try:
             left = question.without(failure.part)
-            runs.append(simulate_jobs(left.jobs, left.streams, alone, progress))
+            return failure._replace(outcomes=simulate_jobs(left.jobs, left.streams, known))
         except InputError as error:
             problems = "; ".join(error.problems).replace(f"{question.path}: ", "")
             return failure._replace(reason=problems.partition("; fails cuts ")[0])
-        return failure._replace(outcomes=runs[-1])
 
     parts = [each for text in question.fails for each in _failures(question, text)]
-    with suppress(KeyboardInterrupt):
-        for each in parts:
-            if not all(one.complete for one in runs[-1]):
-                break
-            tried.append(lose(each) if each.part else each)
-    ended = len(tried) == len(parts) and all(one.complete for one in runs[-1])
+    stopped = not all(each.complete for each in whole)
+    coming = (lose(each) if each.part else each for each in parts if not stopped)
+    tried = until_stopped(coming, lambda _: progress is not None)
     of_each = group_by(tried, lambda each: each.fails).values()
     failures = tuple(max(some, key=lambda each: each.slowdown) for some in of_each)
-    lost = max(failures, key=lambda each: each.slowdown, default=None)
-    if lost is None or not lost.part:
-        return JobsAnswer(question, whole, failures, None, ended)
-    after = [each.times for each in lost.outcomes] or [(inf,)] * len(whole)
-    pairs = zip(whole, after, strict=True)
-    outcomes = tuple(replace(each, after=times) for each, times in pairs)
-    return JobsAnswer(question, outcomes, failures, lost, ended)
+    real = (each for each in failures if each.part)
+    lost = max(real, key=lambda each: each.slowdown, default=None)
+    if lost is not None:
+        after = [each.times for each in lost.outcomes] or [(inf,)] * len(whole)
+        whole = tuple(replace(each, after=some) for each, some in zip(whole, after, strict=True))
+    return JobsAnswer(question, whole, failures, lost, not stopped and len(tried) == len(parts))
 
 
 def _failures(question: JobsQuestion, text: str) -> list[JobsFailure]:
@@ -269,8 +263,7 @@ def fit_jobs(
             fit = CopiesFit(promise, copies - 1, f"with {copies}, {why}")
             yield (found or answer)._replace(fit=fit, complete=True)
             return
-        limit = f"{copies * used} of {whole} nodes are taken"
-        if whole // used > most == copies:
-            limit = f"at most {MOST_JOBS} jobs are simulated"
+        more = copies < most or whole // used == most
+        limit = f"{copies * used} of {whole} nodes are taken" if more else _NO_MORE_JOBS
         found = answer._replace(fit=CopiesFit(promise, copies, limit), complete=copies == most)
         yield found
