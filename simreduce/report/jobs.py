@@ -527,8 +527,8 @@ def _placed(document: Written) -> Iterator[Fact]:
         yield Fact(
             "On which nodes?",
             "; ".join(f"{each['job']}: {host_list(map(str, each['nodes']))}" for each in jobs),
-            f"The best of {document['placements']} placements that were tried, in the order of"
-            f" ranks; on the given nodes the slowest job would {given}.",
+            f"The best of {units.plural(document['placements'], 'placement')} that were tried, in"
+            f" the order of ranks; on the given nodes the slowest job would {given}.",
         )
 
 

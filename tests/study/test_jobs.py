@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import simpy
@@ -11,7 +12,7 @@ from simreduce.engine import Fabric
 from simreduce.engine.background import TrafficFlows, excess_messages
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, jobs_text
-from simreduce.study.job_files import build_jobs, load_jobs
+from simreduce.study.job_files import build_jobs, elsewhere, load_jobs
 from simreduce.study.scenario_files import build_meshes, build_scenario, read_scenario_file
 from simreduce.study.tune.jobs import MOST_PLACED, answer_jobs, fit_jobs
 from simreduce.study.tune.rank import rank
@@ -548,6 +549,23 @@ def test_an_interrupt_leaves_the_placements_so_far(tmp_path):
     assert (found.complete, found.tried) == (False, 3)
 
 
+def test_an_interrupt_leaves_the_failures_so_far(tmp_path):
+    """Only who is told of the progress has use for some of them."""
+    whole = read(tmp_path, f'fails = ["spine", "nic"]\n{FAILS}')
+
+    def without(part):
+        if not part.startswith("spine"):
+            raise KeyboardInterrupt
+        return whole.without(part)
+
+    question = replace(whole, without=without)
+    found = answer_jobs(question, lambda _done, _all: None)
+    assert (found.complete, [each.fails for each in found.failures]) == (False, ["spine"])
+    assert BESIDE.write(found)["complete"] is False
+    with pytest.raises(KeyboardInterrupt):
+        answer_jobs(question)
+
+
 def test_copies_are_not_placed(tmp_path):
     path = tmp_path / "mix.toml"
     path.write_text(f"placement = true\n{MIX}", "utf-8")
@@ -565,6 +583,13 @@ def test_copies_keep_their_promise_after_a_failure(tmp_path):
 
     assert found.fit.copies == 1
     assert found.fit.limit.startswith("with 2, the jobs stop if n0 fails: job")
+
+
+def test_only_classes_of_parts_fail_on_other_machines():
+    document = {"topology": "a", "fails": ["spine", "n0.mlx5_0"], "job": []}
+
+    assert elsewhere(document, "b") == {"topology": "b", "fails": ["spine"], "job": []}
+    assert elsewhere({"fails": "n3"}, "b") == {"topology": "b"}
 
 
 BIG = (
