@@ -129,7 +129,7 @@ FILES = {
     "run.toml": RUN,
     "step.toml": STEP,
     "jobs.toml": JOBS,
-    "lost.toml": 'fails = ["nic", "spine"]\n'
+    "lost.toml": 'placement = true\nfails = ["nic", "spine"]\n'
     + JOBS.partition("[[traffic]]")[0].replace("bytes:1M", "alexnet").replace("nics=1", "nics=2")
     + 'step = {batch = 8, time = "20 ms"}\n',
     "frontier.toml": 'topology = "frontier"\nworkload = "bytes:1M"\nstrategies = ["nccl"]\n'

@@ -304,7 +304,7 @@ def _part_words(row: Written) -> str:
     if not row["part"]:
         return "there is none"
     if row["kinds"] == 1:
-        return f"{row['part']}, as any of {row['parts']}"
+        return row["part"] + f", as any of {row['parts']}" * (row["parts"] > 1)
     tried = min(row["kinds"], MOST_TRIED)
     return f"{row['part']}, the worst of {tried} tried of {row['parts']}"
 

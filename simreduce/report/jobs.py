@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from math import fsum, inf, isfinite
@@ -63,7 +63,7 @@ from simreduce.report.headings import (
 from simreduce.report.sections import us
 from simreduce.report.steps import FITS
 from simreduce.report.topo import topology_keys
-from simreduce.study.tune.jobs import JobsAnswer, JobsFailure
+from simreduce.study.tune.jobs import JobsAnswer
 from simreduce.study.tune.placement import Placement
 from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.recorded import Replay
@@ -181,7 +181,7 @@ def _takes(found: Placement) -> str:
     return "a step" if found.batch is not None else "an all-reduce"
 
 
-def host_list(names: Sequence[str]) -> str:
+def host_list(names: Iterable[str]) -> str:
     """Nodes as a host list, ranges short: `n0-n3,n8`."""
     runs: list[list[str]] = []
     for name in map(label, names):
@@ -331,12 +331,6 @@ def _meets(outcome: JobOutcome) -> str:
     return f"{share.link}: {share.own:.0%}; {', '.join(each)}"
 
 
-def _loser(failure: JobsFailure) -> str:
-    """The job that a failure slows most; "" if it stops all, or is none."""
-    slow = max(failure.outcomes, key=lambda each: each.slowdown, default=None)
-    return slow.job.name if slow else ""
-
-
 _SHARE = Record(
     "shared",
     "A link that the job uses beside others.",
@@ -418,7 +412,9 @@ _FAILURE = Record(
     "failure",
     "The worst of the parts that a word of `fails` means.",
     *(key for key in FAILURE.keys if key.name in ("fails", "part", "parts", "kinds")),
-    Key("job", TEXT, "The job that loses most.", _loser, column=Column("job", left=True)),
+    Key("job", TEXT, 'The job that loses most; "" if it stops all, or is none.',
+        lambda failure: failure.slowest.job.name if failure.slowest else "",
+        column=Column("job", left=True)),
     Key("slowdown", or_null(RATIO), "How many times as long as alone on the whole machine it takes;"
         " null if the failure stops the jobs, or without such a part.",
         lambda failure: _finite(failure.slowdown) if failure.part else None,
@@ -438,6 +434,13 @@ BESIDE = Document(
     Key("jobs", list_of(JOB, least=1), "The jobs.", _rows),
     Key("failures", list_of(_FAILURE), "The worst part of each kind that may fail, one at a time;"
         " missing unless asked for.", lambda found: found.failures or ABSENT, optional=True),
+    Key("placements", COUNT, "How many placements were tried, of which this is the best; missing"
+        " unless asked for.", lambda found: found.tried or ABSENT,
+        optional=True),
+    Key("given_slowdown", or_null(RATIO), "How many times as long as alone the slowest job takes on"
+        " the given nodes; null if a failure stops it, missing unless placements were tried.",
+        lambda found: _finite(found.given) if found.tried else ABSENT,
+        optional=True),
     Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches.",
         _switches),
     Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
@@ -485,10 +488,10 @@ def jobs_report(document: Written) -> Page:
     words = "A repetition of each job. Orange: beside the others; the other bar: alone."
     chart = bars(words, JOB.table(jobs), rows, "name", "us", [2, 0] * len(jobs))
     worst = max(jobs, key=lambda each: inf if each["slowdown"] is None else each["slowdown"])
-    longest = "The failure stops it."
-    if worst["slowdown"] is not None:
-        times = f"{worst['slowdown']:.2f} times as long as alone"
-        longest = f"{times}, its longest repetition {worst['worst']:.2f} times."
+    longest = "The failure stops it." if worst["slowdown"] is None else (
+        f"{worst['slowdown']:.2f} times as long as alone, its longest repetition"
+        f" {worst['worst']:.2f} times."
+    )  # fmt: skip
     return Page(
         title=f"{document['title']}: jobs beside each other",
         about=f"{units.plural(len(jobs), 'job')} on {document['topology']}.",
@@ -497,6 +500,7 @@ def jobs_report(document: Written) -> Page:
         facts=(
             Fact("Which job loses most?", worst["job"], longest),
             Fact("Whom does it meet?", worst["meets"]),
+            *_placed(document),
             Fact(
                 "Do all lose alike?",
                 f"{document['fairness']:.3f}",
@@ -513,6 +517,19 @@ def jobs_report(document: Written) -> Page:
             ),
         ),
     )
+
+
+def _placed(document: Written) -> Iterator[Fact]:
+    """The nodes of the best placement of jobs that was tried, if any were."""
+    if "placements" in document:
+        slow, jobs = document["given_slowdown"], document["jobs"]
+        given = f"take {slow:.2f} times as long as alone" if slow else "stop"
+        yield Fact(
+            "On which nodes?",
+            "; ".join(f"{each['job']}: {host_list(map(str, each['nodes']))}" for each in jobs),
+            f"The best of {units.plural(document['placements'], 'placement')} that were tried, in"
+            f" the order of ranks; on the given nodes the slowest job would {given}.",
+        )
 
 
 def _of_stream(stream: Stream) -> str:
@@ -533,15 +550,17 @@ def _answer(found: JobsAnswer) -> str:
         words = f"{copies} of these jobs {verb} at {fit.promise:g} times as long as alone"
         return f"{words}: {fit.limit}." if found.complete else f"{words}; stopped before more."
     few = "".join(f"{each}: it cannot run. " for each in found.question.misfits)
-    lost = found.lost
-    if lost and lost.reason:
-        return f"{few}The jobs stop if {lost.part} fails: {lost.reason}."
     slow = sorted(found.outcomes, key=lambda each: -each.slowdown)
     slow = [each for each in slow if each.slowdown > _SLOWER]
     if not slow:
-        even = f", even if {lost.part} fails" if lost else ""
+        even = f", even if {found.lost.part} fails" if found.lost else ""
         return f"{few}No job is more than 1% slower than alone{even}."
-    worst = slow[0]
+    if slow[0].slowdown == inf:
+        return f"{few}{found.loss[0].upper()}{found.loss[1:]}."
+    worst, parts = slow[0], ""
+    if found.lost:
+        parts = f", {worst.by_neighbours:.2f} times beside the others, and {worst.by_failure:.2f}"
+        parts += " times that after it"
     share = worst.shared[0] if worst.shared else None
     why = ""
     if share:
@@ -549,12 +568,7 @@ def _answer(found: JobsAnswer) -> str:
         why = f"; it meets {other} on {share.link}"
     more = [f"{each.job.name} {each.slowdown:.2f}" for each in slow[1:_SHOWN]]
     also = f" ({', '.join(more)})" if more else ""
-    after = ""
-    if lost:
-        parts = f"{worst.by_neighbours:.2f} times beside the others"
-        after = f" if {lost.part} fails, {parts}, and {worst.by_failure:.2f} times that after it"
-    times = f"{worst.slowdown:.2f} times as long as alone{after}"
-    return f"{few}{worst.job.name} takes {times}{why}{also}."
+    return f"{few}{found.loss}{parts}{why}{also}."
 
 
 _MOST = 30

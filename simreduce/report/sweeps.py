@@ -116,8 +116,8 @@ ROW = Record(
     Key("finished", or_null(TEXT), "When, in UTC, as ISO 8601 has it.", optional=True),
     Key("cells", COUNT, "With `--group`: the cells of which this is the best.", optional=True),
     others=PLAIN,
-    order="job slowdown by_failure worst seconds alone fairness low high exposed efficiency samples_per_second"
-    " gradients_per_second dropped busbw method chosen bound",
+    order="job slowdown by_failure worst seconds alone fairness low high exposed efficiency"
+    " samples_per_second gradients_per_second dropped busbw method chosen bound",
 )
 """Also the columns of CSV and Parquet, where null is an empty cell."""
 SWEEP = Document(

@@ -24,6 +24,7 @@ from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, ScenarioError
 from simreduce.files.formats import (
+    FLAG,
     LINE,
     Field,
     FieldValues,
@@ -68,7 +69,6 @@ _SHARED = (
     "topology", "runtime", "calibration", "topology_overrides", "link_factors", "nccl", "call_cost",
 )  # fmt: skip
 """Keys of a scenario that all jobs have in common."""
-_COUNT_NODES = "say how many nodes, not which, so that there can be several"
 NOT_FREE = " are free"
 """The end of the fault of a machine that is too small for a job."""
 _OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
@@ -164,6 +164,13 @@ JOBS = Format(
         [],
         default_words="none",
     ),
+    Field(
+        "placement",
+        FLAG,
+        "Whether to look for nodes of all jobs on which the slowest one loses"
+        " less, also of those that name theirs.",
+        default=False,
+    ),
     Field("job", TablesOf(JOB), "The jobs, at least one.", required=True),
     Field("traffic", TablesOf(TRAFFIC), "What else moves."),
 )
@@ -172,9 +179,10 @@ JOBS = Format(
 @dataclass(frozen=True, slots=True)
 class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
-    its `nodes`; the keys that list some are `named`. `nominal` says which times rest on no
-    measurement. `fits` has what the GPUs of each hold at least, None where it has no step. `fails`
-    are parts to lose: `without` one of them, this is another question.
+    its `nodes`; keys that are `fixed` say why there are no copies. `nominal` says which times rest
+    on no measurement. `fits` has what the GPUs of each hold at least, None where it has no step.
+    `fails` are parts to lose: `without` one of them, this is another question, and so it is where
+    jobs `place` their nodes, by name, elsewhere; None where they are to stay.
     """
 
     path: Path
@@ -184,11 +192,12 @@ class JobsQuestion:
     does: tuple[str, ...]
     nodes: tuple[tuple[int, ...], ...]
     streams: tuple[Stream, ...]
-    named: tuple[str, ...]
+    fixed: Mapping[str, str]
     nominal: str
     fits: tuple[MemoryFit | None, ...]
     fails: tuple[str, ...]
     without: Callable[[str], JobsQuestion]
+    place: Callable[[Sequence[Sequence[str]]], JobsQuestion] | None
 
     @property
     def misfits(self) -> list[str]:
@@ -204,8 +213,8 @@ def build_mix(
     nodes.
     """
     question = build_jobs(path, document, load)
-    if question.named:
-        raise ScenarioError([f"{path}: {key}: {_COUNT_NODES}" for key in question.named])
+    if question.fixed:
+        raise ScenarioError([f"{path}: {key}: {why}" for key, why in question.fixed.items()])
     return question
 
 
@@ -213,8 +222,10 @@ def elsewhere(document: Mapping[str, Any], machine: str) -> dict[str, Any]:
     """The tables of jobs on another machine, without what they say of their own; classes of parts
     that fail are of every machine.
     """
-    kept = {k: v for k, v in document.items() if k not in _OF_MACHINES}
-    fails = document.get("fails")
+    kept, fails = (
+        {k: v for k, v in document.items() if k not in _OF_MACHINES},
+        document.get("fails"),
+    )
     classes = [each for each in (fails if isinstance(fails, list) else [fails]) if each in CLASSES]
     return kept | ({"fails": classes} if classes else {}) | {"topology": machine}
 
@@ -238,17 +249,19 @@ def build_jobs(
     shared |= {"fails": failed}
     tables = values["job"] or []
     faults.check(values["job"] != [], "job", "must have one table at least")
-    count = copies * len(tables)
-    if not faults.check(
-        count <= MOST_JOBS, "job", f"{count:,} jobs, and at most {MOST_JOBS:,} are simulated"
-    ):
+    words = f"{copies * len(tables):,} jobs, and at most {MOST_JOBS} are simulated"
+    if not faults.check(copies * len(tables) <= MOST_JOBS, "job", words):
         tables, copies = [], 1
-    named = tuple(
-        f"job[{i}].nodes" for i, each in enumerate(tables) if isinstance(each["nodes"], str)
-    )
-    if named and copies > 1:
-        for name in named:
-            faults.add(name, _COUNT_NODES)
+    fixed = {
+        f"job[{i}].nodes": "say how many nodes, not which, so that there can be several"
+        for i, each in enumerate(tables)
+        if isinstance(each["nodes"], str)
+    }
+    if values["placement"]:
+        fixed["placement"] = "copies take the first nodes that are free; leave it out"
+    if fixed and copies > 1:
+        for name, why in fixed.items():
+            faults.add(name, why)
         copies = 1
     owner = dict[str, str]()
     for key in ("job", "traffic"):
@@ -284,12 +297,10 @@ def build_jobs(
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for i, each in enumerate(tables):
             streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
-    if machine is not None:  # which is built once
-        shared = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
-    reader = _Reader(
-        path, shared, (lambda *_: machine.topology) if machine else load,
-        machine.layout if machine else None, faults,
-    )  # fmt: skip
+    # The machine is built once; where it has faults, jobs are read for theirs.
+    built = partial(lambda whole, *_: whole, machine.topology) if machine else load
+    own = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
+    reader = _Reader(path, own, built, machine.layout if machine else None, faults)
     found = [
         job
         for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True))
@@ -297,8 +308,8 @@ def build_jobs(
     ]
     for i, part in enumerate(values["fails"] or ()):
         if machine is not None and part not in (NONE, *CLASSES):
-            place = f"fails[{i}]" if isinstance(document["fails"], list) else "fails"
-            faults.attempt(place, part_named, machine.topology, part)
+            at = f"[{i}]" * isinstance(document["fails"], list)
+            faults.attempt(f"fails{at}", part_named, machine.topology, part)
     if faults.problems and machine is not None:  # else they are counted once times are known
         faults.problems += excess_messages(
             [(each, reads.flows) for each in streams],
@@ -313,12 +324,18 @@ def build_jobs(
             ),
         )
     machine = faults.require(machine, ScenarioError)
+
+    def on(nodes: Sequence[Sequence[str]]) -> JobsQuestion:
+        tables = [{**job, "nodes": mine} for job, mine in zip(document["job"], nodes, strict=True)]
+        return build_jobs(path, {**document, "job": tables}, load, 1, options)
+
     jobs, does, nominal, fits = zip(*found, strict=True)
     return JobsQuestion(
         path, values["title"] or path.stem, machine, jobs, does, tuple(nodes), tuple(streams),
-        named, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))), fits,
+        fixed, "; ".join(dict.fromkeys(filter(None, "; ".join(nominal).split("; ")))), fits,
         tuple(part for part in values["fails"] if part != NONE),
-        lambda part: build_jobs(path, document, load, copies, options, part),
+        partial(build_jobs, path, document, load, copies, options),
+        on if values["placement"] else None,
     )  # fmt: skip
 
 

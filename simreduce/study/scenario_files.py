@@ -394,8 +394,8 @@ def build_meshes(
     path: Path, table: Mapping[str, Any], faults: Faults | None = None,
     load: LoadMachine = load_topology, part: Layout | None = None,
 ) -> Meshes:  # fmt: skip
-    """As `build_scenario`, of tables with a `step.mesh`, on all GPUs or a `part`. ScenarioError lists
-    `faults` too.
+    """As `build_scenario`, of tables with a `step.mesh`, on all GPUs or a `part`.
+    ScenarioError lists `faults` too.
     """
     faults = faults or Faults(str(path))
     values = _read(path, table, faults, load)

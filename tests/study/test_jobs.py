@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import simpy
@@ -11,9 +12,9 @@ from simreduce.engine import Fabric
 from simreduce.engine.background import TrafficFlows, excess_messages
 from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, jobs_text
-from simreduce.study.job_files import build_jobs, load_jobs
+from simreduce.study.job_files import build_jobs, elsewhere, load_jobs
 from simreduce.study.scenario_files import build_meshes, build_scenario, read_scenario_file
-from simreduce.study.tune.jobs import answer_jobs, fit_jobs
+from simreduce.study.tune.jobs import MOST_PLACED, answer_jobs, fit_jobs
 from simreduce.study.tune.rank import rank
 from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.write import simulate_mesh
@@ -505,6 +506,75 @@ def test_unknown_parts_are_refused_with_the_nearest(tmp_path):
     assert "did you mean 'nic'" in found[0]
 
 
+PLACED = (
+    "placement = true\n"
+    'topology = "dgx1vx8,fabric=fat_tree,radix=4,nics=1,oversubscription=4"\n'
+    '[[job]]\nname = "a"\nnodes = "0,4"\nworkload = "bytes:64M"\ncount = 1\n'
+    '[[job]]\nname = "b"\nnodes = "1,5"\nworkload = "bytes:64M"\ncount = 1\n'
+)
+
+
+def test_jobs_are_placed_on_the_best_nodes_that_were_tried(tmp_path):
+    """Beside the time alone on the given nodes; by themselves, jobs lose as much there."""
+    found = answer_jobs(read(tmp_path, PLACED))
+    given = answer_jobs(read(tmp_path, PLACED.partition("\n")[2]))
+    chosen = PLACED.partition("\n")[2]
+    for old, mine in zip(('"0,4"', '"1,5"'), found.question.nodes, strict=True):
+        chosen = chosen.replace(old, str([*mine]))
+    again = answer_jobs(read(tmp_path, chosen))
+
+    assert all(len({node // 4 for node in mine}) == 1 for mine in found.question.nodes)
+    assert found.given == given.slowest.slowdown > 1.5
+    assert found.slowest.slowdown == pytest.approx(1.0, abs=1e-3)
+    assert [each.times for each in found.outcomes] == [each.times for each in again.outcomes]
+    assert [each.alone for each in found.outcomes] == [each.alone for each in given.outcomes]
+    assert f"The best of {found.tried} placements" in jobs_text(found)
+
+
+def test_a_placement_that_nothing_betters_stays(tmp_path):
+    """Also where the nodes of a job are in an order of their own."""
+    text = PLACED.replace('"0,4"', '"1,0"').replace('"1,5"', '"4,5"')
+    found = answer_jobs(read(tmp_path, text))
+
+    assert found.question.nodes == ((1, 0), (4, 5))
+    assert found.tried > 1
+
+
+def test_an_interrupt_leaves_the_placements_so_far(tmp_path):
+    def progress(done, total):
+        if total == MOST_PLACED and done == 3:
+            raise KeyboardInterrupt
+
+    found = answer_jobs(read(tmp_path, PLACED), progress)
+    assert (found.complete, found.tried) == (False, 3)
+
+
+def test_an_interrupt_leaves_the_failures_so_far(tmp_path):
+    """Only who is told of the progress has use for some of them."""
+    whole = read(tmp_path, f'fails = ["spine", "nic"]\n{FAILS}')
+
+    def without(part):
+        if not part.startswith("spine"):
+            raise KeyboardInterrupt
+        return whole.without(part)
+
+    question = replace(whole, without=without)
+    found = answer_jobs(question, lambda _done, _all: None)
+    assert (found.complete, [each.fails for each in found.failures]) == (False, ["spine"])
+    assert BESIDE.write(found)["complete"] is False
+    with pytest.raises(KeyboardInterrupt):
+        answer_jobs(question)
+
+
+def test_copies_are_not_placed(tmp_path):
+    path = tmp_path / "mix.toml"
+    path.write_text(f"placement = true\n{MIX}", "utf-8")
+    document = read_scenario_file(str(path))
+    for ask in (lambda: next(fit_jobs(*document, 1.1)), lambda: build_jobs(*document, copies=2)):
+        with pytest.raises(ScenarioError, match="placement: copies take the first nodes"):
+            ask()
+
+
 def test_copies_keep_their_promise_after_a_failure(tmp_path):
     path = tmp_path / "mix.toml"
     text = FAILS.replace("[0, 2]", "1").replace("[1, 3]", "1")
@@ -513,6 +583,13 @@ def test_copies_keep_their_promise_after_a_failure(tmp_path):
 
     assert found.fit.copies == 1
     assert found.fit.limit.startswith("with 2, the jobs stop if n0 fails: job")
+
+
+def test_only_classes_of_parts_fail_on_other_machines():
+    document = {"topology": "a", "fails": ["spine", "n0.mlx5_0"], "job": []}
+
+    assert elsewhere(document, "b") == {"topology": "b", "fails": ["spine"], "job": []}
+    assert elsewhere({"fails": "n3"}, "b") == {"topology": "b"}
 
 
 BIG = (

@@ -695,7 +695,8 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     read = faults.attempt("", read_scenario_file, file)
     question = faults.require(faults.attempt("", build, *read) if read else None)
     if fit is None:
-        with Progress("simulated {} of {} repetitions") as progress:
+        what = "placements" if question.place else "repetitions"
+        with Progress(f"simulated {{}} of {{}} {what}") as progress:
             found = answer_jobs(question, progress)
     else:
         most = len(question.setup.layout.tasks) // sum(map(len, question.nodes))

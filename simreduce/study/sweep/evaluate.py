@@ -270,8 +270,8 @@ def _jobs(cell: Cell) -> Figures:
         *_, found = fit_jobs(_path(cell), tables, promise, _topology)
         question = found.question
     slow, fit, outcomes = found.slowest, found.fit, found.outcomes
-    if slow.slowdown == inf and found.lost and not fit:
-        raise InputError(f"the jobs stop if {found.lost.part} fails: {found.lost.reason}")
+    if slow.slowdown == inf and not fit:
+        raise InputError(found.loss)
     return _done(
         question.setup,
         seconds=slow.failed or slow.seconds,

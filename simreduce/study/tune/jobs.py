@@ -9,21 +9,22 @@ by the nodes of these, unless too many do.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
+from itertools import chain, islice, product, takewhile, zip_longest
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simreduce.computing import group_by
-from simreduce.computing.workers import Progress
+from simreduce.computing.workers import Progress, until_stopped
 from simreduce.errors import InputError
+from simreduce.planners.layouts import node_names
 from simreduce.study.job_files import MOST_JOBS, JobsQuestion, build_jobs, build_mix
 from simreduce.study.scenario import LoadMachine
+from simreduce.study.tune.placement.orders import Orders
 from simreduce.topology import load_topology
 from simreduce.topology.loader import (
     CLASSES,
@@ -36,8 +37,14 @@ from simreduce.topology.loader import (
     part_named,
 )
 from simreduce.topology.routing.switching import SPLIT
+from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.shared_fabric import JobOutcome, simulate_jobs
 
+MOST_PLACED, _NEAR = 32, 1 << 14
+"""Placements that are simulated, and exchanges of the best that are looked at."""
+Places = tuple[tuple[int, ...], ...]
+"""The nodes of each job."""
+_NO_MORE_JOBS = f"at most {MOST_JOBS} jobs are simulated"
 _UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
 
@@ -55,9 +62,14 @@ class JobsFailure(NamedTuple):
     reason: str = ""
 
     @property
+    def slowest(self) -> JobOutcome | None:
+        """The job that loses most; None if all stop, or there is no such part."""
+        return max(self.outcomes, key=lambda each: each.slowdown, default=None)
+
+    @property
     def slowdown(self) -> float:
-        """How many times as long as alone on the whole machine the slowest job takes."""
-        return max((each.slowdown for each in self.outcomes), default=inf if self.part else 0.0)
+        """How many times as long as alone on the whole machine it takes."""
+        return self.slowest.slowdown if self.slowest else inf
 
 
 class CopiesFit(NamedTuple):
@@ -71,15 +83,22 @@ class CopiesFit(NamedTuple):
 
 
 class JobsAnswer(NamedTuple):
-    """Jobs, what came of each, and of the parts that may fail; not `complete` if it was stopped. If
-    copies of them `fit`, these are those that do, or one copy if none does.
+    """Jobs, what came of each, and of the parts that may fail, of which `lost` is the worst; not
+    `complete` if it was stopped.
+
+    If copies of them `fit`, these are those that do, or one copy if none does. Where so many
+    placements were `tried`, they are on the nodes of the best of these, and `alone` is a repetition
+    on those that they had, where the slowest job's slowdown is `given`.
     """
 
     question: JobsQuestion
     outcomes: tuple[JobOutcome, ...]
-    failures: tuple[JobsFailure, ...] = ()
-    complete: bool = True
+    failures: tuple[JobsFailure, ...]
+    lost: JobsFailure | None
+    complete: bool
     fit: CopiesFit | None = None
+    tried: int = 0
+    given: float = 0.0
 
     @property
     def slowest(self) -> JobOutcome:
@@ -87,80 +106,133 @@ class JobsAnswer(NamedTuple):
         return max(self.outcomes, key=lambda each: each.slowdown)
 
     @property
-    def lost(self) -> JobsFailure | None:
-        """The worst failure; None if nothing fails."""
-        parts = [each for each in self.failures if each.part]
-        return max(parts, key=lambda each: each.slowdown, default=None)
+    def alone(self) -> dict[str, float]:
+        """Seconds of the jobs by themselves, by name."""
+        return {each.job.name: each.alone for each in self.outcomes}
+
+    @property
+    def loss(self) -> str:
+        """What that job loses, in words, and by which failure."""
+        slow, after = self.slowest, f" if {self.lost.part} fails" if self.lost else ""
+        if self.lost and self.lost.reason:
+            return f"the jobs stop{after}: {self.lost.reason}"
+        return f"{slow.job.name} takes {slow.slowdown:.2f} times as long as alone{after}"
 
 
-def answer_jobs(
-    question: JobsQuestion, progress: Progress | None = None, alone: Mapping[str, float] = _UNKNOWN
+def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> JobsAnswer:
+    """Simulate the jobs, and then without each part that may fail; on other nodes too, if they are
+    to be placed.
+
+    With `progress`, Ctrl-C ends it with the repetitions, failures and placements so far, once every
+    job has a repetition. InputError and Deadlock as of `simulate_jobs`.
+    """
+    given = _simulate(question, progress)
+    if not (question.place and given.complete):
+        return given
+    names = node_names(question.setup.layout, question.setup.topology)
+    tried, ended = {question.nodes: given}, False
+    with suppress(*((KeyboardInterrupt,) if progress else ())):
+        for nodes in islice(_placements(question, names, tried), MOST_PLACED - 1):
+            if progress:
+                progress(len(tried), MOST_PLACED)
+            with suppress(InputError):  # of nodes that cannot run a job
+                placed = question.place([[label(names[node]) for node in mine] for mine in nodes])
+                tried[nodes] = _simulate(placed, None, given.alone)
+        ended = True
+    best = tried[_best(tried)]
+    return best._replace(tried=len(tried), given=given.slowest.slowdown, complete=ended)
+
+
+def _best(tried: Mapping[Places, JobsAnswer]) -> Places:
+    """The placement whose slowest job loses least; of those, the next slowest decides; the first of
+    equal ones.
+    """
+    return min(tried, key=lambda nodes: sorted(
+        (round(each.slowdown, 6) for each in tried[nodes].outcomes), reverse=True
+    ))  # fmt: skip
+
+
+def _placements(
+    question: JobsQuestion, names: Sequence[str], tried: Mapping[Places, JobsAnswer]
+) -> Iterator[Places]:
+    """Placements: the given one, packed by switch, spread over switches, and then those that
+    exchange two nodes of the best, one of the slowest job first. Nodes of a job are in the order of
+    their switches; of placements that differ by switches that are alike, one is tried.
+    """
+    orders, seen = Orders(switch_groups(question.setup.topology), names), set[tuple[int, ...]]()
+    alike = not question.streams and {*CLASSES}.issuperset(question.fails)
+
+    def new(nodes: Iterable[int]) -> Iterator[Places]:
+        some = iter(nodes)
+        placed = tuple(orders.by_switch([*islice(some, len(mine))]) for mine in question.nodes)
+        flat = tuple(chain(*placed))
+        key = orders.canonical(orders.leaves(flat)) if alike else flat
+        if key not in seen and placed not in tried:
+            yield placed
+        seen.add(key)
+
+    turns = chain(*zip_longest(*orders.members, fillvalue=-1))
+    spread = (node for node in turns if node >= 0)
+    for nodes in (chain(*question.nodes), chain(*orders.members), spread):
+        yield from new(nodes)
+    while True:
+        best = _best(tried)
+        order = [*dict.fromkeys([*chain(*best), *range(len(names))])]
+        slow = best[tried[best].outcomes.index(tried[best].slowest)]
+        places = sorted(range(sum(map(len, best))), key=lambda place: order[place] not in slow)
+        pairs = islice(product(places, range(len(order))), _NEAR)
+        for one, other in takewhile(lambda _: _best(tried) == best, pairs):  # noqa: B023 - at once
+            if orders.leaf_of[order[one]] != orders.leaf_of[order[other]]:
+                swapped = dict(enumerate(order)) | {one: order[other], other: order[one]}
+                yield from new(swapped.values())
+        if _best(tried) == best:
+            return
+
+
+def _simulate(
+    question: JobsQuestion, progress: Progress | None, alone: Mapping[str, float] = _UNKNOWN
 ) -> JobsAnswer:
     """Simulate the jobs, and then without each part that may fail. `alone` has the seconds of jobs
     by themselves, where these are known.
-
-    With `progress`, Ctrl-C ends it with the repetitions and failures so far, once every job has a
-    repetition. InputError and Deadlock as of `simulate_jobs`.
     """
-    bare = [each for text in question.fails for each in _failures(question, text)]
-    runs, begun = 1 + sum(each.part != "" for each in bare), count()
-
-    def run(at: JobsQuestion, known: Mapping[str, float]) -> tuple[JobOutcome, ...]:
-        before = next(begun)
-
-        def watch(done: int, whole: int) -> None:
-            assert progress is not None  # noqa: S101 - nobody else calls it
-            progress(before * whole + done, runs * whole)
-
-        return simulate_jobs(at.jobs, at.streams, known, progress and watch)
-
-    outcomes = run(question, alone)
-    whole = {each.job.name: each.alone for each in outcomes}
+    whole = simulate_jobs(question.jobs, question.streams, alone, progress)
+    known = {each.job.name: each.alone for each in whole}
 
     def lose(failure: JobsFailure) -> JobsFailure:
         try:
-            return failure._replace(outcomes=run(question.without(failure.part), whole))
+            left = question.without(failure.part)
+            return failure._replace(outcomes=simulate_jobs(left.jobs, left.streams, known))
         except InputError as error:
-            problems = (each.removeprefix(f"{question.path}: ") for each in error.problems)
-            return failure._replace(reason="; ".join(problems).partition(f"; {question.path}")[0])
+            problems = "; ".join(error.problems).replace(f"{question.path}: ", "")
+            return failure._replace(reason=problems.partition("; fails cuts ")[0])
 
-    tried = list[JobsFailure]()
-    with suppress(KeyboardInterrupt):
-        for each in bare:
-            if not all(one.complete for one in (tried[-1].outcomes if tried else outcomes)):
-                break
-            tried.append(lose(each) if each.part else each)
-    failures = [
-        max(some, key=lambda each: each.slowdown)
-        for some in group_by(tried, lambda each: each.fails).values()
-    ]
-    runs_of = outcomes, *(each.outcomes for each in tried)
-    ended = all(each.complete for run in runs_of for each in run) and len(tried) == len(bare)
-    found = JobsAnswer(question, outcomes, tuple(failures), ended)
-    if (lost := found.lost) is None:
-        return found
-    after = [each.times for each in lost.outcomes] or [(inf,)] * len(outcomes)
-    pairs = zip(outcomes, after, strict=True)
-    return found._replace(outcomes=tuple(replace(each, after=times) for each, times in pairs))
+    parts = [each for text in question.fails for each in _failures(question, text)]
+    stopped = not all(each.complete for each in whole)
+    coming = (lose(each) if each.part else each for each in parts if not stopped)
+    tried = until_stopped(coming, lambda _: progress is not None)
+    of_each = group_by(tried, lambda each: each.fails).values()
+    failures = tuple(max(some, key=lambda each: each.slowdown) for some in of_each)
+    real = (each for each in failures if each.part)
+    lost = max(real, key=lambda each: each.slowdown, default=None)
+    if lost is not None:
+        after = [each.times for each in lost.outcomes] or [(inf,)] * len(whole)
+        whole = tuple(replace(each, after=some) for each, some in zip(whole, after, strict=True))
+    return JobsAnswer(question, whole, failures, lost, not stopped and len(tried) == len(parts))
 
 
 def _failures(question: JobsQuestion, text: str) -> list[JobsFailure]:
     """The parts that a text means, one of those alike; one without a part if there is none."""
-    machine, users = question.setup.topology, defaultdict[str, set[str]](set)
+    machine = question.setup.topology
     if text not in CLASSES:
         return [JobsFailure(text, part_named(machine, text), 1, 1)]
-    for job in question.jobs:
-        for name in job.setup.layout.ranks:
-            users[name].add(job.name)
-    for stream in question.streams:
-        for name in {end for pair in stream.pairs for end in pair}:
-            users[name].add(stream.name)
     # Equal paths differ where hashes, or the first of them, choose.
-    chosen = machine.router.switching.choice != SPLIT
-    switches = [name for kind in (LEAF, SPINE, CORE) for name in members(machine, kind)]
-    marks: dict[str, object] = {name: name for name in switches if chosen}
-    marks |= {name: frozenset(some) for name, some in users.items()}
-    by_node = marks | {k: (some, machine.nodes[k].machine) for k, some in marks.items()}
+    chosen = (LEAF, SPINE, CORE) if machine.router.switching.choice != SPLIT else ()
+    marks: dict[str, object] = {name: name for kind in chosen for name in members(machine, kind)}
+    marks |= {rank: job.name for job in question.jobs for rank in job.setup.layout.ranks}
+    for stream in question.streams:
+        ends = {end for pair in stream.pairs for end in pair}
+        marks |= {end: (marks.get(end), stream.name) for end in ends}
+    by_node = {name: (mark, machine.nodes[name].machine) for name, mark in marks.items()}
     names = distinct(machine, [text], by_node)[text]
     if len(names) > MOST_TRIED:
         names = distinct(machine, [text], marks)[text]
@@ -179,32 +251,19 @@ def fit_jobs(
     nodes that are free; the last is the answer. ScenarioError as of `build_mix`, unless that has
     built the `mix`.
     """
-    alone, found = dict[str, float](), None
-    mix = mix or build_mix(path, document, load)
+    mix, found = mix or build_mix(path, document, load), None
     used, whole = sum(map(len, mix.nodes)), len(mix.setup.layout.tasks)
     most = min(whole // used, MOST_JOBS // len(mix.jobs))
     for copies in range(1, most + 1):
         question = build_jobs(path, document, load, copies) if copies > 1 else mix
         # A copy has the nodes that it had among fewer, so its time alone is known.
-        answer = answer_jobs(question, alone=alone)
-        alone = {each.job.name: each.alone for each in answer.outcomes}
-        if limit := "; ".join(question.misfits) or _too_slow(answer, promise):
-            fit = CopiesFit(promise, copies - 1, f"with {copies}, {limit}")
+        answer = _simulate(question, None, found.alone if found else _UNKNOWN)
+        if question.misfits or answer.slowest.slowdown > promise:
+            why = "; ".join(question.misfits) or answer.loss
+            fit = CopiesFit(promise, copies - 1, f"with {copies}, {why}")
             yield (found or answer)._replace(fit=fit, complete=True)
             return
-        limit = f"{copies * used} of {whole} nodes are taken"
-        if (copies + 1) * len(mix.jobs) > MOST_JOBS:
-            limit = f"at most {MOST_JOBS:,} jobs are simulated"
+        more = copies < most or whole // used == most
+        limit = f"{copies * used} of {whole} nodes are taken" if more else _NO_MORE_JOBS
         found = answer._replace(fit=CopiesFit(promise, copies, limit), complete=copies == most)
         yield found
-
-
-def _too_slow(answer: JobsAnswer, promise: float) -> str:
-    """Which job takes longer than promised; "" if none does."""
-    slow, lost = answer.slowest, answer.lost
-    if slow.slowdown <= promise:
-        return ""
-    if slow.slowdown == inf and lost:
-        return f"the jobs stop if {lost.part} fails: {lost.reason}"
-    after = f" if {lost.part} fails" if lost else ""
-    return f"{slow.job.name} takes {slow.slowdown:.2f} times as long{after}"
