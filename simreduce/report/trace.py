@@ -435,9 +435,9 @@ def _link_threads(recording: StepRecording, names: Sequence[str]) -> Iterator[Th
     found, best = defaultdict[str, list[Slice]](list), recording.resources.best
     for each in recording.moved:
         begin, end, kind, text, _ = _slice(lanes.get(each.bucket, ""), each.bucket, names)
-        carried = resource_seconds(each.lowered, best) * best.rates
-        for i in np.flatnonzero((carried > 0) & (begin < end)).tolist():
-            nbytes = carried.item(i)
+        needed = resource_seconds(each.lowered, best)
+        for i in np.flatnonzero((needed > 0) & (begin < end)).tolist():
+            nbytes = float(needed[i] * best.rates[i])
             rate = {"carried_bytes": nbytes, "gb_per_s": nbytes / (end - begin) / 1e9}
             found[best.names[i]].append((begin, end, kind, text, rate))
     for name in sorted(found.keys() - best.in_cores, key=best.names.index):

@@ -323,11 +323,11 @@ class _Together:
             [sum((known[id(low)] for *_, low in some), nothing) for some in self.moved]
         )
         link = int(np.lexsort((needed.sum(0), np.count_nonzero(needed, axis=0) > 1))[-1])
+        rate = best.rates[link] if needed[:, link].any() else 0.0
         for some in self.moved:
             moved = np.zeros(len(edges))
             for begin, end, lowered in some:
-                nbytes = known[id(lowered)][link] * best.rates[link]
-                moved += np.interp(edges, (begin, end), (0.0, nbytes))
+                moved += np.interp(edges, (begin, end), (0.0, rate * known[id(lowered)][link]))
             rates = np.diff(moved) / (edges[1] or 1.0)
             yield Load(best.names[link], float(edges[1]), tuple(rates.tolist()))
 

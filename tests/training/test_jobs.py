@@ -104,6 +104,15 @@ def test_loads_add_up_to_the_bytes_on_a_link_of_several_jobs():
     assert outcomes[0].load.rates[0] > 0.0 == outcomes[1].load.rates[0]
 
 
+def test_a_job_that_moves_nothing_has_no_load():
+    """Whatever the links of its machine could carry."""
+    job = reduction("a", (0,))
+    nothing = PlanBuilder(job.plan.devices).finish(Contract.of("compute", []))
+    job = replace(job, plan=nothing)
+    (found,) = simulate_jobs([job])
+    assert {0.0} == set(found.load.rates)
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """The names of jobs that are simulated alone."""
