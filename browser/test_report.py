@@ -8,8 +8,18 @@ from importlib.resources import files
 
 import pytest
 
-from simreduce.report.blocks import Attachments, Bar, TimelineBlock, timeline_of_threads
+from simreduce.files import tables
+from simreduce.report.blocks import (
+    Attachments,
+    Bar,
+    Chart,
+    Section,
+    TimelineBlock,
+    timeline_of_threads,
+)
 from simreduce.report.pages import make_page, page_html
+from simreduce.report.plots import Facet, PlotPoint, PlotSeries
+from simreduce.report.plots.axes import Axis
 from tests.report.pages import documents
 from tests.thorough import corners
 
@@ -309,6 +319,36 @@ def test_arrows_lead_from_what_a_bar_waits_for(visit, made, tmp_path):
     seen.page.mouse.move(0, 0)
     seen.page.wait_for_timeout(300)
     assert place.screenshot() != before
+    seen.check()
+
+
+LOOKS_OF_SERIES = """() => echarts.getInstanceByDom(document.querySelector("[data-chart]"))
+  .getOption().series.map((each) => [each.color, String(each.lineStyle.type), each.symbol])"""
+
+
+@pytest.mark.parametrize("count", [2, 5, 7, 12, 13, 24, 30])
+def test_series_of_one_colour_differ_in_dashes_and_marks(visit, made, tmp_path, count):
+    """Beside one that runs today and a frontier, whose colours no other has."""
+    found, *_ = made
+    series = [PlotSeries(f"s{k}", [PlotPoint(1.0, k), PlotPoint(2.0, k)]) for k in range(count)]
+    series += [
+        PlotSeries(role, [PlotPoint(1.0, 1.0), PlotPoint(2.0, 2.0)], "dashed", "", role)
+        for role in ("today", "ink")
+    ]
+    chart = Chart("words", Facet(Axis("x"), Axis("y"), series), tables.texts("a|b", ()))
+    page = make_page(found["run"], Attachments())
+    page = dataclasses.replace(page, sections=(Section("lines", "Lines", (chart,)),))
+    path = tmp_path / "lines.html"
+    path.write_text(page_html(page), "utf-8")
+    seen = visit(path)
+    looks = [*map(tuple, seen.page.evaluate(LOOKS_OF_SERIES))]
+
+    assert len(looks) == count + 2
+    for one, other in itertools.combinations(looks, 2):
+        if one[0] == other[0]:
+            assert one[1] != other[1]
+            assert one[2] != other[2]
+    assert [colour for colour, *_ in looks].count(looks[-2][0]) == 1
     seen.check()
 
 

@@ -143,14 +143,11 @@ def differences(
     )
     known = {BEST: "blue: recommended", BEST + TODAY: "blue: recommended, and what runs today",
              TODAY: "orange: what runs today"}  # fmt: skip
-    colours = [text for mark, text in known.items() if any(mark == each for _, each in shown)]
     sides = f"to the left: faster than {beside}; to the right: slower"
-    sides = sides if today else f"to the right: slower than {beside}"
-    cut = ", cut at twice that time" * (slowest > base)
-    legend = "; ".join([*colours, f"{sides}{cut}"])
-    words = f"{words} {legend[0].upper()}{legend[1:]}."
-    if len(shown) < len(rows):
-        words += f" {len(shown)} of {len(rows)} rows; the table has all."
+    legend = [text for mark, text in known.items() if any(mark == each for _, each in shown)]
+    legend.append(sides if today else f"to the right: slower than {beside}")
+    words = "; ".join([words, *legend]) + ", cut at twice that time" * (slowest > base) + "."
+    words += f" {len(shown)} of {len(rows)} rows; the table has all." * (len(shown) < len(rows))
     return Chart(words, facet, table)
 
 
@@ -476,11 +473,11 @@ def timeline_of_threads(
 
 def _fold_alike(rows: Sequence[Sequence[Bar]]) -> Iterator[list[Bar]]:
     """The rows, with one for those of a group whose bars have the same times and kinds."""
-
-    def likeness(row: Sequence[Bar]) -> tuple[Any, ...]:
-        return row[0].group, *((f"{b.begin:.9g}", f"{b.end:.9g}", b.kind) for b in row)
-
-    for same in group_by(rows, likeness).values():
+    alike = group_by(
+        rows,
+        lambda row: (row[0].group, *((f"{b.begin:.9g}", f"{b.end:.9g}", b.kind) for b in row)),
+    )
+    for same in alike.values():
         name = f"{same[0][0].row} and {len(same) - 1} alike" if len(same) > 1 else same[0][0].row
         yield [
             replace(column[0], row=name, ops=tuple(op for bar in column for op in bar.ops))
@@ -507,8 +504,8 @@ def timeline_chart(timeline: TimelineBlock, words: str) -> Chart:
     if timeline.resolution:
         took = units.format_duration(timeline.resolution * 1e-6)
         words += f" Bars shorter than {took} that stand side by side are drawn as one."
-    if timeline.alike:
-        words += f" Rows with the same times are drawn as one ({timeline.alike:,} are left out)."
+    left_out = f" Rows with the same times are drawn as one ({timeline.alike:,} are left out)."
+    words += left_out * bool(timeline.alike)
     return Chart(words, timeline, _table(timeline))
 
 

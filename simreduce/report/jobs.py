@@ -25,6 +25,7 @@ from simreduce.files.formats.documents import (
     COUNT,
     FLAG,
     MICROSECONDS,
+    PER_SECOND,
     RATIO,
     SECONDS,
     TEXT,
@@ -41,6 +42,7 @@ from simreduce.files.formats.documents import (
 from simreduce.files.tables import Column
 from simreduce.planners.layouts import node_names
 from simreduce.report.blocks import (
+    Chart,
     Fact,
     Page,
     Section,
@@ -60,6 +62,8 @@ from simreduce.report.headings import (
     NCCL_KEY,
     NOMINAL_KEY,
 )
+from simreduce.report.plots import Facet, PlotPoint, PlotSeries
+from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import us
 from simreduce.report.steps import FITS
 from simreduce.report.topo import topology_keys
@@ -397,6 +401,9 @@ JOB = Record(
         " first.", "outcome.shared"),
     Key("meets", TEXT, "The first of them, in words.", "meets",
         column=Column("meets", left=True)),
+    Key("load_bytes_per_s", list_of(PER_SECOND), "What it moves on `load_link` in each stretch of"
+        " `load_every_s`; a transfer counts with its mean rate.",
+        lambda row: list(row["outcome"].load.rates)),
 )  # fmt: skip
 _STREAM = Record(
     "traffic",
@@ -432,6 +439,10 @@ BESIDE = Document(
     replace(NOMINAL_KEY, get=lambda found: found.question.nominal or ABSENT),
     Key("answer", TEXT, "The answer in a sentence.", lambda found: _answer(found)),  # noqa: PLW0108
     Key("jobs", list_of(JOB, least=1), "The jobs.", _rows),
+    Key("load_link", TEXT, "The link that all jobs need for the longest, of those that several use"
+        " if there are such.", lambda found: found.outcomes[0].load.link),
+    Key("load_every_s", SECONDS, "The length of a stretch of time whose mean load is there.",
+        lambda found: found.outcomes[0].load.every),
     Key("failures", list_of(_FAILURE), "The worst part of each kind that may fail, one at a time;"
         " missing unless asked for.", lambda found: found.failures or ABSENT, optional=True),
     Key("placements", COUNT, "How many placements were tried, of which this is the best; missing"
@@ -530,6 +541,34 @@ def _placed(document: Written) -> Iterator[Fact]:
             f"The best of {units.plural(document['placements'], 'placement')} that were tried, in"
             f" the order of ranks; on the given nodes the slowest job would {given}.",
         )
+
+
+def load_section(document: Written) -> Iterable[Section]:
+    """The load of the busiest link over time, by job; none if the document has none."""
+    if not document.get("load_link"):
+        return
+    link, every = document["load_link"], document["load_every_s"]
+    loads = [(job["job"], job["load_bytes_per_s"]) for job in document["jobs"]]
+    series = [
+        PlotSeries(
+            name,
+            [PlotPoint(k * every, rate) for k, rate in enumerate([*rates, *rates[-1:]])],
+            mark="area",
+        )
+        for name, rates in loads
+    ]
+    rows = (
+        (name, f"{fsum(rates) / len(rates) / 1e9:.4g}", f"{max(rates) / 1e9:.4g}")
+        for name, rates in loads
+    )
+    columns = tables.columns("job|mean|highest", units="|(GB/s)|(GB/s)", left="job")
+    words = (
+        f"Bytes/s on {link} by job, the link that all jobs need for the longest; a transfer counts"
+        " with its mean rate. Traffic that is no job's is not drawn."
+    )
+    facet = Facet(Axis("time", "seconds", log=False), Axis("load", "bytes/s", log=False), series)
+    chart = Chart(words, facet, tables.Table(columns, tuple(rows)))
+    yield Section("load", "Load over time", (chart,))
 
 
 def _of_stream(stream: Stream) -> str:

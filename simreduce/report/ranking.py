@@ -454,7 +454,7 @@ def _ranking(rows: Sequence[Written], best: Written | None, found: Written | Non
         mark(found, *some) & TODAY | BEST * (row is best)
         for row, some in zip(rows, names, strict=True)
     ]
-    words = "Time of one all-reduce by strategy."
+    words = "Time of one all-reduce by strategy"
     table = CANDIDATE.table(rows, on="html")
     return differences(words, table, rows, "strategy", "time_us", marks, _SHOWN)
 
@@ -850,7 +850,7 @@ def _settings(document: Written, advice: Written) -> Section:
     blocks: list[Block] = [Code(text.rstrip("\n"), name) for name, text in files]
     rows, table = document["rows"], _settings_table(document)
     marks = [mark(advice, row["setting"]) for row in rows]
-    about, most = "The fastest of the simulated settings.", _SETTINGS_SHOWN
+    about, most = "The fastest of the simulated settings", _SETTINGS_SHOWN
     blocks.append(differences(about, table, rows, "setting", "time_us", marks, most))
     return Section("choice", "What to set", tuple(blocks))
 

@@ -445,7 +445,7 @@ def _choice_section(document: Written, found: Written | None) -> Section:
         row["name"] += " (does not fit)" * (row.get("fits") is False)
     table = (CANDIDATE if found else MESH_CANDIDATE).table(rows, on="html")
     blocks: list[Block] = [frameworks_table(document["advice"])] if found else []
-    blocks.append(differences("Time of a step.", table, rows, "name", "time", marks, _SHOWN))
+    blocks.append(differences("Time of a step", table, rows, "name", "time", marks, _SHOWN))
     return Section("choice", "What to run", (*blocks, *names_block(name_of(row) for row in rows)))
 
 

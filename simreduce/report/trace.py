@@ -30,6 +30,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -135,15 +136,16 @@ _LEVELS: Sequence[tuple[str, str, Callable[[float], float]]] = (
 def _counter_events(process: str, number: int, slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
     """The counters of a process: at each time the sum over the slices that are under way."""
     for figure, unit, worth in _LEVELS:
-        changes, level = defaultdict[float, float](float), 0.0
-        for begin, end, _, _, args in slices:
+        changes = defaultdict[float, float](float)
+        for begin, end, *_, args in slices:
             if figure in args and begin < end:
                 changes[begin] += worth(args[figure])
                 changes[end] -= worth(args[figure])
-        place = {"ph": _COUNT, "name": f"{process}: {unit}", "pid": number, "tid": 0}
-        for time in sorted(changes):
-            level += changes[time]
-            yield {**place, "ts": time * US, "args": {unit: max(round(level, 9), 0.0)}}
+        times = sorted(changes)
+        for time, level in zip(times, accumulate(map(changes.__getitem__, times)), strict=True):
+            at = {"pid": number, "tid": 0, "ts": time * US}
+            args = {unit: max(round(level, 9), 0.0)}
+            yield {"ph": _COUNT, "name": f"{process}: {unit}", **at, "args": args}
 
 
 def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
@@ -376,19 +378,16 @@ def _arrows(recording: Recording) -> dict[int, int]:
     return found
 
 
-def ranking_threads(ranking: Ranking) -> Iterator[Thread]:
+def ranking_threads(ranking: Ranking) -> list[Thread]:
     """The threads of the best step: of a mesh the ranks that differ and what they hold, else
     devices, transfers and, where plans were simulated together, links.
     """
-    step = ranking.closely
+    step, found = ranking.closely, ranking.recording
     if isinstance(ranking, MeshRanking):
-        yield from executed_threads(step.ran, step.devices // len({each.rank for each in step.ran}))
-        yield from _held_threads(step)
-        return
+        alike = step.devices // len({each.rank for each in step.ran})
+        return [*executed_threads(step.ran, alike), *_held_threads(step)]
     names = [gradient.name for gradient in ranking.scenario.workload.gradients]
-    yield from step_threads(step, names)
-    if ranking.recording:
-        yield from _link_threads(ranking.recording, names)
+    return [*step_threads(step, names), *(_link_threads(found, names) if found else ())]
 
 
 def step_threads(step: StepResult, names: Sequence[str]) -> Iterator[Thread]:
@@ -436,9 +435,9 @@ def _link_threads(recording: StepRecording, names: Sequence[str]) -> Iterator[Th
     found, best = defaultdict[str, list[Slice]](list), recording.resources.best
     for each in recording.moved:
         begin, end, kind, text, _ = _slice(lanes.get(each.bucket, ""), each.bucket, names)
-        carried = resource_seconds(each.lowered, best) * best.rates
-        for i in np.flatnonzero((carried > 0) & (begin < end)).tolist():
-            nbytes = carried.item(i)
+        needed = resource_seconds(each.lowered, best)
+        for i in np.flatnonzero((needed > 0) & (begin < end)).tolist():
+            nbytes = float(needed[i] * best.rates[i])
             rate = {"carried_bytes": nbytes, "gb_per_s": nbytes / (end - begin) / 1e9}
             found[best.names[i]].append((begin, end, kind, text, rate))
     for name in sorted(found.keys() - best.in_cores, key=best.names.index):
@@ -504,10 +503,12 @@ def executed_threads(found: Sequence[Ran], alike: int = 1) -> Iterator[Thread]:
     more = f" and {alike - 1} alike" if alike > 1 else ""
     for ran in found:
         node, rank = ran.node, f"rank {ran.rank}"
-        args: dict[str, Any] = {"op": f"{ran.rank}.{ran.number}"}
-        args |= {"after": "{}.{}".format(*ran.cause)} if ran.cause else {}
-        args |= {} if node.kind == COMPUTE else {"bytes": node.nbytes, "kind": node.kind}
-        args |= {} if node.seconds is None else {"recorded_us": node.seconds * 1e6}
+        args = {
+            "op": f"{ran.rank}.{ran.number}",
+            **({"after": "{}.{}".format(*ran.cause)} if ran.cause else {}),
+            **({} if node.kind == COMPUTE else {"bytes": node.nbytes, "kind": node.kind}),
+            **({} if node.seconds is None else {"recorded_us": node.seconds * 1e6}),
+        }
         mine = lanes.setdefault((ran.rank, node.lane or "transfers"), [])
         if ran.begin < ran.since:
             mine.append((ran.begin, ran.since, "wait", f"wait for {node.name}", {}))

@@ -13,7 +13,7 @@ Not modelled: jobs that share a GPU, and hosts that several jobs keep busy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
@@ -30,6 +30,7 @@ from simreduce.engine import Fabric
 from simreduce.engine.background import Stream, TrafficFlows, excess_messages
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.disturbance import CALM
+from simreduce.engine.lowering import Lowered
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import likeness, step_cost
 from simreduce.errors import InputError
@@ -42,6 +43,8 @@ from simreduce.training.passes import merged_reads, slowdowns
 from simreduce.training.simulation import Process, Steps
 from simreduce.training.step import StepJob
 
+_STRETCHES = 240
+"""Stretches of time whose mean loads are recorded."""
 _LEAST = 1e-3
 """The part of a link's time below which a job does not count as its user."""
 
@@ -85,17 +88,27 @@ class Share(NamedTuple):
         return self.own + sum(self.others.values())
 
 
+class Load(NamedTuple):
+    """The bytes/s that a job has on a link in each stretch of so many seconds, from the start."""
+
+    link: str
+    every: float
+    rates: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
     """Seconds of each repetition, of one `alone`, and the links `shared` with others, the one that
-    all need for the longest first. `after` are the repetitions after a part has failed, if any
-    does; infinite where that stops the job.
+    all need for the longest first; its `load` on the link that all jobs need for the longest.
+    `after` are the repetitions after a part has failed, if any does; infinite where that stops the
+    job.
     """
 
     job: Job
     times: tuple[float, ...]
     alone: float
     shared: tuple[Share, ...]
+    load: Load
     after: tuple[float, ...] = ()
 
     @property
@@ -166,7 +179,7 @@ def simulate_jobs(
     if problems := excess_messages([*zip(streams, together.flows, strict=True)], max(spans)):
         raise InputError(problems)
     together.run(progress)
-    return tuple(map(together.outcome, range(len(jobs)), own))
+    return tuple(map(together.outcome, range(len(jobs)), own, together.loads()))
 
 
 def _alone(job: Job) -> float:
@@ -202,6 +215,7 @@ class _Together:
         )  # fmt: skip
         self.needed: list[Floats] = [np.zeros(0) for _ in jobs]
         self.times: list[list[float]] = [[] for _ in jobs]
+        self.moved: list[list[tuple[float, float, Lowered]]] = [[] for _ in jobs]
         self.spans = [(inf, inf) for _ in jobs]
         self.steps: dict[int, Steps] = {}
         self.movers: dict[int, OnFabric] = {}
@@ -314,9 +328,33 @@ class _Together:
         if (steps := self.steps.get(i)) is not None:
             self.times[i] = [ledger.end - ledger.begin for ledger in steps.done]
             best, nothing = self.fabric.resources.best, np.zeros(len(self.fabric.resources.names))
-            moved = [what.moves for _, what in steps.done[-1].moved]
-            lowered = map(self.movers[i].lowering.of, moved)
+            of = self.movers[i].lowering.of
+            lowered = [of(what.moves) for _, what in steps.done[-1].moved]
+            self.moved[i] = [
+                (each.begin + bucket.start, each.begin + bucket.finish, of(what.moves))
+                for each in steps.done
+                for bucket, what in each.moved
+            ]
             self.needed[i] = sum((resource_seconds(each, best) for each in lowered), nothing)
+
+    def loads(self) -> Iterator[Load]:
+        """What each job has on the link that all need for the longest; of links that several jobs
+        use, if there are such. A transfer counts with its mean rate.
+        """
+        best, now = self.fabric.resources.best, float(self.fabric.env.now)
+        known = {id(low): resource_seconds(low, best) for some in self.moved for *_, low in some}
+        nothing, edges = np.zeros(len(best.names)), np.linspace(0.0, now, _STRETCHES + 1)
+        needed = np.array(
+            [sum((known[id(low)] for *_, low in some), nothing) for some in self.moved]
+        )
+        link = int(np.lexsort((needed.sum(0), np.count_nonzero(needed, axis=0) > 1))[-1])
+        rate = best.rates[link] if needed[:, link].any() else 0.0
+        for some in self.moved:
+            moved = np.zeros(len(edges))
+            for begin, end, lowered in some:
+                moved += np.interp(edges, (begin, end), (0.0, rate * known[id(lowered)][link]))
+            rates = np.diff(moved) / (edges[1] or 1.0)
+            yield Load(best.names[link], float(edges[1]), tuple(rates.tolist()))
 
     def _reductions(self, i: int, job: Job, plan: Plan) -> Process:
         fabric, env = self.fabric, self.fabric.env
@@ -326,6 +364,7 @@ class _Together:
         for _ in range(job.count):
             begin = float(env.now)
             timeline = yield fabric.submit(plan, ready, lowered)
+            self.moved[i].append((begin, float(env.now), lowered))
             self.times[i].append(float(timeline.finish.max(initial=0.0)) - begin)
 
     def _steps(self, i: int, job: Job, step: StepJob, method: Method) -> Process:
@@ -340,14 +379,17 @@ class _Together:
     def _replays(self, i: int, job: Job, recorded: RecordedJob) -> Process:
         fabric, env, best = self.fabric, self.fabric.env, self.fabric.resources.best
         seconds_of = cache(lambda plan: resource_seconds(self._lower(plan), best))
-        needed = np.zeros(len(best.names))
+        needed, moved = np.zeros(len(best.names)), self.moved[i]
 
         def move(node: ExecutionNode, group: tuple[int, ...]) -> simpy.Event:
             plan = recorded.plans.of(node, group)
             if plan is None:
                 return env.timeout(0.0)
             np.add(needed, seconds_of(plan), out=needed)
-            return fabric.submit(plan, lowered=self._lower(plan))
+            lowered, begin = self._lower(plan), float(env.now)
+            done = fabric.submit(plan, lowered=lowered)
+            done.callbacks.append(lambda _: moved.append((begin, float(env.now), lowered)))
+            return done
 
         for _ in range(job.count):
             begin = float(env.now)
@@ -357,7 +399,7 @@ class _Together:
             self.times[i].append(float(env.now) - begin)
             self.needed[i] = needed / len(self.times[i])
 
-    def outcome(self, i: int, alone: float) -> JobOutcome:
+    def outcome(self, i: int, alone: float, load: Load) -> JobOutcome:
         """What came of a job."""
         job, (begin, end) = self.jobs[i], self.spans[i]
         at = np.flatnonzero(self.needed[i])  # of few links, where there are many jobs
@@ -377,7 +419,7 @@ class _Together:
             for place in np.flatnonzero(own >= _LEAST).tolist()
         ]  # fmt: skip
         met = sorted((s for s in shares if s.others), key=lambda each: (-each.total, each.link))
-        return JobOutcome(job, tuple(self.times[i]), alone, tuple(met))
+        return JobOutcome(job, tuple(self.times[i]), alone, tuple(met), load)
 
     def _overlap(self, i: int, k: int) -> float:
         """The part of the time of job k in which job i runs."""

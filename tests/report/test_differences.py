@@ -13,7 +13,7 @@ NONE = tables.texts("a|b", ())
 
 def chart(times, marks, most=10):
     rows = [{"name": f"s{i}", "us": us} for i, us in enumerate(times)]
-    found = differences("Time.", NONE, rows, "name", "us", marks, most)
+    found = differences("Time", NONE, rows, "name", "us", marks, most)
     bars = {
         found.drawn.y.names[point.y]: (pytest.approx(point.x * 1e6), point.label, series.colour)
         for series in found.drawn.series

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings, strategies as st
 import simreduce.training.shared_fabric
 from simreduce.engine import IDEAL, TENSORFLOW
 from simreduce.engine.background import Stream
+from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError
 from simreduce.plan import Contract, Kind, PlanBuilder, side_by_side
@@ -86,6 +87,30 @@ def test_a_job_alone_takes_what_simulating_it_takes_to_the_bit(strategy):
 
 
 LEAVES = "dgx1vx8,fabric=fat_tree,radix=8,oversubscription=2"
+
+
+def test_loads_add_up_to_the_bytes_on_a_link_of_several_jobs():
+    """Each in the time in which the job runs."""
+    first = reduction("a", (0, 4), LEAVES, count=2)
+    second = reduction("b", (1, 5), LEAVES, start=0.5 * simulate_jobs([first])[0].alone)
+    outcomes = simulate_jobs([first, second])
+    setup = first.setup
+    best = Resources.of(setup.topology, setup.calibration).best
+    rates = dict(zip(best.names, best.rates, strict=True))
+    for found in outcomes:
+        [share] = [each for each in found.shared if each.link == found.load.link]
+        moved = share.own * sum(found.times) * rates[share.link]
+        assert moved == pytest.approx(sum(found.load.rates) * found.load.every)
+    assert outcomes[0].load.rates[0] > 0.0 == outcomes[1].load.rates[0]
+
+
+def test_a_job_that_moves_nothing_has_no_load():
+    """Whatever the links of its machine could carry."""
+    job = reduction("a", (0,))
+    nothing = PlanBuilder(job.plan.devices).finish(Contract.of("compute", []))
+    job = replace(job, plan=nothing)
+    (found,) = simulate_jobs([job])
+    assert {0.0} == set(found.load.rates)
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ from simreduce.report.capacity_page import capacity_page
 from simreduce.report.drawing import to_svg
 from simreduce.report.explain import EXPLAIN, explain_report, work_words
 from simreduce.report.headings import caution, error_cell, sure
-from simreduce.report.jobs import BESIDE, PLACEMENT, jobs_report, placement_report
+from simreduce.report.jobs import BESIDE, PLACEMENT, jobs_report, load_section, placement_report
 from simreduce.report.pages.sweep import sweep_page
 from simreduce.report.pictures import RANKS_WORDS, heat_picture, ranks_picture
 from simreduce.report.plots import Facet
@@ -94,7 +94,9 @@ def jobs_page(document: Written, beside: Attachments) -> Page:
     """The page of `simreduce jobs --json`."""
     switches = [[f"n{node}" for node in group] for group in document["switches"]]
     orders = {each["job"]: [f"n{node}" for node in each["nodes"]] for each in document["jobs"]}
-    return _with_places(jobs_report(document), document, beside, switches, orders)
+    page = jobs_report(document)
+    more = replace(page, sections=(*page.sections, *load_section(document)))
+    return _with_places(more, document, beside, switches, orders)
 
 
 def _with_places(

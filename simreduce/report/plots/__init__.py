@@ -75,14 +75,15 @@ class PlotSeries:
     """Points with one look, and the name of that in the legend, which names each once.
 
     A line joins them in their order. A `bar` goes from `low`, by default 0, to x; a `tick` stands
-    across the bar of its row. The `colour` is a code or a role (`best`, `today`, `others`, `ink`);
-    without it the name has one of its own. Intervals are those of x (`across`) or of y.
+    across the bar of its row; an `area`, of pages, stands on those before it. The `colour` is a
+    code or a role (`best`, `today`, `others`, `ink`); without it the name has one of its own.
+    Intervals are those of x (`across`) or of y.
     """
 
     name: str
     points: Sequence[PlotPoint] = ()
     line: Literal["solid", "dashed", "dotted", ""] = "solid"
-    mark: Literal["dot", "ring", "bar", "cell", "tick", ""] = "dot"
+    mark: Literal["dot", "ring", "bar", "cell", "tick", "area", ""] = "dot"
     colour: str = ""
     interval: Literal["band", "across", "up"] = "band"
 
@@ -199,15 +200,15 @@ def _looks(facet: Facet) -> dict[str, _Look]:
     in their marks and in their dashes.
     """
     given = {each.name: _own_look(each) for each in facet.series if each.colour}
-    looks = dict.fromkeys(facet.names, _Look(_GREY, radius=2.2)) | given
     taken = {look.colour for look in given.values()}
     colours = [colour for colour in _COLOURS if colour not in taken]
     free = [name for name in facet.names if name not in given]
-    for i, name in enumerate(free[:_MOST_SERIES]):
-        again, place = divmod(i, len(colours))
-        corners = _CORNERS[(place + again) % len(_CORNERS)]
-        looks[name] = _Look(colours[place], corners, dashes=dashes(again))
-    return looks
+    places = (divmod(i, len(colours)) for i in range(_MOST_SERIES))
+    own = {
+        name: _Look(colours[k], _CORNERS[(k + again) % len(_CORNERS)], dashes=dashes(again))
+        for name, (again, k) in zip(free, places, strict=False)
+    }
+    return dict.fromkeys(free, _Look(_GREY, radius=2.2)) | own | given
 
 
 def _draw_facet(facet: Facet, width: float, *, legend: bool) -> Drawing:
@@ -314,8 +315,8 @@ def _draw_series(series: PlotSeries, look: _Look, across: Scale, up: Scale) -> I
     at = [(across.at(p.x), up.at(p.y)) for p in series.points]
     if series.line and len(at) > 1:
         width = 0.9 if look.colour == _GREY else 1.7
-        drawn = _DASHES[series.line] or look.dashes
-        yield Line(tuple(at), look.colour, width, drawn, corners=True)
+        how = _DASHES[series.line] or look.dashes
+        yield Line(tuple(at), look.colour, width, how, corners=True)
     for p, (x, y) in zip(series.points, at, strict=True):
         if series.mark in ("bar", "cell"):
             yield from _box(series, p, look, across, up)
@@ -396,8 +397,8 @@ def _draw_legend(facet: Facet, width: float) -> Drawing:
         if series.mark in ("bar", "cell"):
             shapes.append(Rect(x + 6, y + 2, 16, 10, look.colour, "", 0))
         elif series.line:
-            drawn = _DASHES[series.line] or look.dashes
-            shapes.append(Line(((x, y + 7), (x + 28, y + 7)), look.colour, 1.7, drawn))
+            how, ends = _DASHES[series.line] or look.dashes, ((x, y + 7), (x + 28, y + 7))
+            shapes.append(Line(ends, look.colour, 1.7, how))
         if series.mark in ("dot", "ring"):
             shapes.append(_dot(x + 14, y + 7, look, ring=series.mark == "ring"))
         shapes.append(Text(x + 34, y + 11, text, _SMALL))

@@ -212,7 +212,7 @@ def test_methods_are_ranked_together(simreduce, tmp_path):
         for e in json.loads(trace.read_bytes())["traceEvents"]
         if e.get("name") == "process_name"
     }
-    assert {"compute", "all-gather", "reduce-scatter"} == lanes
+    assert {"compute", "all-gather", "reduce-scatter", "links and memories: cable"} == lanes
     assert "exposed by all-gather" in out
 
 

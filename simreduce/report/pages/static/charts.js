@@ -240,7 +240,9 @@ const simreduceCharts = (() => {
     const top = legend(p, width, lines.map((each) => each.name));
     const [xs, ys] = [0, 1].map((i) => lines.flatMap((each) => each.points.map((point) => point.value[i])));
     const room = lines.some((each) => !each.line && each.mark);
-    const [x, y] = [scaled(f.x, xs, room, false), scaled(f.y, ys, room, true)];
+    const areas = lines.some((each) => each.mark === "area");
+    const [x, y] = [scaled(f.x, xs, room, false), scaled(f.y, areas ? [0, ...ys] : ys, room, true)];
+    if (areas) x.axis = { type: "value", max: "dataMax" };
     const given = lines.filter((each) => each.colour).map((each) => roles(p)[each.colour] ?? each.colour);
     const others = p.series.filter((colour) => !given.includes(colour));
     const free = lines.filter((each) => !each.colour);
@@ -255,9 +257,12 @@ const simreduceCharts = (() => {
     }
     const one = (each) => {
       const { colour, dash, symbol: own } = lookOf(each);
-      const symbol = { ring: "circle", "": "none", dot: own }[each.mark];
+      const symbol = { ring: "circle", "": "none", dot: own, area: "none" }[each.mark];
       const hollow = { color: p.ground, borderColor: colour, borderWidth: 2 };
       const looks = { ring: { color: "transparent", borderColor: colour, borderWidth: 1.5 }, "": { opacity: 0 }, dot: { opacity: 1 } };
+      if (each.mark === "area") {
+        return { type: "line", name: each.name, color: colour, stack: "all", step: "end", symbol: "none", lineStyle: { width: 1, color: p.ground }, areaStyle: { color: colour, opacity: 0.85 }, data: each.points.map((point) => point.value.slice(0, 2)) };
+      }
       const named = each.mark === "dot" && each.points.some((point) => point.value[2]);
       return {
         type: each.line ? "line" : "scatter", name: each.name, color: colour, symbol, symbolSize: each.mark === "ring" ? 20 : each.line ? 7 : 10,
@@ -271,6 +276,7 @@ const simreduceCharts = (() => {
     const label = (formatter) => ({ axisLabel: { color: p.faint, hideOverlap: true, formatter } });
     return {
       ...common(p, (found) => tip(found.seriesName, found.value[2], f.x.name + " " + textX(found.value[0]), f.y.name + " " + formY(found.value[1]), words(found))),
+      ...(areas && { tooltip: { ...common(p).tooltip, trigger: "axis", formatter: (found) => tip("from " + textX(found[0].value[0]), ...found.map((each) => each.seriesName + " " + formY(each.value[1]))) } }),
       legend: top.show,
       grid: { left: 12, right: 40, top: top.height + 28, bottom: 34, containLabel: true },
       xAxis: axis(p, { name: f.x.name + x.words, nameGap: 28, ...(f.x.names.length ? {} : label(FORMATS[unitX])), ...x.axis }),
