@@ -612,7 +612,7 @@ def test_topo_show_prints_the_matrix_and_every_link(simreduce):
     document = json.loads(simreduce("topo", "show", "dgx1v", "--json").out)
 
     assert (0, "") == (status, err)
-    assert "GPU0\tX\tNV1\tNV1\tNV2\tNV2" in out
+    assert re.search(r"^GPU0 +X +NV1 +NV1 +NV2 +NV2 ", out, re.MULTILINE)
     assert "  copies through the host, at a gpu: staged_pcie3, 10 GB/s, 5.5 us" in out.splitlines()
     assert "  gpu0 - gpu3: nvlink2 x2, 48 GB/s of nominal 50 GB/s, 1.8 us" in out.splitlines()
     assert ("topo show", "dgx1v", 2 * (16 + 16 + 1 + 2 * 12)) == (
