@@ -798,6 +798,7 @@ def test_all_simulates_what_cannot_win(simreduce, small, monkeypatch):
     monkeypatch.setattr("simreduce.study.tune.simulate.LONG", 20)
     monkeypatch.setattr("simreduce.study.ranking.BATCH", 2)
     monkeypatch.setattr("simreduce.study.tune.rank.FIRST", 2)
+    monkeypatch.setattr("simreduce.app.cli.run.BEST", None)
     scenario = ("run", small, "--workers", "1")
     bench = ("bench", "full:8", "--algo", "all", "-b", "1M", "--workers", "1")
     for command, column in ((scenario, "#"), (bench, "size")):
