@@ -29,7 +29,7 @@ from simreduce.app.cli.reply import (
     write_pictures,
 )
 from simreduce.app.cli.setups import is_typed, read_numbers, reading, refuse, workers_option
-from simreduce.app.cli.terminal import SCREEN, rows_shown, show
+from simreduce.app.cli.terminal import SCREEN, show
 from simreduce.computing.workers import pass_on, until_stopped
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files import is_file, read_text
@@ -415,7 +415,7 @@ def table(
             if axes
             else rows_table(names, kept, all_names=columns is not None)
         )
-        most = rows_shown(everything=limit is not None, most=SCREEN)
+        most = SCREEN if limit is None else None
         lines = table_lines(store, sweep, shape, counts, most)
     every, whole = (names, kept) if columns or axes else (every, rows)
     return Reply(

@@ -43,11 +43,6 @@ _PIECES = re.compile(r"\s+|[^\s+,;/]*[+,;/]+|[^\s+,;/]+")
 """Where a cell may be broken: at blanks, and behind the signs that join parts of a strategy."""
 
 
-def rows_shown(*, everything: bool, most: int = BEST) -> int | None:
-    """How many rows of a long table to print; None: all of them."""
-    return None if everything else most
-
-
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal; a closed one is None."""
     return stream is not None and stream.isatty()
@@ -130,17 +125,16 @@ def complain_of_all(faults: Sequence[str]) -> None:
 
 def complain(fault: str) -> None:
     """Print a fault on stderr."""
-    fault = legible(fault)
     name = click.style("simreduce:", fg="red") if in_colour(sys.stderr) else "simreduce:"
-    click.echo(f"{name} {fault}", err=True)
+    click.echo(f"{name} {legible(fault)}", err=True)
 
 
 @contextmanager
 def fitted() -> Iterator[None]:
     """Lay reports out for the width of COLUMNS, or that of a terminal on stdout."""
     wished = re.fullmatch("0*[1-9][0-9]{0,5}", os.environ.get("COLUMNS", ""), re.ASCII)
-    width = shutil.get_terminal_size().columns - 1
-    before = PAGE.set(Terminal(width) if wished or is_terminal(sys.stdout) else None)
+    page = Terminal(shutil.get_terminal_size().columns - 1)
+    before = PAGE.set(page if wished or is_terminal(sys.stdout) else None)
     try:
         yield
     finally:

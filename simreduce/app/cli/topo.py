@@ -624,8 +624,8 @@ def _links(machine: Topology) -> list[str]:
             lines.append(f"{what}, {rate} of nominal {nominal}, {latency}")
     if len(lines) <= _MOST_LINKS:
         return lines
-    parts = group_by(lines, lambda line: re.sub(r"\d+(?=.*:)", "", line))
-    return [f"{alike[0]}{units.and_more(alike, ' like it')}" for alike in parts.values()]
+    found = group_by(lines, lambda line: re.sub(r"\d+(?=.*:)", "", line)).values()
+    return [f"{alike[0]}{units.and_more(alike, ' like it')}" for alike in found]
 
 
 @topo.command(examples="simreduce topo p2p dgx1v")
