@@ -131,8 +131,8 @@ def step_text(
     else:
         answer = [*advice_lines(ranking.advice, "a step"), *more_lines(ranking.advice)]
     answer += ["", _figures(document), *_fit_lines(ranking.recommended.fit)]
-    rows = best_rows(step_rows(ranking), most, indent=2)
-    lines = [*answer_first(_header(ranking), answer), *rows]
+    table = best_rows(step_rows(ranking), most, indent=2)
+    lines = [*answer_first(_header(ranking), answer), *table]
     sections = [*_spent_section(document), *_memory_section(document)]
     if details:
         look = look_at_step(ranking, closely=False)
