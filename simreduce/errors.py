@@ -129,12 +129,10 @@ def escape(text: str, keep: str = "\n") -> str:
 
     Whatever shows a text that others wrote takes it from here.
     """
-    if text.isprintable():
-        return text
-    return "".join(
+    return text if text.isprintable() else "".join(
         c if c.isprintable() or c in keep or unicodedata.category(c) == "Zs" else ascii(c)[1:-1]
         for c in text
-    )
+    )  # fmt: skip
 
 
 _LIKE = 0.6

@@ -19,9 +19,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import itertools
 import os
 import re
-import secrets
 import shutil
 import stat
 import tomllib
@@ -238,16 +238,15 @@ def write_folder(path: str, files: Mapping[str, str | bytes]) -> list[str]:
             check_place(place)
         _write_all(places)
         return [*places]
+    beside = _temporary(os.path.abspath(path))  # noqa: PTH100
     try:
-        beside = _temporary(os.path.abspath(path))  # noqa: PTH100
         os.mkdir(beside)  # noqa: PTH102
-        try:
-            _write_all({os.path.join(beside, name): [files[name]] for name in files})  # noqa: PTH118
-            os.rename(beside, path)  # noqa: PTH104
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        _write_all({os.path.join(beside, name): [files[name]] for name in files})  # noqa: PTH118
+        os.rename(beside, path)  # noqa: PTH104
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
     return [*places]
 
 
@@ -355,8 +354,13 @@ def _is_direct(path: str) -> bool:
 
 def _temporary(path: str) -> str:
     """A new name in the folder of a path."""
-    name = f".simreduce-{secrets.token_hex(8)}.tmp"
-    return os.path.join(os.path.dirname(path), name)  # noqa: PTH118, PTH120
+    begin = os.path.join(os.path.dirname(path), f".simreduce-{os.getpid()}")  # noqa: PTH118, PTH120
+    names = (f"{begin}-{number}.tmp" for number in _numbers)
+    return next(name for name in names if not os.path.lexists(name))
+
+
+_numbers = itertools.count()
+"""No name is given twice, also to threads."""
 
 
 def _copy_permissions(source: str, number: int) -> None:

@@ -6,6 +6,7 @@ import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from simreduce.errors import escape
@@ -86,10 +87,10 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def __post_init__(self) -> None:
-        heads = tuple(replace(each, name=escape(each.name, "")) for each in self.columns)
-        rows = tuple(tuple(escape(cell, "") for cell in row) for row in self.rows)
-        object.__setattr__(self, "columns", heads)
-        object.__setattr__(self, "rows", rows)
+        clean = partial(escape, keep="")
+        heads = (replace(each, name=clean(each.name)) for each in self.columns)
+        object.__setattr__(self, "columns", tuple(heads))
+        object.__setattr__(self, "rows", tuple(tuple(map(clean, row)) for row in self.rows))
 
     @property
     def head(self) -> list[tuple[str, ...]]:

@@ -208,11 +208,11 @@ def page_text(
     """A page for a terminal: its answer first, then facts, `more` lines, and of each table at
     `most` so many rows. The `head` is by default its title and what it is about.
     """
-    answer = [page.answer, *filter(None, [page.sure])]
-    for fact in page.facts:
-        words = f"{fact.answer}. {fact.more}" if fact.more else fact.answer
-        answer.append(f"  {fact.question}  {words}")
-    answer += [f"  {line}" for line in more]
+    answer = [
+        *filter(None, (page.answer, page.sure)),
+        *(f"  {f.question}  {f.answer}{f.more and '. '}{f.more}" for f in page.facts),
+        *(f"  {line}" for line in more),
+    ]
     lines = answer_first(head or comments([page.title, page.about]), answer)
     for section in page.sections:
         lines += section_lines(section, most)
@@ -221,8 +221,7 @@ def page_text(
 
 def answer_first(head: Sequence[str], answer: Iterable[str]) -> list[str]:
     """The title of a `head`, the answer, and what else the head says of the question."""
-    title, *about = head
-    return [title, *answer, "", *about]
+    return [head[0], *answer, "", *head[1:]]
 
 
 def section_lines(section: Section, most: int) -> Iterator[str]:

@@ -60,7 +60,7 @@ def one_runtime(runtimes: Iterable[str], several: str) -> str:
 
 def best_rows(table: Table, most: int | None, *, indent: int = 0) -> list[str]:
     """The lines of a ranking's table, or of its best `most` rows and how to see the others."""
-    return first_rows(table, most, "--all shows them, and so does a pipe", indent)
+    return first_rows(table, most, "--all shows them", indent)
 
 
 def equal_paths_text(choice: str) -> str:

@@ -136,8 +136,8 @@ def step_text(
         answer += more_lines(ranking.advice)
     answer = [*filter(None, answer), "", _figures(document)]
     answer += _fit_lines(ranking.recommended.fit)
-    lines = answer_first(_header(ranking), answer)
-    lines += best_rows(step_rows(ranking, every=details), most, indent=2)
+    table = best_rows(step_rows(ranking, every=details), most, indent=2)
+    lines = [*answer_first(_header(ranking), answer), *table]
     sections = [*_spent_section(document), *_memory_section(document)]
     if details:
         look = look_at_step(ranking, closely=False)

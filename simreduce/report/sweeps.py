@@ -341,7 +341,7 @@ def table_lines(
         f"{_states(counts)}; calibration {', '.join(several[:4]) or 'unknown'}",
     ]
     about += [nominal] if (nominal := _nominal(sweep)) else []
-    how = f"--limit {len(table.rows)} shows them, and so does a pipe"
+    how = f"--limit {len(table.rows)} shows them"
     lines = [*tables.comments(about), *first_rows(table, most, how, 0, comment=True)]
     return lines if table.rows else [*lines, "# no row"]
 

@@ -124,9 +124,8 @@ def export(
         files = _with_picture(target, _choice(faults, target, question, algo, method, given))
     if out is None:
         _print(files)
-        return
-    for place in write_folder(out, files):
-        show(place)
+    else:
+        show("\n".join(write_folder(out, files)))
 
 
 def hand_over(out: str | None, files: Mapping[str, str]) -> str:

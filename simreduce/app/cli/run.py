@@ -59,7 +59,7 @@ from simreduce.app.cli.setups import (
     strategy_texts,
     workers_option,
 )
-from simreduce.app.cli.terminal import rows_shown
+from simreduce.app.cli.terminal import BEST
 from simreduce.computing.workers import time_is_up, until_stopped, within
 from simreduce.engine import CALM
 from simreduce.errors import InputError, quote
@@ -177,7 +177,7 @@ def run(
     with within(seconds), Progress("simulated {} of {} strategies", preview_lines) as progress:
         ranking = rank(question, workers, progress.watch, simulate_all=simulate_all)
     reply = Reply(
-        lambda: ranking_table(ranking, rows_shown(everything=simulate_all), details=details),
+        lambda: ranking_table(ranking, None if simulate_all else BEST, details=details),
         partial(RUN.write, ranking),
         failed=any(c.wrong for c in ranking.candidates),
         complete=not ranking.interrupted,
@@ -464,9 +464,7 @@ def _tune_meshes(meshes: Meshes, out: str | None, workers: int) -> Reply:
         found = rank_meshes(meshes, workers, progress.watch)
     files = {} if why_no_files(found) else files_of_mesh(found)
     return Reply(
-        lambda: step_text(
-            found, rows_shown(everything=False), details=False, closer="simreduce step --details"
-        ),
+        lambda: step_text(found, BEST, details=False, closer="simreduce step --details"),
         lambda: TUNED_MESHES.write(found) | {"files": dict(files)},
         paste=hand_over(out, files) if files else "",
         complete=not found.interrupted,
@@ -562,7 +560,7 @@ def step(
     document = cache(partial(step_document, ranking))
     lines, unwritten = _traces_of_step(chakra, ranking)
     return Reply(
-        lambda: step_text(ranking, rows_shown(everything=show_all), details=details),
+        lambda: step_text(ranking, None if show_all else BEST, details=details),
         document,
         files={
             "trace": lambda: trace_text(_about(document()), thread_events(ranking_threads(ranking)))

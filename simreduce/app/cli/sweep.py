@@ -37,7 +37,7 @@ from simreduce.app.cli.setups import (
     refuse,
     workers_option,
 )
-from simreduce.app.cli.terminal import SCREEN, rows_shown, show
+from simreduce.app.cli.terminal import SCREEN, show
 from simreduce.computing.workers import pass_on, time_is_up, until_stopped, within
 from simreduce.errors import DeviceError, InputError, quote
 from simreduce.files import is_file, read_text
@@ -423,7 +423,7 @@ def table(
             if axes
             else rows_table(names, kept, all_names=columns is not None)
         )
-        most = rows_shown(everything=limit is not None, most=SCREEN)
+        most = SCREEN if limit is None else None
         lines = table_lines(store, sweep, shape, counts, most)
     every, whole = (names, kept) if columns or axes else (every, rows)
     return Reply(

@@ -1,6 +1,7 @@
-"""Reports on a terminal: lines that fit its width, and colour where it is wanted.
+"""Reports as they are printed: lines that fit the width, and colour where it is wanted.
 
-Where stdout is no terminal, nothing here changes a report.
+Reports are the same wherever they go. A terminal's width, or that of the variable COLUMNS, wraps
+them; without a width, as in a pipe, lines are as long as they are. Colour is for terminals alone.
 """
 
 from __future__ import annotations
@@ -14,21 +15,20 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from simreduce.errors import escape
 from simreduce.files import STDOUT
-from simreduce.files.tables import PAGE, Column, Table
+from simreduce.files.tables import PAGE, Table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.measure import Measurement
 
 BEST = 15
-"""Rows of a ranking on a terminal, unless all are asked for."""
+"""Rows of a ranking, unless all are asked for."""
 SCREEN = 40
 """Rows of a table that is no ranking."""
 
@@ -43,11 +43,6 @@ _PIECES = re.compile(r"\s+|[^\s+,;/]*[+,;/]+|[^\s+,;/]+")
 """Where a cell may be broken: at blanks, and behind the signs that join parts of a strategy."""
 
 
-def rows_shown(*, everything: bool, most: int = BEST) -> int | None:
-    """How many rows of a long table to print; None: all of them, as on anything but a terminal."""
-    return most if is_terminal(sys.stdout) and not everything else None
-
-
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal; a closed one is None."""
     return stream is not None and stream.isatty()
@@ -60,13 +55,13 @@ def in_colour(stream: TextIO | None) -> bool:
 
 
 def show(text: str, *paths: str | None, paste: str = "") -> None:
-    """Print a report: as it is, or on a terminal wrapped to its width and in colour. On stderr if
-    a file of `paths` takes stdout. Lines of `paste` below it stay as they are.
+    """Print a report, wrapped where there is a width, and in colour on a terminal. On stderr if a
+    file of `paths` takes stdout. Lines of `paste` below it are not wrapped.
     """
     page = PAGE.get()
     if page and STDOUT not in paths:
-        text = "\n".join(line for part in _paragraphs(text) for line in _fit(part, page.width))
-    text, paste = escape(text, "\n\t"), escape(paste)
+        text = "\n".join(line for each in text.split("\n") for line in _fit(each, page.width))
+    text, paste = escape(text), escape(paste)
     if in_colour(sys.stdout) and STDOUT not in paths:
         heads = page.heads if isinstance(page, Terminal) else ()
         text = "\n".join(_paint(line, line in heads) for line in text.split("\n"))
@@ -81,30 +76,14 @@ def _paint(line: str, head: bool) -> str:
     return click.style(line, bold=True, fg="green" if best else None) if best or head else line
 
 
-def _paragraphs(text: str) -> Iterator[list[str]]:
-    """The lines one by one, but the lines of a table with tabs together."""
-    for tabbed, lines in groupby(text.split("\n"), lambda line: "\t" in line):
-        if tabbed:
-            yield [*lines]
-        else:
-            yield from ([line] for line in lines)
-
-
-def _fit(lines: Sequence[str], width: int) -> list[str]:
+def _fit(line: str, width: int) -> list[str]:
     """Lines of at most `width` characters. A line with a longer word stays as it is: the terminal
     breaks it, and it can be copied.
     """
-    if "\t" in lines[0]:
-        rows = [line.split("\t") for line in lines]
-        if len({len(row) for row in rows}) == 1:
-            (first, *others), *body = rows
-            columns = (Column(first, left=True), *map(Column, others))
-            return Table(columns, tuple(map(tuple, body))).lines()
-    line = lines[0]
     lead, hang = _indents(line, width)
     longest = max(map(len, line.split()), default=0)
     if len(line) <= width or longest > width - len(hang):
-        return [*lines]
+        return [line]
     return textwrap.wrap(
         line[len(lead) :], width, initial_indent=lead, subsequent_indent=hang,
         break_long_words=False, break_on_hyphens=False,
@@ -146,16 +125,16 @@ def complain_of_all(faults: Sequence[str]) -> None:
 
 def complain(fault: str) -> None:
     """Print a fault on stderr."""
-    fault = legible(fault)
     name = click.style("simreduce:", fg="red") if in_colour(sys.stderr) else "simreduce:"
-    click.echo(f"{name} {fault}", err=True)
+    click.echo(f"{name} {legible(fault)}", err=True)
 
 
 @contextmanager
 def fitted() -> Iterator[None]:
-    """Lay reports out for the terminal on stdout, if it is one."""
-    width = shutil.get_terminal_size().columns - 1
-    before = PAGE.set(Terminal(width) if is_terminal(sys.stdout) else None)
+    """Lay reports out for the width of COLUMNS, or that of a terminal on stdout."""
+    wished = re.fullmatch("0*[1-9][0-9]{0,5}", os.environ.get("COLUMNS", ""), re.ASCII)
+    page = Terminal(shutil.get_terminal_size().columns - 1)
+    before = PAGE.set(page if wished or is_terminal(sys.stdout) else None)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from simreduce.errors import InputError, TopologyError, near_or_all
 from simreduce.files import STDOUT, exists, read_text
 from simreduce.files.formats.documents import Document
 from simreduce.files.formats.syntax import Faults
+from simreduce.files.tables import Column, Table
 from simreduce.planners.algorithms.ring import sample
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.synthesis import Network, is_connected, optimum
@@ -584,7 +586,7 @@ def _lines(machine: Topology) -> list[str]:
     return [
         f"# {machine.name}: {machine.title} ({machine.digest})",
         "",
-        matrix_text(machine),
+        *_matrix(machine),
         "",
         "Links, per direction (both directions alike unless listed twice):",
         *(f"  {line}" for line in _links(machine)),
@@ -593,6 +595,16 @@ def _lines(machine: Topology) -> list[str]:
         *(["", "Besides their links:"] if figures else []),
         *(f"  {line}" for line in figures),
     ]
+
+
+def _matrix(machine: Topology) -> Iterator[str]:
+    """The matrix in columns, and its legend."""
+    for tabbed, lines in groupby(matrix_text(machine).split("\n"), lambda line: "\t" in line):
+        if tabbed:
+            (first, *others), *rows = (tuple(line.split("\t")) for line in lines)
+            yield from Table((Column(first, left=True), *map(Column, others)), (*rows,)).lines()
+        else:
+            yield from lines
 
 
 _MOST_LINKS = 64
@@ -612,8 +624,8 @@ def _links(machine: Topology) -> list[str]:
             lines.append(f"{what}, {rate} of nominal {nominal}, {latency}")
     if len(lines) <= _MOST_LINKS:
         return lines
-    parts = group_by(lines, lambda line: re.sub(r"\d+(?=.*:)", "", line))
-    return [f"{alike[0]}{units.and_more(alike, ' like it')}" for alike in parts.values()]
+    found = group_by(lines, lambda line: re.sub(r"\d+(?=.*:)", "", line)).values()
+    return [f"{alike[0]}{units.and_more(alike, ' like it')}" for alike in found]
 
 
 @topo.command(examples="simreduce topo p2p dgx1v")

@@ -73,7 +73,6 @@ class Guard:
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.app, self.hosts = app, hosts
         self._token = token.encode()
-        self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -94,11 +93,7 @@ class Guard:
             return
         # What follows the token is all that the page itself sees.
         scope = {**scope, "path": "/" + scope["path"].split("/", 2)[2], "root_path": ""}
-        self._running += 1
-        try:
-            await self.app(scope, receive, with_headers)
-        finally:
-            self._running -= 1
+        await self.app(scope, receive, with_headers)
 
     def _refusal(self, scope: Scope) -> int:
         """The status of a request that is not let through, 0 for one that is."""
@@ -117,14 +112,12 @@ class Guard:
             405: scope["method"] != "GET",
             414: len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST,
             404: not hmac.compare_digest(given, self._token),
-            503: self._running >= CONNECTIONS,
+            503: len(asyncio.all_tasks()) > CONNECTIONS,
         }
         return next((status for status, holds in refused.items() if holds), 0)
 
 
 _NAMES = frozenset(name for name, _ in HEADERS)
-_AGAIN = b"2"
-"""Seconds after which a client that was refused for load may ask again."""
 _WORDS = {
     400: "This is no request of HTTP.",
     403: "Only the page itself may ask. Type or paste its address; a link does not open it.",
@@ -146,7 +139,7 @@ def _refusal_of(status: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(text)).encode()),
         (b"connection", b"close"),
-        *[(b"retry-after", _AGAIN)] * (status == 503),
+        *[(b"retry-after", b"2")] * (status == 503),
     ]
     return headers, text
 
@@ -298,7 +291,7 @@ def _page(files: Files, first: View) -> str:
 
 HOST = "127.0.0.1"
 CONNECTIONS = 256
-"""Requests at a time at most; further ones get status 503."""
+"""Tasks of requests at a time at most; further requests get status 503."""
 IDLE = 64
 """Open connections at most that have sent no whole request, or wait for the next. The oldest of
 more get status 503.
@@ -444,8 +437,8 @@ def _protocol() -> Any:
         def end(self, status: int) -> None:
             """Refuse what the client sends: it may not have sent all, and reads the refusal."""
             headers, text = _refusal_of(status)
-            line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
-            lines = [line, *(b": ".join(each) for each in (*headers, *HEADERS)), b"", text]
+            lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+            lines += [*(b": ".join(each) for each in (*headers, *HEADERS)), b"", text]
             self.transport.write(b"\r\n".join(lines))
             self.transport.write_eof()
             self.ended = True

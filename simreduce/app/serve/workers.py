@@ -179,11 +179,10 @@ class Workers:
                 first, self._first = self._first, None
                 with contextlib.suppress(OSError, EOFError):  # it ended while it started
                     self._free.append(await first)
-                continue
-            worker = self._free.pop()
-            if worker.is_alive:
+            elif (worker := self._free.pop()).is_alive:
                 return worker
-            await self._drop(worker)
+            else:
+                await self._drop(worker)
         return await self._start()
 
     async def answer(self, view: str) -> AsyncGenerator[dict[str, Any]]:

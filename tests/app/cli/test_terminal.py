@@ -78,19 +78,38 @@ def test_a_ranking_shows_its_best_rows_within_the_width_of_the_terminal(scenario
         r"^ ?(\d+)  ", "\n".join(table), re.MULTILINE
     )
     assert re.search(r"\(without chosen by, .*: --wide\)", shown)
-    assert re.search(r"\.\.\. and \d+ others \(--all shows them, and so does a pipe\)", shown)
+    assert re.search(r"\.\.\. and \d+ others \(--all shows them\)", shown)
 
 
 @pytest.mark.slow
 def test_wide_and_all_show_everything(scenario):
-    """As a pipe gets it, but for colour."""
+    """Whole lines, as a pipe has them."""
     shown, _ = _on_terminal(72, "run", scenario, "--wide", "--all", NO_COLOR="1")
-    piped = subprocess.run(
-        [sys.executable, "-m", "simreduce", "run", scenario, "--all"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
 
-    assert piped == shown
+    assert _piped("run", scenario, "--all") == shown
+    assert "(--all shows them)" not in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [60, 130])
+def test_a_pipe_gets_what_a_terminal_gets(scenario, width):
+    """The same rows, and with COLUMNS the same lines; without, no line is wrapped or lacks part."""
+    shown, _ = _on_terminal(width, "run", scenario, NO_COLOR="1")
+    whole, _ = _on_terminal(999, "run", scenario, NO_COLOR="1")
+
+    assert _piped("run", scenario, COLUMNS=str(width)) == shown
+    assert _piped("run", scenario) == whole
+    for wrong in ("", "0", "-3", "wide", "9" * 30):
+        assert _piped("run", scenario, COLUMNS=wrong) == whole
+
+
+def _piped(*arguments: str, **environment: str) -> str:
+    """What a command prints into a pipe."""
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    return subprocess.run(
+        [sys.executable, "-m", "simreduce", *arguments],
+        capture_output=True, text=True, check=True, env={**env, **environment},
+    ).stdout  # fmt: skip
 
 
 def test_colour_is_for_terminals_whose_users_want_it(scenario):
@@ -213,18 +232,14 @@ def test_strategies_break_where_their_parts_join():
     assert ["strategy", "hierarchical_copy+", "packs=8+fp16"] == _lines(table, 20)
 
 
-def test_a_matrix_with_tabs_is_divided(capsys):
-    """As the one of `topo show`, whose columns a narrow terminal would wrap."""
-    names = [f"GPU{i}" for i in range(16)]
-    rows = ["\t".join(["", *names]), *("\t".join([name, *["NV1"] * 16]) for name in names)]
-    context = copy_context()
-    context.run(PAGE.set, terminal.Terminal(59))
-    context.run(terminal.show, "\n".join(["# a machine", *rows, "words " * 20]))
-    shown = capsys.readouterr().out.split("\n")
+def test_a_matrix_is_divided(simreduce, monkeypatch):
+    """That of `topo show`, whose columns a narrow terminal would wrap."""
+    whole = simreduce("topo", "show", "dgx-h100").out.partition("Legend")[0]
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = simreduce("topo", "show", "dgx-h100").out.partition("Legend")[0]
 
-    assert max(map(len, shown)) <= 59
-    assert 16 * 16 == "\n".join(shown).count("NV1")
-    assert 20 == "\n".join(shown).count("words")
+    assert max(map(len, shown.split("\n"))) <= 59 < max(map(len, whole.split("\n")))
+    assert 8 * 7 == shown.count("NV18") == whole.count("NV18")
 
 
 @pytest.mark.parametrize(
@@ -279,15 +294,12 @@ def test_reports_fit_a_narrow_terminal(name, capsys):
 
 
 def test_a_long_table_of_a_sweep_ends_with_how_to_see_all(simreduce, monkeypatch, tmp_path):
-    """On a terminal without --limit; a pipe gets all."""
+    """Without --limit."""
     db = str(tmp_path / "a.db")
     simreduce("sweep", "full:2", "--over", "size=1K..4K*2", "--db", db, "--workers", "1")
     monkeypatch.setattr("simreduce.app.cli.sweep.SCREEN", 2)
-    piped = simreduce("table", db).out
-    monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
     shown = simreduce("table", db).out
     limited = simreduce("table", db, "--limit", "3").out
 
-    assert "# ... and 1 other (--limit 3 shows them, and so does a pipe)" in shown
-    assert piped.splitlines()[:-1] == shown.splitlines()[:-1]
-    assert piped == limited
+    assert "# ... and 1 other (--limit 3 shows them)" in shown
+    assert limited.splitlines()[:-1] == shown.splitlines()[:-1]
