@@ -225,7 +225,7 @@ sweep sharded.toml --over update=1ms,2ms --db step.db --json --workers 1
 sweep mesh.toml --over micro_batch=1,2 --db mesh.db --json --workers 1
 sweep replicas.toml --over backups=0,1 --db replicas.db --json --workers 1
 sweep at-once.toml --over runtime=ideal --db at-once.db --json --workers 1
-sweep fit.toml --over job.a.count=1,2 --db jobs.db --json --workers 1
+sweep lost.toml --over job.a.count=1,2 --db jobs.db --json --workers 1
 table a.db --json
 table a.db --json --columns size,seconds
 table a.db --json --pivot size,strategy,seconds

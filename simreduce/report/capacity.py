@@ -304,8 +304,8 @@ def _part_words(row: Written) -> str:
     if not row["part"]:
         return "there is none"
     if row["kinds"] == 1:
-        others = f", as any of {row['parts']}" if row["parts"] > 1 else ""
-        return f"{row['part']}{others}"
+        like = f", as any of {row['parts']}" if row["parts"] > 1 else ""
+        return f"{row['part']}{like}"
     tried = min(row["kinds"], MOST_TRIED)
     return f"{row['part']}, the worst of {tried} tried of {row['parts']}"
 
