@@ -529,7 +529,7 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     simulated = [row for row in found.values() if isinstance(row, StepCandidate)]
     rows = simulated if question.named else _without_twins(simulated)
     if not rows:
-        pass_on(untried)
+        pass_on(untried and not hurried)
         raise InputError([reason for _, reason in refused])
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
     late = sum(isinstance(each, AtLeast) for each in found.values())
