@@ -77,22 +77,32 @@ Working = Callable[[Sequence[T]], Iterator[tuple[int, R]]]
 def working(work: Callable[[T], R], workers: int) -> Iterator[Working[T, R]]:
     """Return a function that works on items, each time with the same `workers` processes.
 
-    They start when it first gets several items.
+    They start when it first gets several items. If one of them ends, such as for lack of memory,
+    this process does what is left.
     """
     with ExitStack() as stack:
         processes: list[ProcessPoolExecutor] = []
 
         def work_on(items: Sequence[T]) -> Iterator[tuple[int, R]]:
+            nonlocal workers
             if workers <= 1 or (len(items) <= 1 and not processes):
                 yield from ((place, work(item)) for place, item in enumerate(items))
                 return
-            from concurrent.futures import as_completed  # noqa: PLC0415 - as above
+            from concurrent.futures import BrokenExecutor, as_completed  # noqa: PLC0415 - as above
 
             if not processes:
                 processes.append(stack.enter_context(pool(workers, work)))
-            places = {processes[0].submit(_work_on, [each]): i for i, each in enumerate(items)}
-            for done in as_completed(places):
-                yield places[done], done.result()[0]
+            left = dict(enumerate(items))
+            try:
+                places = {processes[0].submit(_work_on, [each]): i for i, each in left.items()}
+                for done in as_completed(places):
+                    result = done.result()[0]
+                    del left[places[done]]
+                    yield places[done], result
+            except BrokenExecutor:
+                workers = 1
+                announce("a process ended, such as for lack of memory; this one goes on alone")
+                yield from ((place, work(item)) for place, item in left.items())
 
         yield work_on
 

@@ -110,7 +110,7 @@ def replicas_text(found: Updates, run: ReplicasRun | None = None) -> str:
         made, wanted = document["repetitions"], units.plural(question.repetitions, "repetition")
         early = made < question.repetitions
         before = f"after {made} of {wanted}" if early else "before all backups were tried"
-        lines += ["", f"stopped {before}"]
+        lines += ["", f"ended {before}"]
     return "\n".join(lines)
 
 
