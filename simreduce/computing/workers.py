@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from math import inf
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -105,13 +104,6 @@ def working(work: Callable[[T], R], workers: int) -> Iterator[Working[T, R]]:
                 yield from ((place, work(item)) for place, item in left.items())
 
         yield work_on
-
-
-@contextmanager
-def rounds(work: Callable[[T], R], workers: int) -> Iterator[Callable[[Sequence[T]], list[R]]]:
-    """As `working`, with the results in order."""
-    with working(work, workers) as work_on:
-        yield lambda items: [each for _, each in sorted(work_on(items), key=itemgetter(0))]
 
 
 @contextmanager

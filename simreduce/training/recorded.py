@@ -92,11 +92,10 @@ def replay_execution(
     known, apart = dict[int, float](), is_calm(chosen) and _takes_turns(execution)
 
     def move(node: ExecutionNode, group: tuple[int, ...]) -> simpy.Event:
-        if (plan := plans.of(node, group)) is None:
-            return env.timeout(0.0)
-        if not apart:
+        if (plan := plans.of(node, group)) and not apart:
             return fabric.submit(plan)
-        return env.timeout(once(known, id(plan), partial(chosen.find_seconds, plan)))
+        seconds = plan and once(known, id(plan), partial(chosen.find_seconds, plan))
+        return env.timeout(seconds or 0.0)
 
     names, slow = enumerate(chosen.layout.ranks), chosen.disturbance.slow
     run = Run(execution, env, move, {rank: slow.get(name, 1.0) for rank, name in names})

@@ -603,8 +603,8 @@ def _first(jobs: Sequence[MeshJob], memory: int) -> list[int]:
 
     def loses(place: int) -> tuple[bool, float, int, int]:
         job, mesh = jobs[place], jobs[place].mesh
-        bubble = (mesh.pp - 1) / (job.micros * job.virtual)
-        return job.recompute == FULL, bubble, mesh.tp * mesh.cp, mesh.ep
+        again, bubble = job.recompute == FULL, (mesh.pp - 1) / (job.micros * job.virtual)
+        return again, bubble, mesh.tp * mesh.cp, mesh.ep
 
     places = sorted(range(len(jobs)), key=loses)
     for place in places:
@@ -618,9 +618,8 @@ def first_mesh(scenario: Meshes) -> Meshes:
     as this one's.
     """
     setup, question = scenario.setup, scenario.question
-    jobs, _ = _split_by_framework(scenario)
-    place = _first(jobs, device_memory(setup.topology, setup.layout.ranks))[0]
-    return replace(scenario, question=replace(question, jobs=(jobs[place],)))
+    place = _first(question.jobs, device_memory(setup.topology, setup.layout.ranks))[0]
+    return replace(scenario, question=replace(question, jobs=(question.jobs[place],)))
 
 
 _any_costs = lru_cache(maxsize=1)(Costs)

@@ -197,9 +197,10 @@ def parse_mesh(
             for reason in each.reasons:
                 faults.add("step", f"{each.name}: {reason}")
     elif not jobs and not named:
-        words = f"no mesh of {setup.layout.n} GPUs fits the model and the batch"
         why = "".join(f"; {each.name}: {each.reasons[0]}" for each in refused[:1])
-        faults.add("step.mesh", f"{words}{why}")
+        faults.add(
+            "step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch{why}"
+        )
     return MeshQuestion(jobs, refused, named) if len(faults.problems) == before else None
 
 
@@ -385,9 +386,10 @@ def _job(
         words = f"global_batch {batch} is no multiple of micro_batch x dp, {each}"
         faults.add("batch", f"{words}; {max(micros, 1) * each} is")
     elif micros * stages > MOST_PASSES:
-        words = "micro batches x stages are more than can be simulated: at most"
         faults.add(
-            "micro_batch", f"{words} {MOST_PASSES}; raise micro_batch, or lower global_batch"
+            "micro_batch",
+            f"micro batches x stages are more than can be simulated: at most {MOST_PASSES}; raise"
+            " micro_batch, or lower global_batch",
         )
     elif schedule in NAMES:
         for problem in why_not(schedule, mesh.pp, virtual, micros):
