@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.computing.workers import in_processes, pool
+from simreduce.computing.workers import in_processes, pool, working
 
 _WORKING = """
 import os, time
@@ -48,6 +48,23 @@ def test_a_worker_keeps_what_its_work_found_out():
 
     assert max(calls) >= 6
     assert 12 == sum(calls.count(i) for i in range(1, max(calls) + 1))
+
+
+def _die_elsewhere(item: int) -> int:
+    if item == 3 and multiprocessing.parent_process():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item * item
+
+
+def test_work_of_a_process_that_ends_is_done_here(monkeypatch):
+    """Nothing is lost or done twice, also in rounds after that; somebody is told once."""
+    said = []
+    monkeypatch.setattr("simreduce.computing.workers.listeners", [said.append])
+    with working(_die_elsewhere, 2) as work_on:
+        for _ in range(2):
+            assert sorted(work_on(range(8))) == [(item, item * item) for item in range(8)]
+
+    assert ["a process ended, such as for lack of memory; this one goes on alone"] == said
 
 
 def test_an_exception_does_not_wait_for_what_is_in_work():

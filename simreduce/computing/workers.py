@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from math import inf
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -77,31 +76,34 @@ Working = Callable[[Sequence[T]], Iterator[tuple[int, R]]]
 def working(work: Callable[[T], R], workers: int) -> Iterator[Working[T, R]]:
     """Return a function that works on items, each time with the same `workers` processes.
 
-    They start when it first gets several items.
+    They start when it first gets several items. If one of them ends, such as for lack of memory,
+    this process does what is left.
     """
     with ExitStack() as stack:
         processes: list[ProcessPoolExecutor] = []
 
         def work_on(items: Sequence[T]) -> Iterator[tuple[int, R]]:
+            nonlocal workers
             if workers <= 1 or (len(items) <= 1 and not processes):
                 yield from ((place, work(item)) for place, item in enumerate(items))
                 return
-            from concurrent.futures import as_completed  # noqa: PLC0415 - as above
+            from concurrent.futures import BrokenExecutor, as_completed  # noqa: PLC0415 - as above
 
             if not processes:
                 processes.append(stack.enter_context(pool(workers, work)))
-            places = {processes[0].submit(_work_on, [each]): i for i, each in enumerate(items)}
-            for done in as_completed(places):
-                yield places[done], done.result()[0]
+            left = dict(enumerate(items))
+            try:
+                places = {processes[0].submit(_work_on, [each]): i for i, each in left.items()}
+                for done in as_completed(places):
+                    result = done.result()[0]
+                    del left[places[done]]
+                    yield places[done], result
+            except BrokenExecutor:
+                workers = 1
+                announce("a process ended, such as for lack of memory; this one goes on alone")
+                yield from ((place, work(item)) for place, item in left.items())
 
         yield work_on
-
-
-@contextmanager
-def rounds(work: Callable[[T], R], workers: int) -> Iterator[Callable[[Sequence[T]], list[R]]]:
-    """As `working`, with the results in order."""
-    with working(work, workers) as work_on:
-        yield lambda items: [each for _, each in sorted(work_on(items), key=itemgetter(0))]
 
 
 @contextmanager

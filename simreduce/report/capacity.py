@@ -728,8 +728,7 @@ def nearest_change(document: Written) -> tuple[str, str]:
         return "not asked", "Without --no-sensitivity, prices and rates that change it are sought."
     found = changes(document)
     if not document["sensitivity"]:
-        ended = "Time was up" if document.get("hurried") else "The command was stopped"
-        return "not known", f"{ended} before it looked."
+        return "not known", "The command ended before it looked."
     if not found:
         return "not nearby", "No single price, rate or error that was tried changes it."
     near, side, each = found[0]

@@ -165,8 +165,10 @@ def _answer(document: Written) -> str:
         words += "".join(f" {name}: missed by {n} of {count}." for name, n in missed.items())
     words += f" Nearly: {document['near_miss']}." if document.get("near_miss") else ""
     if first := sum(each.get("first_mesh", False) for each in document["options"]):
-        many = units.plural(first, "option")
-        words += f" Of {many} only the first mesh was simulated: others may be faster."
+        words += (
+            f" Of {units.plural(first, 'option')} only the first mesh was simulated: others may be"
+            " faster."
+        )
     return words
 
 

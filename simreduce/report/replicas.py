@@ -107,10 +107,9 @@ def replicas_text(found: Updates, run: ReplicasRun | None = None) -> str:
     if run and run.updates:
         lines += ["", *replicas_timeline(run, job.names)]
     if not found.complete:
-        made, wanted = document["repetitions"], units.plural(question.repetitions, "repetition")
-        early = made < question.repetitions
-        before = f"after {made} of {wanted}" if early else "before all backups were tried"
-        lines += ["", f"stopped {before}"]
+        made, wanted = document["repetitions"], question.repetitions
+        when = f"after {made} of {units.plural(wanted, 'repetition')}"
+        lines += ["", f"ended {when if made < wanted else 'before all backups were tried'}"]
     return "\n".join(lines)
 
 

@@ -155,8 +155,13 @@ class Ending(ABC):
 
     @property
     @abstractmethod
+    def complete(self) -> bool:
+        """Whether nothing is left to find."""
+
+    @property
     def stopped(self) -> bool:
         """Whether it ended early."""
+        return not self.complete
 
     @property
     def interrupted(self) -> bool:
@@ -176,11 +181,6 @@ class RankedRows(Ending, Generic[Asked, Row]):
     candidates: tuple[Row, ...]
     refused: tuple[tuple[str, str], ...]
     untried: int = 0
-
-    @property
-    def stopped(self) -> bool:
-        """Whether some are untried."""
-        return self.untried > 0
 
     @property
     def complete(self) -> bool:

@@ -26,7 +26,7 @@ import simpy
 from simreduce import dtypes
 from simreduce.computing import once
 from simreduce.computing.arrays import Ints
-from simreduce.engine import Fabric, Use
+from simreduce.engine import IDEAL, NCCL, Fabric, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.lowering import Lowered
 from simreduce.engine.result import waited_until
@@ -272,6 +272,12 @@ class _Places(NamedTuple):
 
 
 _UNIT = dtypes.SIZES[0]
+
+
+def is_calm(setup: Setup) -> bool:
+    """Whether a reduction by NCCL takes as long whenever it starts."""
+    calm = not setup.disturbance.jitter and not setup.disturbance.faults
+    return calm and setup.runtime in (NCCL, IDEAL)
 
 
 @dataclass

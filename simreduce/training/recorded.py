@@ -22,7 +22,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median_low
 
@@ -30,7 +30,7 @@ import numpy as np
 import simpy
 
 from simreduce import dtypes, units
-from simreduce.computing import group_by, grouped
+from simreduce.computing import group_by, grouped, once
 from simreduce.computing.workers import Watch, unwatched
 from simreduce.engine import Fabric
 from simreduce.engine.setup import Setup
@@ -39,7 +39,7 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.packing import DdpBuckets
 from simreduce.planners.strategy import parse_strategy
 from simreduce.training import step as profiles
-from simreduce.training.calls import GroupPlans
+from simreduce.training.calls import GroupPlans, is_calm
 from simreduce.training.executions import (
     BACKWARD,
     COLLECTIVE,
@@ -89,9 +89,13 @@ def replay_execution(
     env = simpy.Environment()
     fabric = Fabric(env, chosen.topology, chosen.constants, chosen.runtime, chosen.disturbance)
 
+    known, apart = dict[int, float](), is_calm(chosen) and _takes_turns(execution)
+
     def move(node: ExecutionNode, group: tuple[int, ...]) -> simpy.Event:
-        plan = plans.of(node, group)
-        return fabric.submit(plan) if plan else env.timeout(0.0)
+        if (plan := plans.of(node, group)) and not apart:
+            return fabric.submit(plan)
+        seconds = plan and once(known, id(plan), partial(chosen.find_seconds, plan))
+        return env.timeout(seconds or 0.0)
 
     names, slow = enumerate(chosen.layout.ranks), chosen.disturbance.slow
     run = Run(execution, env, move, {rank: slow.get(name, 1.0) for rank, name in names})
@@ -103,6 +107,13 @@ def replay_execution(
     exposed, computed = max(map(_exposed, mine.values()), key=lambda found: found[0])
     seconds = max((each.end for each in ran), default=0.0)
     return Replay(execution, seconds, exposed, computed, tuple(run.moved), ran)
+
+
+def _takes_turns(execution: Execution) -> bool:
+    """Whether all ranks make the same collectives on one lane, so that none is beside another."""
+    moves = [node for nodes in execution.nodes.values() for node in nodes if node.kind != COMPUTE]
+    alike = {(execution.members(node), node.lane) for node in moves if node.kind == COLLECTIVE}
+    return len(alike) == 1 and all(node.kind == COLLECTIVE for node in moves)
 
 
 def replay_compute(execution: Execution) -> tuple[Ran, ...]:

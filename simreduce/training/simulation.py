@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import simpy
 
 from simreduce import units
-from simreduce.engine import IDEAL, NCCL, Fabric, Fault
+from simreduce.engine import Fabric, Fault
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, InternalError
 from simreduce.planners.packing import Fusion
@@ -51,6 +51,7 @@ from simreduce.training.calls import (
     Method,
     OnFabric,
     Reduction,
+    is_calm,
 )
 from simreduce.training.executions import COMPUTE, UPDATE, Execution, ExecutionNode
 from simreduce.training.executor import Run
@@ -187,12 +188,6 @@ def write_execution(job: StepJob, method: Method, setup: Setup) -> Execution:
     steps.begin()
     nodes = nodes_of(written[: steps.last + 1], steps.groups)
     return Execution(method.name, nodes, setup.layout.n)
-
-
-def is_calm(setup: Setup) -> bool:
-    """Whether a reduction by NCCL takes as long whenever it starts."""
-    calm = not setup.disturbance.jitter and not setup.disturbance.faults
-    return calm and setup.runtime in (NCCL, IDEAL)
 
 
 def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_STEPS) -> float:

@@ -408,7 +408,7 @@ _FLAG = choice(("yes", "no"), "answer")
 SHAPE = Format(
     "transformer",
     "A decoder of equal blocks, by its figures.",
-    Field("layers", _COUNT, "Blocks.", required=True),
+    Field("layers", whole(1, 1 << 12), "Blocks.", required=True),
     Field("hidden", _COUNT, "The width of a block.", required=True),
     Field("heads", _COUNT, "Heads of attention.", required=True),
     Field("vocab", _COUNT, "Words, with padding.", required=True),

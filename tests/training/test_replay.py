@@ -59,6 +59,29 @@ def test_a_collective_takes_as_long_as_its_plan():
     assert (pytest.approx(alone), pytest.approx(2e-3)) == (found.exposed, found.computed)
 
 
+@pytest.mark.parametrize("lanes", [("nccl", "nccl"), ("nccl", "other")])
+def test_equal_calls_that_take_turns_are_simulated_once(monkeypatch, lanes):
+    """Those of several lanes may be beside each other, so each is simulated with the others."""
+    setup, simulated = Setup("switch:4", "nccl"), []
+    find = Setup.find_seconds
+    monkeypatch.setattr(Setup, "find_seconds", lambda *a: simulated.append(a) or find(*a))
+    row = tuple(
+        _sum(nbytes=nbytes)._replace(lane=lane)
+        for nbytes in (1 << 20, 1 << 22, 1 << 20)
+        for lane in lanes
+    )
+    found = _run(dict.fromkeys(range(4), row), "nccl", setup)
+
+    tensors = [Workload("alone", (Gradient("t", nbytes // 4),)) for nbytes in (1 << 20, 1 << 22)]
+    small, large = (setup.simulate(setup.compile("nccl", each)).seconds for each in tensors)
+    taking_turns = len({*lanes}) == 1
+    assert len(simulated) == (2 if taking_turns else 0)
+    if taking_turns:
+        assert found.seconds == pytest.approx(4 * small + 2 * large)
+    else:
+        assert found.seconds > 2 * small + large
+
+
 def test_the_last_rank_keeps_the_others_waiting():
     """A straggler; the ranks that were not recorded keep nobody waiting."""
     late = {rank: (_work(1e-3 * (1 + rank)), _sum((0,))) for rank in range(3)}

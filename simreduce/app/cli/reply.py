@@ -110,11 +110,12 @@ class Reply:
         return int(self.failed) if self.complete and not held else STOPPED
 
     def _give(self) -> None:
+        with Progress("preparing the answer"):
+            made = json_text(self.document()) if wants_json() else self.text()
+            text = made if isinstance(made, str) else "\n".join(made)
         if wants_json():
-            click.echo(json_text(self.document()), nl=False)
+            click.echo(text, nl=False)
         else:
-            text = self.text()
-            text = text if isinstance(text, str) else "\n".join(text)
             show(text, *output_paths().values(), paste=self.paste)
         for name, pieces in self.files.items():
             if (path := output_path(name)) is not None:

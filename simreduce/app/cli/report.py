@@ -250,6 +250,7 @@ def _from_scenario(
         if not complete and time_is_up():
             complete = True
             beside = replace(beside, missing=_HURRIED)
+            document = {**document, "hurried": document.get("complete") is False}
     parts = _parts(name, beside, backups="replicas" in keys)
     beside = replace(beside, commands=((_ABOUT, (_typed("report"),)), (_PARTS[name], parts)))
     return page_html(make_page(document, beside, text)), complete

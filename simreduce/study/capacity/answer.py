@@ -57,6 +57,7 @@ from simreduce.study.sweep import DONE, JOBS, MESH, STEP, Cell, Figures, make_ce
 from simreduce.study.sweep.store import Planned
 from simreduce.topology import load_topology
 from simreduce.topology.loader import MOST_TRIED, distinct, members
+from simreduce.training.mesh.mesh_table import AUTO
 from simreduce.training.simulation import MemoryFit
 from simreduce.training.step import NOT_COUNTED, SPENT_ON, Activations
 
@@ -209,11 +210,6 @@ class RankedOptions(Ending, Generic[P]):
         return not self.waiting
 
     @property
-    def stopped(self) -> bool:
-        """Whether something was not."""
-        return not self.complete
-
-    @property
     def chosen(self) -> P | None:
         """The best that meets the target."""
         return self.ranked[0] if self.ranked else None
@@ -239,8 +235,8 @@ class CapacityAnswer(RankedOptions[Offer]):
     @property
     def complete(self) -> bool:
         """Whether all was simulated that should be."""
-        found = not self.waiting and all(each.complete for each in self.assumptions)
-        return found and not any(each.candidate.first for each in self.offers)
+        left = self.waiting or any(each.candidate.first for each in self.offers)
+        return not left and all(each.complete for each in self.assumptions)
 
     @property
     def near(self) -> Offer | None:
@@ -270,9 +266,10 @@ def cell_of(option: CapacityOption, folder: str, *, first: bool = False) -> Cell
     """The cell that asks for an option's step, or for the copies of jobs that it holds. Of many
     meshes it asks for the best, or for the `first` alone.
     """
-    document: dict[str, Any] = {"scenario": dict(option.scenario)}
-    if first:
-        document["first"] = True
+    document: dict[str, Any] = {
+        "scenario": dict(option.scenario),
+        **({"first": True} if first else {}),
+    }
     if option.slowdown is not None:
         return make_cell(JOBS, {**document, "slowdown": option.slowdown}, folder)
     if option.batch is not None and option.batch != option.scenario["step"]["batch"]:
@@ -345,8 +342,9 @@ def _evaluate(
     able = [option for option in question.options if not option.refused]
     turns = {key: turn for turn, key in enumerate(known)}
     order = sorted(able, key=lambda option: turns.get(option.key, -1))
-    rows = _simulate(question, evaluate, order, make)
-    by_key = {option.key: row for option, row in zip(order, rows, strict=True)}
+    by_key = dict(
+        zip((o.key for o in order), _simulate(question, evaluate, order, make), strict=True)
+    )
     made = [(o, known.get(o.key) if (row := by_key[o.key]) is None else row) for o in able]
     refused += [(o.key.label, each) for o, each in made if isinstance(each, str)]
     return (
@@ -361,14 +359,14 @@ def _first_candidates(
 ) -> dict[Configuration, CapacityCandidate]:
     """One mesh of each option that tries all, the most promising option first."""
     prices, target = question.prices, question.target
-    many = [option for option in question.options if option.tries_all_meshes and not option.refused]
+    able = [option for option in question.options if not option.refused]
+    many = [each for each in able if AUTO in each.scenario["step"].get(MESH, ())]
     made = _simulate(question, evaluate, many, _candidate, first=True)
-    offers = [
-        offer(replace(each, first=True), prices, target)
-        for each in made
-        if isinstance(each, CapacityCandidate)
-    ]
-    offers.sort(key=lambda each: (not each.meets, *each.values(target.minimise)))
+    found = (replace(each, first=True) for each in made if isinstance(each, CapacityCandidate))
+    offers = sorted(
+        (offer(each, prices, target) for each in found),
+        key=lambda each: (not each.meets, *each.values(target.minimise)),
+    )
     return {each.candidate.key: each.candidate for each in offers}
 
 

@@ -109,11 +109,6 @@ class CapacityOption:
     batch: int | None = None
     slowdown: float | None = None
 
-    @property
-    def tries_all_meshes(self) -> bool:
-        """Whether its step is that of the fastest of all meshes."""
-        return AUTO in self.scenario.get("step", {}).get(MESH, ())
-
 
 def expand(
     group: int,

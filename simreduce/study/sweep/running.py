@@ -91,8 +91,11 @@ class CellRunner(ExitStack):
         new = [cell for cell in cells if cell.digest not in self._known]
         if new and not self.stopped and (lacking := self.missing(new)):
             with closing(self.run(lacking)) as coming:
-                seen = self._watch(coming, len(lacking))
-                answers = until_stopped(seen, lambda _: True, lambda found: found or self._known)
+                answers = until_stopped(
+                    self._watch(coming, len(lacking)),
+                    lambda _: True,
+                    lambda found: found or self._known,
+                )
             self._known |= {each.cell.digest: each.row for each in answers}
             self.stopped = len(answers) < len(lacking)
         unknown = [cell.digest for cell in new if cell.digest not in self._known]

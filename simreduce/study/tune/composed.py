@@ -40,8 +40,17 @@ from simreduce.study.tune.search.packings import (
 from simreduce.study.tune.search.setting import Tried
 from simreduce.topology import Topology
 from simreduce.training import SimulatedStep, StepJob, StepResult
-from simreduce.training.calls import ENDLESS, FIXED, PRECISION, CallCost, Fused, Method, busiest_of
-from simreduce.training.simulation import compose_step, is_calm
+from simreduce.training.calls import (
+    ENDLESS,
+    FIXED,
+    PRECISION,
+    CallCost,
+    Fused,
+    Method,
+    busiest_of,
+    is_calm,
+)
+from simreduce.training.simulation import compose_step
 from simreduce.workload import Gradient, Workload
 
 ERROR = 2 * PRECISION

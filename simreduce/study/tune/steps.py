@@ -628,7 +628,7 @@ def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) ->
     simulated = [row for row in found.values() if isinstance(row, StepCandidate)]
     rows = simulated if question.named else _without_twins(simulated)
     if not rows:
-        pass_on(untried)
+        pass_on(untried and not hurried)
         raise InputError([reason for _, reason in refused])
     noted = [(each.name, why) for each in question.refused for why in each.reasons]
     late = sum(isinstance(each, AtLeast) for each in found.values())
@@ -702,8 +702,8 @@ def _first(jobs: Sequence[MeshJob], memory: int) -> list[int]:
 
     def loses(place: int) -> tuple[bool, float, int, int]:
         job, mesh = jobs[place], jobs[place].mesh
-        bubble = (mesh.pp - 1) / (job.micros * job.virtual)
-        return job.recompute == FULL, bubble, mesh.tp * mesh.cp, mesh.ep
+        again, bubble = job.recompute == FULL, (mesh.pp - 1) / (job.micros * job.virtual)
+        return again, bubble, mesh.tp * mesh.cp, mesh.ep
 
     places = sorted(range(len(jobs)), key=loses)
     for place in places:
@@ -717,9 +717,8 @@ def first_mesh(scenario: Meshes) -> Meshes:
     as this one's.
     """
     setup, question = scenario.setup, scenario.question
-    jobs, _ = _split_by_framework(scenario)
-    place = _first(jobs, device_memory(setup.topology, setup.layout.ranks))[0]
-    return replace(scenario, question=replace(question, jobs=(jobs[place],)))
+    place = _first(question.jobs, device_memory(setup.topology, setup.layout.ranks))[0]
+    return replace(scenario, question=replace(question, jobs=(question.jobs[place],)))
 
 
 _any_costs = lru_cache(maxsize=1)(Costs)

@@ -69,6 +69,8 @@ from simreduce.workload.decoder import Decoder, Sequences
 
 AUTO = "auto"
 _TENSOR = Workload("one element", (Gradient("tensor", 1),))
+MOST_PASSES = 1 << 15
+"""Forward passes of all stages in a step, which take seconds to simulate."""
 _LONG = 4096
 """Tokens that a context parallel rank has, at least, of those that `auto` tries."""
 
@@ -195,7 +197,10 @@ def parse_mesh(
             for reason in each.reasons:
                 faults.add("step", f"{each.name}: {reason}")
     elif not jobs and not named:
-        faults.add("step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch")
+        why = "".join(f"; {each.name}: {each.reasons[0]}" for each in refused[:1])
+        faults.add(
+            "step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch{why}"
+        )
     return MeshQuestion(jobs, refused, named) if len(faults.problems) == before else None
 
 
@@ -380,6 +385,12 @@ def _job(
     if batch % each or not micros:
         words = f"global_batch {batch} is no multiple of micro_batch x dp, {each}"
         faults.add("batch", f"{words}; {max(micros, 1) * each} is")
+    elif micros * stages > MOST_PASSES:
+        faults.add(
+            "micro_batch",
+            f"micro batches x stages are more than can be simulated: at most {MOST_PASSES}; raise"
+            " micro_batch, or lower global_batch",
+        )
     elif schedule in NAMES:
         for problem in why_not(schedule, mesh.pp, virtual, micros):
             faults.add("schedule", problem)

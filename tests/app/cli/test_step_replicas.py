@@ -287,5 +287,5 @@ def test_choices_that_are_not_all_tried_are_not_compared(simreduce, asking, monk
     monkeypatch.setattr("simreduce.app.cli.run.compare_backups", stopped)
     status, text, _ = simreduce("step", asking(PLAIN), "--backups", "--workers", "1")
 
-    assert (130, "stopped before all backups were tried") == (status, text.splitlines()[-1])
+    assert (130, "ended before all backups were tried") == (status, text.splitlines()[-1])
     assert "One update takes 20 ms" in text

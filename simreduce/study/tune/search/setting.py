@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from itertools import count
 from math import inf
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
-from simreduce.computing.workers import Progress, answering, rounds, time_is_up
+from simreduce.computing.workers import Progress, answering, time_is_up, working
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError, StrategyError
@@ -350,10 +351,11 @@ Do: TypeAlias = Working[Scenario]
 @contextmanager
 def simulating(scenario: S, workers: int = 1) -> Iterator[Working[S]]:
     """Processes that have `scenario`, until the end of the context."""
-    with rounds(partial(_work, scenario), workers) as work_on:
+    with working(partial(_work, scenario), workers) as work_on:
 
         def do(work: Callable[[S, T], R], items: Sequence[T]) -> list[R]:
-            return work_on([(work, item) for item in items])
+            done = work_on([(work, item) for item in items])
+            return [each for _, each in sorted(done, key=itemgetter(0))]
 
         yield do
 
