@@ -457,9 +457,9 @@ def _held_threads(step: StepResult) -> Iterator[Thread]:
         states, each_pass = (
             {"held_bytes": n} for n in (memory.peak - kept, kept / memory.in_flight)
         )
-        held: list[Slice] = [(0.0, step.seconds, "states", "parameters and their states", states)]
+        held: list[Slice] = [(0.0, step.seconds, "held", "parameters and their states", states)]
         held += [
-            (some[0].begin, some[-1].end, "activations", text, each_pass)
+            (some[0].begin, some[-1].end, "held", f"activations of {text}", each_pass)
             for text, some in passes.items()
         ]
         yield from split(f"memory of stage {stage}", "held", held)
@@ -502,7 +502,8 @@ def executed_threads(found: Sequence[Ran], alike: int = 1) -> Iterator[Thread]:
     lanes: dict[tuple[int, str], list[Slice]] = {}
     more = f" and {alike - 1} alike" if alike > 1 else ""
     for ran in found:
-        node, rank = ran.node, f"rank {ran.rank}"
+        node = ran.node
+        kind = node.phase or "compute" if node.kind == COMPUTE else "transfer"
         args = {
             "op": f"{ran.rank}.{ran.number}",
             **({"after": "{}.{}".format(*ran.cause)} if ran.cause else {}),
@@ -512,6 +513,6 @@ def executed_threads(found: Sequence[Ran], alike: int = 1) -> Iterator[Thread]:
         mine = lanes.setdefault((ran.rank, node.lane or "transfers"), [])
         if ran.begin < ran.since:
             mine.append((ran.begin, ran.since, "wait", f"wait for {node.name}", {}))
-        mine.append((ran.since, ran.end, rank, node.name, args))
+        mine.append((ran.since, ran.end, kind, node.name, args))
     for (number, lane), slices in sorted(lanes.items()):
         yield from split(f"rank {number}{more}", lane, slices)

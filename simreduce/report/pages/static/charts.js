@@ -294,7 +294,7 @@ const simreduceCharts = (() => {
       for (const word of words) {
         if (word in found) continue;
         const i = MEANINGS.findIndex((meaning) => meaning.test(word));
-        const mine = known ? i >= 0 && left.includes(p.series[i]) && p.series[i] : left[0] ?? p.series[words.indexOf(word) % 6];
+        const mine = known ? i >= 0 && left.includes(p.series[i]) && p.series[i] : left[0] ?? p.series[Object.keys(found).length % 6] + "77";
         if (!mine) continue;
         found[word] = mine;
         left.splice(left.indexOf(mine), left.includes(mine) ? 1 : 0);
@@ -373,7 +373,7 @@ const simreduceCharts = (() => {
     for (const group of d.groups) {
       if (chosen && group.name !== chosen) continue;
       offset[group.name] = view.rows.length;
-      view.rows.push(...group.rows);
+      view.rows.push(...group.rows.map((_, i) => rowName(d, group, i)));
     }
     let first = 0;
     for (const item of d.items) {
@@ -394,9 +394,15 @@ const simreduceCharts = (() => {
     const item = chart.spec.items[low - 1];
     const i = number - chart.firsts[low - 1];
     const shown = chart.view.items.find((each) => each.first === chart.firsts[low - 1]);
-    return { number, row: shown ? shown.at : -1, begin: item.begin[i], end: item.end[i], after: item.after[i], kind: item.kind, text: chart.spec.texts[item.text[i]], name: rowName(chart, item) };
+    return { number, row: shown ? shown.at : -1, begin: item.begin[i], end: item.end[i], after: item.after[i], kind: item.kind, text: chart.spec.texts[item.text[i]], name: nameOf(chart.spec, item) };
   }
-  const rowName = (chart, item) => chart.spec.groups.find((group) => group.name === item.group).rows[item.row];
+
+  /* The name of a row, with that of its group where others have such a row, too. */
+  function rowName(d, group, row) {
+    const name = group.rows[row];
+    return d.groups.some((other) => other !== group && other.rows.includes(name)) ? group.name + ": " + name : name;
+  }
+  const nameOf = (d, item) => rowName(d, d.groups.find((group) => group.name === item.group), item.row);
 
   /* The number of the bar at a pixel of a chart, or of the nearest one of its row within 4 pixels; -1 for none. */
   function barAt(chart, x, y) {
@@ -470,7 +476,8 @@ const simreduceCharts = (() => {
     if (!words) return null;
     const has = (text) => text.toLowerCase().includes(words);
     const texts = chart.spec.texts.map(has);
-    return (item, i) => texts[item.text[i]] || has(item.kind) || has(rowName(chart, item));
+    const rows = Object.fromEntries(chart.view.items.map((item) => [item.first, has(nameOf(chart.spec, item))]));
+    return (item, i) => texts[item.text[i]] || has(item.kind) || rows[item.first];
   }
 
   function timeline(d, p, width, chart) {
