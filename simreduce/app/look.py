@@ -21,9 +21,9 @@ from simreduce.study.advice import Advised
 from simreduce.study.frameworks import files_of
 from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario
+from simreduce.study.tune.meshes import MeshRanking, Ranking
 from simreduce.study.tune.rank import Candidate, StrategyRanking, plain_specs
 from simreduce.study.tune.sizes import bench
-from simreduce.study.tune.steps import MeshRanking, Ranking
 from simreduce.study.tune.whatif import savings
 from simreduce.training.mesh import MeshJob
 from simreduce.training.sharded import DDP

@@ -87,7 +87,8 @@ from simreduce.report.steps import (
 )
 from simreduce.study.advice import runs_nccl, strategy_of
 from simreduce.study.tune.composed import ERROR
-from simreduce.study.tune.steps import MeshRanking, MethodRanking, Ranking
+from simreduce.study.tune.meshes import MeshRanking, Ranking
+from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training import StepResult
 from simreduce.training.gpus import slowest_of

@@ -52,13 +52,8 @@ from simreduce.report.headings import (
     sentence,
 )
 from simreduce.study.scenario import WORTH
-from simreduce.study.tune.steps import (
-    MeshRanking,
-    MethodRanking,
-    Ranking,
-    StepCandidate,
-    programs_for,
-)
+from simreduce.study.tune.meshes import MeshRanking, Ranking, programs_for
+from simreduce.study.tune.steps import MethodRanking, StepCandidate
 from simreduce.study.tune.whatif import Saving
 from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
 from simreduce.training import Bucket, PathPiece, StepResult, device_label

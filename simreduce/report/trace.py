@@ -41,7 +41,7 @@ from simreduce.computing.arrays import ULP, Floats, Ints, invert
 from simreduce.engine import Curve, Recording
 from simreduce.engine.bounds import resource_seconds
 from simreduce.plan import Kind
-from simreduce.study.tune.steps import MeshRanking, Ranking
+from simreduce.study.tune.meshes import MeshRanking, Ranking
 from simreduce.topology import Topology
 from simreduce.training import Bucket, StepRecording, StepResult
 from simreduce.training.executions import COMPUTE

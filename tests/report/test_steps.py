@@ -13,7 +13,8 @@ from simreduce.report.step_page import _buckets, _times_of_steps, step_page, ste
 from simreduce.report.steps import step_document, step_rows
 from simreduce.report.trace import step_threads
 from simreduce.study.scenario_files import load_meshes, load_scenario
-from simreduce.study.tune.steps import rank_meshes, rank_steps
+from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.tune.steps import rank_steps
 from simreduce.training import Bucket, Span, StepResult
 
 

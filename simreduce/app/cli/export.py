@@ -35,12 +35,13 @@ from simreduce.report.ranking import files_text
 from simreduce.study.ranking import ask, choice_of
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import asks_for_meshes, is_scenario
+from simreduce.study.tune.meshes import files_of_mesh, rank_meshes, why_no_files
 from simreduce.study.tune.rank import rank
 from simreduce.study.tune.search.search import files_of, why_nothing
 from simreduce.study.tune.search.setting import Setting, least_fit
 from simreduce.study.tune.search.targets import times_of
 from simreduce.study.tune.search.tune import advice_of, tune
-from simreduce.study.tune.steps import files_of_mesh, rank_meshes, rank_steps, why_no_files
+from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
 from simreduce.training.sharded import DDP, FSDP, ZERO1, ZERO2, ZERO3, Sharding
 from simreduce.training.simulation import MemoryFit, nearest_fit

@@ -84,8 +84,8 @@ from simreduce.study.scenario_files import (
 from simreduce.study.sweep import objective
 from simreduce.study.sweep.store import Store, is_database
 from simreduce.study.tune.jobs import answer_jobs
+from simreduce.study.tune.meshes import rank_question
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.steps import rank_question
 from simreduce.study.tune.whatif_steps import look_at_step, run_loads, update_effects, worker_time
 from simreduce.topology import Topology
 from simreduce.training.stragglers import sample

@@ -115,18 +115,18 @@ from simreduce.study.scenario_files import (
     tables_of,
 )
 from simreduce.study.tune.jobs import answer_jobs, fit_jobs
-from simreduce.study.tune.placement import Placed, on_nodes, place as place_ranks
-from simreduce.study.tune.rank import StrategyRanking, rank
-from simreduce.study.tune.search.search import files_of, ranking_of, why_nothing
-from simreduce.study.tune.search.targets import OBJECTIVES, STEP
-from simreduce.study.tune.search.tune import read_objective, tune as find_best
-from simreduce.study.tune.steps import (
+from simreduce.study.tune.meshes import (
     Ranking,
     files_of_mesh,
     rank_meshes,
     rank_question,
     why_no_files,
 )
+from simreduce.study.tune.placement import Placed, on_nodes, place as place_ranks
+from simreduce.study.tune.rank import StrategyRanking, rank
+from simreduce.study.tune.search.search import files_of, ranking_of, why_nothing
+from simreduce.study.tune.search.targets import OBJECTIVES, STEP
+from simreduce.study.tune.search.tune import read_objective, tune as find_best
 from simreduce.topology import natural
 from simreduce.topology.importers.hosts import read_hosts
 from simreduce.topology.switch_groups import read_names, with_hosts

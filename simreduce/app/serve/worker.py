@@ -39,9 +39,9 @@ from simreduce.report.trace import ranking_threads
 from simreduce.study.job_files import JobsQuestion
 from simreduce.study.scenario import Meshes
 from simreduce.study.tune.jobs import answer_jobs
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import Candidate, StrategyRanking, rank
-from simreduce.study.tune.steps import rank_meshes
 from simreduce.topology import Topology, natural
 from simreduce.topology.elements import Link
 from simreduce.topology.graph import BOTH

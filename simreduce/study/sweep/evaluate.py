@@ -58,6 +58,7 @@ from simreduce.study.sweep import (
 )
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
 from simreduce.study.tune.jobs import answer_jobs, fit_jobs
+from simreduce.study.tune.meshes import bubble, first_mesh, rank_meshes
 from simreduce.study.tune.rank import Candidate, largest_gradient, rank
 from simreduce.study.tune.sizes import (
     DIVIDED,
@@ -68,7 +69,7 @@ from simreduce.study.tune.sizes import (
     busbw,
     simulate_row,
 )
-from simreduce.study.tune.steps import bubble, first_mesh, rank_meshes, rank_steps
+from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import Folded, Topology, load_machine, load_topology
 from simreduce.topology.loader import NONE, fail

@@ -19,7 +19,8 @@ from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import link_use
-from simreduce.study.tune.steps import Ranking, StepCase
+from simreduce.study.tune.meshes import Ranking
+from simreduce.study.tune.steps import StepCase
 from simreduce.study.tune.whatif import (
     COMPUTE as FASTER,
     MORE,

@@ -9,7 +9,7 @@ import pytest
 
 from simreduce.engine.setup import Setup
 from simreduce.study.scenario_files import load_meshes
-from simreduce.study.tune.steps import rank_meshes
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.training.executions import COLLECTIVE, Execution
 from simreduce.training.executions.reading import read_executions
 from simreduce.training.recorded import replay_execution

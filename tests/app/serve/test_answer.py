@@ -23,9 +23,9 @@ from simreduce.report.ranking import RUN
 from simreduce.study.job_files import load_jobs
 from simreduce.study.scenario_files import load_meshes, load_scenario
 from simreduce.study.tune.jobs import answer_jobs
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.plan_cache import PlanCache
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.steps import rank_meshes
 from simreduce.topology import load_topology
 
 

@@ -20,8 +20,8 @@ from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import KERNELS, choose_symmetric
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study.scenario_files import load_meshes
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.sizes import tensor
-from simreduce.study.tune.steps import rank_meshes
 from simreduce.workload import Gradient, Workload
 from tests.thorough import examples
 

@@ -9,7 +9,8 @@ import pytest
 
 from simreduce.report.trace import ranking_threads, step_threads, thread_events, trace_text
 from simreduce.study.scenario_files import load_meshes, load_scenario
-from simreduce.study.tune.steps import rank_meshes, rank_steps
+from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.tune.steps import rank_steps
 from tests.training.small import TICK, job, run
 
 

@@ -15,7 +15,7 @@ from simreduce.study.capacity.answer import answer
 from simreduce.study.capacity.flips import Rate, bound_compute, bound_links
 from simreduce.study.scenario_files import build_meshes
 from simreduce.study.sweep.evaluate import evaluate
-from simreduce.study.tune.steps import rank_meshes
+from simreduce.study.tune.meshes import rank_meshes
 
 MODEL = "transformer:layers=8,hidden=2048,heads=16,vocab=51200,seq=1024"
 FILE = f"""

@@ -9,7 +9,7 @@ from simreduce.study.scenario_files import load_meshes
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.study.sweep.grid import read_specification
 from simreduce.study.sweep.question import read_question
-from simreduce.study.tune.steps import rank_meshes
+from simreduce.study.tune.meshes import rank_meshes
 
 SCENARIO = """
 topology = "dgx-a100"

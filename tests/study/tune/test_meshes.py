@@ -10,7 +10,7 @@ import pytest
 from simreduce.errors import ScenarioError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.scenario_files import build_meshes
-from simreduce.study.tune.steps import rank_meshes
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.whatif import network_changes
 from simreduce.study.tune.whatif_steps import (
     look_at_step,
@@ -87,7 +87,7 @@ def test_an_interrupt_before_bounds_leaves_a_mesh_that_fits():
 @pytest.mark.slow
 def test_near_meshes_come_with_their_best_choice(ranked, everything, monkeypatch):
     """Of each mesh and schedule near the best, as if every job were simulated."""
-    monkeypatch.setattr("simreduce.study.tune.steps._NEAR", 1.5)
+    monkeypatch.setattr("simreduce.study.tune.meshes._NEAR", 1.5)
     found = rank_meshes(ranked[0])
     best: dict[object, float] = {}
     usual = {job: step.seconds for job, _, step in everything}

@@ -11,7 +11,8 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.study.scenario import with_step
 from simreduce.study.scenario_files import load_meshes, load_scenario
-from simreduce.study.tune.steps import rank_meshes, rank_steps
+from simreduce.study.tune.meshes import rank_meshes
+from simreduce.study.tune.steps import rank_steps
 from simreduce.training import Profile, StepJob
 from simreduce.training.calls import CallCost, Method, Reduction
 from simreduce.training.executions import COLLECTIVE

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.study.scenario_files import load_meshes
-from simreduce.study.tune.steps import rank_meshes
+from simreduce.study.tune.meshes import rank_meshes
 from simreduce.training.executions import (
     COLLECTIVE,
     COMPUTE,

@@ -1,0 +1,357 @@
+"""Meshes of a training step, fastest first: each legal one with every choice that goes with it.
+
+A bound says which may win: a rank's passes with what they wait for, and the bubble of an ideal
+pipeline. What needs more memory than a GPU has is not simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from math import inf
+
+from simreduce.computing import grouped
+from simreduce.computing.workers import Watch, pass_on, unwatched
+from simreduce.engine import AtLeast
+from simreduce.engine.setup import Setup
+from simreduce.errors import InputError
+from simreduce.export.frameworks import MESH_PROGRAMS
+from simreduce.study.advice import Advised, Option, decide, too_little
+from simreduce.study.frameworks import MISFIT
+from simreduce.study.ranking import (
+    Limit,
+    Postponed,
+    RankedRows,
+    answer_all,
+    in_order,
+)
+from simreduce.study.scenario import WORTH, Meshes, StepScenario
+from simreduce.study.tune.steps import (
+    COMPOSED,
+    MethodRanking,
+    StepCandidate,
+    StepCase,
+    rank_steps,
+)
+from simreduce.training import (
+    SimulatedStep,
+    StepResult,
+)
+from simreduce.training.gpus import utilization
+from simreduce.training.memory import FULL
+from simreduce.training.mesh import ORDER, Mesh, MeshJob
+from simreduce.training.mesh.held import held_by
+from simreduce.training.mesh.passes import Costs, MeshPasses
+from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
+from simreduce.training.mesh.write import at_least, simulate_mesh, write_ranks
+from simreduce.training.simulation import (
+    MemoryFit,
+    device_memory,
+)
+from simreduce.workload.decoder import Decoder
+
+_NEAREST = 12
+"""Meshes that are simulated where none fits."""
+_NEAR = 1.05
+"""Times the best step up to which others are simulated too, where all meshes are tried: of a mesh
+and a schedule, what may be the best.
+"""
+
+
+@dataclass(frozen=True)
+class MeshRanking(RankedRows[Meshes, StepCandidate]):
+    """Steps, fastest first; what does not fit a GPU's `memory` comes last.
+
+    `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
+    above the best, do not fit, or take as long in the usual order of ranks.
+    """
+
+    memory: int = 0
+    bounded: int = 0
+
+    @cached_property
+    def folded(self) -> Mapping[MeshJob, Sequence[StepCandidate]]:
+        """The rows of each mesh, fastest first, by the job that stands for them: the simplest of
+        those that are as good. Every row of meshes that the scenario names stands for itself.
+        """
+        jobs = [(row.job, row) for row in self.candidates if row.job]
+        if self.scenario.question.named:
+            return {job: [row] for job, row in jobs}
+        groups = grouped(((job.mesh.text, row.misfit), row) for job, row in jobs)
+        return {_simplest(rows)[0].row.job: rows for rows in groups.values()}
+
+    @property
+    def recommended(self) -> StepCandidate:
+        """The simplest that is as good as the fastest that fits."""
+        found: StepCandidate = self.advice[0].option.row
+        return found
+
+    @cached_property
+    def advice(self) -> tuple[Advised, ...]:
+        """What to train with. Nobody says what runs today."""
+        first = self.candidates[0]
+        rows = [first, *(row for row in self.candidates[1:] if row.job in self.folded)]
+        option, fastest = _simplest(rows)
+        reason = "" if option is fastest else too_little(WORTH)
+        do = f"{MISFIT if option.misfit else 'Train with'} {option.name}"
+        known = self.scenario.framework, "", option, None, fastest, reason, do
+        return (Advised(*known, fastest_words=fastest.name),)
+
+    @property
+    def job(self) -> MeshJob:
+        """The job of that."""
+        assert self.recommended.job is not None  # noqa: S101 - it is of a mesh
+        return self.recommended.job
+
+    @property
+    def nominal(self) -> str:
+        """Which times of the rows rest on no measurement."""
+        calls = {call for row in self.candidates for call in row.calls}
+        names = (row.step.method for row in self.candidates)
+        known = self.scenario.setup.nominal(names, sorted(calls))
+        found = known, self.job.gpu.nominal(self.job.bits)
+        return "; ".join(filter(None, found))
+
+    @cached_property
+    def closely(self) -> StepResult:
+        """The best step, with when every node of it ran."""
+        costs = _costs(self.scenario.setup, self.job.mesh)
+        return simulate_mesh(self.job, costs, closely=True)
+
+    @property
+    def case(self) -> StepCase:
+        """The best step, to simulate again."""
+        job, setup = self.job, self.scenario.setup
+
+        def seconds(job: MeshJob, at: Setup) -> float:
+            return simulate_mesh(job, _costs(at, job.mesh)).seconds
+
+        return StepCase(
+            job, setup, lambda: SimulatedStep(self.closely),
+            seconds, lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))),
+            lambda: seconds(replace(job, reduced=2), setup),
+            (f"a global batch of {2 * job.global_batch}",
+             lambda: replace(job, micros=2 * job.micros)),
+            missing=COMPOSED,
+        )  # fmt: skip
+
+    @cached_property
+    def outside(self) -> Mapping[str, float]:
+        """What is gained with other numerics or another machine, as `StepCase.outside`."""
+        return self.case.outside(self.recommended.step)
+
+    @property
+    def recording(self) -> None:
+        """Its calls are not simulated together, so no plans are recorded."""
+        return
+
+
+def _simplest(rows: Sequence[StepCandidate]) -> tuple[Option, Option]:
+    """The simplest of the rows that are as good as the fastest, and that."""
+    options = [
+        Option(
+            row.job.words, row.seconds, misfit=row.misfit,
+            simplicity=(row.job.complexity, row.seconds), row=row,
+        ) for row in rows if row.job
+    ]  # fmt: skip
+    return decide(options, None, WORTH, lambda _one, _other: "")[:2]
+
+
+Ranking = MethodRanking | MeshRanking
+
+
+def rank_question(
+    question: StepScenario | Meshes, workers: int = 1, watch: Watch = unwatched
+) -> Ranking:
+    """The steps of a question by method or by mesh."""
+    if isinstance(question, Meshes):
+        return rank_meshes(question, workers, watch)
+    return rank_steps(question, workers, watch)
+
+
+def rank_meshes(scenario: Meshes, workers: int = 1, watch: Watch = unwatched) -> MeshRanking:
+    """The step of every mesh that the scenario's framework can run; InputError if none can be
+    simulated.
+    """
+    question, setup = scenario.question, scenario.setup
+    memory = device_memory(setup.topology, setup.layout.ranks)
+    jobs, unable = _split_by_framework(scenario)
+    first = [] if question.named else _first(jobs, memory)
+
+    def limits(outcomes: Mapping[int, object]) -> Callable[[int], float]:
+        known = (each for each in outcomes.values() if isinstance(each, StepCandidate))
+        took = grouped((_alike(each.job), each.seconds) for each in known)
+        best = {alike: min(seconds) for alike, seconds in took.items()}
+        near = min(best.values(), default=inf) * _NEAR
+        return lambda place: min(near, best.get(_alike(jobs[place]), inf))
+
+    found, refused, untried, hurried = answer_all(
+        jobs,
+        [each.text for each in jobs],
+        partial(_simulate, setup, memory),
+        by_name=question.named,
+        workers=workers,
+        watch=watch,
+        limits=None if question.named else limits,
+        order=[*first, *(place for place in range(len(jobs)) if place not in first)],
+        waited=first,
+    )
+    simulated = [row for row in found.values() if isinstance(row, StepCandidate)]
+    rows = simulated if question.named else _without_twins(simulated)
+    if not rows:
+        pass_on(untried and not hurried)
+        raise InputError([reason for _, reason in refused])
+    noted = [(each.name, why) for each in question.refused for why in each.reasons]
+    late = sum(isinstance(each, AtLeast) for each in found.values())
+    return MeshRanking(
+        scenario, tuple(in_order(rows)), (*noted, *unable, *refused), untried, memory,
+        late + len(simulated) - len(rows), hurried=hurried,
+    )  # fmt: skip
+
+
+def _without_twins(rows: Sequence[StepCandidate]) -> list[StepCandidate]:
+    """The rows, but for those that take as long to the bit in the usual order of ranks."""
+    usual = {row.job: row.seconds for row in rows}
+    twins = (replace(row.job, mesh=replace(row.job.mesh, order=ORDER)) for row in rows if row.job)
+    return [
+        row for row, twin in zip(rows, twins, strict=True)
+        if row.job == twin or usual.get(twin) != row.seconds
+    ]  # fmt: skip
+
+
+def _split_by_framework(scenario: Meshes) -> tuple[list[MeshJob], list[tuple[str, str]]]:
+    """The jobs that the scenario's framework can run, and why it cannot run the others.
+
+    InputError with all these reasons if it can run none.
+    """
+    jobs, name = scenario.question.jobs, scenario.framework
+    if not name:
+        return [*jobs], []
+    looked_at = [(job, MESH_PROGRAMS[name].why_not(job)) for job in jobs]
+    able = [job for job, why in looked_at if not why]
+    if not able:
+        found = dict.fromkeys(each for _, why in looked_at for each in why)
+        raise InputError([f"{scenario.name}: {each}" for each in found])
+    return able, [(job.text, each) for job, why in looked_at for each in why]
+
+
+_ROUNDS = 4
+"""Rounds of micro batches after which no more are in flight, but for GPipe."""
+
+
+def _alike(job: MeshJob | None) -> object:
+    return job and (job.mesh, job.schedule)
+
+
+def _peaks(job: MeshJob) -> Iterator[int]:
+    """What each rank holds at most. The order of ranks does not count."""
+    micros = job.micros
+    if job.schedule in NAMES and job.schedule != "gpipe" and micros % job.mesh.pp == 0:
+        micros = min(micros, _ROUNDS * job.mesh.pp)
+    schedule = _schedule(job.schedule, job.mesh.pp, job.virtual, micros)
+    return (held_by(job, schedule, rank).peak for rank in range(job.mesh.pp))
+
+
+_schedule = lru_cache(maxsize=64)(load_schedule)
+
+
+@lru_cache(maxsize=1 << 14)
+def _usual_fits(job: MeshJob, memory: int) -> bool:
+    return not memory or all(peak <= memory for peak in _peaks(job))
+
+
+def _fits(job: MeshJob, memory: int) -> bool:
+    """Whether a job fits a GPU's memory, if that is known."""
+    return _usual_fits(replace(job, mesh=replace(job.mesh, order=ORDER)), memory)
+
+
+def _first(jobs: Sequence[MeshJob], memory: int) -> list[int]:
+    """The place of the job to simulate before bounds of others: of those that fit, one that
+    computes once, with the smallest ideal bubble and the fewest ranks that wait for each other.
+    Where none fits, the places of those that need the least memory.
+    """
+
+    def loses(place: int) -> tuple[bool, float, int, int]:
+        job, mesh = jobs[place], jobs[place].mesh
+        again, bubble = job.recompute == FULL, (mesh.pp - 1) / (job.micros * job.virtual)
+        return again, bubble, mesh.tp * mesh.cp, mesh.ep
+
+    places = sorted(range(len(jobs)), key=loses)
+    for place in places:
+        if _fits(jobs[place], memory):
+            return [place]
+    return sorted(places, key=lambda place: max(_peaks(jobs[place])))[:_NEAREST]
+
+
+def first_mesh(scenario: Meshes) -> Meshes:
+    """The scenario with one job alone, which is quickly found: its best step takes at most as long
+    as this one's.
+    """
+    setup, question = scenario.setup, scenario.question
+    place = _first(question.jobs, device_memory(setup.topology, setup.layout.ranks))[0]
+    return replace(scenario, question=replace(question, jobs=(question.jobs[place],)))
+
+
+_any_costs = lru_cache(maxsize=1)(Costs)
+"""The costs on a setup, with what all meshes have in common."""
+
+
+@lru_cache(maxsize=64)
+def _costs(setup: Setup, mesh: Mesh) -> Costs:
+    """What a mesh moves; what it has in common with others is simulated once."""
+    return _any_costs(setup, Mesh()).of_mesh(mesh)
+
+
+@lru_cache(maxsize=8)
+def _flops(shape: Decoder, tokens: int) -> float:
+    """Model FLOPs of a sequence, 3 times the forward pass; all rows of a ranking share it."""
+    return 3.0 * sum(layer.forward for layer in shape.layers(tokens))
+
+
+def bubble(job: MeshJob) -> float:
+    """The part of the time that ranks idle if passes take as long everywhere and sends no time."""
+    rows = grid(load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros))
+    ends = max(map(len, rows))
+    return 1.0 - sum(sum(map(bool, row)) for row in rows) / (ends * len(rows))
+
+
+def programs_for(job: MeshJob) -> list[str]:
+    """Programs that can run a job, by the names of targets."""
+    return [name for name, program in MESH_PROGRAMS.items() if not program.why_not(job)]
+
+
+def files_of_mesh(ranking: MeshRanking) -> Mapping[str, str]:
+    """The files of the best step for the scenario's framework, by name."""
+    return MESH_PROGRAMS[ranking.scenario.framework].export(ranking.job)
+
+
+def why_no_files(ranking: MeshRanking) -> str:
+    """Why no mesh is there to train on; "" if there is one."""
+    if not ranking.recommended.misfit:
+        return ""
+    title = MESH_PROGRAMS[ranking.scenario.framework].title
+    return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
+
+
+@lru_cache(maxsize=1 << 14)
+def _bound(setup: Setup, job: MeshJob) -> float:
+    return at_least(job, _costs(setup, job.mesh))
+
+
+def _simulate(
+    setup: Setup, memory: int, job: MeshJob, limit: Limit
+) -> StepCandidate | AtLeast | Postponed:
+    """The step of a job. Without a limit, its bound says when it is its turn."""
+    if limit is None:
+        fits = _fits(job, memory)
+        return Postponed(round(_bound(setup, job) * 1e6)) if fits else AtLeast(inf, "memory")
+    if limit < inf and (bound := _bound(setup, job)) > limit:
+        return AtLeast(bound, "its passes")
+    costs = _costs(setup, job.mesh)
+    step = simulate_mesh(job, costs)
+    assert step.memory is not None  # noqa: S101 - steps of meshes say it
+    fit = MemoryFit(step.memory.peak, memory, step.memory.activations)
+    flops = _flops(job.shape, job.sequence) * step.samples
+    used = utilization(job.gpu, flops, step.seconds, step.devices, job.bits)
+    return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls)
