@@ -54,7 +54,7 @@ def names_for(scenario: Scenario) -> tuple[str, ...]:
     if scenario.framework:
         return (scenario.framework,)
     found, setup = [each for each in FRAMEWORKS.values() if each.published], scenario.setup
-    if setup.capability < _NEW:
+    if setup.runtime.name == "tensorflow" or setup.capability < _NEW:
         found.sort(key=lambda each: each.published)
     return tuple(each.name for each in found)
 

@@ -226,12 +226,16 @@ def test_the_first_cap_beside_the_default_one_is_set_by_its_own_name():
 def test_packs_of_bytes_are_told_to_ddp_as_buckets_of_the_same_gradients(elements, size):
     workload = Workload("w", tuple(Gradient(f"g{i}", n) for i, n in enumerate(elements)))
     made = replace(choice(f"nccl+bucket={size}"), workload=workload)
+    groups = made.strategy.packer.arrange(workload.gradients).groups
+    if any(len(group) == 1 for group in groups):  # which DDP copies, and packs of bytes do not
+        with pytest.raises(StrategyError, match="never those of"):
+            export("pytorch", made)
+        return
     [text] = export("pytorch", made).values()
     [table] = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
     cap = int(ast.literal_eval(table.value)["bucket_cap_mb"] * 1024 * 1024)  # as DDP reads it
 
-    own = made.strategy.packer.arrange(workload.gradients).groups
-    assert DdpBuckets(cap, cap).arrange(workload.gradients).groups == own
+    assert DdpBuckets(cap, cap).arrange(workload.gradients).groups == groups
 
 
 def test_horovod_gets_its_threshold_cycle_and_hierarchy():

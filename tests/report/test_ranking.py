@@ -343,6 +343,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "framework": name,
                 "title": title,
                 "change": True,
+                "state": "change",
                 "do": do,
                 "strategy": "psgpu#4+mean",
                 "time_us": pytest.approx(500),

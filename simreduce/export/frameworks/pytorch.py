@@ -97,21 +97,21 @@ def _nearest(choice: Choice) -> list[str]:
 
 
 def _buckets_of(choice: Choice) -> DdpBuckets | None:
-    """DDP's buckets that pack the workload as the strategy does, if there are any."""
+    """DDP's buckets that pack the workload as the strategy does, if there are any: not where a
+    gradient is alone, as DDP copies it into a bucket even so.
+    """
     packer = choice.resolved.packer
     if isinstance(packer, DdpBuckets):
         return packer
     cap, fp16 = _alike(packer)
-    found = DdpBuckets(cap, cap, fp16=fp16)
-    return found if cap and choice.packs_alike(found) else None
+    found, own = DdpBuckets(cap, cap, fp16=fp16), choice.arrange(packer)
+    if not cap or own is None or any(len(group) == 1 for group in own.groups):
+        return None
+    return found if choice.packs_alike(found) else None
 
 
 def _alike(packer: Packer) -> tuple[int, bool]:
-    """The cap of buckets like those of a packer, 0 if there are none, and their half precision.
-
-    DDP copies a gradient into its bucket even where it is alone there, so there are none like no
-    packing.
-    """
+    """The cap of buckets like those of a packer, 0 if there are none, and their half precision."""
     match packer:
         case BytesPerPack(size, fp16):
             return (size + 1 if size else _ONE_BUCKET), fp16

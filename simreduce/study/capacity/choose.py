@@ -150,6 +150,11 @@ class CapacityCandidate(EvaluatedCluster):
         return self.unmoved / self.step * self.goodput if self.step else 1.0
 
     @property
+    def basis(self) -> tuple[str, str]:
+        """What the seconds of its kernels rest on besides its own measurements."""
+        return self.row.kernels or "", self.assumed
+
+    @property
     def borrowed(self) -> tuple[float, float] | None:
         """The ends of its step's 80 % interval, as parts of the step, where its GPUs' kernels have
         constants of others; the step at other `RATES` where one is assumed; None elsewhere.
@@ -308,8 +313,7 @@ def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]
         each
         for each in sorted(offers, key=lambda each: each.values(minimise))
         if each.candidate.key.machine != chosen.candidate.key.machine
-        and (each.candidate.borrowed or chosen.candidate.borrowed)
-        and (each.candidate.row.kernels or each.candidate.assumed != chosen.candidate.assumed)
+        and each.candidate.basis != chosen.candidate.basis
         and end(each, 0) < end(chosen, 1)
         and not set(each.misses) - _BY_STEPS
     ]

@@ -321,15 +321,20 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
 
         Without any, the fastest plan; none without one.
         """
-        options = [
+        options = self.options
+        return frameworks.advise_each(
+            self.scenario, options, partial(_advise, self.scenario, options)
+        )
+
+    @cached_property
+    def options(self) -> Sequence[Option]:
+        """The proven candidates, by all their names."""
+        return [
             Option(
                 row.strategy.text, row.seconds, row.moved, undispatched=row.undispatched,
                 shortest=row.shortest, row=row,
             ) for row in self.proven
         ]  # fmt: skip
-        return frameworks.advise_each(
-            self.scenario, options, partial(_advise, self.scenario, options)
-        )
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
@@ -461,14 +466,15 @@ def rank(
 
 
 def _of_today(ranking: StrategyRanking, cache: PlanCache) -> Candidate | None:
-    """What the first framework with a setting for some row does unless it is told, where no advice
-    says what a change is worth; None otherwise.
+    """What the first framework with a setting for some row does unless it is told, so that advice
+    says what a change is worth; None if it is among the rows.
     """
-    scenario, advice = ranking.scenario, ranking.advice
-    if not advice or not advice[0].framework or any(each.today for each in advice):
+    scenario, advise = ranking.scenario, partial(_advise, ranking.scenario, ranking.options)
+    first = next((each for name in names_for(scenario) if (each := advise(name))), None)
+    if first is None or first.today:
         return None
     with suppress(SimreduceError):  # this machine may refuse it
-        default = parse_strategy(default_text(advice[0].framework, scenario))
+        default = parse_strategy(default_text(first.framework, scenario))
         found = evaluate(scenario, default, cache=cache)
         return found if isinstance(found, Candidate) else None
     return None
