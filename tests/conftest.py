@@ -22,6 +22,8 @@ settings.load_profile("thorough" if THOROUGH else "usual")
 
 # Where it is set, every process that a test starts compiles the whole package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")  # readline, which pytest loads, sets it without telling os.environ
 
 MOST_CPU_SECONDS = 3.0
 """What a test may take on a fast core, with its children, unless it is marked slow."""

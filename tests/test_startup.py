@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -24,11 +23,9 @@ print("\\n" + json.dumps(found))
 
 def _modules_after(act: str) -> set[str]:
     """Top-level modules, and all of ours, that a fresh interpreter loads when it runs `act`."""
-    wide = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     done = subprocess.run(
-        [sys.executable, "-c", LOADED.format(act=act)],
-        capture_output=True, text=True, check=True, env=wide,
-    )  # fmt: skip
+        [sys.executable, "-c", LOADED.format(act=act)], capture_output=True, text=True, check=True
+    )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
