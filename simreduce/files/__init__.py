@@ -19,9 +19,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
-import itertools
 import os
 import re
+import secrets
 import shutil
 import stat
 import tomllib
@@ -354,13 +354,8 @@ def _is_direct(path: str) -> bool:
 
 def _temporary(path: str) -> str:
     """A new name in the folder of a path."""
-    begin = os.path.join(os.path.dirname(path), f".simreduce-{os.getpid()}")  # noqa: PTH118, PTH120
-    names = (f"{begin}-{number}.tmp" for number in _numbers)
-    return next(name for name in names if not os.path.lexists(name))
-
-
-_numbers = itertools.count()
-"""No name is given twice, also to threads."""
+    name = f".simreduce-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+    return os.path.join(os.path.dirname(path), name)  # noqa: PTH118, PTH120
 
 
 def _copy_permissions(source: str, number: int) -> None:

@@ -635,10 +635,13 @@ def choice_words(document: Written) -> str:
         return f"{what}: {fits} as long as alone, {hourly}, {each} a copy; {choice['limit']}"
     what += f", and train with {choice['mesh']}" if choice.get("mesh") else ""
     words = f"{what}: {hourly}, {price_words(document, choice)}"
+    left = units.plural(len(document.get("waiting", ())), "option")
+    words += f". {left} not simulated: one may be better" if document.get("waiting") else ""
     if not document.get("kernels"):
         return words
     others = " or ".join(each["configuration"] for each in (choice, *document["rivals"]))
-    told = f"not told apart: {others}" if document["rivals"] else "the order holds even so"
+    told = "the order holds even so" if not document.get("waiting") else "the order is not known"
+    told = f"not told apart: {others}" if document["rivals"] else told
     return f"{words}. {opening('; '.join(document['kernels']))}; {told}"
 
 

@@ -219,12 +219,14 @@ def name_lines(
     return [*refused, *(["", f"{', '.join(words)}: --details shows them"] if words else [])]
 
 
-def untried_lines(ranking: RankedRows[Any, Any]) -> list[str]:
-    """The line of a ranking that Ctrl-C ended, or a budget of time."""
+def untried_lines(ranking: RankedRows[Any, Any], *, ordered: bool = True) -> list[str]:
+    """The line of a ranking that Ctrl-C ended, or a budget of time; `ordered` if those that promise
+    most are first.
+    """
     others = units.plural(ranking.untried, "other")
     if ranking.hurried:
-        promise = units.noun(ranking.untried, "promises", "promise")
-        return ["", f"left out for time: {others} that {promise} least {BY_BUDGET}"]
+        promise = f" that {units.noun(ranking.untried, 'promises', 'promise')} least" * ordered
+        return ["", f"left out for time: {others}{promise} {BY_BUDGET}"]
     return [] if ranking.complete else ["", f"stopped with {others} untried"]
 
 

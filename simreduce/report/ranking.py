@@ -816,6 +816,8 @@ def _tuned_facts(document: Written, advice: Written) -> Iterator[Fact]:
         tried += f"; {document['unfit']:,} do not fit"
     if document["complete"] and not advice["reason"]:
         answer, more = "none of these", f"{tried}; bounds exclude the others."
+    elif document["stopped"]:
+        answer, more = "not known", f"{tried}; others were not looked at."
     else:
         less = f"{1 - document['bound_us'] / (time or inf):.1%}"
         answer, more = "perhaps", f"{tried}; no setting of these is more than {less} faster."

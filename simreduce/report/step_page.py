@@ -163,7 +163,7 @@ def step_text(
         lines += name_lines(ranking, own, more, details=details)
     composed = composed_words([c.step.method for c in ranking.candidates if c.step.composed])
     lines += ["", composed] if composed else []
-    return "\n".join([*lines, *untried_lines(ranking)])
+    return "\n".join([*lines, *untried_lines(ranking, ordered=isinstance(ranking, MethodRanking))])
 
 
 def composed_words(names: Sequence[str]) -> str:

@@ -651,7 +651,9 @@ def mesh_answer(document: Written) -> str:
         least = units.format_size(min(row["peak_bytes"] for row in document["candidates"]))
         return f"No mesh fits the memory of a GPU; the least that one needs is {least}."
     rate = f"{best['tokens_per_second']:,.0f} tokens/s"
-    return f"{sentence(document['advice'][0], 'a step')} That is {rate}; {why}.{_programs(best)}"
+    untried = "" if document["complete"] else " Others are untried: one may be faster."
+    found = sentence(document["advice"][0], "a step")
+    return f"{found}{untried} That is {rate}; {why}.{_programs(best)}"
 
 
 def mesh_sure(document: Written) -> str:

@@ -216,13 +216,13 @@ def in_full_precision(options: Iterable[Option], scenario: Scenario) -> list[Opt
     Training in it may end elsewhere, so nobody is advised to who did not ask.
     """
     asked = {each.text for each in scenario.strategies or ()}
+    known = [(each, strategy_of(each.name)) for each in options]
+    return [each for each, how in known if in_full(how) or (how and how.text in asked)]
 
-    def full(strategy: Strategy | None) -> bool:
-        if strategy is None or strategy.text in asked:
-            return True
-        return not {FP16, BF16}.intersection(strategy.packing.split(","))
 
-    return [each for each in options if full(strategy_of(each.name))]
+def in_full(strategy: Strategy | None) -> bool:
+    """Whether a strategy moves gradients as they are, not in half precision."""
+    return strategy is None or not {FP16, BF16}.intersection(strategy.packing.split(","))
 
 
 def advise_each(

@@ -291,8 +291,12 @@ def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> 
     words = "the machine's GPU is not known, so it must be stated"
     faults.add_broken("", ((key, key not in given, words) for key in needed))
     faults.raise_any()
-    base = own or Gpu("", given["flops"], given["flops"], given["memory_bandwidth"], given["units"])
-    sources = {**base.sources, **dict.fromkeys(given, STATED)}
+    base = own or Gpu("", given["flops"], 0.0, given["memory_bandwidth"], given["units"])
+    sources = dict(base.sources)
+    if {"flops", "units"} & given.keys():  # another chip
+        sources = dict.fromkeys(sources, f"{_BORROWED}{base.title}")
+        base = replace(base, bf16=True)
+    sources |= dict.fromkeys(given, STATED)
     return replace(base, **{"title": Path(text).name, "sources": sources, **given})
 
 

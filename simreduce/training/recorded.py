@@ -291,10 +291,16 @@ def _read(path: str, _version: tuple[int, int]) -> RecordedStep:
     return RecordedStep(model, sizes, ready, forward, backward, update, said, execution.world)
 
 
+_MOST_RANKS = 1 << 20
+
+
 def _check(execution: Execution) -> None:
     """ExecutionError with all that a data-parallel job of one recorded rank does not do."""
     faults, path = Faults(execution.source), execution.source
     nodes = [node for row in execution.nodes.values() for node in row]
+    if execution.world > _MOST_RANKS:
+        words = f"a job of {quote(execution.world)} ranks; at most {_MOST_RANKS:,} are read"
+        raise ExecutionError([f"{path}: {words}"])
     everyone = [*range(execution.world)]
     others: Counter[str] = Counter()
     for node in nodes:

@@ -365,18 +365,13 @@ def _select(
 
 def _everything(counts: Sequence[int], workers: int) -> tuple[list[Proof], bool]:
     """The proofs, and whether these are all; says what is wrong as it is found."""
-    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - takes time
-
     cases = everything()
 
     def coming() -> Iterator[tuple[int, Proof]]:
-        try:
-            for place, proof in prove_all(cases, counts, workers):
-                yield place, proof
-                for problem in () if wants_json() else list_problems([proof]):
-                    show(f"WRONG {problem}")
-        except BrokenProcessPool:
-            say("simreduce: a process that proves was killed (out of memory?); try fewer --workers")
+        for place, proof in prove_all(cases, counts, workers):
+            yield place, proof
+            for problem in () if wants_json() else list_problems([proof]):
+                show(f"WRONG {problem}")
 
     found, whole = show_until_stopped(
         coming(), len(cases), "proved {} of {} cases", enough=lambda _: True

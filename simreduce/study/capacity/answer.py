@@ -464,7 +464,7 @@ def parts(chosen: CapacityCandidate) -> list[TimePart]:
             "compute": chosen.compute,
             **waits,
             "update and launch": max(rest, 0.0),
-            "stragglers": chosen.step - chosen.simulated,
+            "stragglers": max(chosen.step - chosen.simulated, 0.0),
         }.items()
         if each
     ]

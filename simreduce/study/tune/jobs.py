@@ -23,7 +23,7 @@ from simreduce.computing.workers import Progress, until_stopped
 from simreduce.errors import InputError
 from simreduce.planners.layouts import node_names
 from simreduce.study.job_files import MOST_JOBS, JobsQuestion, build_jobs, build_mix
-from simreduce.study.scenario import LoadMachine
+from simreduce.study.scenario import WORTH, LoadMachine
 from simreduce.study.tune.placement.orders import Orders
 from simreduce.topology import load_topology
 from simreduce.topology.loader import (
@@ -127,7 +127,8 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
     job has a repetition. InputError and Deadlock as of `simulate_jobs`.
     """
     given = _simulate(question, progress)
-    if not (question.place and given.complete):
+    worth = given.slowest.slowdown > 1 + WORTH  # else no other nodes are worth a move
+    if not (question.place and given.complete and worth):
         return given
     names = node_names(question.setup.layout, question.setup.topology)
     tried, ended = {question.nodes: given}, False

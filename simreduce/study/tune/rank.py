@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.computing.workers import Watch, time_left, unwatched
+from simreduce.computing.workers import Watch, time_is_up, time_left, unwatched
 from simreduce.engine import AtLeast, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
@@ -471,9 +471,9 @@ def _of_today(ranking: StrategyRanking, cache: PlanCache) -> Candidate | None:
     """
     scenario, advise = ranking.scenario, partial(_advise, ranking.scenario, ranking.options)
     first = next((each for name in names_for(scenario) if (each := advise(name))), None)
-    if first is None or first.today:
+    if first is None or first.today or time_is_up():
         return None
-    with suppress(SimreduceError):  # this machine may refuse it
+    with suppress(SimreduceError, KeyboardInterrupt):  # what is there needs it not
         default = parse_strategy(default_text(first.framework, scenario))
         found = evaluate(scenario, default, cache=cache)
         return found if isinstance(found, Candidate) else None

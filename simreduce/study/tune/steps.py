@@ -9,20 +9,20 @@ backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
 from typing import Any
 
-from simreduce.computing.workers import Watch, unwatched
-from simreduce.dtypes import code
+from simreduce.computing.workers import Watch, time_is_up, unwatched
+from simreduce.dtypes import SIZES, code
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, StrategyError
+from simreduce.errors import InputError, SimreduceError, StrategyError
 from simreduce.plan import verify, wrong_elements
-from simreduce.planners.strategy import Strategy
+from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, hanging, strategy_of
 from simreduce.study.ranking import (
@@ -140,7 +140,7 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
     @cached_property
     def outside(self) -> Mapping[str, float]:
         """What is gained with other numerics or another machine, as `StepCase.outside`."""
-        return self.case.outside(self.recommended.step)
+        return {} if self.stopped else self.case.outside(self.recommended.step)
 
     @cached_property
     def recording(self) -> StepRecording | None:
@@ -171,11 +171,16 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
 
         Without any, the fastest method that fits, and if none is right, the fastest.
         """
-        right = [row for row in self.candidates if not row.wrong] or self.candidates
-        options = [_option(self.scenario, row, name) for row in right for name in row.names]
+        options = self.options
         return frameworks.advise_each(
             self.scenario, options, partial(_advise, self.scenario, options)
         )
+
+    @cached_property
+    def options(self) -> Sequence[Option]:
+        """The methods that are proven right, by all their names; all methods if none is."""
+        right = [row for row in self.candidates if not row.wrong] or self.candidates
+        return [_option(self.scenario, row, name) for row in right for name in row.names]
 
 
 def _method_of(name: str) -> str:
@@ -263,7 +268,26 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     late = "takes longer to simulate than there is time"
     advice = "give a longer --budget, or type simreduce tune"
     refused += tuple((names[i], f"{names[i]}: {late}; {advice}") for i in promise.late)
-    return MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
+    ranking = MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
+    if scenario.strategies and not untried and (today := _of_today(ranking)):
+        return replace(ranking, candidates=tuple(_one_for_each_step([*rows, today])))
+    return ranking
+
+
+def _of_today(ranking: MethodRanking) -> StepCandidate | None:
+    """What the first framework with a setting for some row does unless it is told, so that advice
+    says what a change is worth; None if it is among the rows.
+    """
+    scenario = ranking.scenario
+    advise = partial(_advise, scenario, ranking.options)
+    first = next((each for n in frameworks.names_for(scenario) if (each := advise(n))), None)
+    if first is None or first.today or time_is_up():
+        return None
+    method = DDP if DDP in scenario.step.methods else scenario.step.methods[0]
+    default = frameworks.default_text(first.framework, scenario) if method == DDP else "nccl"
+    with suppress(SimreduceError, KeyboardInterrupt):  # what is there needs it not
+        return _predict(scenario, (method, parse_strategy(default)), inf)
+    return None
 
 
 Pair = tuple[str, Strategy | None]
@@ -314,8 +338,8 @@ class StepCase:
 
     `write` gives what every rank does; InputError where no execution says it. `record` has the
     plans of a step that was simulated; it is None if these are not simulated together, for the
-    reason in `missing`. `halved` gives its seconds with gradients in half precision, and `more` the
-    words for a job of twice the samples, and that.
+    reason in `missing`. `others` are steps with other numerics, by
+    name: how many times as many samples each has, and its seconds.
     """
 
     job: Any
@@ -323,8 +347,7 @@ class StepCase:
     simulate: Callable[[], SimulatedStep]
     seconds: Callable[[Any, Setup], float]
     write: Callable[[], Execution]
-    halved: Callable[[], float]
-    more: tuple[str, Callable[[], Any]]
+    others: Mapping[str, tuple[float, Callable[[], float]]]
     record: Callable[[StepResult], StepRecording] | None = None
     missing: str = ""
 
@@ -336,11 +359,7 @@ class StepCase:
         """
         if step.exposed <= _EXPOSED * step.seconds:
             return {}
-        words, more = self.more
-        tried = {
-            "gradients in half precision": (1.0, self.halved),
-            words: (2.0, lambda: self.seconds(more(), self.setup)),
-        }
+        tried = dict(self.others)
         for each in network_changes(self.setup.topology):
             name = f"one more {each.resource} port beside each"
             tried[name] = 1.0, partial(self.seconds, self.job, each.apply(self.setup))
@@ -366,7 +385,7 @@ COMPOSED = "The step was composed of single calls, so the load of single links i
 def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
     """A step of a scenario, which its setup may refuse: StrategyError."""
     question, (method, strategy) = scenario.step, pair
-    beyond = partial(_halved_seconds, scenario, pair), _with_more_passes(question.job)
+    others = dict(_other_numerics(scenario, pair))
     if method != DDP and strategy is not None:
         job, setup = question.job, running_sharded(scenario.setup, _name(question, *pair))
         sharding = question.sharding or Sharding()
@@ -379,7 +398,7 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, partial(simulate_sharded_step, job, sharded, setup),
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
-            partial(write_sharded_execution, job, sharded, setup), *beyond,
+            partial(write_sharded_execution, job, sharded, setup), others,
             None if large else lambda step: record_sharded_step(step, sharded, setup),
             missing if large else "",
         )  # fmt: skip
@@ -390,7 +409,7 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, lambda: made.simulated,
             lambda job, at: replace(made, job=job, setup=at).step.seconds,
-            partial(write_execution, job, made.method, setup), *beyond, missing=COMPOSED,
+            partial(write_execution, job, made.method, setup), others, missing=COMPOSED,
         )  # fmt: skip
     if strategy is not None:
         strategy = with_best_chunk(strategy, job.model.workload, setup)
@@ -398,23 +417,34 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
     return StepCase(
         job, setup, partial(_simulated, job, how, setup),
         partial(step_seconds, how, most=_TICKED), partial(write_execution, job, how, setup),
-        *beyond, lambda _: record_step(job, how, setup),
+        others, lambda _: record_step(job, how, setup),
     )  # fmt: skip
 
 
-def _halved_seconds(scenario: StepScenario, pair: Pair) -> float:
-    """The seconds of a step whose gradients are reduced in the GPUs' own half precision."""
-    gpu = scenario.step.job.gpu or gpu_at(scenario.setup)
-    dtype = code("bfloat16" if gpu is None or gpu.bf16 else "float16")
-    sharding = replace(scenario.step.sharding or Sharding(), reduce_dtype=dtype)
-    case = case_of(replace(scenario, step=replace(scenario.step, sharding=sharding)), pair)
-    return case.seconds(case.job, case.setup)
+def _other_numerics(
+    scenario: StepScenario, pair: Pair
+) -> Iterator[tuple[str, tuple[float, Callable[[], float]]]]:
+    """Steps with gradients in the GPUs' own half precision, unless they are so already, and with
+    twice the passes between reductions.
+    """
+    step = scenario.step
 
+    def seconds(**changes: Any) -> float:
+        case = case_of(replace(scenario, step=replace(step, **changes)), pair)
+        return case.seconds(case.job, case.setup)
 
-def _with_more_passes(job: StepJob) -> tuple[str, Callable[[], StepJob]]:
-    """Twice the passes between reductions, in words, and the job."""
-    passes = 2 * job.accumulate
-    return f"no_sync({passes})", lambda: replace(job, accumulate=passes, no_sync=True)
+    def halved() -> float:
+        gpu = step.job.gpu or gpu_at(scenario.setup)
+        dtype = code("bfloat16" if gpu is None or gpu.bf16 else "float16")
+        return seconds(sharding=replace(step.sharding or Sharding(), reduce_dtype=dtype))
+
+    passes = 2 * step.job.accumulate
+    wire = max((SIZES[g.dtype] for g in step.replicated.job.model.workload.gradients), default=0)
+    if wire > SIZES[code("bfloat16")] and frameworks.in_full(pair[1]):
+        yield "gradients in half precision", (1.0, halved)
+    more = replace(step.job, accumulate=passes, no_sync=True) if step.job.reduces_once else None
+    if more:
+        yield f"no_sync({passes})", (2.0, lambda: seconds(job=more))
 
 
 def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:

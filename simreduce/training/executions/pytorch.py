@@ -245,9 +245,11 @@ def _kernels(events: Any, faults: Faults) -> list[_Kernel]:
             continue
         begin, took = span
         name = str(event.get("name", ""))
-        for key in ("correlation", "stream"):
-            if isinstance(args.get(key), float) and not isfinite(args[key]):
-                faults.add("traceEvents", f"{quote(name)} has {key} {args[key]}")
+        wrong = [key for key in ("correlation", "stream") if not _is_id(args.get(key, 0))]
+        for key in wrong:
+            faults.add("traceEvents", f"{quote(name)} has {key} {quote(args[key])}")
+        if wrong:
+            continue
         if launch:
             launched[args["correlation"]] = begin
         else:
@@ -299,6 +301,11 @@ def _marks(events: Any, faults: Faults) -> _Marks:
         for step, spans in passes.items()
     }
     return _Marks(steps, backward)
+
+
+def _is_id(value: Any) -> bool:
+    """Whether a value may name a stream or a launch: text, or a finite number."""
+    return isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

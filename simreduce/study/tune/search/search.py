@@ -161,7 +161,7 @@ class Tuned(Ending):
     @property
     def complete(self) -> bool:
         """Whether the best is proven to be the best of the space."""
-        return self.bound >= self.best.seconds * (1 - 1e-6)
+        return not self.stopped and self.bound >= self.best.seconds * (1 - 1e-6)
 
     @property
     def speedup(self) -> float:
