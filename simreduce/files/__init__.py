@@ -21,7 +21,6 @@ import errno
 import gzip
 import os
 import re
-import secrets
 import shutil
 import stat
 import tomllib
@@ -354,7 +353,7 @@ def _is_direct(path: str) -> bool:
 
 def _temporary(path: str) -> str:
     """A new name in the folder of a path."""
-    name = f".simreduce-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+    name = f".simreduce-{os.getpid()}-{os.urandom(8).hex()}.tmp"
     return os.path.join(os.path.dirname(path), name)  # noqa: PTH118, PTH120
 
 

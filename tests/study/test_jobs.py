@@ -537,7 +537,7 @@ def test_a_placement_that_nothing_betters_stays(tmp_path):
     found = answer_jobs(read(tmp_path, text))
 
     assert found.question.nodes == ((1, 0), (4, 5))
-    assert found.tried > 1
+    assert found.tried == 0  # no job loses 1 %, so no other nodes are worth a move
 
 
 def test_an_interrupt_leaves_the_placements_so_far(tmp_path):

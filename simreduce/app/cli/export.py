@@ -386,12 +386,12 @@ def _recommend(
     fits: dict[str, MemoryFit | None] = {}
     with Progress("simulated {} of {} strategies") as progress:
         if step is None or step.mode:
-            ranking = rank(scenario, workers, progress.watch)
+            ranking = rank(scenario, workers, progress.watch, with_today=False)
             pass_on(ranking.untried)
             advice = ranking.advice
             names = [row.strategy.text for row in ranking.candidates if not row.wrong]
         else:
-            steps = rank_steps(with_step(scenario), workers, progress.watch)
+            steps = rank_steps(with_step(scenario), workers, progress.watch, with_today=False)
             pass_on(steps.untried)
             advice = steps.advice
             fits = {name: row.fit for row in steps.candidates for name in row.names}

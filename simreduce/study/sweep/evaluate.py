@@ -291,9 +291,14 @@ def _jobs(cell: Cell) -> Figures:
     )
 
 
+def _compares(scenario: Scenario) -> bool:
+    """Whether a cell is about the best of several strategies, not about one."""
+    return len(scenario.strategies or ()) != 1
+
+
 def _run(cell: Cell) -> Figures:
     scenario = _scenario(cell)
-    ranking = rank(scenario)
+    ranking = rank(scenario, with_today=_compares(scenario))
     pass_on(ranking.untried)
     if (best := ranking.recommended) is None:
         raise InputError([reason for _, reason in ranking.refused] or "no plan is proven right")
@@ -369,7 +374,7 @@ def _step(cell: Cell) -> Figures:
     if has_mesh(cell.document["scenario"]):
         return _meshes(cell)
     scenario = with_step(_scenario(cell))
-    ranking = rank_steps(scenario)
+    ranking = rank_steps(scenario, with_today=_compares(scenario))
     pass_on(ranking.untried)
     best = ranking.recommended
     step, setup = best.step, scenario.setup

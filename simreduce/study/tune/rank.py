@@ -395,6 +395,7 @@ def rank(
     *,
     simulate_all: bool = False,
     keep_refused: bool = False,
+    with_today: bool = True,
     cache: PlanCache | None = None,
 ) -> StrategyRanking:
     """Evaluate every strategy, on `workers` processes, and rank the outcomes.
@@ -404,7 +405,8 @@ def rank(
     Strategies that take long are last, and simulated only as far as they may be among the first
     `FIRST`, or the fastest that a target can run; the others are `bounded`. With `simulate_all`,
     and where the scenario names its strategies, every strategy is simulated. StrategyError if the
-    machine refuses all of these, unless that is to be kept (`keep_refused`). On one process,
+    machine refuses all of these, unless that is to be kept (`keep_refused`). What runs today is
+    simulated beside them (`with_today`). On one process,
     `cache` keeps what the next ranking of a like scenario can use, and those that were fastest in
     the last one come first.
     """
@@ -453,7 +455,7 @@ def rank(
         )
 
     ranking = ranking_of(rows)
-    if given and not untried and (today := _of_today(ranking, cache)):
+    if given and with_today and not untried and (today := _of_today(ranking, cache)):
         ranking = ranking_of([*rows, today])
     return settle_ties(
         ranking,

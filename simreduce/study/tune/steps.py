@@ -243,8 +243,15 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
     )  # fmt: skip
 
 
-def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatched) -> MethodRanking:
-    """The step of every strategy by every method, or of the mode that `[step]` names.
+def rank_steps(
+    scenario: StepScenario,
+    workers: int = 1,
+    watch: Watch = unwatched,
+    *,
+    with_today: bool = True,
+) -> MethodRanking:
+    """The step of every strategy by every method, or of the mode that `[step]` names; and of what
+    runs today (`with_today`).
 
     StrategyError if the machine accepts none.
     """
@@ -269,7 +276,7 @@ def rank_steps(scenario: StepScenario, workers: int = 1, watch: Watch = unwatche
     advice = "give a longer --budget, or type simreduce tune"
     refused += tuple((names[i], f"{names[i]}: {late}; {advice}") for i in promise.late)
     ranking = MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)
-    if scenario.strategies and not untried and (today := _of_today(ranking)):
+    if scenario.strategies and with_today and not untried and (today := _of_today(ranking)):
         return replace(ranking, candidates=tuple(_one_for_each_step([*rows, today])))
     return ranking
 

@@ -44,9 +44,7 @@ def test_a_run_cell_is_the_recommendation_of_run():
 
     assert rows[3].seconds == best.seconds
     assert rows[3].chosen == best.strategy.text
-    assert rows[3].seconds == min(
-        row.seconds for row in rows[:3] if row.chosen == best.strategy.text
-    )
+    assert len({row.chosen for row in rows[:3]}) == 3  # each its own, not what runs today
 
 
 @pytest.mark.slow
@@ -120,3 +118,16 @@ def test_gpus_are_how_many_or_which(gpus, state, ranks):
     row = evaluate(read_question("mi355x").cell(settings))
 
     assert (row.state, row.ranks) == (state, ranks)
+
+
+def test_a_cell_of_a_strategy_has_its_own_step(tmp_path):
+    """Not that of what runs today, which the command `step` compares with."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'topology = "dgx-h100"\nworkload = "alexnet"\n[step]\nbatch = 8\ntime = "9 ms"\n', "utf-8"
+    )
+    question = read_question(str(path))
+    rows = [evaluate(question.cell({"strategy": text})) for text in ("nccl+ddp", "nccl+ddp=100")]
+
+    assert [row.state for row in rows] == ["done", "done"]
+    assert rows[0].seconds != rows[1].seconds

@@ -155,7 +155,7 @@ def test_what_nccl_cannot_do_is_refused(written):
 
 def test_calls_that_switches_sum_are_composed(written):
     text = LARGE.replace("dgx-a100x16", "dgx-h100x16") + 'strategies = ["nccl:nvlstree+ddp"]\n'
-    (found,) = rank_steps(written(text + STEP.format(3000))).candidates
+    (found,) = rank_steps(written(text + STEP.format(3000)), with_today=False).candidates
 
     assert found.step.composed
     assert not found.wrong
