@@ -469,11 +469,11 @@ def rank(
 
 def _of_today(ranking: StrategyRanking, cache: PlanCache) -> Candidate | None:
     """What the first framework with a setting for some row does unless it is told, so that advice
-    says what a change is worth; None if it is among the rows.
+    says what a change is worth; None if the default of a framework is among the rows.
     """
     scenario, advise = ranking.scenario, partial(_advise, ranking.scenario, ranking.options)
     first = next((each for name in names_for(scenario) if (each := advise(name))), None)
-    if first is None or first.today or time_is_up():
+    if first is None or any(each.today for each in ranking.advice) or time_is_up():
         return None
     with suppress(SimreduceError, KeyboardInterrupt):  # what is there needs it not
         default = parse_strategy(default_text(first.framework, scenario))

@@ -283,12 +283,12 @@ def rank_steps(
 
 def _of_today(ranking: MethodRanking) -> StepCandidate | None:
     """What the first framework with a setting for some row does unless it is told, so that advice
-    says what a change is worth; None if it is among the rows.
+    says what a change is worth; None if the default of a framework is among the rows.
     """
     scenario = ranking.scenario
     advise = partial(_advise, scenario, ranking.options)
     first = next((each for n in frameworks.names_for(scenario) if (each := advise(n))), None)
-    if first is None or first.today or time_is_up():
+    if first is None or any(each.today for each in ranking.advice) or time_is_up():
         return None
     method = DDP if DDP in scenario.step.methods else scenario.step.methods[0]
     default = frameworks.default_text(first.framework, scenario) if method == DDP else "nccl"

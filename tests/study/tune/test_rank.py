@@ -85,9 +85,7 @@ def test_the_fastest_comes_first():
 
 
 def test_one_plan_is_one_row_whatever_its_names():
-    """However they were listed: one gradient makes copy_to_gpus a star on the first GPU, too. The
-    last is what runs today.
-    """
+    """However they were listed: one gradient makes copy_to_gpus a star on the first GPU, too."""
     orders = [
         [c.strategy.text for c in names(rank(_scenario(*texts)))]
         for texts in (
@@ -96,7 +94,7 @@ def test_one_plan_is_one_row_whatever_its_names():
         )
     ]
 
-    assert [["copy_to_gpus", "psgpu", "reduce_to_one", "nccl+bucket=0"]] * 2 == orders
+    assert [["copy_to_gpus", "psgpu", "reduce_to_one"]] * 2 == orders
 
 
 def test_other_names_keep_what_is_typed_for_them():
