@@ -40,6 +40,7 @@ from simreduce.study.tune.search.setting import (
     evaluate,
     keeping,
     refusal,
+    simulate_whole,
     simulating,
 )
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges, without_knobs
@@ -56,8 +57,29 @@ def with_advice(found: Tuned, workers: int = 1) -> Tuned:
     if chosen.row != found.default and not found.stopped:
         found = _with_simpler(found, chosen.row, workers)
         chosen, reason = _decide(found)
+    found, chosen, reason = _with_its_peak(found, chosen, reason)
     outside = {} if found.stopped else _outside(found, chosen.row.setting)
     return replace(found, chosen=chosen.row, reason=reason, outside=outside)
+
+
+def _with_its_peak(found: Tuned, chosen: Option, reason: str) -> tuple[Tuned, Option, str]:
+    """The answer whose advised setting fits by its whole step: of settings that shard and were put
+    together from calls, only the least is known that a GPU holds.
+    """
+    looked = set[Setting]()
+    while (setting := chosen.row.setting).sharding is not None and setting not in looked:
+        looked.add(setting)
+        peak = simulate_whole(with_step(found.scenario), setting).peak
+
+        def note(row: SettingRow, setting: Setting = setting, peak: int = peak) -> SettingRow:
+            if row.setting != setting or row.fit is None:
+                return row
+            return replace(row, fit=row.fit._replace(needed=max(row.fit.needed, peak)))
+
+        rows = tuple(in_order(map(note, found.rows)))
+        found = replace(found, rows=rows, default=note(found.default))
+        chosen, reason = _decide(found)
+    return found, chosen, reason
 
 
 def _outside(found: Tuned, setting: Setting) -> dict[str, float]:

@@ -19,7 +19,13 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_plans import MODES, ModeSearch
 from simreduce.study.tune.search.search import Aim, files_of, join
-from simreduce.study.tune.search.setting import Setting, evaluate, least_fit, simulating
+from simreduce.study.tune.search.setting import (
+    Setting,
+    Simulated,
+    evaluate,
+    least_fit,
+    simulating,
+)
 from simreduce.study.tune.search.targets import methods_of, points_of
 from simreduce.study.tune.search.tune import tune
 from simreduce.topology import load_topology
@@ -170,6 +176,23 @@ def test_what_does_not_fit_is_not_the_best():
     assert "(does not fit)" in text
     assert "do not fit" in text
     assert TUNE.write(found)["default"]["fits"] is False
+
+
+@pytest.mark.slow
+def test_what_is_advised_fits_by_its_whole_step(monkeypatch):
+    """Of settings that were put together from calls, only the least is known before."""
+    asked = question(5, methods=("zero2", "zero3"), sharding=Sharding())
+    first = tune(asked, "deepspeed").advised.setting
+
+    def whole(_, setting):
+        return Simulated(1.0, 10**15 if setting == first else 1)
+
+    monkeypatch.setattr("simreduce.study.tune.search.tune.simulate_whole", whole)
+    found = tune(asked, "deepspeed")
+
+    assert found.advised.setting != first
+    assert not found.advised.misfit
+    assert [row.misfit for row in found.rows if row.setting == first] == [True]
 
 
 def test_what_cannot_fit_is_said_or_refused():
