@@ -97,8 +97,9 @@ class Repetitions:
         return self.updates[:, -1] - (self.updates[:, skip - 1] if skip else 0.0)
 
     def step(self, skip: int = 0) -> ConfidenceInterval:
-        """Mean seconds of an update, with its interval."""
-        return interval(self.steps(skip))
+        """Mean seconds of an update, with its interval, none of which is below 0."""
+        found = interval(self.steps(skip))
+        return replace(found, low=max(found.low, 0.0)) if found.mean >= 0.0 else found
 
     @property
     def wasted(self) -> float:

@@ -274,10 +274,12 @@ def _span(event: Mapping[str, Any], faults: Faults) -> tuple[float, float] | Non
     Notes times that no clock shows.
     """
     begin, took = event.get("ts"), event.get("dur", 0)
-    if not _is_number(begin) or not _is_number(took):
+    if begin is None:
         return None
-    if 0 <= begin <= _LONGEST and 0 <= took <= _LONGEST:
+    known = _is_number(begin) and _is_number(took)
+    if known and 0 <= begin <= _LONGEST and 0 <= took <= _LONGEST:
         return float(begin), float(took)
+    begin, took = (each if known else quote(each) for each in (begin, took))
     name = quote(event.get("name", ""))
     faults.add("traceEvents", f"{name} begins at {begin} us and takes {took} us")
     return None

@@ -140,6 +140,8 @@ def test_numbers_that_are_not_finite_where_nobody_reads_them(tmp_path):
         (kernel("nccl", 20, 0, float("inf"), **SUM), "'nccl' begins at 0 us and takes inf us"),
         (kernel("nccl", NAN, 0, 5, **SUM), "'nccl' has stream nan"),
         (kernel("nccl", 20, 0, 5, 0, NAN, **SUM), "'nccl' has correlation nan"),
+        (kernel("nccl", [], 0, 5, **SUM), r"'nccl' has stream \[\]"),
+        (kernel("nccl", 20, 0, "5", **SUM), "'nccl' begins at 0 us and takes '5' us"),
         (kernel("nccl", 20, 0, 5, NAN, **SUM), "'cudaLaunchKernel' begins at nan us"),
         (
             [*CALL, {"cat": "cpu_op", "name": "Optimizer.step#SGD", "ts": NAN}],
@@ -147,7 +149,7 @@ def test_numbers_that_are_not_finite_where_nobody_reads_them(tmp_path):
         ),
         (kernel("nccl", 20, 0, 5, **SUM | {"In msg nelems": NAN}), "'In msg nelems'.*, got nan"),
     ],
-    ids=["begin", "time", "stream", "correlation", "launch", "mark", "elements"],
+    ids=["begin", "time", "stream", "correlation", "list", "text", "launch", "mark", "elements"],
 )
 def test_numbers_that_are_not_finite_where_they_are_read(tmp_path, events, fault):
     with pytest.raises(ExecutionError, match=fault):
