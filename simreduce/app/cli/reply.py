@@ -252,7 +252,7 @@ def interruptible() -> Iterator[None]:
 @contextlib.contextmanager
 def holding_interrupts() -> Iterator[list[int]]:
     """Keep Ctrl-C and SIGTERM from losing an answer while it is written. The first is noted in the
-    list, the second raises KeyboardInterrupt.
+    list, and what the answer can do without is left out; the second raises KeyboardInterrupt.
     """
     held = list[int]()
 
@@ -260,11 +260,14 @@ def holding_interrupts() -> Iterator[list[int]]:
         held.append(number)
         if len(held) > 1:
             raise KeyboardInterrupt
+        ending.enter_context(workers.no_time())
         os.write(2, b"simreduce: the answer is being written; once more ends without it\n")
 
     before = {each: signal.signal(each, hold) for each in (signal.SIGINT, signal.SIGTERM)}
+    ending = contextlib.ExitStack()
     try:
-        yield held
+        with ending:
+            yield held
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

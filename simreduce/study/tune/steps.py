@@ -373,7 +373,8 @@ class StepCase:
         found: dict[str, float] = {}
         for name, (samples, seconds) in tried.items():
             with suppress(InputError):
-                found[name] = samples * step.seconds / seconds()
+                if not time_is_up():
+                    found[name] = samples * step.seconds / seconds()
         return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.computing.workers import Watch, until_stopped, unwatched
+from simreduce.computing.workers import Watch, time_is_up, until_stopped, unwatched
 from simreduce.engine import Recording, Use
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.lowering.resources import Resources
@@ -95,7 +95,7 @@ def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
     Empty where nobody says that they differ, and after a stop.
     """
     case = ranking.case
-    if ranking.stopped or not case.job.spread:
+    if ranking.stopped or time_is_up() or not case.job.spread:
         return {}
     return percentiles(lambda part: case.seconds(replace(case.job, part=part), case.setup))
 

@@ -15,7 +15,7 @@ from importlib import import_module
 import pytest
 
 from simreduce.app.cli import reply, setups
-from simreduce.computing.workers import within
+from simreduce.computing.workers import time_is_up, within
 from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock
 from tests.thorough import slow
@@ -347,3 +347,15 @@ def test_a_notice_removes_the_line_of_progress_first(monkeypatch, capsys):
     said = capsys.readouterr().err
 
     assert "made 1 of 3 things, 0 s\r\033[Ka notice\n" in said
+
+
+def test_an_interrupt_while_an_answer_is_prepared_leaves_out_what_it_can_do_without(capfd):
+    """The first one; the second ends it."""
+    with reply.holding_interrupts() as held:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert time_is_up()
+        assert held == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert not time_is_up()
+    assert "once more ends without it" in capfd.readouterr().err
