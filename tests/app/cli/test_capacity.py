@@ -309,5 +309,5 @@ def test_a_second_run_simulates_nothing_and_a_stopped_one_keeps_what_it_has(
     assert (False, 2) == (document["complete"], len(document["waiting"]))
     whole = json.loads(done.out)
     assert ([], True) == (whole["waiting"], whole["complete"])
-    assert text.out.splitlines()[3] == f"{whole['headline'].rstrip('.')}."
+    assert text.out.splitlines()[1] == f"{whole['headline'].rstrip('.')}."
     assert whole["headline"].startswith("Rent 5 DGX-1 (dgx1v), 4:1 fat tree (nics 1, radix 4): 1 ")

@@ -115,8 +115,8 @@ def test_what_promises_most_is_shown_before_the_rest(monkeypatch):
     """And what NCCL runs by itself is waited for."""
     monkeypatch.setattr(module, "_FIRST", 0.0)
     pages = [each["page"] for each in _said("size=1MiB&algo=ring,xring,nccl") if "page" in each]
-    assert [len(page["strategies"]) for page in (pages[0], pages[-1])] == [2, 4]
-    assert pages[0]["strategies"] == ["nccl", "nccl+bucket=0"]
+    assert [len(page["strategies"]) for page in (pages[0], pages[-1])] == [1, 4]
+    assert pages[0]["strategies"] == ["nccl"]
 
 
 def test_a_view_with_faults_shows_the_machine_if_that_is_right():
