@@ -177,6 +177,12 @@ workload = "bytes:64M"
     "copies.toml": COPIES,
     "mix.toml": MIX,
     "mesh.toml": MESH,
+    "auto.toml": """topology = "hgx-b200"
+workload = "transformer:layers=4,hidden=1024,heads=16,vocab=51200,seq=1024"
+[step]
+mesh = "auto"
+global_batch = 16
+""",
     "order.toml": 'topology = "gh200x4,fabric=fat_tree,radix=2,oversubscription=2"\n'
     'workload = "alexnet"\nnodes = "n0,n2,n1,n3"\nstrategies = ["nccl"]\n'
     "[tune]\nplacement = true\n",
@@ -202,6 +208,8 @@ step at-once.toml --json --workers 1 --runtime ideal --nccl NCCL_COLLNET_ENABLE=
 step fsdp.toml --json --workers 1
 step mesh.toml --json --workers 1 --nccl symmetric=1
 tune mesh.toml --json --workers 1 --nccl symmetric=1
+step auto.toml --json --workers 1
+tune auto.toml --json --workers 1
 step composed.toml --json --workers 1
 step replicas.toml --json --workers 1 --backups
 step workload.toml --json --workers 1
@@ -223,6 +231,7 @@ sweep switch:4 --over size=1K,64K --over strategy=ring,nccl --set calibration=dg
 sweep v100-mesh-4 --over size=1K --over strategy=nccl,oneshot --db c.db --json --workers 1
 sweep sharded.toml --over update=1ms,2ms --db step.db --json --workers 1
 sweep mesh.toml --over micro_batch=1,2 --db mesh.db --json --workers 1
+sweep auto.toml --over micro_batch=1,2 --db auto.db --json --workers 1
 sweep replicas.toml --over backups=0,1 --db replicas.db --json --workers 1
 sweep at-once.toml --over runtime=ideal --db at-once.db --json --workers 1
 sweep lost.toml --over job.a.count=1,2 --db jobs.db --json --workers 1
@@ -405,6 +414,9 @@ def test_every_schema_has_documents(printed):
     assert set(outputs()) == {name for name, _ in printed.values()} | HARNESS
 
 
+OF_TODAY = ("advice.error_us", "advice.today_strategy", "advice.today_time_us")
+
+
 @pytest.mark.slow
 def test_no_schema_has_a_key_that_no_document_has(printed):
     """With a value other than null, so that every type is checked."""
@@ -412,6 +424,9 @@ def test_no_schema_has_a_key_that_no_document_has(printed):
     for name, found in printed.values():
         used.setdefault(name, set()).update(used_keys(name, found))
     unused = {name: sorted(declared_keys(name) - found) for name, found in used.items()}
+    for name in ("step-meshes", "tune-meshes"):  # nobody knows what runs today
+        unused[name] = [key for key in unused[name] if key not in OF_TODAY]
+    unused["tune-meshes"].remove("candidate.as_good")  # as of `step`
 
     assert {} == {name: keys for name, keys in unused.items() if keys}
 

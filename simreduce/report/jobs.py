@@ -499,7 +499,7 @@ def jobs_report(document: Written) -> Page:
     words = "A repetition of each job. Orange: beside the others; the other bar: alone."
     chart = bars(words, JOB.table(jobs), rows, "name", "us", [2, 0] * len(jobs))
     worst = max(jobs, key=lambda each: inf if each["slowdown"] is None else each["slowdown"])
-    longest = "The failure stops it." if worst["slowdown"] is None else (
+    longest = "The failure stops it." if None in (worst["slowdown"], worst["worst"]) else (
         f"{worst['slowdown']:.2f} times as long as alone, its longest repetition"
         f" {worst['worst']:.2f} times."
     )  # fmt: skip
@@ -558,7 +558,11 @@ def load_section(document: Written) -> Iterable[Section]:
         for name, rates in loads
     ]
     rows = (
-        (name, f"{fsum(rates) / len(rates) / 1e9:.4g}", f"{max(rates) / 1e9:.4g}")
+        (
+            name,
+            f"{fsum(rates) / (len(rates) or 1) / 1e9:.4g}",
+            f"{max(rates, default=0.0) / 1e9:.4g}",
+        )
         for name, rates in loads
     )
     columns = tables.columns("job|mean|highest", units="|(GB/s)|(GB/s)", left="job")

@@ -74,7 +74,7 @@ def test_the_table_and_the_picture(simreduce, question, tmp_path):
 
     assert 0 == done.status
     assert "(USD/h)" in done.out
-    answer = done.out.splitlines()[3]
+    answer = done.out.splitlines()[1]
     assert answer.startswith(
         "Rent 1 a100-mesh-4, batch 32 a GPU: 16 USD/h, 0.58 USD per 1M samples"
     )
@@ -186,7 +186,7 @@ def test_without_a_run_a_million_is_priced(simreduce, question):
 
     assert "run" not in done.out
     assert "per 1M samples" in done.out
-    assert done.out.splitlines()[3] == f"{document['headline']}."
+    assert done.out.splitlines()[1] == f"{document['headline']}."
     assert (None, None, None) == (document["target"]["samples"], choice["time_s"], choice["cost"])
     rate = choice["samples_per_second"]
     assert choice["per_million"] == pytest.approx(choice["hourly"] / 3600 / rate * 1e6)
@@ -220,10 +220,10 @@ def test_rent_and_buy_are_told_apart(simreduce, question):
     question.write_text(FILE, "utf-8")
     rented = simreduce("capacity", question, "--workers", "1", "--no-sensitivity").out
 
-    assert both.splitlines()[3].startswith("Buy 1 a100-mesh-4, batch 32 a GPU: 1 USD/h, ")
+    assert both.splitlines()[1].startswith("Buy 1 a100-mesh-4, batch 32 a GPU: 1 USD/h, ")
     assert "Rented machines are compared with bought ones; rented: v100-mesh-4; bought: " in both
     assert "a100-mesh-4 at 35,040 USD, paid off over 4 years, without energy" in both
-    assert rented.splitlines()[3].startswith("Rent 1 a100-mesh-4")
+    assert rented.splitlines()[1].startswith("Rent 1 a100-mesh-4")
     assert "paid off" not in rented
 
 
@@ -268,8 +268,8 @@ def test_what_nearly_meets_the_target_for_less_is_in_the_answer(simreduce, quest
 
     question.write_text(text.replace("samples = 1e6", f'samples = 1e6\ntime = "{time / 1.04} s"'))
     done = simreduce("capacity", question, *more)
-    assert done.out.splitlines()[3].startswith("Rent 1 ")
-    said = done.out.splitlines()[3].partition(" Nearly: ")[2]
+    assert done.out.splitlines()[1].startswith("Rent 1 ")
+    said = done.out.splitlines()[1].partition(" Nearly: ")[2]
     assert "misses the time by 4.0% and costs " in said
     assert said.endswith(" less.")
     result = tmp_path / "result.json"
