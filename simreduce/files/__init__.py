@@ -254,16 +254,17 @@ def _write_all(files: Mapping[str, Iterable[str | bytes]]) -> None:
     written: dict[str, str] = {}
     try:
         for path, pieces in files.items():
-            place = name = behind_links(path)
-            if not _is_direct(place):
-                name = written[place] = _temporary(place)
-            with open(name, "wb" if name == place else "xb") as file:  # noqa: PTH123
-                if name != place:
-                    _copy_permissions(place, file.fileno())
-                _write_pieces(file, pieces, compress=path.endswith(".gz"))
+            place, compress = behind_links(path), path.endswith(".gz")
+            if _is_direct(place):
+                with open(place, "wb") as file:  # noqa: PTH123
+                    _write_pieces(file, pieces, compress=compress)
+                continue
+            written[place] = _temporary(place)
+            with open(written[place], "xb") as file:  # noqa: PTH123
+                _copy_permissions(place, file.fileno())
+                _write_pieces(file, pieces, compress=compress)
                 file.flush()
-                if name != place:
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
         # One call: no signal is handled between its steps.
         deque(map(os.replace, written.values(), written), maxlen=0)
     except OSError as error:

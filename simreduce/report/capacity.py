@@ -634,14 +634,15 @@ def choice_words(document: Written) -> str:
         each = f"{money(document, choice[COPY])}/h"
         return f"{what}: {fits} as long as alone, {hourly}, {each} a copy; {choice['limit']}"
     what += f", and train with {choice['mesh']}" if choice.get("mesh") else ""
-    words = f"{what}: {hourly}, {price_words(document, choice)}"
-    left = units.plural(len(document.get("waiting", ())), "option")
-    words += f". {left} not simulated: one may be better" if document.get("waiting") else ""
+    words, told = f"{what}: {hourly}, {price_words(document, choice)}", "the order holds even so"
+    if waiting := document.get("waiting"):
+        left = units.plural(len(waiting), "option")
+        words, told = f"{words}. {left} not simulated: one may be better", "the order is not known"
     if not document.get("kernels"):
         return words
-    others = " or ".join(each["configuration"] for each in (choice, *document["rivals"]))
-    told = "the order holds even so" if not document.get("waiting") else "the order is not known"
-    told = f"not told apart: {others}" if document["rivals"] else told
+    if document["rivals"]:
+        names = (each["configuration"] for each in (choice, *document["rivals"]))
+        told = f"not told apart: {' or '.join(names)}"
     return f"{words}. {opening('; '.join(document['kernels']))}; {told}"
 
 

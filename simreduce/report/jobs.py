@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
-from math import fsum, inf, isfinite
+from math import fsum, inf
 from typing import Any, NamedTuple
 
 from simreduce import units
@@ -67,7 +67,7 @@ from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import us
 from simreduce.report.steps import FITS
 from simreduce.report.topo import topology_keys
-from simreduce.study.tune.jobs import JobsAnswer
+from simreduce.study.tune.jobs import JobsAnswer, finite
 from simreduce.study.tune.placement import Placement
 from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.recorded import Replay
@@ -347,10 +347,6 @@ _SHARE = Record(
 _TIMES, _STOPS = "{:.2f}x".format, "stops"
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
-
-
 def _of_failure(
     name: str, kind: KeyKind, about: str, get: Callable[[JobOutcome], float | None], column: Column
 ) -> Key:
@@ -358,7 +354,7 @@ def _of_failure(
     about += "; null if it stops the job, missing unless parts may fail."
     return Key(
         name, or_null(kind), about, optional=True,
-        get=lambda row: _finite(get(row["outcome"])) if row["outcome"].after else ABSENT,
+        get=lambda row: finite(get(row["outcome"])) if row["outcome"].after else ABSENT,
         column=replace(column, keep="known"),
     )  # fmt: skip
 
@@ -388,10 +384,10 @@ JOB = Record(
     Key("slowdown", or_null(RATIO), "How many times as long as alone on the whole machine a"
         " repetition takes: beside the others, and after the worst failure if parts may fail. This"
         " is what a promise is about; null if the failure stops the job.",
-        lambda row: _finite(row["outcome"].slowdown),
+        lambda row: finite(row["outcome"].slowdown),
         column=Column("slowdown", show=_TIMES, missing=_STOPS)),
     Key("worst", or_null(RATIO), "The longest such repetition over one alone.",
-        lambda row: _finite(row["outcome"].worst),
+        lambda row: finite(row["outcome"].worst),
         column=Column("worst", show=_TIMES, missing=_STOPS)),
     Key("times_s", list_of(SECONDS), "Each repetition.", lambda row: list(row["outcome"].times)),
     Key("needs_bytes", BYTES, "What each of its GPUs needs at least; missing without a step.",
@@ -424,7 +420,7 @@ _FAILURE = Record(
         column=Column("job", left=True)),
     Key("slowdown", or_null(RATIO), "How many times as long as alone on the whole machine it takes;"
         " null if the failure stops the jobs, or without such a part.",
-        lambda failure: _finite(failure.slowdown) if failure.part else None,
+        lambda failure: finite(failure.slowdown) if failure.part else None,
         column=Column("slowdown", show=_TIMES, missing="")),
     Key("reason", TEXT, 'Why the jobs cannot go on; "" if they can, or without such a part.',
         column=Column("why they stop", left=True, keep="known")),
@@ -450,7 +446,7 @@ BESIDE = Document(
         optional=True),
     Key("given_slowdown", or_null(RATIO), "How many times as long as alone the slowest job takes on"
         " the given nodes; null if a failure stops it, missing unless placements were tried.",
-        lambda found: _finite(found.given) if found.tried else ABSENT,
+        lambda found: finite(found.given) if found.tried else ABSENT,
         optional=True),
     Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches.",
         _switches),

@@ -245,6 +245,13 @@ def advise_each(
     return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
 
 
+def without_default(advice: Sequence[Advised]) -> str:
+    """The first framework of advice that knows what none of them does today; "" if some is known,
+    or no framework has a setting.
+    """
+    return "" if any(each.today for each in advice) or not advice else advice[0].framework
+
+
 def call_words(strategy: Strategy | None) -> str:
     """The frameworks that have no setting for a strategy but a call, with that: `PyTorch has it as
     torch...`; "" if none has.

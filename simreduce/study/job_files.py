@@ -55,7 +55,7 @@ from simreduce.topology.switch_groups import label
 from simreduce.training.calls import GroupPlans, channels_of
 from simreduce.training.executions import ExecutionNode
 from simreduce.training.mesh import NCCL
-from simreduce.training.mesh.held import held_by
+from simreduce.training.mesh.held import held_by_stages
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
@@ -222,12 +222,10 @@ def elsewhere(document: Mapping[str, Any], machine: str) -> dict[str, Any]:
     """The tables of jobs on another machine, without what they say of their own; classes of parts
     that fail are of every machine.
     """
-    kept, fails = (
-        {k: v for k, v in document.items() if k not in _OF_MACHINES},
-        document.get("fails"),
-    )
+    fails = document.get("fails")
     classes = [each for each in (fails if isinstance(fails, list) else [fails]) if each in CLASSES]
-    return kept | ({"fails": classes} if classes else {}) | {"topology": machine}
+    kept = {k: v for k, v in document.items() if k not in _OF_MACHINES}
+    return {**kept, "topology": machine, **({"fails": classes} if classes else {})}
 
 
 def load_jobs(text: str) -> JobsQuestion:
@@ -451,12 +449,15 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
 
     times = table["start"] or 0.0, table["count"] or 1
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
-    held = [held_by(job, schedule, rank) for rank in range(job.mesh.pp)]
     return (
         Job(table["name"], setup, None, None, *times, RecordedJob(execution, plans, slows)),
         f"step of {meshes.model.name}, {job.mesh.text}",
         setup.nominal(["nccl"]),
-        fit_of(max(held, key=lambda each: each.peak), setup.topology, setup.layout.ranks),
+        fit_of(
+            max(held_by_stages(job, schedule), key=lambda each: each.peak),
+            setup.topology,
+            setup.layout.ranks,
+        ),
     )
 
 

@@ -57,7 +57,7 @@ from simreduce.study.sweep import (
     code,
 )
 from simreduce.study.sweep.question import BENCH_DOCUMENT, DISTURB
-from simreduce.study.tune.jobs import answer_jobs, fit_jobs
+from simreduce.study.tune.jobs import answer_jobs, finite, fit_jobs
 from simreduce.study.tune.meshes import bubble, first_mesh, rank_meshes
 from simreduce.study.tune.rank import Candidate, largest_gradient, rank
 from simreduce.study.tune.sizes import (
@@ -275,13 +275,13 @@ def _jobs(cell: Cell) -> Figures:
         raise InputError(found.loss)
     return _done(
         question.setup,
-        seconds=slow.seconds if slow.failed in (None, inf) else slow.failed,
+        seconds=slow.seconds if finite(slow.failed) is None else slow.failed,
         runtime=slow.job.setup.runtime.name,
         ranks=sum(len(job.setup.layout) for job in question.jobs),
         link=slow.shared[0].link if slow.shared else None,
         job=slow.job.name,
-        slowdown=None if slow.slowdown == inf else slow.slowdown,
-        by_failure=slow.by_failure if slow.after and slow.by_failure < inf else None,
+        slowdown=finite(slow.slowdown),
+        by_failure=finite(slow.by_failure) if slow.after else None,
         worst=max((each.worst for each in outcomes if each.worst < inf), default=None),
         alone=slow.alone,
         fairness=fairness([each.by_neighbours for each in outcomes]),

@@ -48,6 +48,11 @@ _NO_MORE_JOBS = f"at most {MOST_JOBS} jobs are simulated"
 _UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
 
+def finite(value: float | None) -> float | None:
+    """A figure of a job; None for what a failure stops."""
+    return value if value is not None and value < inf else None
+
+
 class JobsFailure(NamedTuple):
     """The worst `part` for the jobs that was tried of those that `fails` means: of `kinds` that
     differ, and `parts` in all; "" if the machine has none. Without `outcomes` the jobs cannot go

@@ -22,16 +22,18 @@ from simreduce.study.frameworks import MISFIT
 from simreduce.study.ranking import (
     Limit,
     Postponed,
-    RankedRows,
     answer_all,
     in_order,
 )
 from simreduce.study.scenario import WORTH, Meshes, StepScenario
 from simreduce.study.tune.steps import (
     COMPOSED,
+    HALF,
     MethodRanking,
+    OtherSteps,
     StepCandidate,
     StepCase,
+    StepRows,
     rank_steps,
 )
 from simreduce.training import (
@@ -41,7 +43,7 @@ from simreduce.training import (
 from simreduce.training.gpus import utilization
 from simreduce.training.memory import FULL
 from simreduce.training.mesh import ORDER, Mesh, MeshJob
-from simreduce.training.mesh.held import held_by
+from simreduce.training.mesh.held import held_by_stages
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
 from simreduce.training.mesh.write import at_least, simulate_mesh, write_ranks
@@ -60,7 +62,7 @@ and a schedule, what may be the best.
 
 
 @dataclass(frozen=True)
-class MeshRanking(RankedRows[Meshes, StepCandidate]):
+class MeshRanking(StepRows[Meshes]):
     """Steps, fastest first; what does not fit a GPU's `memory` comes last.
 
     `refused` says why a job cannot be, in a pair for each reason. `bounded` have a lower bound
@@ -81,15 +83,11 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
         groups = grouped(((job.mesh.text, row.misfit), row) for job, row in jobs)
         return {_simplest(rows)[0].row.job: rows for rows in groups.values()}
 
-    @property
-    def recommended(self) -> StepCandidate:
-        """The simplest that is as good as the fastest that fits."""
-        found: StepCandidate = self.advice[0].option.row
-        return found
-
     @cached_property
     def advice(self) -> tuple[Advised, ...]:
-        """What to train with. Nobody says what runs today."""
+        """What to train with: the simplest that is as good as the fastest that fits. Nobody says
+        what runs today.
+        """
         first = self.candidates[0]
         rows = [first, *(row for row in self.candidates[1:] if row.job in self.folded)]
         option, fastest = _simplest(rows)
@@ -123,28 +121,27 @@ class MeshRanking(RankedRows[Meshes, StepCandidate]):
     def case(self) -> StepCase:
         """The best step, to simulate again."""
         job, setup = self.job, self.scenario.setup
-
-        def seconds(job: MeshJob, at: Setup) -> float:
-            return simulate_mesh(job, _costs(at, job.mesh)).seconds
-
         return StepCase(
-            job, setup, lambda: SimulatedStep(self.closely),
-            seconds, lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))),
-            {"gradients in half precision": (1.0, lambda: seconds(replace(job, reduced=2), setup)),
-             f"a global batch of {2 * job.global_batch}":
-                 (2.0, lambda: seconds(replace(job, micros=2 * job.micros), setup))},
-            missing=COMPOSED,
+            job, setup, lambda: SimulatedStep(self.closely), _seconds,
+            lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))), missing=COMPOSED,
         )  # fmt: skip
 
-    @cached_property
-    def outside(self) -> Mapping[str, float]:
-        """What is gained with other numerics or another machine, as `StepCase.outside`."""
-        return {} if self.stopped else self.case.outside(self.recommended.step)
+    @property
+    def others(self) -> OtherSteps:
+        """That step with other numerics."""
+        job, setup = self.job, self.scenario.setup
+        more = f"a global batch of {2 * job.global_batch}"
+        yield HALF, 1.0, lambda: _seconds(replace(job, reduced=2), setup)
+        yield more, 2.0, lambda: _seconds(replace(job, micros=2 * job.micros), setup)
 
     @property
     def recording(self) -> None:
         """Its calls are not simulated together, so no plans are recorded."""
         return
+
+
+def _seconds(job: MeshJob, setup: Setup) -> float:
+    return simulate_mesh(job, _costs(setup, job.mesh)).seconds
 
 
 def _simplest(rows: Sequence[StepCandidate]) -> tuple[Option, Option]:
@@ -250,7 +247,7 @@ def _peaks(job: MeshJob) -> Iterator[int]:
     if job.schedule in NAMES and job.schedule != "gpipe" and micros % job.mesh.pp == 0:
         micros = min(micros, _ROUNDS * job.mesh.pp)
     schedule = _schedule(job.schedule, job.mesh.pp, job.virtual, micros)
-    return (held_by(job, schedule, rank).peak for rank in range(job.mesh.pp))
+    return (each.peak for each in held_by_stages(job, schedule))
 
 
 _schedule = lru_cache(maxsize=64)(load_schedule)

@@ -321,20 +321,15 @@ class StrategyRanking(RankedRows[Scenario, Candidate]):
 
         Without any, the fastest plan; none without one.
         """
-        options = self.options
-        return frameworks.advise_each(
-            self.scenario, options, partial(_advise, self.scenario, options)
-        )
-
-    @cached_property
-    def options(self) -> Sequence[Option]:
-        """The proven candidates, by all their names."""
-        return [
+        options = [
             Option(
                 row.strategy.text, row.seconds, row.moved, undispatched=row.undispatched,
                 shortest=row.shortest, row=row,
             ) for row in self.proven
         ]  # fmt: skip
+        return frameworks.advise_each(
+            self.scenario, options, partial(_advise, self.scenario, options)
+        )
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven plan that `target`, a field of `Settings`, has a setting for."""
@@ -443,20 +438,16 @@ def rank(
     ]
     texts = [s.text for s in listed]
     rows = [c for c in found.values() if isinstance(c, Candidate)]
-
-    def ranking_of(rows: Sequence[Candidate]) -> StrategyRanking:
-        return StrategyRanking(
-            scenario,
-            tuple(one_for_each_plan(rows)),
-            tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
-            untried,
-            tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
-            hurried=hurried,
-        )
-
-    ranking = ranking_of(rows)
+    ranking = StrategyRanking(
+        scenario,
+        tuple(one_for_each_plan(rows)),
+        tuple(sorted(refused, key=lambda each: texts.index(each[0]))),
+        untried,
+        tuple(sorted(bounded, key=lambda c: (c.seconds, c.strategy.text))),
+        hurried=hurried,
+    )
     if given and with_today and not untried and (today := _of_today(ranking, cache)):
-        ranking = ranking_of([*rows, today])
+        ranking = replace(ranking, candidates=tuple(one_for_each_plan([*rows, today])))
     return settle_ties(
         ranking,
         FIRST,
@@ -471,12 +462,11 @@ def _of_today(ranking: StrategyRanking, cache: PlanCache) -> Candidate | None:
     """What the first framework with a setting for some row does unless it is told, so that advice
     says what a change is worth; None if the default of a framework is among the rows.
     """
-    scenario, advise = ranking.scenario, partial(_advise, ranking.scenario, ranking.options)
-    first = next((each for name in names_for(scenario) if (each := advise(name))), None)
-    if first is None or any(each.today for each in ranking.advice) or time_is_up():
+    scenario, name = ranking.scenario, frameworks.without_default(ranking.advice)
+    if not name or time_is_up():
         return None
     with suppress(SimreduceError, KeyboardInterrupt):  # what is there needs it not
-        default = parse_strategy(default_text(first.framework, scenario))
+        default = parse_strategy(default_text(name, scenario))
         found = evaluate(scenario, default, cache=cache)
         return found if isinstance(found, Candidate) else None
     return None

@@ -9,10 +9,12 @@ backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -26,6 +28,7 @@ from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, hanging, strategy_of
 from simreduce.study.ranking import (
+    Asked,
     Limit,
     RankedRows,
     answer_all,
@@ -118,8 +121,48 @@ class StepCandidate(SimulatedStep):
         return self.fit is not None and self.fit.fits is False
 
 
+OtherSteps = Iterable[tuple[str, float, Callable[[], float]]]
+"""Steps with other numerics: what is other, how many times as many samples each has, its seconds.
+"""
+HALF = "gradients in half precision"
+
+
 @dataclass(frozen=True)
-class MethodRanking(RankedRows[StepScenario, StepCandidate]):
+class StepRows(RankedRows[Asked, StepCandidate]):
+    """Ranked steps, of methods or of meshes, with the advice on them."""
+
+    @property
+    @abstractmethod
+    def advice(self) -> tuple[Advised, ...]:
+        """What to do."""
+
+    @property
+    @abstractmethod
+    def case(self) -> StepCase:
+        """The step to run, to simulate again."""
+
+    @property
+    @abstractmethod
+    def others(self) -> OtherSteps:
+        """That step with other numerics."""
+
+    @property
+    def recommended(self) -> StepCandidate:
+        """The row to run, by the first advice."""
+        found: StepCandidate = self.advice[0].option.row
+        return found
+
+    @cached_property
+    def outside(self) -> Mapping[str, float]:
+        """What is gained with other numerics or another machine, as `StepCase.outside`; nothing is
+        simulated for it after a stop.
+        """
+        step = self.recommended.step
+        return {} if self.stopped else self.case.outside(step, self.others)
+
+
+@dataclass(frozen=True)
+class MethodRanking(StepRows[StepScenario]):
     """Candidates, one for each plan and step, fastest first.
 
     Candidates that do not fit the memory of a GPU come last.
@@ -130,17 +173,22 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         """The runtime of each row."""
         return [row.runtime for row in self.candidates]
 
+    @property
+    def _pair(self) -> Pair:
+        """The method to run and its strategy."""
+        name = self.recommended.step.method
+        own = (_method_of(name), strategy_of(name))
+        return (DDP, None) if self.scenario.step.mode else own
+
     @cached_property
     def case(self) -> StepCase:
         """The step of the method to run, to simulate again."""
-        name = self.recommended.step.method
-        own = (_method_of(name), strategy_of(name))
-        return case_of(self.scenario, (DDP, None) if self.scenario.step.mode else own)
+        return case_of(self.scenario, self._pair)
 
-    @cached_property
-    def outside(self) -> Mapping[str, float]:
-        """What is gained with other numerics or another machine, as `StepCase.outside`."""
-        return {} if self.stopped else self.case.outside(self.recommended.step)
+    @property
+    def others(self) -> OtherSteps:
+        """That step with other numerics."""
+        return other_numerics(self.scenario, self._pair)
 
     @cached_property
     def recording(self) -> StepRecording | None:
@@ -159,28 +207,17 @@ class MethodRanking(RankedRows[StepScenario, StepCandidate]):
         calls = [call for each in rows for call in _calls(setup, *each) or ()]
         return setup.nominal((name for name, _ in rows), calls)
 
-    @property
-    def recommended(self) -> StepCandidate:
-        """The method to run, by the first advice."""
-        found: StepCandidate = self.advice[0].option.row
-        return found
-
     @cached_property
     def advice(self) -> tuple[Advised, ...]:
         """What to do for each framework that has a setting for a method that is proven right.
 
         Without any, the fastest method that fits, and if none is right, the fastest.
         """
-        options = self.options
+        right = [row for row in self.candidates if not row.wrong] or self.candidates
+        options = [_option(self.scenario, row, name) for row in right for name in row.names]
         return frameworks.advise_each(
             self.scenario, options, partial(_advise, self.scenario, options)
         )
-
-    @cached_property
-    def options(self) -> Sequence[Option]:
-        """The methods that are proven right, by all their names; all methods if none is."""
-        right = [row for row in self.candidates if not row.wrong] or self.candidates
-        return [_option(self.scenario, row, name) for row in right for name in row.names]
 
 
 def _method_of(name: str) -> str:
@@ -285,13 +322,11 @@ def _of_today(ranking: MethodRanking) -> StepCandidate | None:
     """What the first framework with a setting for some row does unless it is told, so that advice
     says what a change is worth; None if the default of a framework is among the rows.
     """
-    scenario = ranking.scenario
-    advise = partial(_advise, scenario, ranking.options)
-    first = next((each for n in frameworks.names_for(scenario) if (each := advise(n))), None)
-    if first is None or any(each.today for each in ranking.advice) or time_is_up():
+    scenario, name = ranking.scenario, frameworks.without_default(ranking.advice)
+    if not name or time_is_up():
         return None
     method = DDP if DDP in scenario.step.methods else scenario.step.methods[0]
-    default = frameworks.default_text(first.framework, scenario) if method == DDP else "nccl"
+    default = frameworks.default_text(name, scenario) if method == DDP else "nccl"
     with suppress(SimreduceError, KeyboardInterrupt):  # what is there needs it not
         return _predict(scenario, (method, parse_strategy(default)), inf)
     return None
@@ -345,8 +380,7 @@ class StepCase:
 
     `write` gives what every rank does; InputError where no execution says it. `record` has the
     plans of a step that was simulated; it is None if these are not simulated together, for the
-    reason in `missing`. `others` are steps with other numerics, by
-    name: how many times as many samples each has, and its seconds.
+    reason in `missing`.
     """
 
     job: Any
@@ -354,11 +388,10 @@ class StepCase:
     simulate: Callable[[], SimulatedStep]
     seconds: Callable[[Any, Setup], float]
     write: Callable[[], Execution]
-    others: Mapping[str, tuple[float, Callable[[], float]]]
     record: Callable[[StepResult], StepRecording] | None = None
     missing: str = ""
 
-    def outside(self, step: StepResult) -> dict[str, float]:
+    def outside(self, step: StepResult, others: OtherSteps) -> dict[str, float]:
         """Samples a second over those of this step, with what changes its numerics or its machine:
         half the bytes of gradients, twice the samples between reductions, one more NIC.
 
@@ -366,12 +399,13 @@ class StepCase:
         """
         if step.exposed <= _EXPOSED * step.seconds:
             return {}
-        tried = dict(self.others)
-        for each in network_changes(self.setup.topology):
-            name = f"one more {each.resource} port beside each"
-            tried[name] = 1.0, partial(self.seconds, self.job, each.apply(self.setup))
+        ports: OtherSteps = (
+            (f"one more {each.resource} port beside each", 1.0,
+             partial(self.seconds, self.job, each.apply(self.setup)))
+            for each in network_changes(self.setup.topology)
+        )  # fmt: skip
         found: dict[str, float] = {}
-        for name, (samples, seconds) in tried.items():
+        for name, samples, seconds in chain(others, ports):
             with suppress(InputError):
                 if not time_is_up():
                     found[name] = samples * step.seconds / seconds()
@@ -393,7 +427,6 @@ COMPOSED = "The step was composed of single calls, so the load of single links i
 def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
     """A step of a scenario, which its setup may refuse: StrategyError."""
     question, (method, strategy) = scenario.step, pair
-    others = dict(_other_numerics(scenario, pair))
     if method != DDP and strategy is not None:
         job, setup = question.job, running_sharded(scenario.setup, _name(question, *pair))
         sharding = question.sharding or Sharding()
@@ -406,7 +439,7 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, partial(simulate_sharded_step, job, sharded, setup),
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
-            partial(write_sharded_execution, job, sharded, setup), others,
+            partial(write_sharded_execution, job, sharded, setup),
             None if large else lambda step: record_sharded_step(step, sharded, setup),
             missing if large else "",
         )  # fmt: skip
@@ -417,7 +450,7 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, lambda: made.simulated,
             lambda job, at: replace(made, job=job, setup=at).step.seconds,
-            partial(write_execution, job, made.method, setup), others, missing=COMPOSED,
+            partial(write_execution, job, made.method, setup), missing=COMPOSED,
         )  # fmt: skip
     if strategy is not None:
         strategy = with_best_chunk(strategy, job.model.workload, setup)
@@ -425,14 +458,12 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
     return StepCase(
         job, setup, partial(_simulated, job, how, setup),
         partial(step_seconds, how, most=_TICKED), partial(write_execution, job, how, setup),
-        others, lambda _: record_step(job, how, setup),
+        lambda _: record_step(job, how, setup),
     )  # fmt: skip
 
 
-def _other_numerics(
-    scenario: StepScenario, pair: Pair
-) -> Iterator[tuple[str, tuple[float, Callable[[], float]]]]:
-    """Steps with gradients in the GPUs' own half precision, unless they are so already, and with
+def other_numerics(scenario: StepScenario, pair: Pair) -> OtherSteps:
+    """A step with gradients in the GPUs' own half precision, unless they are so already, and with
     twice the passes between reductions.
     """
     step = scenario.step
@@ -449,10 +480,10 @@ def _other_numerics(
     passes = 2 * step.job.accumulate
     wire = max((SIZES[g.dtype] for g in step.replicated.job.model.workload.gradients), default=0)
     if wire > SIZES[code("bfloat16")] and frameworks.in_full(pair[1]):
-        yield "gradients in half precision", (1.0, halved)
-    more = replace(step.job, accumulate=passes, no_sync=True) if step.job.reduces_once else None
-    if more:
-        yield f"no_sync({passes})", (2.0, lambda: seconds(job=more))
+        yield HALF, 1.0, halved
+    if step.job.reduces_once:
+        more = replace(step.job, accumulate=passes, no_sync=True)
+        yield f"no_sync({passes})", 2.0, lambda: seconds(job=more)
 
 
 def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:

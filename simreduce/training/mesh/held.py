@@ -11,7 +11,7 @@ Not counted: buffers of communication beyond the gradients, workspaces, fragment
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
@@ -136,6 +136,11 @@ def again(job: MeshJob, rank: int) -> float:
         return 0.0
     plain, blocks = replace(job, recompute=NONE), map(job.blocks, stages_of(job, rank))
     return max((block_activations(plain, b) for stage in blocks for b in stage), default=0.0)
+
+
+def held_by_stages(job: MeshJob, schedule: Schedule) -> Iterator[Memory]:
+    """What a rank of each stage of the pipeline holds at most."""
+    return (held_by(job, schedule, rank) for rank in range(job.mesh.pp))
 
 
 def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Memory:

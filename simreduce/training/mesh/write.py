@@ -57,7 +57,7 @@ from simreduce.training.mesh.held import (
     Parameters,
     added,
     block_parameters,
-    held_by,
+    held_by_stages,
     rank_parameters,
     stage_parameters,
     update_seconds,
@@ -456,7 +456,7 @@ def simulate_mesh(job: MeshJob, costs: Costs, *, closely: bool = False) -> StepR
     spent: Spent = {}
     execution = write_step(job, schedule, MeshPasses(job, costs), spent)
     ran = _run(execution, costs, job)
-    held = tuple(held_by(job, schedule, rank) for rank in range(job.mesh.pp))
+    held = tuple(held_by_stages(job, schedule))
     seconds = max(each.end for each in ran)
     found = StepResult(
         job.text, job.mesh.ranks, job.global_batch, seconds, _spent(ran, spent), held,

@@ -44,7 +44,7 @@ from simreduce.study.tune.search.setting import (
     simulating,
 )
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges, without_knobs
-from simreduce.study.tune.steps import case_of
+from simreduce.study.tune.steps import case_of, other_numerics
 from simreduce.training.sharded import DDP
 
 
@@ -71,15 +71,18 @@ def _with_its_peak(found: Tuned, chosen: Option, reason: str) -> tuple[Tuned, Op
         looked.add(setting)
         peak = simulate_whole(with_step(found.scenario), setting).peak
 
-        def note(row: SettingRow, setting: Setting = setting, peak: int = peak) -> SettingRow:
-            if row.setting != setting or row.fit is None:
-                return row
-            return replace(row, fit=row.fit._replace(needed=max(row.fit.needed, peak)))
-
+        note = partial(_note_peak, setting, peak)
         rows = tuple(in_order(map(note, found.rows)))
         found = replace(found, rows=rows, default=note(found.default))
         chosen, reason = _decide(found)
     return found, chosen, reason
+
+
+def _note_peak(setting: Setting, peak: int, row: SettingRow) -> SettingRow:
+    """The row, if it is of the setting, with at least so many bytes needed."""
+    if row.setting != setting or row.fit is None:
+        return row
+    return replace(row, fit=row.fit._replace(needed=max(row.fit.needed, peak)))
 
 
 def _outside(found: Tuned, setting: Setting) -> dict[str, float]:
@@ -87,8 +90,9 @@ def _outside(found: Tuned, setting: Setting) -> dict[str, float]:
     if found.objective != STEP or setting.mode:
         return {}
     asked = with_step(setting.scenario(found.asked(setting)))
-    case = case_of(asked, (setting.method, setting.parsed))
-    return case.outside(case.simulate().step)
+    pair = setting.method, setting.parsed
+    case = case_of(asked, pair)
+    return case.outside(case.simulate().step, other_numerics(asked, pair))
 
 
 def _decide(found: Tuned) -> tuple[Option, str]:
