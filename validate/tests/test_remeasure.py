@@ -63,7 +63,9 @@ def test_the_document_is_whole_either_way(tmp_path, options):
     """What has not been measured is null, what nobody asked for is not there."""
     document = json.loads(ranked(tmp_path, *options, "--json").stdout)
 
-    assert 4 == len(document["candidates"])
+    named = {"ring", "direct", "copy_to_gpus+packs=4", "hierarchical_copy+packs=2"}
+    [today] = {each["strategy"] for each in document["candidates"]} - named
+    assert 5 == len(document["candidates"]), f"{today} is what runs today"
     assert bool(options) == ("measured" in document)
     assert document.get("measured") is None
 

@@ -62,13 +62,15 @@ _PREFETCH = {"pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}
 def _refusals(choice: Choice) -> list[str]:
     if choice.method != REPLICATED:
         return not_by_nccl(choice) + _not_sharded(choice)
-    text = f"+{choice.resolved.packing}".replace("+none", "a tensor each")
+    text = f"+{choice.resolved.packing}"
+    alone = _has_alone(choice)
     found = {
         "DDP reduces every bucket alike, whatever the sizes of its gradients": (
             len(choice.resolved.ranges) > 1
         ),
+        "DDP copies a gradient into its bucket that is alone in it, too": alone,
         f"DDP's buckets are never those of {text} for {choice.workload.name}": (
-            _buckets_of(choice) is None
+            not alone and _buckets_of(choice) is None
         ),
     }
     return [*not_by_nccl(choice), *not_gradients(choice, "DDP"), *holding(found)]
@@ -97,17 +99,21 @@ def _nearest(choice: Choice) -> list[str]:
 
 
 def _buckets_of(choice: Choice) -> DdpBuckets | None:
-    """DDP's buckets that pack the workload as the strategy does, if there are any: not where a
-    gradient is alone, as DDP copies it into a bucket even so.
-    """
+    """DDP's buckets that pack the workload as the strategy does, if there are any."""
     packer = choice.resolved.packer
     if isinstance(packer, DdpBuckets):
         return packer
     cap, fp16 = _alike(packer)
-    found, own = DdpBuckets(cap, cap, fp16=fp16), choice.arrange(packer)
-    if not cap or own is None or any(len(group) == 1 for group in own.groups):
-        return None
-    return found if choice.packs_alike(found) else None
+    found = DdpBuckets(cap, cap, fp16=fp16)
+    return found if cap and not _has_alone(choice) and choice.packs_alike(found) else None
+
+
+def _has_alone(choice: Choice) -> bool:
+    """Whether a gradient is reduced where it is, as it is alone in its pack; DDP copies it."""
+    if isinstance(choice.resolved.packer, DdpBuckets):
+        return False
+    own = choice.arrange(choice.resolved.packer)
+    return own is not None and any(len(group) == 1 for group in own.groups)
 
 
 def _alike(packer: Packer) -> tuple[int, bool]:
