@@ -462,6 +462,7 @@ ADVICE = Record(
     Key("error_us", or_null(MICROSECONDS),
         "80 % of differences from today are within this of the predicted one: of what changes, or "
         "else of the fastest; null if that is not known.", "error"),
+    Key("caveat", TEXT, 'What its time does not show; "" for nothing.'),
     Key("more", TEXT, 'What `simreduce tune` tries besides what this compares; "" for nothing.'),
 )  # fmt: skip  # fmt: skip
 ADVICE_KEY = Key(
@@ -496,7 +497,8 @@ def sentence(found: Written, what: str = "") -> str:
     """
     time = f"{what} takes {took_of(found)}" if what else took_of(found)
     time += "" if found["fits"] else ", and it needs more memory than a GPU has"
-    text = f"{found['do']}: {time}{_beside(found) if found['change'] else ''}."
+    time += _beside(found) if found["change"] else ""
+    text = f"{found['do']}: {time}{', ' * bool(found['caveat'])}{found['caveat']}."
     if found["reason"]:
         gain = units.format_share(_gain(found))
         text += f" {opening(found['fastest'])} would save {gain}, {found['reason']}."
@@ -557,7 +559,8 @@ def _worth(found: Written) -> tuple[str, str]:
     if not found["today_fits"]:
         return "it fits", f"{found['today']} need more memory than a GPU has."
     if found["change"]:
-        now = f"Today: {found['today']}, {units.format_duration(found['today_time_us'] * 1e-6)}."
+        now = f"Today: {found['today']}, {units.format_duration(found['today_time_us'] * 1e-6)}"
+        now += f"{', ' * bool(found['caveat'])}{found['caveat']}."
         return faster(lasting_us(found), found["today_time_us"]), now
     if found["fastest_strategy"] == found["strategy"]:
         return "it is the fastest", "Nothing that was tried takes less."

@@ -61,6 +61,7 @@ class Advised:
     name the default and the fastest in them. Without a framework (`title` is ""), it is the
     fastest of all. With 80 % the difference between the fastest, or what changes, and today's is
     within `error` seconds of the predicted one; None if that is not known. `tune` tries `more`.
+    The `caveat` is what its time does not show.
     """
 
     framework: str
@@ -74,6 +75,7 @@ class Advised:
     fastest_words: str = ""
     error: float | None = None
     more: str = ""
+    caveat: str = ""
 
     @property
     def changes(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache, partial
 from math import inf
@@ -16,7 +17,7 @@ from simreduce.export import StrategySettings, export, settings, why_not
 from simreduce.export.framework import METHODS, Choice, changes
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.packing.arrangement import BF16, FP16
-from simreduce.planners.strategy import Strategy, parse_strategy
+from simreduce.planners.strategy import Strategy, parse_strategy, resolve
 from simreduce.study.advice import (
     Advised,
     Calls,
@@ -136,7 +137,7 @@ def advise(
         known.append(today)
 
     def doubt(one: Option, other: Option) -> str:
-        late = starts_late(calls(one), calls(other)) if scenario.step is None else ""
+        late = calls(one) and calls(other) and starts_late(scenario, one.name, other.name)
         return late or not_told_apart(one, other, error(one, other)) or of_calls(one, other)
 
     option, fastest, reason = decide(known, today, scenario.worth, doubt)
@@ -158,6 +159,7 @@ def advise(
         today_words(name, method(today or option)),
         error=error(other, today) if today else None,
         more=untried_words(name, scenario, [each.name for each in options]),
+        caveat="" if option is today else starts_late(scenario, option.name, now),
     )
 
 
@@ -184,6 +186,7 @@ def phrase(
     standing: str,
     error: float | None = None,
     more: str = "",
+    caveat: str = "",
 ) -> Advised:
     """What is decided, in the `words` for each option, or else its name; `standing` for today's."""
 
@@ -196,7 +199,7 @@ def phrase(
         verb = MISFIT
     return Advised(
         name, title, option, today, fastest, reason,
-        f"{verb} {what}", standing if today else "", say(fastest), error, more,
+        f"{verb} {what}", standing if today else "", say(fastest), error, more, caveat,
     )  # fmt: skip
 
 
@@ -242,7 +245,8 @@ def advise_each(
     do = f"Run {best.name}"
     if scenario.framework:
         do += f", as {FRAMEWORKS[scenario.framework].title} has no setting for any of these"
-    return (Advised("", "", best, None, best, "", do, fastest_words=best.name),)
+    late = starts_late(scenario, best.name, "")
+    return (Advised("", "", best, None, best, "", do, fastest_words=best.name, caveat=late),)
 
 
 def without_default(advice: Sequence[Advised]) -> str:
@@ -311,11 +315,30 @@ def not_told_apart(option: Option, today: Option, error: float | None) -> str:
     )
 
 
-def starts_late(option: Sequence[NcclCall] | None, today: Sequence[NcclCall] | None) -> str:
-    """The doubt that larger calls wait for more gradients, which an all-reduce does not show."""
-    if option and today and max(c.nbytes for c in option) > max(c.nbytes for c in today):
-        return "but larger buckets start later in back-propagation, which takes a [step] to compare"
-    return ""
+def starts_late(scenario: Scenario, option: str, today: str) -> str:
+    """The doubt that larger packs than today's wait for more gradients, which an all-reduce alone
+    does not show. Without a strategy of today, only one pack of all is larger.
+    """
+    gradients, now = scenario.workload.gradients, strategy_of(today)
+    packs, before = (
+        _packs_of(scenario, each) if each else () for each in (strategy_of(option), now)
+    )
+    if scenario.step or len(gradients) < 2 or max(packs, default=0) <= max(before, default=0):
+        return ""
+    if len(packs) == 1:
+        return "but one pack starts after back-propagation, which takes a [step] to compare"
+    larger = "but larger buckets start later in back-propagation, which takes a [step] to compare"
+    return larger if now else ""
+
+
+def _packs_of(scenario: Scenario, strategy: Strategy) -> list[int]:
+    """Bytes of the gradients that each pack of a strategy waits for; none if it refuses them."""
+    gradients = scenario.workload.gradients
+    with suppress(StrategyError):
+        packer = resolve(strategy, scenario.setup.layout).packer
+        groups = packer.arrange(gradients).groups
+        return [sum(gradients[i].nbytes for i in group) for group in groups]
+    return []
 
 
 def copies_of(scenario: Scenario, method: str) -> float:

@@ -351,6 +351,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "fits": True,
                 "today_fits": True,
                 "error_us": None,
+                "caveat": "",
                 "more": MORE,
                 "today_strategy": None,
                 "today_time_us": None,

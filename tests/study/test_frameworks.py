@@ -11,9 +11,10 @@ from simreduce.export.frameworks import FRAMEWORKS, TRAINED
 from simreduce.planners.strategy import parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Option
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
+from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.search.targets import nccl_packings
 from simreduce.workload.loader import load_workload
 
@@ -126,3 +127,32 @@ def test_the_cost_of_a_call_is_in_scenarios_and_not_in_a_bench(tmp_path):
     took = [rank(each).candidates[0].seconds for each in (free, stated)]
     assert 25e-6 == pytest.approx(took[1] - took[0], rel=1e-6)
     assert replace(free, setup=free.setup.but(call_cost=25e-6)).setup == stated.setup
+
+
+@pytest.mark.parametrize(
+    ("option", "today", "caveat"),
+    [
+        ("nccl+packs=1", "copy_to_gpus", "one pack starts after back-propagation"),
+        ("nccl+packs=2", "copy_to_gpus", "one pack starts after back-propagation"),
+        ("xring+packs=1", "", "one pack starts after back-propagation"),
+        ("nccl+ddp=50", "nccl+ddp", "larger buckets start later in back-propagation"),
+        ("nccl+ddp=5", "nccl+ddp", ""),
+        ("nccl+ddp", "", ""),
+    ],
+)
+def test_packs_that_wait_for_more_gradients_than_todays_carry_a_caveat(option, today, caveat):
+    found = frameworks.starts_late(scenario("dgx1v"), option, today)
+
+    assert bool(caveat) == bool(found) and caveat in found
+
+
+def test_a_single_call_says_that_its_advice_cannot_overlap(tmp_path):
+    path, lines = tmp_path / "mine.toml", 'topology = "dgx1v"\nworkload = "resnet50"\n'
+    lines += 'framework = "tf_cnn_benchmarks"\nstrategies = ["copy_to_gpus", "nccl+packs=1"]\n'
+    path.write_text(lines)
+    [advice] = rank(load_scenario(str(path))).advice
+
+    assert "--gradient_repacking=1" in advice.do and "one pack starts after" in advice.caveat
+    path.write_text(f'{lines}[step]\nbatch = 32\nrate = "5 TFLOP/s"\n')
+    [advice] = rank_steps(with_step(load_scenario(str(path)))).advice
+    assert not advice.caveat

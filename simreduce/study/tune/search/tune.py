@@ -173,12 +173,17 @@ def _doubt(found: Tuned, option: Option, today: Option) -> str:
             return _doubt(found, _option(each, found), today)
     if cycle := found.by_tick(today.row, row):
         return f"less than a cycle of {units.format_duration(cycle)}, whose ticks nobody can time"
-    hanging = (found.hanging_on(each) for each in (row, today.row))
     return (
-        (frameworks.starts_late(*hanging) if found.objective == TIME else "")
+        (all(map(found.hanging_on, (row, today.row))) and _starts_late(found, row))
         or frameworks.not_told_apart(option, today, found.error(today.row, row))
         or _doubt_of_calls(found, option, today)
     )
+
+
+def _starts_late(found: Tuned, row: SettingRow) -> str:
+    """The doubt that its packs start later than the default's, where no step shows that."""
+    option, today = row.setting.strategy, found.default.setting.strategy
+    return frameworks.starts_late(found.scenario, option, today)
 
 
 def _doubt_of_calls(found: Tuned, option: Option, today: Option) -> str:
@@ -224,6 +229,7 @@ def advice_of(found: Tuned) -> Advised:
     return frameworks.phrase(
         name, option, today, fastest, found.reason, words, standing or words(today) or today.name,
         error=found.error(today.row, other.row),
+        caveat="" if option is today else _starts_late(found, option.row),
     )  # fmt: skip
 
 
