@@ -162,7 +162,7 @@ def _caps(buckets: DdpBuckets) -> tuple[dict[str, str], list[str]]:
     unset = DdpBuckets()
     if buckets.cap == unset.cap:
         size = f"dist._DEFAULT_FIRST_BUCKET_BYTES = {buckets.first_cap}"
-        return {"bucket_cap_mb": "None"}, [size] * (buckets.first_cap != unset.first_cap)
+        return {}, [size] * (buckets.first_cap != unset.first_cap)
     return {"bucket_cap_mb_list": f"[{first}, {cap}]"}, ["# The list needs PyTorch 2.13 or newer."]
 
 

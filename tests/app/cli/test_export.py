@@ -223,7 +223,7 @@ def test_what_is_named_is_written_with_a_warning(simreduce, tmp_path):
     written = simreduce("export", "pytorch", path, "--algo", "nccl+ddp")
 
     assert written.status == 0
-    assert "bucket_cap_mb" in written.out
+    assert "gradient_as_bucket_view" in written.out
     assert "warning: large: ddp needs 25.92 GB, and a GPU has 16 GB" in written.err
 
 
