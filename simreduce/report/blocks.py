@@ -146,7 +146,8 @@ def differences(
     sides = f"to the left: faster than {beside}; to the right: slower"
     legend = [text for mark, text in known.items() if any(mark == each for _, each in shown)]
     legend.append(sides if today else f"to the right: slower than {beside}")
-    words = "; ".join([words, *legend]) + ", cut at twice that time" * (slowest > base) + "."
+    # A sentence of its own: where there is no drawing, the first one stands above the table.
+    words += f". In the chart: {'; '.join(legend)}{', cut at twice that time' * (slowest > base)}."
     words += f" {len(shown)} of {len(rows)} rows; the table has all." * (len(shown) < len(rows))
     return Chart(words, facet, table)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.files import tables
-from simreduce.report.blocks import BEST, TODAY, differences
+from simreduce.report.blocks import BEST, TODAY, Section, differences, section_lines
 from simreduce.report.headings import mark
 
 NONE = tables.texts("a|b", ())
@@ -67,3 +67,11 @@ def test_one_bar_may_be_what_to_run_and_what_runs_today():
     assert 0 == mark({**advice, "today_strategy": None}, "None")
     _, bars = chart([50.0, 60.0], [0, BEST + TODAY])
     assert (0.0, "60 us", "best") == bars["s1"]
+
+
+def test_a_terminal_has_no_words_on_bars_that_it_does_not_draw():
+    """There the table stands below the first sentence."""
+    found, _ = chart([90.0, 100.0], [BEST, TODAY])
+
+    assert "to the left: faster than today" in found.words
+    assert ["", "Time"] == [*section_lines(Section("key", "Title", (found,)), 10)][:2]

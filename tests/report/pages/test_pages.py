@@ -222,7 +222,7 @@ def test_the_gap_to_the_default_is_that_of_the_advice(found):
     advice = {
         "framework": "pytorch", "title": "PyTorch", "change": True, "strategy": "nccl+ddp=100",
         "do": "Set bucket_cap_mb=100 (DDP)", "time_us": 100.0, "reason": "",
-        "error_us": 10.0, "more": "61 other packings",
+        "error_us": 10.0, "caveat": "", "more": "61 other packings",
         "today": "PyTorch's defaults (DDP)", "today_strategy": "nccl+ddp", "today_time_us": 150.0,
         "fastest": "bucket_cap_mb=100 (DDP)", "fastest_strategy": "nccl+ddp=100",
         "fastest_time_us": 100.0, "fits": True, "today_fits": True,
