@@ -302,7 +302,7 @@ class Attachments:
     80 % of predictions of NCCL are within it, for a document that does not say so. `look` is a
     closer look at a step or an update: the load of each link, the critical path, what would help.
     `exports` are the settings of other systems for the recommended strategy. `missing` says why
-    there is no explanation.
+    there is no explanation, and `hurried` what is left out for time, if no budget limits it.
     """
 
     machine: Topology | None = None
@@ -317,6 +317,7 @@ class Attachments:
     look: Mapping[str, Any] | None = None
     exports: tuple[Exported, ...] = ()
     missing: str = ""
+    hurried: str = ""
 
 
 WIDTH = 64

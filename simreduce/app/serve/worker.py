@@ -163,7 +163,7 @@ def answer(view: View, files: Files, cache: PlanCache, sayer: Sayer) -> None:
         shared = replace(beside, machine=whole, files={"view.toml": toml_text(table)})
         if not ranking.hurried:
             break
-        sayer.page(document, shared, names, look)
+        sayer.page(document, replace(shared, hurried=_EARLY), names, look)
     if chosen is None:
         sayer.page(document, replace(shared, missing="No plan to look at."), names)
         return
@@ -250,6 +250,7 @@ def _commands(view: View, files: Files) -> Iterator[tuple[str, tuple[str, ...]]]
     )
 
 
+_EARLY = "Still simulating: what promises least is missing so far."
 _OFTEN = 0.1
 """Seconds between two messages on how far the work is."""
 _WARM = "machine=dgx1v&size=1MiB&algo=nccl,ring,trees"

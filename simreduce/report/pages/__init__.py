@@ -274,13 +274,13 @@ _STOPPED = {
 _HURRIED = "Left out for lack of time: what promises least. A longer --budget simulates more."
 
 
-def _beware(document: Written) -> str:
+def _beware(document: Written, beside: Attachments) -> str:
     """The disturbance of the machine and what is missing, for the first screen."""
     disturbed, found = document.get("disturbance"), ""
     if isinstance(disturbed, str) and disturbed:
         found = f" Disturbed: {disturbed}."
     if document.get("hurried"):
-        found += f" {_HURRIED}"
+        found += f" {beside.hurried or _HURRIED}"
     elif document.get("complete") is False:
         stopped = _STOPPED.get(document["command"], "The command was stopped before its end.")
         found += f" {stopped}" if stopped else ""
@@ -329,7 +329,7 @@ def make_page(document: Written, beside: Attachments, place: str = "the document
                 lacks = f"lacks the key {error.args[0]!r} of simreduce {kind} --json"
                 raise InputError(f"{place}: {lacks}") from None
         raise
-    return replace(page, about=f"{page.about}{_beware(document)}")
+    return replace(page, about=f"{page.about}{_beware(document, beside)}")
 
 
 _STATIC = Path(__file__).parent / "static"

@@ -221,3 +221,17 @@ def test_jobs_get_the_page_that_report_makes(tmp_path):
     again = _said("jobs=two", {"two": str(file)})[-1]
     assert again["page"]["parts"][:3] == moved["page"]["parts"][:3]
     assert again["page"]["parts"][1] != plain[-1]["page"]["parts"][1]
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_early_answer_says_that_work_goes_on_and_names_no_option(monkeypatch):
+    """A page has no --budget, and the next answer has all."""
+    monkeypatch.setattr(module, "_FIRST", 1e-9)
+    early, *_, last = [
+        " ".join(part["html"] for part in each["page"]["parts"])
+        for each in _said("machine=dgx1v&size=1MiB&algo=nccl,ring,trees")
+        if "page" in each
+    ]
+
+    assert "Still simulating" in early and "--budget" not in early
+    assert "Still simulating" not in last
