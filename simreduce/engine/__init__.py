@@ -4,7 +4,7 @@ from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.recording import Curve, Recording
-from simreduce.engine.result import CAUSES, LANE, Floors, PathOp, PathPart, Result, Use
+from simreduce.engine.result import CAUSES, CHANNELS, LANE, Floors, PathOp, PathPart, Result, Use
 from simreduce.engine.runtime import (
     IDEAL,
     NCCL,
@@ -24,6 +24,7 @@ from simreduce.engine.submission import Resident, Timeline
 __all__ = [
     "CALM",
     "CAUSES",
+    "CHANNELS",
     "IDEAL",
     "LANE",
     "NCCL",

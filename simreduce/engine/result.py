@@ -28,6 +28,9 @@ RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
 )  # fmt: skip
 CAUSES = (LANE, BANDWIDTH, SHARE, LATENCY, DISPATCH, RELEASE)
 
+CHANNELS = "channels"
+"""Where a stretch is spent at the rate of a kernel's own channels, below that of what it uses."""
+
 _NEAR = 8 * ULP
 """Two computations of one instant differ by less."""
 
@@ -36,7 +39,8 @@ _NEAR = 8 * ULP
 class PathPart:
     """A stretch of the critical path and its cause.
 
-    `bandwidth`: bytes at the full rate that `where`, a link or a memory, has for them alone.
+    `bandwidth`: bytes at the full rate that `where`, a link, a memory or a kernel's own channels
+    (`CHANNELS`), has for them alone.
     `bandwidth share`: the time lost because others used `where` too. `latency`, `dispatch` (`where`
     is the kind of op). `release`: the INPUT was not there yet. `lane wait`: an op of the path stood
     ready, but another held its lane `where`; what the holder spent that time on is `meanwhile`, a
@@ -114,7 +118,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Crit
     lane[lane != NONE] += len(resources.names)
     used, index = np.unique(np.concatenate([limit, lane]), return_inverse=True)
     index = index.reshape(2, -1) - int(NONE in used)
-    names = (*resources.names, *lowered.lane_names)
+    names = (*resources.names, *lowered.lane_names, CHANNELS)
     return CriticalPath(
         op=path,
         stood=stood,
@@ -167,7 +171,7 @@ def _alone(
 ) -> tuple[Floats, Ints]:
     """Return the seconds that the bytes of each op take alone from `begun` on.
 
-    Also the resource (-1: no bytes) that says so.
+    Also what says so: a resource (-1: no bytes) or, after all lanes, `CHANNELS`.
     """
     calls, call = lowered.calls, lowered.call[path]
     first, count = calls.use_start[call], np.diff(calls.use_start)[call]
@@ -177,7 +181,10 @@ def _alone(
     best = calls.cap[call].copy()
     np.minimum.at(best, row, rate)
     limit = np.full(len(path), NONE, dtype=np.int64)
-    narrowest = (rate == best[row])[::-1]  # of equals the first is written last
+    # What is paced follows the narrowest of what it uses.
+    near = np.where(calls.paced[call], np.inf, best)
+    np.minimum.at(near, row, rate)
+    narrowest = (rate == near[row])[::-1]  # of equals the first is written last
     limit[row[::-1][narrowest]] = calls.uses[entry][::-1][narrowest]
     amount = lowered.amount[path]
     alone = np.divide(amount, best, out=np.zeros(len(path)), where=amount > 0)
@@ -188,9 +195,13 @@ def _alone(
             alone[i], limit[i] = _amid(
                 resources, uses, float(calls.cap[call[i]]), float(amount[i]), float(begun[i])
             )
-    # Where its own cap says so, it is the cores', which come last among what an op uses.
+    # Where its own cap says so, it is that of cores, which come last among what an op uses, or else
+    # that of its channels.
     capped = (amount > 0) & (limit == NONE)
-    limit[capped] = calls.uses[calls.use_start[call[capped] + 1] - 1]
+    last = calls.uses[calls.use_start[call[capped] + 1] - 1]
+    channels = len(resources.names) + len(lowered.lane_names)
+    cores = [*resources.cores.values(), *resources.moving.values()]
+    limit[capped] = np.where(np.isin(last, cores) | calls.paced[call[capped]], last, channels)
     return alone, np.where(amount > 0, limit, NONE)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from simreduce import units
 from simreduce.computing import grouped
-from simreduce.engine import CAUSES, PathOp, Recording
+from simreduce.engine import CAUSES, CHANNELS, PathOp, Recording
 from simreduce.files import tables
 from simreduce.files.formats.documents import (
     ABSENT,
@@ -266,7 +266,8 @@ _CAUSE = Record(
     "cause",
     "What the critical path spends time on.",
     Key("cause", one_of(*CAUSES), "What it is.", "0.0", column=Column("cause", left=True)),
-    Key("where", TEXT, 'The link, memory, lane or kind of op; "" where it has none.', "0.1",
+    Key("where", TEXT, 'The link, memory, lane or kind of op, or `channels`, where the kernel'
+        ' itself moves no more; "" where it has none.', "0.1",
         column=Column("where", left=True)),
     Key(
         "meanwhile", one_of(*CAUSES, ""),
@@ -410,6 +411,8 @@ def _class_words(where: str, cause: str) -> str:
     name = where.rsplit(" ", 1)[-1]
     if not name:
         return "the wires"
+    if where == CHANNELS:
+        return "the kernel's own channels"
     if cause in ("dispatch", "release"):
         return _OPS.get(name, name)
     return "memory" if name == "memory" else f"{name} links"

@@ -38,6 +38,7 @@ def ends(amounts: list[float], tolerance: float) -> list[float]:
         latency=zeros,
         holds=zeros > 0,
         cap=np.full(n, inf),
+        paced=zeros > 0,
         lane_start=np.zeros(n + 1, dtype=np.int64),
         early=np.zeros(n, dtype=np.int64),
         lanes=nothing,

@@ -14,8 +14,8 @@ from simreduce.study.advice import Option
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.search.targets import nccl_packings
+from simreduce.study.tune.steps import rank_steps
 from simreduce.workload.loader import load_workload
 
 
@@ -143,7 +143,8 @@ def test_the_cost_of_a_call_is_in_scenarios_and_not_in_a_bench(tmp_path):
 def test_packs_that_wait_for_more_gradients_than_todays_carry_a_caveat(option, today, caveat):
     found = frameworks.starts_late(scenario("dgx1v"), option, today)
 
-    assert bool(caveat) == bool(found) and caveat in found
+    assert bool(caveat) == bool(found)
+    assert caveat in found
 
 
 def test_a_single_call_says_that_its_advice_cannot_overlap(tmp_path):
@@ -152,7 +153,8 @@ def test_a_single_call_says_that_its_advice_cannot_overlap(tmp_path):
     path.write_text(lines)
     [advice] = rank(load_scenario(str(path))).advice
 
-    assert "--gradient_repacking=1" in advice.do and "one pack starts after" in advice.caveat
+    assert "--gradient_repacking=1" in advice.do
+    assert "one pack starts after" in advice.caveat
     path.write_text(f'{lines}[step]\nbatch = 32\nrate = "5 TFLOP/s"\n')
     [advice] = rank_steps(with_step(load_scenario(str(path)))).advice
     assert not advice.caveat

@@ -207,6 +207,7 @@ class Calls:
     latency: Floats
     holds: Bools
     cap: Floats
+    paced: Bools  # the cap is what blocks get of a link, between pauses; it follows the link's rate
     lane_start: Ints
     early: Ints  # how many of its lanes come before its pipes
     lanes: Ints
@@ -236,6 +237,7 @@ class Calls:
             latency=self.latency[which],
             holds=self.holds[which],
             cap=self.cap[which],
+            paced=self.paced[which],
             lane_start=row_starts(lanes),
             early=self.early[which],
             lanes=self.lanes[lane],

@@ -159,7 +159,7 @@ def add_costs(
 ) -> Calls:
     """The calls with NCCL's latencies, launches, protocols and limits of channels."""
     latency, cap, weight = calls.latency.copy(), calls.cap.copy(), calls.weight.copy()
-    overhead, holds = calls.overhead.copy(), calls.holds.copy()
+    overhead, holds, paced = calls.overhead.copy(), calls.holds.copy(), calls.paced.copy()
     protocol = np.where(signatures.executor < Executor.KERNEL, signatures.executor, 0)
     if not protocol.any():
         return calls
@@ -210,10 +210,12 @@ def add_costs(
                 cap[call] = min(cap[call], constants.unaligned_peer)
             if nbytes := int(signatures.slice[call]):
                 link = math.inf if kind == NET else slowest / factor[call]
-                pause = constants.slice[LINK_KINDS[kind]]
+                pause, paced[call] = constants.slice[LINK_KINDS[kind]], link < cap[call]
                 cap[call] = _rate_of_slices(nbytes, blocks, cap[call] / blocks, pause, link)
     weight *= np.repeat(factor, uses)
-    return replace(calls, overhead=overhead, latency=latency, holds=holds, cap=cap, weight=weight)
+    return replace(
+        calls, overhead=overhead, latency=latency, holds=holds, cap=cap, paced=paced, weight=weight
+    )
 
 
 def _software(network: str, constants: NcclConstants) -> Software:

@@ -233,5 +233,6 @@ def test_an_early_answer_says_that_work_goes_on_and_names_no_option(monkeypatch)
         if "page" in each
     ]
 
-    assert "Still simulating" in early and "--budget" not in early
+    assert "Still simulating" in early
+    assert "--budget" not in early
     assert "Still simulating" not in last

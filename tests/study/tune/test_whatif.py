@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor
+from simreduce.engine import CHANNELS, IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor
 from simreduce.engine.setup import Setup
+from simreduce.planners.strategy import parse_strategy
 from simreduce.report.explain import Explained, explanation_text
+from simreduce.study.tune.sizes import tensor
 from simreduce.study.tune.whatif import changes, lane_kind, savings
 from simreduce.testing import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.topology import load_topology
@@ -215,3 +219,24 @@ def test_a_machine_is_left_as_it_was():
 )
 def test_the_kind_of_a_lane(lane, kind):
     assert kind == lane_kind(lane)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "least", "most"),
+    [("dgx-h100x2", CHANNELS, -0.01, 0.001), ("dgx1v", "nvlink2", 0.05, 0.1)],
+)
+def test_a_kernels_channels_limit_it_only_where_faster_links_save_nothing(name, where, least, most):
+    """The rate of blocks that pause between slices follows that of their link."""
+    setup = Setup(name, "nccl")
+    recording = setup.record(setup.compile(parse_strategy("nccl"), tensor(64 << 20, 0)))
+    times: Counter[str] = Counter()
+    for part in (part for op in recording.critical_path() for part in op.parts):
+        times[(part.at or part.where).rpartition(" ")[2]] += part.seconds
+    [faster] = [
+        each.change.apply(setup)
+        for each in savings(recording, setup)
+        if each.change.figure == "bandwidth" and "nvlink" in each.change.resource
+    ]
+
+    assert where == times.most_common(1)[0][0]
+    assert least < 1 - faster.find_seconds(recording.plan) / recording.result.seconds < most
