@@ -371,6 +371,15 @@ class Framework:
     unit: int = 0
     coarser: int = 0
 
+    def default_shards(self, given: Shards, workload: Workload) -> Shards:
+        """Its own settings of shards, with the dtypes and the optimizer of the given ones; those
+        where it has none.
+        """
+        if not self.packs:
+            return given
+        width = dtypes.SIZES[workload.gradients[0].dtype]
+        return replace(given.plain, units=self.unit * width) if self.unit else given.plain
+
     @property
     def tried(self) -> tuple[str, ...]:
         """The strategies of which it gets the fastest where nobody names one."""

@@ -14,7 +14,7 @@ from simreduce.engine.calibrate import load_calibration
 from simreduce.engine.setup import Setup, read_runtime
 from simreduce.errors import InputError, ScenarioError, near_or_all, quote
 from simreduce.export import check_mesh_target
-from simreduce.export.frameworks import TRAINED
+from simreduce.export.frameworks import FRAMEWORKS as SYSTEMS, TRAINED
 from simreduce.files import data_dir, exists, flatten, parse_toml, read_text
 from simreduce.files.formats import LINE, FieldValues, whole
 from simreduce.files.formats.syntax import Faults
@@ -306,6 +306,11 @@ def _build(
     if lost := _cut_off(setup, cuts):
         faults.add("link_factors", lost)
         return None, topology
+    if step and step.sharding and not step.sharding.units and advised["framework"]:
+        usual = SYSTEMS[advised["framework"]].default_shards(
+            step.sharding, values["workload"].workload
+        )
+        step = replace(step, sharding=replace(step.sharding, units=usual.units))
     plain = Scenario(
         path.stem, values["title"], setup, values["workload"].workload, strategies,
         values["repeat"], values["faithful"], step, **advised,

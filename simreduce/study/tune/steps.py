@@ -23,6 +23,7 @@ from simreduce.dtypes import SIZES, code
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, SimreduceError, StrategyError
+from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.plan import verify, wrong_elements
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study import frameworks
@@ -267,8 +268,12 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
         assert strategy is not None  # noqa: S101 - modes have no frameworks
         return frameworks.files_of(name, scenario, strategy, method(option))
 
+    given = scenario.step.sharding
+    shards = given and FRAMEWORKS[name].default_shards(given, scenario.workload) == given
+
     def is_default(option: Option) -> bool:
-        return option.name.rpartition(", ")[2] == (standing if method(option) == DDP else "nccl")
+        text, own = option.name.rpartition(", ")[2], method(option) == DDP
+        return text == standing if own else text == "nccl" and bool(shards)
 
     known = [each for each in options if is_default(each) and files(each) is not None]
     methods = [DDP, *scenario.step.methods]
@@ -327,6 +332,9 @@ def _of_today(ranking: MethodRanking) -> StepCandidate | None:
         return None
     method = DDP if DDP in scenario.step.methods else scenario.step.methods[0]
     default = frameworks.default_text(name, scenario) if method == DDP else "nccl"
+    named = _name(scenario.step, method, parse_strategy(default))
+    if any(named in row.names for row in ranking.candidates):  # with other settings of shards
+        return None
     with suppress(SimreduceError, KeyboardInterrupt):  # what is there needs it not
         return _predict(scenario, (method, parse_strategy(default)), inf)
     return None

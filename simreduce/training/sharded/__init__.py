@@ -82,6 +82,13 @@ class Sharding:
     optimizer: str = "adam"
     streams: int = 1
 
+    @property
+    def plain(self) -> Sharding:
+        """The dtypes and the optimizer alone, which `tune` leaves as they are."""
+        return Sharding(
+            param_dtype=self.param_dtype, reduce_dtype=self.reduce_dtype, optimizer=self.optimizer
+        )
+
     def wire(self, listed: int) -> tuple[int, int]:
         """The dtypes of all-gathers and of reductions, where the gradient list has `listed`."""
         param = listed if self.param_dtype is None else self.param_dtype
@@ -131,7 +138,8 @@ SHARDING = Format(
           default_words="those of a machine"),
     Field("units", _UNITS, "What is gathered together: `blocks` (layers whose names are alike up to"
           " the first number; the rest is the root unit), `layers`, the whole `model`, or layers up"
-          " to a size such as `64 MB`.", default_words="`blocks` if there are any, else `layers`"),
+          " to a size such as `64 MB`.", default_words="`blocks` if there are any, else `layers`;"
+          " with `framework = \"deepspeed\"` its 500,000,000 elements"),
     Field("forward_prefetch", whole(0, _MOST_UNITS), "Units that a forward pass gathers ahead,"
           " before it computes one; PyTorch's `true` is 1.", 0),
     Field("backward_prefetch", choice(BACKWARD_PREFETCHES, "prefetch"), "When a backward pass"

@@ -15,6 +15,7 @@ from simreduce.report.step_page import step_text
 from simreduce.report.steps import step_document
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import load_scenario
+from simreduce.study.tune.search.tune import tune
 from simreduce.study.tune.steps import MethodRanking, rank_steps
 from tests.thorough import slow
 
@@ -326,3 +327,29 @@ def test_half_precision_is_advised_only_where_it_is_named(ranked):
     assert ("nccl+ddp", False) == (
         asked_for_all.advice[0].option.name, asked_for_all.advice[0].changes,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "keeps"),
+    [
+        ("", True),
+        ('units = "2GB"', True),
+        ('units = "200MB"', False),
+        ("forward_prefetch=1", False),
+    ],
+)
+def test_what_deepspeed_does_by_default_takes_as_long_in_step_and_in_tune(tmp_path, more, keeps):
+    """Its own size of units, unless the scenario has another, which is not called a default."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'topology = "dgx-a100"\nworkload = "gpt2-medium"\nframework = "deepspeed"\n'
+        'strategies = ["nccl"]\n[step]\nmethod = "zero3"\nbatch = 1\nrate = "100 TFLOP/s"\n'
+        f"[step.sharding]\n{more}\n"
+    )
+    scenario = with_step(load_scenario(str(path)))
+    [advice] = rank_steps(scenario).advice
+    found = tune(scenario, "deepspeed")
+
+    assert keeps == (advice.today is not None)
+    if keeps:
+        assert found.default.seconds == pytest.approx(advice.today.seconds, rel=1e-12)

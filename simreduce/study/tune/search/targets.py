@@ -99,14 +99,9 @@ def points_of(
 def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) -> list[Sharding]:
     """The settings of a target's method, its default first."""
     step, framework = scenario.step, FRAMEWORKS[target]
-    base = step.sharding or Sharding()
+    base = framework.default_shards(step.sharding or Sharding(), scenario.workload)
     if not framework.packs:
         return [base]
-    base = without_knobs(base)
-    if framework.unit:
-        base = replace(
-            base, units=framework.unit * dtypes.SIZES[scenario.workload.gradients[0].dtype]
-        )
     units = _units(step.job.model, framework.coarser, base)
     gathers = method not in (ZERO1, ZERO2)  # else nothing is gathered ahead, or freed
     knobs = {k: values for k, values in framework.knobs.items() if gathers or k == "streams"}
@@ -123,13 +118,6 @@ def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) 
         found += [replace(each, reduce_dtype=code) for each in found]
         found += [replace(each, param_dtype=code) for each in found if each.reduce_dtype == code]
     return list(dict.fromkeys([base, *found]))
-
-
-def without_knobs(base: Sharding) -> Sharding:
-    """The dtypes and the optimizer alone, which `tune` leaves as they are."""
-    return Sharding(
-        param_dtype=base.param_dtype, reduce_dtype=base.reduce_dtype, optimizer=base.optimizer
-    )
 
 
 def _units(model: Model, coarser: int, base: Sharding) -> list[str | int]:

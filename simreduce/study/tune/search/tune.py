@@ -43,7 +43,7 @@ from simreduce.study.tune.search.setting import (
     simulate_whole,
     simulating,
 )
-from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges, without_knobs
+from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges
 from simreduce.study.tune.steps import case_of, other_numerics
 from simreduce.training.sharded import DDP
 
@@ -242,7 +242,7 @@ def _words_of(found: Tuned, option: Option) -> str:
     if setting.method == found.default.setting.method:
         before = found.default.setting
     elif setting.sharding is not None:
-        before = replace(before, sharding=without_knobs(setting.sharding))
+        before = replace(before, sharding=setting.sharding.plain)
     known = {**nccl_files(found), **files_of(found, before)}
     return frameworks.words_of(found.target, files_of(found, setting), known, setting.method)
 
