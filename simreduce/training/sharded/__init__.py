@@ -139,7 +139,7 @@ SHARDING = Format(
     Field("units", _UNITS, "What is gathered together: `blocks` (layers whose names are alike up to"
           " the first number; the rest is the root unit), `layers`, the whole `model`, or layers up"
           " to a size such as `64 MB`.", default_words="`blocks` if there are any, else `layers`;"
-          " with `framework = \"deepspeed\"` its 500,000,000 elements"),
+          ' with `framework = "deepspeed"` its 500,000,000 elements'),
     Field("forward_prefetch", whole(0, _MOST_UNITS), "Units that a forward pass gathers ahead,"
           " before it computes one; PyTorch's `true` is 1.", 0),
     Field("backward_prefetch", choice(BACKWARD_PREFETCHES, "prefetch"), "When a backward pass"
