@@ -459,7 +459,8 @@ def _figures(document: Written) -> str:
         rate, gpus = best["images_per_second"], units.plural(document["ranks"], "GPU")
         words.append(f"{inf if rate is None else rate:.1f} samples/s")
         words.append(f"{best['scaling_efficiency']:.1%} of what {gpus} do if nothing moves")
-    words += [f"MFU {best['mfu']:.1%}"] if best.get("mfu") is not None else []
+    if (mfu := best.get("mfu")) is not None:
+        words += [f"MFU {mfu:.1%}{', more than its GPUs can do: check the times' * (mfu > 1)}"]
     return f"{name_of(best)}: a step takes {_ms(_time(best))}, {', '.join(words)}"
 
 

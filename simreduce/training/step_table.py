@@ -29,7 +29,7 @@ from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.training.calls import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.executions.reading import is_record
-from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, load_gpu
+from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, gpu_of, load_gpu
 from simreduce.training.memory import (
     ATTENTIONS,
     FUSED,
@@ -409,6 +409,13 @@ def _rates(
     found = {
         name: given.get(name, given.get(kind, given.get("", 0.0))) for name, kind in model.items()
     }
+    for kind, rate in dict.fromkeys((kind, found[name]) for name, kind in model.items()):
+        gpu = gpu_of(kind)
+        if gpu and rate > gpu.flops:
+            most = f"more than the {gpu.flops / 1e12:g} TFLOP/s of dense products of 16 bits"
+            faults.add(
+                "step.rate", f"{rate / 1e12:g} TFLOP/s is {most} on the data sheet of {gpu.title}"
+            )
     without = [name for name, rate in found.items() if not rate and not unknown]
     faults.check(not without, "step.rate", f"there is none for {', '.join(without[:5])}")
     return {} if unknown or without else found

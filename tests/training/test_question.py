@@ -484,3 +484,13 @@ def test_blocks_need_numbered_layers():
             {"batch": 1, "time": "1 s", "method": "fsdp", "sharding": {"units": "blocks"}},
             load_model("alexnet"), MACHINE,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(("rate", "faults"), [("126 TFLOP/s", 1), ("125 TFLOP/s", 0)])
+def test_no_gpu_computes_faster_than_its_data_sheet_says(rate, faults):
+    """The fault names the peak and where it is from."""
+    found = Faults("")
+    parse_step({"batch": 1, "rate": rate}, MODEL, load_topology("dgx1v"), found)
+
+    says = "is more than the 125 TFLOP/s of dense products of 16 bits on the data sheet of V100"
+    assert [f"step.rate: 126 TFLOP/s {says}"] * faults == found.problems

@@ -231,3 +231,13 @@ def test_a_strategy_that_no_method_accepts(simreduce, tmp_path):
     assert ["fsdp, ring+ddp"] == [row["strategy"] for row in document["refused"]]
     assert (2, "") == (alone.status, alone.out)
     assert f"fsdp, ring+ddp: {reason}" in alone.err
+
+
+def test_a_time_in_which_no_gpu_computes_a_pass_is_pointed_out(simreduce, tmp_path):
+    path = tmp_path / "fast.toml"
+    lines = 'topology = "dgx-h100"\nworkload = "gpt2"\nstrategies = ["nccl"]\n[step]\nbatch = 64\n'
+    path.write_text(f'{lines}time = "5 ms"\n', "utf-8")
+
+    assert "more than its GPUs can do: check the time" in simreduce("step", path).out
+    path.write_text(f'{lines}time = "500 ms"\n', "utf-8")
+    assert "more than its GPUs can do" not in simreduce("step", path).out
