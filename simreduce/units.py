@@ -221,6 +221,11 @@ def exact_duration(seconds: float) -> str:
     return short if duration(short) == seconds else f"{seconds!r} s"
 
 
+def format_rate(per_second: float) -> str:
+    """`2651.1` or `0.0234`: one decimal, or three significant digits below 1."""
+    return f"{per_second:.1f}" if not 0.0 < per_second < 1.0 else f"{per_second:.3g}"
+
+
 def format_amount(amount: float) -> str:
     """`12,300` or `1.374`: four significant digits, whole from 10,000 on."""
     if not math.isfinite(amount):

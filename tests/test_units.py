@@ -326,3 +326,10 @@ def test_rates_of_computing_are_read_in_both_spellings():
         units.flops("5 TFLOP")
     with pytest.raises(ValueError, match="has no unit"):
         units.flops(5)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(2651.12, "2651.1"), (3.0, "3.0"), (0.02338, "0.0234"), (0.0, "0.0")]
+)
+def test_a_slow_rate_has_digits_left(rate, text):
+    assert text == units.format_rate(rate)

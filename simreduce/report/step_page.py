@@ -457,7 +457,7 @@ def _figures(document: Written) -> str:
         words.append(f"{best['tokens_per_second']:,.0f} tokens/s")
     else:
         rate, gpus = best["images_per_second"], units.plural(document["ranks"], "GPU")
-        words.append(f"{inf if rate is None else rate:.1f} samples/s")
+        words.append(f"{units.format_rate(inf if rate is None else rate)} samples/s")
         words.append(f"{best['scaling_efficiency']:.1%} of what {gpus} do if nothing moves")
     if (mfu := best.get("mfu")) is not None:
         words += [f"MFU {mfu:.1%}{', more than its GPUs can do: check the times' * (mfu > 1)}"]

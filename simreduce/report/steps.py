@@ -174,7 +174,7 @@ _FIGURES = (
         "images_per_second", or_null(PER_SECOND),
         "Samples of all devices; null for a step that takes no time.",
         lambda c: c.step.samples_per_second if c.step.seconds else None,
-        column=Column("samples/s", spare=3, show="{:.1f}".format, missing="inf"),
+        column=Column("samples/s", spare=3, show=units.format_rate, missing="inf"),
     ),
     _MFU,
     Key(

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
+from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import layout
 from simreduce.study.scenario_files import load_scenario
 from simreduce.topology import load_topology
-from simreduce.training import StepQuestion
+from simreduce.training import StepQuestion, parse_step
 from simreduce.workload.loader import load_model
 from tests.training.small import read_step
 
