@@ -332,7 +332,9 @@ class Framework:
     plan.
 
     `tune` tries `packings` besides the default's, each with the bytes of a bucket, where NCCL runs
-    the reductions, and those in half precision too if `half` says so. What does not pack (`packs`)
+    the reductions, and those in half precision too if `half` says so. `in_half` says by method, or
+    by "" for all others, what to type for that, with `{half}` (bf16) and `{dtype}` (bfloat16); a
+    text without them is fp16's. What does not pack (`packs`)
     has the packings and shards of the scenario. `by_plans` says that whole plans of all algorithms
     are searched, `modes` that there are tf_cnn_benchmarks' modes with variables on servers,
     `cycles` that a background thread has a cycle, `settled` that buffers are settled before a step.
@@ -359,6 +361,7 @@ class Framework:
 
     packings: Callable[[Workload], list[tuple[str, int]]] | None = None
     half: bool = False
+    in_half: Mapping[str, str] = field(default_factory=dict)
     packs: bool = True
     by_plans: bool = False
     modes: bool = False

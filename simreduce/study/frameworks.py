@@ -273,6 +273,15 @@ def words_of(
     return f"{told} ({way})" if told and way else told or way
 
 
+def half_words(name: str, method: str, *, bf16: bool) -> str:
+    """Gradients in half precision, with what to type for it; fp16 where that is all it has."""
+    known = FRAMEWORKS[name].in_half if name else {}
+    text = known.get(method, known.get("", ""))
+    half = "bf16" if bf16 and ("{" in text or not text) else "fp16"
+    typed = text.format(half=half, dtype="bfloat16" if half == "bf16" else "float16")
+    return f"gradients in {half}{f' ({typed})' * bool(typed)}"
+
+
 def typed_files(name: str, typed: StrategySettings) -> Mapping[str, str] | None:
     """What to type for TensorFlow or tf_cnn_benchmarks as a file, a flag on each line."""
     text = getattr(typed, name)

@@ -158,3 +158,29 @@ def test_a_single_call_says_that_its_advice_cannot_overlap(tmp_path):
     path.write_text(f'{lines}[step]\nbatch = 32\nrate = "5 TFLOP/s"\n')
     [advice] = rank_steps(with_step(load_scenario(str(path)))).advice
     assert not advice.caveat
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "bf16", "words"),
+    [
+        (
+            "pytorch",
+            "ddp",
+            True,
+            "bf16 (register_comm_hook(None, default_hooks.bf16_compress_hook))",
+        ),
+        (
+            "pytorch",
+            "ddp",
+            False,
+            "fp16 (register_comm_hook(None, default_hooks.fp16_compress_hook))",
+        ),
+        ("pytorch", "fsdp", True, "bf16 (MixedPrecision(reduce_dtype=torch.bfloat16))"),
+        ("horovod", "ddp", True, "fp16 (compression=hvd.Compression.fp16)"),
+        ("deepspeed", "zero3", True, 'bf16 ("communication_data_type": "bf16")'),
+        ("megatron", "", True, "bf16 (--grad-reduce-in-bf16)"),
+        ("", "ddp", False, "fp16"),
+    ],
+)
+def test_half_precision_is_named_as_one_types_it(name, method, bf16, words):
+    assert f"gradients in {words}" == frameworks.half_words(name, method, bf16=bf16)

@@ -82,5 +82,6 @@ HOROVOD = Framework(
     published=2018,
     packings=thresholds,
     half=True,
+    in_half={"": "compression=hvd.Compression.fp16"},
     cycles=True,
 )

@@ -83,6 +83,7 @@ JAX = Framework(
     default=lambda _: f"nccl+fusion={_THRESHOLD}",
     packings=thresholds,
     settled=True,
+    in_half={"": "astype(jnp.{dtype}) before the sum"},
     named=_METHODS,
     coarser=1,
 )

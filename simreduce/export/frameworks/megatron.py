@@ -179,6 +179,7 @@ MEGATRON = Framework(
         orders=(ORDER, _PIPELINES_FIRST),
         splits=SPLITS,
     ),
+    in_half={"": "--grad-reduce-in-{half}"},
 )
 
 
@@ -312,6 +313,7 @@ DEEPSPEED = Framework(
     lambda choice: like_nccl(choice, ["+bucket=0" if choice.method == REPLICATED else ""]),
     MeshProgram("Megatron-DeepSpeed", _mesh_files, _mesh_limits, schedules=("1f1b",)),
     default=lambda choice: f"nccl+bucket={_ELEMENTS * choice.width}",
+    in_half={"": '"communication_data_type": "{half}"'},
     packings=lambda _: [],
     methods=(REPLICATED, *_STAGES),
     unit=_ELEMENTS,

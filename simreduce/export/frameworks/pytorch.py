@@ -320,6 +320,10 @@ PYTORCH = Framework(
     published=2020,
     packings=buckets,
     half=True,
+    in_half={
+        REPLICATED: "register_comm_hook(None, default_hooks.{half}_compress_hook)",
+        "": "MixedPrecision(reduce_dtype=torch.{dtype})",
+    },
     methods=(REPLICATED, "fsdp", "hsdp"),
     named=("zero2", "zero3"),
     knobs={

@@ -18,7 +18,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.export.frameworks import MESH_PROGRAMS
 from simreduce.study.advice import Advised, Option, decide, too_little
-from simreduce.study.frameworks import MISFIT
+from simreduce.study.frameworks import MISFIT, half_words
 from simreduce.study.ranking import (
     Limit,
     Postponed,
@@ -28,7 +28,6 @@ from simreduce.study.ranking import (
 from simreduce.study.scenario import WORTH, Meshes, StepScenario
 from simreduce.study.tune.steps import (
     COMPOSED,
-    HALF,
     MethodRanking,
     OtherSteps,
     StepCandidate,
@@ -131,7 +130,9 @@ class MeshRanking(StepRows[Meshes]):
         """That step with other numerics."""
         job, setup = self.job, self.scenario.setup
         more = f"a global batch of {2 * job.global_batch}"
-        yield HALF, 1.0, lambda: _seconds(replace(job, reduced=2), setup)
+        bf16 = job.half == "bf16"  # Megatron-LM has an argument for that alone
+        name = half_words(self.scenario.framework * bf16, "", bf16=bf16)
+        yield name, 1.0, lambda: _seconds(replace(job, reduced=2), setup)
         yield more, 2.0, lambda: _seconds(replace(job, micros=2 * job.micros), setup)
 
     @property

@@ -125,7 +125,6 @@ class StepCandidate(SimulatedStep):
 OtherSteps = Iterable[tuple[str, float, Callable[[], float]]]
 """Steps with other numerics: what is other, how many times as many samples each has, its seconds.
 """
-HALF = "gradients in half precision"
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ class MethodRanking(StepRows[StepScenario]):
     @property
     def others(self) -> OtherSteps:
         """That step with other numerics."""
-        return other_numerics(self.scenario, self._pair)
+        return other_numerics(self.scenario, self._pair, self.advice[0].framework)
 
     @cached_property
     def recording(self) -> StepRecording | None:
@@ -470,25 +469,25 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
     )  # fmt: skip
 
 
-def other_numerics(scenario: StepScenario, pair: Pair) -> OtherSteps:
-    """A step with gradients in the GPUs' own half precision, unless they are so already, and with
-    twice the passes between reductions.
+def other_numerics(scenario: StepScenario, pair: Pair, framework: str) -> OtherSteps:
+    """A step with gradients in half precision, as a framework casts them unless they are so, and
+    with twice the passes between reductions.
     """
-    step = scenario.step
+    step, gpu = scenario.step, scenario.step.job.gpu or gpu_at(scenario.setup)
+    bf16 = gpu is None or gpu.bf16
 
     def seconds(**changes: Any) -> float:
         case = case_of(replace(scenario, step=replace(step, **changes)), pair)
         return case.seconds(case.job, case.setup)
 
     def halved() -> float:
-        gpu = step.job.gpu or gpu_at(scenario.setup)
-        dtype = code("bfloat16" if gpu is None or gpu.bf16 else "float16")
+        dtype = code("bfloat16" if bf16 else "float16")
         return seconds(sharding=replace(step.sharding or Sharding(), reduce_dtype=dtype))
 
     passes = 2 * step.job.accumulate
     wire = max((SIZES[g.dtype] for g in step.replicated.job.model.workload.gradients), default=0)
     if wire > SIZES[code("bfloat16")] and frameworks.in_full(pair[1]):
-        yield HALF, 1.0, halved
+        yield frameworks.half_words(framework, pair[0], bf16=bf16), 1.0, halved
     if step.job.reduces_once:
         more = replace(step.job, accumulate=passes, no_sync=True)
         yield f"no_sync({passes})", 2.0, lambda: seconds(job=more)

@@ -92,7 +92,8 @@ def _outside(found: Tuned, setting: Setting) -> dict[str, float]:
     asked = with_step(setting.scenario(found.asked(setting)))
     pair = setting.method, setting.parsed
     case = case_of(asked, pair)
-    return case.outside(case.simulate().step, other_numerics(asked, pair))
+    name = found.target if found.target != "any" else ""
+    return case.outside(case.simulate().step, other_numerics(asked, pair, name))
 
 
 def _decide(found: Tuned) -> tuple[Option, str]:
