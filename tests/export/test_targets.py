@@ -191,6 +191,34 @@ def test_ranges_of_sizes_and_rules_are_told_by_the_plugin():
     assert (row["algorithm"], row["protocol"], row["channels"]) == ("tree", "ll", 3)
 
 
+def _ruled(*rules):
+    """NCCL's environment for DDP's buckets of resnet50 by rules."""
+    rules = [Rule("all_reduce", *rule, -1, -1) for rule in rules]
+    return environment(
+        export("nccl", choice("nccl+ddp", "dgx-a100x2", rules=tuple(rules)))["nccl.env"]
+    )
+
+
+def test_variables_say_what_one_rule_says_of_all_calls():
+    """Channels only where NCCL would take others."""
+    at = choice("nccl+ddp", "dgx-a100x2")
+    sizes = [call.nbytes for call in at.setup.calls_of(at.strategy, at.workload)]
+    own = [choose(at.facts, "all_reduce", n, algorithm="ring", protocol="simple") for n in sizes]
+    [channels] = {each.channels for each in own}
+    pinned = {"NCCL_ALGO": "allreduce:ring", "NCCL_PROTO": "allreduce:simple"}
+    buffer = {"NCCL_BUFFSIZE": str(4 * MIB)}
+
+    assert pinned | buffer == _ruled((0, None, "ring", "simple", channels))
+    fewer = {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"}
+    assert pinned | fewer | buffer == _ruled((0, None, "ring", "simple", 2))
+    unused = (min(sizes), None, "ring", "simple", channels)
+    assert pinned | buffer == _ruled((0, min(sizes) - 1, "tree", "ll", 2), unused)
+    most = max(sizes)
+    two = (0, most - 1, "tree", "ll", 2), (most, None, "ring", "simple", channels)
+    assert "NCCL_TUNER_CONFIG_FILE" in _ruled(*two)
+    assert "NCCL_TUNER_CONFIG_FILE" in _ruled((0, most - 1, "ring", "simple", channels))
+
+
 @pytest.mark.parametrize(
     ("strategy", "arguments", "hook"),
     [

@@ -8,10 +8,12 @@ NCCL's user guide, environment variables, 2.30; NVIDIA/nccl, plugins/tuner/examp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
+from simreduce.errors import InputError
 from simreduce.export.framework import METHODS, REPLICATED, Choice, Framework, holding, not_by_nccl
 from simreduce.export.writers import Line, environment
 from simreduce.planners.layouts import OPEN
@@ -20,7 +22,7 @@ from simreduce.planners.nccl.constants import ALL_PAIRS, ANY_SIZE, COLLECTIVES, 
 from simreduce.planners.nccl.environment import assignments
 from simreduce.planners.nccl.library import library_of
 from simreduce.planners.packing.arrangement import NoPacking
-from simreduce.planners.strategy import NO_LIMIT, Range, Strategy
+from simreduce.planners.strategy import NO_LIMIT, Range, Strategy, parse_strategy
 
 ENVIRONMENT = "nccl.env"
 TUNER = "nccl_tuner.csv"
@@ -91,9 +93,10 @@ def _nearest(choice: Choice) -> list[str]:
 
 def _environment(choice: Choice) -> str:
     """Lines `NAME=value`. Where the choice depends on the size, they load the plugin."""
-    strategy, settings = choice.resolved, choice.setup.nccl
+    alike, settings = _as_one_rule(choice), choice.setup.nccl
+    strategy = alike or choice.resolved
     name = library_of(choice.facts).title(settings)
-    by_size = bool(choice.rules) or len(strategy.ranges) > 1
+    by_size = (bool(choice.rules) and not alike) or len(strategy.ranges) > 1
     lines = [*_BY_SIZE] if by_size else _pinned(strategy, settings)
     pinned = {line[0] for line in lines if not isinstance(line, str)}
     given = {**assignments(settings), "NCCL_BUFFSIZE": str(settings.buffer)}
@@ -120,6 +123,32 @@ def _environment(choice: Choice) -> str:
             *(() if by_size else _OR_RULES),
         ]
     )
+
+
+def _as_one_rule(choice: Choice) -> Strategy | None:
+    """The strategy that variables say, where rules say the same of all calls of the workload: one
+    algorithm and protocol, and one number of channels unless NCCL takes that by itself.
+    """
+    calls = choice.setup.calls_of(choice.resolved, choice.workload)
+    at = choice.facts
+    rules = [
+        next((r for r in choice.rules if r.matches(c.collective, c.nbytes, at.nodes, at.n)), None)
+        for c in calls
+    ]
+    known = [rule for rule in rules if rule]
+    hows = {(rule.algorithm, rule.protocol) for rule in known}
+    if choice.method != REPLICATED or len(hows) != 1 or len(known) < len(calls):
+        return None
+    [(algorithm, protocol)] = hows
+    pick = partial(choose, at, settings=choice.setup.nccl, algorithm=algorithm, protocol=protocol)
+    channels = {rule.channels for rule in known}
+    text = f"nccl:{algorithm}+{protocol}"
+    with suppress(InputError):
+        own = [pick(call.collective, call.nbytes).channels for call in calls]
+        if own == [rule.channels for rule in known]:
+            return parse_strategy(text)
+        return parse_strategy(f"{text}+channels={channels.pop()}") if len(channels) == 1 else None
+    return None
 
 
 def _pinned(strategy: Strategy, settings: Settings) -> list[Line]:
