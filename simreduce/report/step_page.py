@@ -92,7 +92,7 @@ from simreduce.study.tune.steps import MethodRanking
 from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training import StepResult
 from simreduce.training.gpus import slowest_of
-from simreduce.training.mesh import MeshJob
+from simreduce.training.mesh import OVERLAPS, USUAL, MeshJob
 from simreduce.training.mesh.pipeline import grid, load_schedule
 from simreduce.training.simulation import MemoryFit
 from simreduce.training.step import SPENT_ON, compute_caution
@@ -212,10 +212,13 @@ def _header(ranking: Ranking) -> list[str]:
 def _mesh_header(ranking: MeshRanking) -> list[str]:
     scenario, job, at = ranking.scenario, ranking.job, ranking.scenario.setup
     program = MESH_PROGRAMS.get(scenario.framework)
+    beside = ", ".join(each for each in OVERLAPS if each in job.overlap) or "nothing"
+    assumed = " (unless step.overlap says others)" if job.overlap == USUAL else ""
     facts = [
         ("topology", f"{at.topology.name}: {at.topology.title}, {at.layout.n} ranks"),
         ("model", f"{scenario.model.name}: {job.shape.parameters / 1e9:.4g} billion parameters"),
         ("step", f"{job.global_batch} sequences of {job.sequence} tokens"),
+        ("overlap", f"beside compute: {beside}{assumed}"),
         ("framework", f"{program.title}, what it can run" if program else ""),
         ("computing", f"{job.gpu.title}, products of {job.bits} bits"),
         ("calibration", tables.label(at.calibration.name, at.calibration.title)),

@@ -284,3 +284,22 @@ def test_a_step_says_which_times_of_its_calls_are_nominal(
 
     assert bool(said) == ("nominal" in document)
     assert all(words in document["nominal"] for words in said)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "says"),
+    [
+        ("", "grad_reduce, param_gather, tp_grad (unless step.overlap says others)"),
+        ('overlap = ["p2p", "grad_reduce"]', "grad_reduce, p2p"),
+        ("overlap = []", "nothing"),
+    ],
+)
+def test_what_is_assumed_to_run_beside_compute_is_said(simreduce, tmp_path, overlap, says):
+    path = tmp_path / "mesh.toml"
+    path.write_text(
+        'topology = "dgx-h100"\nworkload = "transformer:layers=2,hidden=512,heads=8,vocab=1024,'
+        f'seq=512"\n[step]\nmesh = "dp=8"\nglobal_batch = 16\n{overlap}\n',
+        "utf-8",
+    )
+
+    assert f"# overlap      beside compute: {says}\n" in simreduce("step", path).out
