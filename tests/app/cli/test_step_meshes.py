@@ -290,7 +290,7 @@ def test_a_step_says_which_times_of_its_calls_are_nominal(
     ("overlap", "says"),
     [
         ("", "grad_reduce, param_gather, tp_grad (unless step.overlap says others)"),
-        ('overlap = ["p2p", "grad_reduce"]', "grad_reduce, p2p"),
+        ('overlap = ["grad_reduce"]', "grad_reduce"),
         ("overlap = []", "nothing"),
     ],
 )
