@@ -152,15 +152,15 @@ def apply_overrides(
     document: MergedFile, overrides: Mapping[str, str | int]
 ) -> tuple[MergedFile, list[str]]:
     """The document with dotted keys replaced, and a fault for each key that it does not have."""
-    known = _override_keys(document)
+    known = override_keys(document)
     tables: dict[str, Any] = {}
     problems = []
     for key, value in overrides.items():
         if key not in known:
-            near = (
-                did_you_mean(key, known)
-                or f"; known are for example {', '.join(sorted(known)[:4])}"
-            )
+            last = key.rpartition(".")[2]
+            same = [each for each in sorted(known) if each.rpartition(".")[2] == last]
+            names = same or sorted(known)
+            near = did_you_mean(key, names) or f"; known are for example {', '.join(names[:4])}"
             problems.append(f"{document.shown}: override {key!r}: there is no such key{near}")
             continue
         *outer, name = known[key]
@@ -172,7 +172,7 @@ def apply_overrides(
     return merge_documents(document, MergedFile(document.shown, tables, origin)), problems
 
 
-def _override_keys(document: MergedFile) -> dict[str, tuple[str, ...]]:
+def override_keys(document: MergedFile) -> dict[str, tuple[str, ...]]:
     """Keys that take overrides: figures of groups of nodes, and of links that have pairs."""
     known: list[tuple[str, ...]] = [("title",), *(("routing", name) for name in SWITCHING_KEYS)]
     sections = (

@@ -144,7 +144,8 @@ def _two_numbers(text: str) -> list[int]:
     "--over",
     multiple=True,
     metavar="KEY=VALUES",
-    help="Vary KEY: 1,2,4 or 1..64*2 or 8M..1G*2 or ring;nccl. Repeatable: all combinations.",
+    help="Vary KEY: 1,2,4 or 1..64*2 or 8M..1G*2 or ring;nccl. Repeatable: all combinations. For"
+    " links: topology.links.NAME.bandwidth, or in a scenario link_factors.CLASS, such as ib_ndr.",
 )
 @click.option("--set", "fixed", multiple=True, metavar="KEY=VALUE", help="Set KEY. Repeatable.")
 @click.option(

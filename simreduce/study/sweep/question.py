@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ from simreduce.topology.generators import (
 )
 from simreduce.topology.generators.inline import split_inline
 from simreduce.topology.loader import CLASSES, NONE, find, is_cluster
-from simreduce.topology.machine_files import read_document
+from simreduce.topology.machine_files import override_keys, read_document
 from simreduce.training import STEP as STEP_TABLE, load_model
 from simreduce.training.mesh import read_mesh
 from simreduce.training.mesh.mesh_table import (
@@ -258,9 +259,9 @@ class SweepQuestion:
         of_kind = {
             BENCH: ("nccl",),
             REPLICAS: ("replicas",),
-            JOBS: ("nccl", *(f"{section}.NAME" for section in FORMATS)),
+            JOBS: ("nccl", "link_factors", *(f"{section}.NAME" for section in FORMATS)),
         }
-        return "topology", *of_kind.get(self.kind, ("nccl", "step"))
+        return "topology", *of_kind.get(self.kind, ("nccl", "step", "link_factors"))
 
     def cell(self, settings: Mapping[str, Any]) -> Cell:
         """The question with these keys set.
@@ -314,7 +315,19 @@ class SweepQuestion:
         if key in self.keys or (rest and section in self.sections):
             return key
         known = [*self.keys, *(f"{section}.KEY" for section in self.sections)]
+        if of_machine := self._of_machine(name):
+            raise InputError(f"unknown key; of this machine there are {', '.join(of_machine)}")
         raise InputError(f"unknown key{near_or_all(key, known, '; known: ')}")
+
+    def _of_machine(self, name: str) -> list[str]:
+        """Keys of the machine's file that end as a name does, and the one that scales its links."""
+        table = self.document if self.kind == BENCH else self.document["scenario"]
+        text, *_, last = str(table.get("topology", "")), *re.split("[._]", name)
+        place = find(_parts(text)[0])
+        known = override_keys(read_document(*place)) if place else ()
+        found = [f"topology.{key}" for key in known if key.endswith(f".{last}")]
+        scales = "link_factors" in self.sections and ("link" in name or last == "bandwidth")
+        return found + ["link_factors.LINKS"] * scales
 
     def _load(self, key: str, value: str, collectives: Sequence[str]) -> None:
         """Read what a value names. InputError or ValueError if it cannot be."""
@@ -348,6 +361,8 @@ class SweepQuestion:
                 document["disturb"] = kept
         elif key == "fails" and value == NONE:  # as if never said
             table.pop(key, None)
+        elif key.startswith("link_factors."):  # names of links have dots
+            table.setdefault("link_factors", {})[key.partition(".")[2]] = value
         elif place := split_key(key):
             found, i, path = place
             faults.attempt(key, _set_inside, table[found][i], path.split("."), value)

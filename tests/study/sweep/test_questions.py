@@ -294,3 +294,23 @@ def test_the_code_that_makes_answers_is_where_it_is_said_to_be():
     """So that answers of other code are not taken for answers of this one."""
     package = Path(simreduce.__file__).parent
     assert [name for name in (*_OURS, *_SHOWN) if not (package / name).exists()] == []
+
+
+@pytest.mark.parametrize("key", ["link_bandwidth", "links.bandwidth", "nvlink.bandwidth"])
+def test_a_guess_at_the_bandwidth_of_links_gets_the_keys_that_there_are(key):
+    """Of the machine's file, and of a scenario the one that scales networks too."""
+    of_file = r"topology\.links\.nvlink\.bandwidth"
+    with pytest.raises(InputError, match=f"unknown key; of this machine there are.*{of_file}"):
+        read_specification("dgx-h100x2", {key: "1,2"}, {})
+    with pytest.raises(InputError, match=f"{of_file}.*link_factors.LINKS"):
+        read_specification("dgx-h100-gpt2-ddp", {key: "1,2"}, {})
+
+
+def test_links_of_a_network_are_scaled_by_their_class(tmp_path):
+    file = tmp_path / "two.toml"
+    file.write_text('topology = "dgx-h100x2"\nworkload = "bytes:64MiB"\nstrategies = ["nccl"]\n')
+    plan = read_specification(str(file), {"link_factors.ib_ndr": "0.1,1"}, {}).plan()
+    slow, own = (evaluate(each.cell).seconds for each in plan)
+
+    assert slow > 1.5 * own
+    assert own == evaluate(read_question(str(file)).cell({})).seconds
