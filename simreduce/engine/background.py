@@ -20,7 +20,7 @@ from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.topology import Topology
 from simreduce.units import format_size
 
-MOST_MESSAGES = 1_000_000
+MOST_MESSAGES = 20_000
 """Upper limit of messages that are simulated; a thousand take about a second."""
 _SHORTEST = 1e-12
 """Seconds that a message takes at least."""
