@@ -462,3 +462,17 @@ def test_what_nccl_is_told_stands_in_a_table(tmp_path):
         "nccl.NCCL_ALG",
         "nccl.NCCL_PROTO",
     ]
+
+
+def test_settings_that_leave_nccl_nothing_are_a_fault_of_their_table(tmp_path):
+    """Unless others than NCCL reduce too."""
+    path, text = tmp_path / "none.toml", 'topology = "dgx-h100"\nworkload = "trivial"\n'
+    told = '[nccl]\nNCCL_ALGO = "^ring,tree,nvls,nvlstree,pat,collnetdirect,collnetchain"\n'
+    path.write_text(f'{text}strategies = ["nccl"]\n{told}')
+
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(str(path))
+    words = "NCCL_ALGO and NCCL_PROTO leave no algorithm on dgx-h100"
+    assert [f"{path}: nccl: {words}"] == error.value.problems
+    path.write_text(f'{text}strategies = ["nccl", "ring"]\n{told}')
+    assert load_scenario(str(path))

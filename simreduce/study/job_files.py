@@ -321,6 +321,13 @@ def build_jobs(
                 default=0.0,
             ),
         )
+    names = [job.setup.runtime.name for job, *_ in found]
+    if other := next((i for i, name in enumerate(names) if name != names[0]), 0):
+        faults.add(
+            f"job[{other % len(raw)}].strategy",
+            f"runs on {names[other]}, and {found[0][0].name} on {names[0]}; one fabric has one"
+            " runtime, which `runtime` sets for all",
+        )
     machine = faults.require(machine, ScenarioError)
 
     def on(nodes: Sequence[Sequence[str]]) -> JobsQuestion:

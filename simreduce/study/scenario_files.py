@@ -19,7 +19,7 @@ from simreduce.files import data_dir, exists, flatten, parse_toml, read_text
 from simreduce.files.formats import LINE, FieldValues, whole
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Layout, layout, node_names
-from simreduce.planners.nccl import DEFAULTS
+from simreduce.planners.nccl import DEFAULTS, estimates, facts, plan
 from simreduce.planners.nccl.environment import settings_of
 from simreduce.planners.packing import Fusion, joined_sizes, ready_order, why_too_fine
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy
@@ -302,6 +302,11 @@ def _build(
         topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"],
         call_cost=values["call_cost"],
     )  # fmt: skip
+    if strategies and all(each.reduced_by_nccl for each in strategies):
+        at = facts(topology, part.ranks if part and part.machines == 1 else (), setup.nccl)
+        if not (at.n < 2 or estimates(plan(at, setup.nccl), "all_reduce", 1 << 20)):
+            faults.add("nccl", f"NCCL_ALGO and NCCL_PROTO leave no algorithm on {topology.name}")
+            return None, topology
     cuts = [name for name, factor in (values["link_factors"] or {}).items() if not factor]
     if lost := _cut_off(setup, cuts):
         faults.add("link_factors", lost)

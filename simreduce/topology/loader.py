@@ -120,7 +120,15 @@ def cluster(
     inline = Inline(
         document.shown, _beside(path, own["machine"]), nodes, settings, tuple(faults.problems)
     )
-    made = build_cluster(inline, within, load)
+
+    def read(text: str, others: Mapping[str, str | int]) -> Topology:
+        if find(text) is not None:  # faults name its own file
+            return load(text, others)
+        of_machine = Faults(document.shown, document.origin)
+        made = of_machine.attempt("machine", load, text, others)
+        return of_machine.require(made, TopologyError)
+
+    made = build_cluster(inline, within, read)
     return replace(made, name=name, title=own["title"] or made.title)
 
 

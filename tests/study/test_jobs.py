@@ -387,7 +387,7 @@ def test_all_traffic_that_sends_its_share_of_too_many_messages_is_named(tmp_path
     )
     few, many = (
         excess_messages([(stream, flows) for stream in question.streams], seconds)
-        for seconds in (0.001, 0.1)
+        for seconds in (0.0001, 0.1)
     )
 
     assert [] == few
@@ -645,3 +645,14 @@ def test_faults_of_the_machine_name_the_file_once(tmp_path):
         load_jobs(str(path))
 
     assert [each.count("jobs.toml") for each in caught.value.problems] == [1, 1]
+
+
+def test_a_job_on_another_runtime_is_named_with_its_key(tmp_path):
+    text = MACHINE + '[[job]]\nname = "a"\nnodes = 1\nworkload = "bytes:1M"\n'
+    text += text.replace(MACHINE, "").replace('"a"', '"b"') + 'strategy = "ring"\n'
+
+    assert [
+        "job[1].strategy: runs on tensorflow, and a on nccl; one fabric has one runtime, which"
+        " `runtime` sets for all"
+    ] == faults(tmp_path, text)
+    assert read(tmp_path, f'runtime = "nccl"\n{text}').jobs

@@ -204,6 +204,11 @@ def test_clusters_do_not_nest(files):
             load_topology(text)
 
 
+def test_a_machine_that_is_unknown_is_said_with_the_file_and_its_key(files):
+    with pytest.raises(TopologyError, match=r"pod\.toml: machine: no topology 'dgx-h10' \(did you"):
+        load_topology(files("pod", 'nodes = 2\nmachine = "dgx-h10"'))
+
+
 VALUES = st.one_of(
     st.integers(-2, 40),
     st.booleans(),
