@@ -473,6 +473,6 @@ def test_settings_that_leave_nccl_nothing_are_a_fault_of_their_table(tmp_path):
     with pytest.raises(ScenarioError) as error:
         load_scenario(str(path))
     words = "NCCL_ALGO and NCCL_PROTO leave no algorithm on dgx-h100"
-    assert [f"{path}: nccl: {words}"] == error.value.problems
+    assert [f"{path}: nccl: {words}"] == [*error.value.problems]
     path.write_text(f'{text}strategies = ["nccl", "ring"]\n{told}')
     assert load_scenario(str(path))

@@ -61,12 +61,16 @@ from simreduce.report.headings import (
     HURRIED_KEY,
     NCCL_KEY,
     NOMINAL_KEY,
+    caution,
+    factor_keys,
 )
 from simreduce.report.plots import Facet, PlotPoint, PlotSeries
 from simreduce.report.plots.axes import Axis
 from simreduce.report.sections import us
 from simreduce.report.steps import FITS
 from simreduce.report.topo import topology_keys
+from simreduce.study.advice import runs_nccl
+from simreduce.study.scenario import Scenario
 from simreduce.study.tune.jobs import JobsAnswer, finite
 from simreduce.study.tune.placement import Placement
 from simreduce.topology.switch_groups import label, switch_groups
@@ -118,7 +122,7 @@ def placement_report(document: Written) -> Page:
         title=f"{document['title']}: the order of nodes",
         about=f"{document['workload']}, {document['strategy']} on {document['topology']}.",
         answer=f"{document['answer'][:1].upper()}{document['answer'][1:]}.",
-        sure=SURE,
+        sure=caution(document["factor"], document["calibration"]),
         facts=(
             Fact("Which order?", cut(host_list(document["advised"]), HOSTS_SHOWN), shared),
             Fact("How long does the best take?", f"{document['ratio']:.0%} of the given one"),
@@ -136,9 +140,6 @@ def placement_report(document: Written) -> Page:
             ),
         ),
     )
-
-
-SURE = "How sure: simreduce accuracy says how far off predicted times of NCCL are."
 
 
 def _searched(document: Written) -> str:
@@ -169,6 +170,12 @@ def verdict(found: Placement) -> str:
     if (more := 1.0 - found.best_seconds / seconds) > _LITTLE:
         return f"{words}; {best} saves only {units.format_share(more)} more"
     return f"{words}: this job runs at {percent(found.ratio)} of the speed of {best}"
+
+
+def _factor(found: Placement) -> float | None:
+    """As `factor_keys`; None of a mesh, and where others than NCCL reduce."""
+    known = isinstance(found.scenario, Scenario) and runs_nccl(found.setting.strategy)
+    return factor_keys(found.scenario)["factor"] if known else None
 
 
 def best_order(*, complete: bool) -> str:
@@ -293,6 +300,8 @@ PLACEMENT = Document(
         lambda found: found.bound or None),
     Key("complete", FLAG, "Whether no order is faster than the best."),
     HURRIED_KEY,
+    Key("factor", or_null(RATIO), "80 % of NCCL's times are within this factor of the prediction;"
+        " null if that is not known.", lambda found: _factor(found)),  # noqa: PLW0108
     Key("files", map_of(TEXT), "The files of the order to use for what starts ranks, by name.",
         lambda _: {}),
     command="tune",
@@ -411,10 +420,26 @@ _STREAM = Record(
         " links allow, or comes in bursts.", "rate"),
     Key("every_s", or_null(SECONDS), "The time between bursts; null without.", "period"),
 )  # fmt: skip
+_WORST = Record(
+    "worst",
+    "What a job loses at most by one of the parts that were tried.",
+    Key("job", TEXT, "The job.", "0", column=Column("job", left=True)),
+    Key("part", TEXT, "The part that fails.", "1", column=Column("if this fails", left=True)),
+    Key(
+        "slowdown",
+        or_null(RATIO),
+        "How many times as long as alone it takes; null if it stops.",
+        lambda found: finite(found[2]),
+        column=Column("slowdown", show=_TIMES, missing=_STOPS),
+    ),
+)
 _FAILURE = Record(
     "failure",
     "The worst of the parts that a word of `fails` means.",
     *(key for key in FAILURE.keys if key.name in ("fails", "part", "parts", "kinds")),
+    Key("whose", TEXT, 'The jobs on the node of the part; "" for none.',
+        column=Column("of", left=True, keep="known")),
+    Key("worst", list_of(_WORST), "Each job, by the part of these whose failure costs it most."),
     Key("job", TEXT, 'The job that loses most; "" if it stops all, or is none.',
         lambda failure: failure.slowest.job.name if failure.slowest else "",
         column=Column("job", left=True)),
@@ -457,6 +482,8 @@ BESIDE = Document(
         lambda found: found.fit.copies if found.fit else ABSENT, optional=True),
     Key("limit", TEXT, "Why no more do; missing unless asked for.",
         lambda found: found.fit.limit if found.fit else ABSENT, optional=True),
+    Key("factor", or_null(RATIO), "80 % of the times of each job's calls of NCCL are within this"
+        " factor of the prediction; null if that is not known of one."),
     Key("complete", FLAG, "False if the command was stopped before more copies were tried, or"
         " before all repetitions."),
     Key("fairness", RATIO, "Jain's index of the jobs' speeds beside alone: 1 if all lose the same"
@@ -503,7 +530,7 @@ def jobs_report(document: Written) -> Page:
         title=f"{document['title']}: jobs beside each other",
         about=f"{units.plural(len(jobs), 'job')} on {document['topology']}.",
         answer=document["answer"],
-        sure=SURE,
+        sure=caution(document["factor"], document["calibration"], "times of the communication"),
         facts=(
             Fact("Which job loses most?", worst["job"], longest),
             Fact("Whom does it meet?", worst["meets"]),
@@ -521,6 +548,16 @@ def jobs_report(document: Written) -> Page:
                 "If a part fails",
                 "All jobs, until a part that fails is repaired",
                 _FAILURE.table(document.get("failures", ())),
+            ),
+            *table_section(
+                "worst",
+                "The worst failure of each job",
+                "Each job, until the part that is worst for it is repaired",
+                _WORST.table(
+                    [row for each in document.get("failures", ()) for row in each["worst"]]
+                    if len(jobs) > 1
+                    else []
+                ),
             ),
         ),
     )
@@ -592,8 +629,8 @@ def _answer(found: JobsAnswer) -> str:
     slow = sorted(found.outcomes, key=lambda each: -each.slowdown)
     slow = [each for each in slow if each.slowdown > _SLOWER]
     if not slow:
-        even = f", even if {found.lost.part} fails" if found.lost else ""
-        return f"{few}No job is more than 1% slower than alone{even}."
+        even = f", even if {found.lost.words} fails" if found.lost else ""
+        return f"{few}{_where(found)}No job is more than 1% slower than alone{even}."
     if slow[0].slowdown == inf:
         return f"{few}{found.loss[0].upper()}{found.loss[1:]}."
     worst, parts = slow[0], ""
@@ -607,7 +644,19 @@ def _answer(found: JobsAnswer) -> str:
         why = f"; it meets {other} on {share.link}"
     more = [f"{each.job.name} {each.slowdown:.2f}" for each in slow[1:_SHOWN]]
     also = f" ({', '.join(more)})" if more else ""
-    return f"{few}{found.loss}{parts}{why}{also}."
+    return f"{few}{_where(found)}{found.loss}{parts}{why}{also}."
+
+
+def _where(found: JobsAnswer) -> str:
+    """On which nodes to run the jobs, if they were to be placed."""
+    if not found.tried:
+        return ""
+    each = zip(found.question.jobs, found.question.nodes, strict=True)
+    places = (f"{job.name} on {host_list(map(str, nodes))}" for job, nodes in each)
+    given = f"{found.given:.2f} times as long" if found.given < inf else "for ever"
+    if found.given <= found.slowest.slowdown:
+        return "Keep the given nodes: no placement that was tried is better. "
+    return f"Run {', '.join(places)}; on the given nodes the slowest takes {given}. "
 
 
 _MOST = 30

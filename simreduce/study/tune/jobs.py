@@ -18,10 +18,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from simreduce.computing import group_by
+from simreduce.computing import group_by, grouped
 from simreduce.computing.workers import Progress, until_stopped
+from simreduce.engine import NCCL
 from simreduce.errors import InputError
 from simreduce.planners.layouts import node_names
+from simreduce.study.advice import Sureness
 from simreduce.study.job_files import MOST_JOBS, JobsQuestion, build_jobs, build_mix
 from simreduce.study.scenario import WORTH, LoadMachine
 from simreduce.study.tune.placement.orders import Orders
@@ -56,7 +58,8 @@ def finite(value: float | None) -> float | None:
 class JobsFailure(NamedTuple):
     """The worst `part` for the jobs that was tried of those that `fails` means: of `kinds` that
     differ, and `parts` in all; "" if the machine has none. Without `outcomes` the jobs cannot go
-    on, for a `reason`.
+    on, for a `reason`. `whose` are the jobs on the node of the part. `worst` has each job with the
+    part of these that costs it most, and its slowdown then.
     """
 
     fails: str
@@ -65,6 +68,13 @@ class JobsFailure(NamedTuple):
     kinds: int = 0
     outcomes: tuple[JobOutcome, ...] = ()
     reason: str = ""
+    whose: str = ""
+    worst: tuple[tuple[str, str, float], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The part, and whose it is."""
+        return f"{self.part} (of {self.whose})" if self.whose else self.part
 
     @property
     def slowest(self) -> JobOutcome | None:
@@ -111,6 +121,18 @@ class JobsAnswer(NamedTuple):
         return max(self.outcomes, key=lambda each: each.slowdown)
 
     @property
+    def factor(self) -> float | None:
+        """Times of each job's calls of NCCL are within this factor with 80 %; None if that is not
+        known of one.
+        """
+        found, jobs = list[float](), self.question.jobs
+        for job in jobs:
+            if job.plan and job.setup.runtime.name == NCCL.name:
+                ends = job.setup.interval(int(job.plan.nbytes.max()), 1.0)
+                found += [Sureness(*ends).factor] if ends else []
+        return max(found) if len(found) == len(jobs) else None
+
+    @property
     def alone(self) -> dict[str, float]:
         """Seconds of the jobs by themselves, by name."""
         return {each.job.name: each.alone for each in self.outcomes}
@@ -118,7 +140,7 @@ class JobsAnswer(NamedTuple):
     @property
     def loss(self) -> str:
         """What that job loses, in words, and by which failure."""
-        slow, after = self.slowest, f" if {self.lost.part} fails" if self.lost else ""
+        slow, after = self.slowest, f" if {self.lost.words} fails" if self.lost else ""
         if self.lost and self.lost.reason:
             return f"the jobs stop{after}: {self.lost.reason}"
         return f"{slow.job.name} takes {slow.slowdown:.2f} times as long as alone{after}"
@@ -217,7 +239,7 @@ def _simulate(
     coming = (lose(each) if each.part else each for each in parts if not stopped)
     tried = until_stopped(coming, lambda _: progress is not None)
     of_each = group_by(tried, lambda each: each.fails).values()
-    failures = tuple(max(some, key=lambda each: each.slowdown) for some in of_each)
+    failures = tuple(_worst(some) for some in of_each)
     real = (each for each in failures if each.part)
     lost = max(real, key=lambda each: each.slowdown, default=None)
     if lost is not None:
@@ -226,11 +248,23 @@ def _simulate(
     return JobsAnswer(question, whole, failures, lost, not stopped and len(tried) == len(parts))
 
 
+def _worst(tried: Sequence[JobsFailure]) -> JobsFailure:
+    """The worst failure of parts of one kind for the jobs, with the worst of them for each job."""
+    lost = grouped(
+        (each.job.name, (each.slowdown, failure.part))
+        for failure in tried
+        for each in failure.outcomes
+    )
+    worst = ((job, *max(some, key=lambda pair: pair[0])[::-1]) for job, some in lost.items())
+    return max(tried, key=lambda each: each.slowdown)._replace(worst=tuple(worst))
+
+
 def _failures(question: JobsQuestion, text: str) -> list[JobsFailure]:
     """The parts that a text means, one of those alike; one without a part if there is none."""
     machine = question.setup.topology
     if text not in CLASSES:
-        return [JobsFailure(text, part_named(machine, text), 1, 1)]
+        part = part_named(machine, text)
+        return [JobsFailure(text, part, 1, 1, whose=_owners(question, part))]
     # Equal paths differ where hashes, or the first of them, choose.
     chosen = (LEAF, SPINE, CORE) if machine.router.switching.choice != SPLIT else ()
     marks: dict[str, object] = {name: name for kind in chosen for name in members(machine, kind)}
@@ -243,7 +277,21 @@ def _failures(question: JobsQuestion, text: str) -> list[JobsFailure]:
     if len(names) > MOST_TRIED:
         names = distinct(machine, [text], marks)[text]
     of = len(members(machine, text)), len(names)
-    return [JobsFailure(text, name, *of) for name in names[:MOST_TRIED]] or [JobsFailure(text)]
+    return [
+        JobsFailure(text, name, *of, whose=_owners(question, name)) for name in names[:MOST_TRIED]
+    ] or [JobsFailure(text)]
+
+
+def _owners(question: JobsQuestion, part: str) -> str:
+    """The jobs on the node that is this part or has it; "" for none."""
+    nodes = question.setup.topology.nodes
+    machine = nodes[part].machine if part in nodes else part
+    found = (
+        job.name
+        for job in question.jobs
+        if machine and any(nodes[rank].machine == machine for rank in job.setup.layout.ranks)
+    )
+    return " and ".join(found)
 
 
 def fit_jobs(
