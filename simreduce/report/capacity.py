@@ -57,6 +57,7 @@ from simreduce.study.capacity.choose import (
     CapacityTarget,
     Offer,
 )
+from simreduce.study.capacity.options import product
 from simreduce.study.capacity.price_list import HOUR, PriceList, format_period
 from simreduce.study.sweep import MESH
 from simreduce.topology.loader import MOST_TRIED
@@ -122,7 +123,7 @@ OFFER = Record(
         get_in=lambda offer, answer: answer.verb(offer.candidate.key),
         column=Column("", left=True, keep="varied")),
     _part("name", "The name of the option in the file.", keep="varied"),
-    _part("machine", "The machine."),
+    _part("machine", "The machine.", show=product),
     Key("nodes", COUNT, "How many.", "candidate.nodes", column=Column("nodes")),
     _part("network", 'What joins them; "" for one machine.', keep="known", spare=4),
     _part("method", "The method of the step.", keep="varied"),
@@ -214,7 +215,12 @@ def _end(side: str, word: str, held: str, sign: int) -> Callable[[Written], str]
 
 
 def _becomes(flip: Written | None) -> str:
-    return "" if flip is None else flip["becomes"] or _NONE_MEETS
+    """The choice beyond a value, with the name of the machine that other tables have."""
+    if flip is None or not flip["becomes"]:
+        return "" if flip is None else _NONE_MEETS
+    count, _, words = flip["becomes"].partition(" x ")
+    machine, comma, more = words.partition(",")
+    return f"{count} x {product(machine)}{comma}{more}"
 
 
 _FLIP = Record(

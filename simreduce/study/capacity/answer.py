@@ -11,9 +11,11 @@ Which options hold copies of a mix of jobs, none slower than promised, and the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -255,11 +257,7 @@ class CapacityAnswer(RankedOptions[Offer]):
         """Whose constants kernels have, where those of some options are of other GPUs; that rates
         of computing are assumed, where several are.
         """
-        known = [each.candidate for each in self.offers]
-        found = dict.fromkeys(each.row.kernels for each in known)
-        if len({each.assumed for each in known}) > 1:
-            return ["rates of computing are assumed, not measured"]
-        return [*filter(None, found)] if len(found) > 1 else []
+        return _kernels(self.offers)
 
 
 def cell_of(option: CapacityOption, folder: str, *, first: bool = False) -> Cell:
@@ -561,7 +559,18 @@ def notes_on(
             NOT_COUNTED in sources,
     }  # fmt: skip
     notes += [words for words, holds in more.items() if holds]
-    return (*notes, *filter(None, dict.fromkeys(each.candidate.row.nominal for each in offers)))
+    nominal = (re.split("; (?=kernels of )", e.candidate.row.nominal or "") for e in offers)
+    said = ("", *_kernels(offers))  # in the answer
+    return (*notes, *(e for e in dict.fromkeys(chain.from_iterable(nominal)) if e not in said))
+
+
+def _kernels(offers: Iterable[Offer]) -> list[str]:
+    """As `CapacityAnswer.kernels`, of these offers."""
+    known = [each.candidate for each in offers]
+    found = dict.fromkeys(each.row.kernels for each in known)
+    if len({getattr(each, "assumed", None) for each in known}) > 1:  # copies of jobs have none
+        return ["rates of computing are assumed, not measured"]
+    return [*filter(None, found)] if len(found) > 1 else []
 
 
 def answer_copies(question: CapacityQuestion, evaluate: Evaluate) -> RankedOptions[CopiesOffer]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.capacity import CAPACITY
+from simreduce.report.capacity import CAPACITY, _becomes
 from simreduce.report.capacity_page import capacity_text
 from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer, candidate_of, cell_of, parts
@@ -333,3 +333,9 @@ def test_times_of_collnet_are_nominal(tmp_path, rows, strategy):
     assert any("CollNet's times are nominal" in note for note in found.notes) == (
         strategy == "nccl:collnet"
     )
+
+
+def test_a_change_of_the_choice_names_machines_as_the_answer_does():
+    assert "2 x AWS p4d.24xlarge, switch, nccl" == _becomes({"becomes": "2 x p4d, switch, nccl"})
+    assert "none meets the target" == _becomes({"becomes": None})
+    assert "" == _becomes(None)

@@ -170,6 +170,7 @@ def test_an_order_that_rests_on_constants_of_others_says_so(question, price, ord
     said = CAPACITY.write(found)["headline"]
 
     assert "Kernels of B200 are nominal: products, memory, host by constants of H100" in said
+    assert capacity_text(found).lower().count("kernels of b200 are nominal") == 1
     assert order in said
     assert bool(found.rivals) == order.startswith("not")
     step, low, high = (found.chosen.candidate.row.values[k] for k in ("seconds", "low", "high"))
