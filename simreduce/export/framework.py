@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, StrategyError, escape
+from simreduce.errors import StrategyError, escape, refuse
 from simreduce.files.formats import Name
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl import Facts, choose, facts
@@ -291,8 +291,7 @@ class MeshProgram:
 
     def export(self, job: MeshedJob) -> Mapping[str, str]:
         """The files of a mesh by name. InputError with the reasons why there are none."""
-        if problems := self.why_not(job):
-            raise InputError(problems)
+        refuse(self.why_not(job))
         return self.files(job)
 
 

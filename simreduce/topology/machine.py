@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simreduce.errors import TopologyError, did_you_mean, near_or_all, quote
+from simreduce.errors import TopologyError, did_you_mean, near_or_all, quote, refuse
 from simreduce.files.formats import FieldValues, Name
 from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
@@ -42,8 +42,7 @@ def build_machine(
     first.
     """
     machine, found = read_machine(document, name, source, problems)
-    if found:
-        raise TopologyError(found)
+    refuse(found, TopologyError)
     return machine
 
 

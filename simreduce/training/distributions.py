@@ -14,7 +14,7 @@ from math import exp, inf, isfinite, lgamma, log, log1p, pi, sqrt
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.errors import InputError
+from simreduce.errors import InputError, refuse
 
 
 class Distribution(ABC):
@@ -252,6 +252,4 @@ def _above_zero(name: str, value: float) -> str | None:
 
 
 def _refuse(*problems: str | bool | None) -> None:
-    found = [problem for problem in problems if isinstance(problem, str)]
-    if found:
-        raise InputError(found)
+    refuse(problem for problem in problems if isinstance(problem, str))

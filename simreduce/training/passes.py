@@ -30,7 +30,7 @@ from simreduce.computing.arrays import Ints
 from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
-from simreduce.plan import Kind, Plan, side_by_side
+from simreduce.plan import Kind, side_by_side
 from simreduce.training.calls import Alone, Fused, Method, OnFabric, Reduction
 from simreduce.training.executions import (
     BACKWARD,
@@ -474,8 +474,9 @@ class Passes:
         """
         env = self.mover.env
         start = float(env.now)
+        inputs = what.moves.device[what.moves.kind == Kind.INPUT] if given else ()
         late = [
-            (np.flatnonzero(np.isin(_inputs(what.moves), list(group.ranks))), nodes)
+            (np.flatnonzero(np.isin(inputs, list(group.ranks))), nodes)
             for group, nodes in given
             if not all(map(self.run.is_done, nodes))
         ]
@@ -506,9 +507,3 @@ class Passes:
         assert isinstance(self.mover, OnFabric)  # noqa: S101 - else all begin together
         self.since[id(node)] = float(self.mover.env.now)
         self.mover.fabric.release(done, places)
-
-
-def _inputs(plan: Plan) -> Ints:
-    """The device of each input."""
-    found: Ints = plan.device[plan.kind == Kind.INPUT]
-    return found

@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce.computing import grouped
-from simreduce.errors import StrategyError
+from simreduce.errors import StrategyError, refuse
 from simreduce.plan import ZEROS, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.msccl import (
@@ -309,8 +309,7 @@ def algorithm_of(plan: Plan, name: str) -> MscclAlgorithm:
         name, plan.contract.collective, "Simple", channels, lowering.values.chunks,
         tuple(lowering.gpu(rank, blocks) for rank, blocks in enumerate(gpus)),
     )  # fmt: skip
-    if problems := limit_problems(made):
-        raise StrategyError(problems)
+    refuse(limit_problems(made), StrategyError)
     return made
 
 

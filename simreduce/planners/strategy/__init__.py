@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.errors import StrategyError, did_you_mean, quote
+from simreduce.errors import StrategyError, did_you_mean, quote, refuse
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import OPEN, Decision, Layout
@@ -125,8 +125,7 @@ def parse_spec(
                 "(a limit is a number of elements, with a suffix K, k, M, G or T)"
             )
         ranges.append(Range(pieces[0], shards or 0, value or 0))
-    if problems:
-        raise StrategyError(problems)
+    refuse(problems, StrategyError)
     return ranges
 
 
@@ -194,8 +193,7 @@ def parse_multi_worker_spec(value: object, *, faithful: bool = False) -> list[Ra
             )
         else:
             ranges.append(Range(*item))
-    if problems:
-        raise StrategyError(problems)
+    refuse(problems, StrategyError)
     return ranges
 
 

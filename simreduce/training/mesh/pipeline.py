@@ -25,7 +25,7 @@ from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
-from simreduce.errors import Deadlock, InputError, near_or_all
+from simreduce.errors import Deadlock, InputError, near_or_all, refuse
 from simreduce.files import exists, read_text
 from simreduce.files.formats.syntax import Faults
 
@@ -92,11 +92,6 @@ def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Actio
     forward = [Action(chunk * p + rank, FORWARD, micro) for chunk, micro in order]
     backward = [Action((v - 1 - chunk) * p + rank, BACKWARD, micro) for chunk, micro in order]
     return forward, backward
-
-
-def _gpipe(rank: int, p: int, _: int, m: int) -> list[Action]:
-    forward, backward = _passes(rank, p, 1, m)
-    return [*forward, *backward]
 
 
 def _one_by_one(rank: int, p: int, v: int, m: int) -> list[Action]:
@@ -193,7 +188,7 @@ def _zbv(rank: int, p: int, v: int, m: int) -> list[Action]:
 
 
 _WRITERS: Mapping[str, Callable[[int, int, int, int], list[Action]]] = {
-    "gpipe": _gpipe,
+    "gpipe": lambda *shape: [*chain(*_passes(*shape))],
     "1f1b": _one_by_one,
     "interleaved": _one_by_one,
     "zero_bubble": _zero_bubble,
@@ -222,8 +217,7 @@ def why_not(name: str, p: int, v: int, m: int) -> Iterator[str]:
 
 def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
     """The schedule of that name; InputError with every reason why there is none."""
-    if problems := [*why_not(name, p, v, m)]:
-        raise InputError(problems)
+    refuse(why_not(name, p, v, m))
     rows = tuple(tuple(_WRITERS[name](rank, p, v, m)) for rank in range(p))
     return Schedule(name, rows, p * v, m)
 

@@ -119,14 +119,6 @@ class ReplicasRun:
         """The stale gradients."""
         return tuple(a for a in self.arrivals if not a.update)
 
-    def entered(self, update: int, variable: int = 0) -> list[tuple[int, int]]:
-        """(worker, its own step) of every gradient in an update of a variable, by arrival."""
-        return [
-            (a.worker, a.step)
-            for a in self.arrivals
-            if (a.update, a.variable) == (update, variable)
-        ]
-
 
 Events = Generator[simpy.Event, Any, None]
 
