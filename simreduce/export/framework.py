@@ -305,10 +305,6 @@ def unwritten(title: str, job: MeshedJob, *, dispatch: bool = True) -> dict[str,
     return {f"settings of {' and '.join(what)} are not written for {title}": bool(what)}
 
 
-Knobs = Mapping[str, Sequence[object]]
-"""Settings of shards by PyTorch's names, with the values that are tried, the defaults first."""
-
-
 def no_files(_: Choice) -> Mapping[str, str]:
     """The files of a system that is not told strategies."""
     return {}
@@ -337,8 +333,9 @@ class Framework:
     `cycles` that a background thread has a cycle, `settled` that buffers are settled before a step.
 
     It has the `methods` of a step, and those that are `named` if the scenario names them. `knobs`
-    are the settings of shards, `unit` the elements of a unit by default, 0 for blocks. One in
-    `coarser` sizes of units is tried, in eight where units have other rules too.
+    are the settings of shards by PyTorch's names, with the values that are tried, the defaults
+    first; `unit` the elements of a unit by default, 0 for blocks. One in `coarser` sizes of units
+    is tried, in eight where units have other rules too.
     """
 
     name: str
@@ -366,7 +363,7 @@ class Framework:
 
     methods: tuple[str, ...] = (REPLICATED,)
     named: tuple[str, ...] = ()
-    knobs: Knobs = field(default_factory=dict)
+    knobs: Mapping[str, Sequence[object]] = field(default_factory=dict)
     unit: int = 0
     coarser: int = 0
 

@@ -232,14 +232,12 @@ ROUNDING = 1e-12
 """Relative error of sums of times, allowed at the boundary of a cycle."""
 
 Buffers = dict[tuple[int, ...], list[Reduction]]
-Start = Callable[[Reduction, int, float], int]
-"""Adds the reduction of gradients that a node let go, and that are there since then, to a run, and
-returns its node.
-"""
 
 
 class Negotiation:
     """The thread in one pass. `known` has reductions by buffer, which are compiled on first use.
+    `start` adds the reduction of gradients that a node let go, and that are there since then, to
+    the run, and returns its node.
 
     `updated` are the nodes that update each layer: first one that waits for the thread, then the
     reductions of its gradients too.
@@ -247,7 +245,7 @@ class Negotiation:
 
     def __init__(
         self, run: Run, rule: Fused, layer_of: Sequence[int], updated: Mapping[int, list[int]],
-        known: Buffers, start: Start,
+        known: Buffers, start: Callable[[Reduction, int, float], int],
     ) -> None:  # fmt: skip
         self._run, self._rule, self._layer_of = run, rule, layer_of
         self._of_layer = group_by(reversed(range(len(layer_of))), layer_of.__getitem__)

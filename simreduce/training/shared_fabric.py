@@ -268,8 +268,8 @@ class _Together:
         )  # fmt: skip
 
     def _cost(self, plan: Plan) -> float:
-        fabric = self.fabric
-        return step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
+        at = self.fabric
+        return step_cost(plan, at.topology, at.runtime, at.calibration)
 
     def _lower_step(self, i: int, method: Method) -> Lowering:
         """The reductions of job i, without reads."""

@@ -339,8 +339,7 @@ def _check(plan: Plan) -> int:
             "it pads tensors with zeros, which MSCCL cannot",
         ),
     )
-    if faults := [fault for breaks, fault in limits if breaks]:
-        raise StrategyError(faults)
+    refuse((fault for breaks, fault in limits if breaks), StrategyError)
     return ranks
 
 

@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise, product
 import numpy as np
 
 from simreduce import units
+from simreduce.computing import once
 from simreduce.computing.arrays import Ints
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.planners.layouts import Decision, joined
@@ -111,14 +112,15 @@ Machine = Topology | Folded | Facts
 def plan(machine: Machine, settings: Settings = DEFAULTS) -> NcclPlan:
     """The communicator of all GPUs of a machine, searched and tuned once."""
     known = facts(machine, settings=settings)
-    key = ("plan", settings)
-    if key not in known.cache:
+
+    def tune() -> NcclPlan:
         library = library_of(known)
         library.version(settings)
         found = graphs_of(known, settings, library.search)
         tuner = library.tuner(known, found, settings)
-        known.cache[key] = NcclPlan(known, settings, found, tuner, tuner.model())
-    made: NcclPlan = known.cache[key]
+        return NcclPlan(known, settings, found, tuner, tuner.model())
+
+    made: NcclPlan = once(known.cache, ("plan", settings), tune)
     return made
 
 

@@ -47,10 +47,11 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Amount = int | Fraction
-Arc = tuple[int, int, Amount]
 
 
-def max_flow(arcs: Iterable[Arc], source: int, sink: int) -> tuple[Amount, frozenset[int]]:
+def max_flow(
+    arcs: Iterable[tuple[int, int, Amount]], source: int, sink: int
+) -> tuple[Amount, frozenset[int]]:
     """The maximum flow from `source` to `sink`, and the vertices on the source's side of a minimum
     cut: of all minimum cuts, the one nearest to the source.
 

@@ -32,8 +32,6 @@ from simreduce.planners.synthesis import Edge, Network
 from simreduce.planners.synthesis.optimum import maximise, maximise_first
 
 P = TypeVar("P", bound=Hashable)
-Load = Mapping[int, int]
-
 GAP = 2e-4
 """Relative gap to the bound at which the search stops."""
 LOST = 7e-4
@@ -67,7 +65,7 @@ class PackingProblem(Generic[P]):
 
     capacity: tuple[float, ...]
     groups: int
-    load: Callable[[P], Load]
+    load: Callable[[P], Mapping[int, int]]
     group: Callable[[P], int]
     weight: Callable[[P], float]
     price: Callable[[Sequence[float]], Iterable[P]]

@@ -56,15 +56,12 @@ class Action(NamedTuple):
         return (self._replace(beside=None), self.beside) if self.beside else (self,)
 
 
-Rows = tuple[tuple[Action, ...], ...]
-
-
 @dataclass(frozen=True)
 class Schedule:
     """The actions of each pipeline rank in order, of so many stages and micro batches."""
 
     name: str
-    rows: Rows
+    rows: tuple[tuple[Action, ...], ...]
     stages: int
     micros: int
 
