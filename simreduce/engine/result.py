@@ -276,12 +276,11 @@ def _spans(
         yield BANDWIDTH, worked, end, min(lost / flow, 1.0) if lost > near else 0.0
     else:
         worked = end
-    if worked > arrived:
-        yield DISPATCH, arrived, worked, 0.0
-    if arrived > dispatched:
-        yield LATENCY, dispatched, arrived, 0.0
-    if dispatched > begin:
-        yield DISPATCH, begin, dispatched, 0.0
+    for cause, since, until in (
+        (DISPATCH, arrived, worked), (LATENCY, dispatched, arrived), (DISPATCH, begin, dispatched),
+    ):  # fmt: skip
+        if until > since:
+            yield cause, since, until, 0.0
 
 
 def _split_by_lane(

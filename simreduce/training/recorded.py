@@ -352,15 +352,13 @@ def _gradients(execution: Execution, nodes: Sequence[ExecutionNode]) -> tuple[li
 
 def _why_none(node: ExecutionNode) -> str:
     """What a collective is if it reduces no gradients."""
-    if node.collective == "broadcast":
-        return "broadcasts, as of buffers"
-    if "barrier" in node.name.lower() or not node.nbytes:
-        return "barriers"
-    if node.dtype and not node.dtype.startswith(_REDUCED):
-        return f"all-reduces of {node.dtype}"
-    if node.phase not in ("", BACKWARD):
-        return "all-reduces outside of the backward pass"
-    return ""
+    rules = (
+        (node.collective == "broadcast", "broadcasts, as of buffers"),
+        ("barrier" in node.name.lower() or not node.nbytes, "barriers"),
+        (node.dtype and not node.dtype.startswith(_REDUCED), f"all-reduces of {node.dtype}"),
+        (node.phase not in ("", BACKWARD), "all-reduces outside of the backward pass"),
+    )
+    return next((what for fits, what in rules if fits), "")
 
 
 @dataclass(frozen=True, slots=True)

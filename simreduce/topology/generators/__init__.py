@@ -99,7 +99,6 @@ from simreduce.topology.generators.networks import (
     TREE_KEYS,
     FatTree,
     dragonfly_plus,
-    every_pair,
     linked,
     neighbours,
     read_dragonfly,
@@ -324,7 +323,13 @@ GENERATORS: dict[str, Generator] = {
         partial(textbook, read=read_tree, limit=WHOLE_LIMIT), "fat_tree:N", (*TREE_KEYS, "shuffle")
     ),
     "full": Generator(
-        partial(linked, limit=FULL_LIMIT, words=", every pair linked", pairs=every_pair), "full:N"
+        partial(
+            linked,
+            limit=FULL_LIMIT,
+            words=", every pair linked",
+            pairs=lambda count: itertools.combinations(range(count), 2),
+        ),
+        "full:N",
     ),
     "ring": Generator(
         partial(linked, limit=DEVICES_LIMIT, words=" in a ring", pairs=neighbours), "ring:N"

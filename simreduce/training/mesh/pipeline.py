@@ -199,17 +199,19 @@ ONE_STAGE = ("gpipe", "1f1b")
 
 def why_not(name: str, p: int, v: int, m: int) -> Iterator[str]:
     """Why a schedule is not for so many ranks, stages of a rank, and micro batches."""
-    if name in ONE_STAGE and v != 1:
-        yield f"{name} has one stage on a GPU; interleaved and zero_bubble take virtual = {v}"
-    if name in IN_A_V and v != 2:
-        yield f"{name} has two stages on a GPU: virtual = 2"
-    if name == "interleaved" and v < 2:
-        yield "interleaved needs two stages on a GPU or more: virtual = 2"
-    if v > 1 and name in ("interleaved", "zero_bubble") and m % max(m // p, 1):
-        near = m // p * p
-        yield f"{m} micro batches are no whole rounds of {p} ranks; {near} or {near + p} are"
-    if name == "dualpipe" and m < 2 * p:
-        yield f"dualpipe needs as many micro batches as stages: {2 * p} or more, not {m}"
+    near, in_rounds = m // p * p, v > 1 and name in ("interleaved", "zero_bubble")
+    rules = (
+        (name in ONE_STAGE and v != 1,
+         f"{name} has one stage on a GPU; interleaved and zero_bubble take virtual = {v}"),
+        (name in IN_A_V and v != 2, f"{name} has two stages on a GPU: virtual = 2"),
+        (name == "interleaved" and v < 2,
+         "interleaved needs two stages on a GPU or more: virtual = 2"),
+        (in_rounds and m % max(m // p, 1),
+         f"{m} micro batches are no whole rounds of {p} ranks; {near} or {near + p} are"),
+        (name == "dualpipe" and m < 2 * p,
+         f"dualpipe needs as many micro batches as stages: {2 * p} or more, not {m}"),
+    )  # fmt: skip
+    return (why for broken, why in rules if broken)
 
 
 def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
