@@ -107,9 +107,8 @@ def _cables(
         for number, pair in enumerate(values["pairs"] or ()):
             place = f"{path}.pairs[{number}]"
             ends = _pairs(faults, place, pair, nodes, len(cables))
-            lanes = values.get("lanes", 1)
-            if ends and len(pair) == 3:
-                lanes = LANES.take(pair[2], faults, place) or 1
+            own = LANES.take(pair[2], faults, place) or 1 if ends and len(pair) == 3 else None
+            lanes = own or values.get("lanes", 1)
             for one, other in ends:
                 key = (wire.name, frozenset((one, other)))
                 staged = nodes[one].kind in ("gpu", "pcie_switch") and wire.name.startswith(STAGED)

@@ -187,10 +187,9 @@ def _by_model(
     found = [(a, p) for a, p in every if algorithm in ("", a) and protocol in ("", p)]
     if not found:
         what = "+".join(filter(None, (algorithm, protocol)))
-        words = f"{library_of(at.facts).name} has no {what} on {at.facts.name}"
-        if not every:
-            words = f"NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
-        raise StrategyError(f"{collective}: {words}")
+        lacks = f"{library_of(at.facts).name} has no {what}"
+        words = lacks if every else "NCCL_ALGO and NCCL_PROTO leave no algorithm"
+        raise StrategyError(f"{collective}: {words} on {at.facts.name}")
     best, *others = sorted(found, key=lambda pair: every[pair])
     why = "the only one allowed"
     if others:
@@ -318,9 +317,8 @@ def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     near = [path for path in paths if path and path.kind <= NVL]
     direct = len(near) == len(paths)
     counts += [at.tuner.peer_channels(path.rate) for path in near] + [2] * (not direct)
-    channels, chunk = min(_power(at.model.channels), most), (512 if direct else 128) << 10
-    if at.facts.nodes > 1:
-        chunk = at.tuner.net_chunk()
+    channels, inside = min(_power(at.model.channels), most), (512 if direct else 128) << 10
+    chunk = at.tuner.net_chunk() if at.facts.nodes > 1 else inside
     return P2p(channels, min(_power(min(counts, default=2)), channels), chunk)
 
 

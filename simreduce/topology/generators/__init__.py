@@ -194,9 +194,8 @@ def build_cluster(
     keys = (*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known
     settings.faults.unknown("", settings.values, keys)
     fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
-    nic = ""
-    if "nic" in settings.values:
-        nic = settings.read("nic", choice(link_networks(), "class of network link"), DEFAULT_NIC)
+    known_nics = choice(link_networks(), "class of network link")
+    nic = settings.read("nic", known_nics, DEFAULT_NIC) if "nic" in settings.values else ""
     trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
     most = settings.limit if shape == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
