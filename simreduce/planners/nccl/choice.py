@@ -19,7 +19,7 @@ import numpy as np
 from simreduce import units
 from simreduce.computing import once
 from simreduce.computing.arrays import Ints
-from simreduce.errors import StrategyError, did_you_mean
+from simreduce.errors import StrategyError, near_or_all
 from simreduce.planners.layouts import Decision, joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.nccl.channel_search import TREE, Graphs, graphs_of
@@ -147,8 +147,9 @@ def choose(
     """
     known = (*COLLECTIVES, *SENDS)
     if collective not in known:
-        near = did_you_mean(collective, known) or f"; one of {', '.join(known)}"
-        raise StrategyError(f"collective: unknown {collective!r}{near}")
+        raise StrategyError(
+            f"collective: unknown {collective!r}{near_or_all(collective, known, '; one of ')}"
+        )
     at = plan(machine, settings)
     if at.facts.n == 1:
         return NcclChoice("ring", "simple", 1, why="one GPU: nothing to send")

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.errors import StrategyError, did_you_mean, quote, refuse
+from simreduce.errors import StrategyError, did_you_mean, near_or_all, quote, refuse
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import OPEN, Decision, Layout
@@ -464,8 +464,9 @@ def check_collective(name: str) -> str:
         words = f"expected one of {', '.join(COLLECTIVES)}"
         raise TypeError(f"collective: {words}, got {type(name).__name__} {quote(name)}")
     if name not in COLLECTIVES:
-        near = did_you_mean(name, COLLECTIVES) or f"; one of {', '.join(COLLECTIVES)}"
-        raise StrategyError(f"collective: unknown {name!r}{near}")
+        raise StrategyError(
+            f"collective: unknown {name!r}{near_or_all(name, COLLECTIVES, '; one of ')}"
+        )
     return name
 
 
