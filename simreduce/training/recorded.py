@@ -405,8 +405,7 @@ def _waits(nodes: Sequence[ExecutionNode], order: Sequence[int], sums: frozenset
     found = [0] * len(nodes)
     for i in order:
         computes = nodes[i].kind == COMPUTE
-        waited = (found[j] + (j in sums and computes) for j in nodes[i].after)
-        found[i] = max(waited, default=0)
+        found[i] = max((found[j] + (j in sums and computes) for j in nodes[i].after), default=0)
     return found
 
 

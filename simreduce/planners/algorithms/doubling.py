@@ -67,8 +67,7 @@ def fold(b: PlanBuilder, values: Values, channel: int) -> Values:
     if not len(others):
         return values
     host, rest = values[:, stay[: len(others)]], values[:, stay[len(others) :]]
-    arrived = exchange(b, values[:, others], host, channel)
-    return _concatenate(b.adds([host, arrived]), rest)
+    return _concatenate(b.adds([host, exchange(b, values[:, others], host, channel)]), rest)
 
 
 def unfold(

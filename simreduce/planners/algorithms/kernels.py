@@ -215,8 +215,7 @@ def _multicast(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values
 
 def _stores(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU reads and adds its part, and writes the sum to all."""
-    sums = _reduce_scatter(b, layout, given, op)
-    return _gather(b, sums, _serving(_NCCL_BLOCKS, len(given)))
+    return _gather(b, _reduce_scatter(b, layout, given, op), _serving(_NCCL_BLOCKS, len(given)))
 
 
 def _gathered(

@@ -159,8 +159,7 @@ def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[ThreadBlock, ...]]:
 
 
 def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
-    writers = _order(moves)
-    keys = _assign(moves, writers)
+    keys = _assign(moves, _order(moves))
     numbers = {key: i for i, key in enumerate(sorted({*keys.values()}))}
     block = {move: numbers[keys[move]] for move in moves}
     _drop_implied(moves, block)

@@ -407,8 +407,7 @@ class _Search:
         if self._are_twins(cell):
             return self._any_order(self._tell_apart(colours, *cell), depth)
         children = (self._tell_apart(colours, rank) for rank in cell)
-        alike = (child for child in children if _key(child) == self.trail.get(depth))
-        child = next(alike, None)
+        child = next((child for child in children if _key(child) == self.trail.get(depth)), None)
         return None if child is None else self._any_order(child, depth + 1)
 
     def _is_known(self, rank: int, tried: list[int], colours: Colours) -> bool:

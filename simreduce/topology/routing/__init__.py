@@ -180,8 +180,7 @@ class PathSearch:
     @functools.cached_property
     def machines(self) -> Mapping[str, Sequence[str]]:
         """The names of the nodes of every machine; "" has the names of all nodes."""
-        found = group_by(self.nodes, lambda name: self.nodes[name].machine)
-        return {**found, "": list(self.nodes)}
+        return {**group_by(self.nodes, lambda name: self.nodes[name].machine), "": list(self.nodes)}
 
     def path(self, source: str, target: str, machine: str, own: Own = lambda _: "") -> Path:
         """The best path between two nodes, () when there is none. It stays in `machine` unless that

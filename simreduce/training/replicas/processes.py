@@ -360,8 +360,7 @@ class _Training:
         required = self.job.settings.replicas_to_aggregate
         if waiting is not None and accumulator.ready(required) and not self.is_dead(_CHIEF):
             self.awaited[v] = None
-            count = accumulator.count
-            waiting.succeed((self.now, count, accumulator.take()))
+            waiting.succeed((self.now, accumulator.count, accumulator.take()))
 
     def compute_seconds(self, w: int, step: int) -> float:
         """Seconds that a worker computes in a step."""

@@ -151,8 +151,8 @@ def _by_lanes(
         copies = len(whole) ** 2 * min(lane.of, 8)
         count = pieces(whole, lane.of, 2 * step_bytes(how), copies)
         own = lane.share(whole).cut(count)  # by rank, part and piece
-        found = [make(lane, own[:, :, piece]) for piece in range(count)]  # by rank and part
-        made.append(Values.stack(found))
+        # by rank and part
+        made.append(Values.stack([make(lane, own[:, :, piece]) for piece in range(count)]))
     return join(b, made)
 
 
