@@ -13,6 +13,9 @@ import multiprocessing
 import resource
 import sys
 import time
+from dataclasses import fields
+
+import numpy as np
 
 from simreduce.errors import StrategyError
 from simreduce.plan import verify
@@ -52,7 +55,9 @@ def measure(collective: str, algorithm: str, ranks: int, gradients: int = 1) -> 
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if problems:
         return f"{len(problems)} problems: {problems[0]}"
-    each = plan.column_bytes / len(plan)
+    columns = [getattr(plan, field.name) for field in fields(plan)]
+    arrays = [column for column in columns if isinstance(column, np.ndarray)]
+    each = sum(a.itemsize if a.strides == (0,) else a.nbytes for a in arrays) / len(plan)
     return f"{len(plan):>10,} {each:>6.0f} {built:>9.3f} {proved:>9.3f} {held:>9.0f} {most:>9.0f}"
 
 

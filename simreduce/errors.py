@@ -31,6 +31,12 @@ class InputError(SimreduceError, ValueError):
         return type(self), (self.problems,)
 
 
+def refuse(problems: Iterable[str], kind: type[InputError] = InputError) -> None:
+    """Raise the error with every problem, if there is any."""
+    if found := [*problems]:
+        raise kind(found)
+
+
 def load_extra(module: str, need: str) -> ModuleType:
     """The module of a library that an extra installs; InputError with the `need` without it."""
     try:

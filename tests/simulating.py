@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 
 import numpy as np
 
 import simreduce as sr
-from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Curve, Simulator, runtime_named
+from simreduce.engine import (
+    CALM,
+    NOMINAL,
+    TENSORFLOW,
+    Curve,
+    Floors,
+    Result,
+    Simulator,
+    Use,
+    runtime_named,
+)
+from simreduce.engine.result import CriticalPath
+from simreduce.files.formats.syntax import read_json
+
+_COLUMNS = {
+    "kind": np.int8, "source": np.int32, "device": np.int32, "nbytes": np.int64,
+    "ready": np.float64, "start": np.float64, "finish": np.float64, "blame": np.int32,
+}  # fmt: skip
+_PATH_DTYPES = {"Ints": np.int64, "Floats": np.float64}
 
 
 def simulator(topology, runtime=TENSORFLOW, calibration=NOMINAL, disturbance=CALM):
@@ -21,6 +40,28 @@ def simulate(plan, topology, runtime=TENSORFLOW, calibration=NOMINAL, ready=0.0,
 
 def record(plan, topology, runtime=TENSORFLOW, calibration=NOMINAL, ready=0.0, disturbance=CALM):
     return simulator(topology, runtime, calibration, disturbance).record(plan, ready)
+
+
+def read_result(text):
+    """The inverse of `Result.to_json`."""
+    document = read_json(text, "result", most=len(text), finite=False)
+    document["digested"] = document.pop("plan_digest")
+    for name, dtype in _COLUMNS.items():
+        document[name] = np.array(document[name], dtype=dtype)
+    if document["begun"] is not None:
+        document["begun"] = np.array(document["begun"], dtype=np.float64)  # null is NaN
+    document["floors"] = Floors(**document["floors"])
+    document["links"] = tuple(Use(**u) for u in document["links"])
+    document["lanes"] = tuple(Use(**u) for u in document["lanes"])
+    document["devices"] = tuple(document["devices"])
+    path = document["path"]
+    columns = {
+        f.name: np.array(path[f.name], dtype=_PATH_DTYPES[str(f.type)])
+        for f in fields(CriticalPath)
+        if f.name != "names"
+    }
+    document["path"] = CriticalPath(**columns, names=tuple(path["names"]))
+    return Result(**document)
 
 
 def bits(timeline):

@@ -68,13 +68,12 @@ def in_processes(
             yield from part.result()
 
 
-Working = Callable[[Sequence[T]], Iterator[tuple[int, R]]]
-"""Yields the place and the result of each item, in the order in which they are done."""
-
-
 @contextmanager
-def working(work: Callable[[T], R], workers: int) -> Iterator[Working[T, R]]:
-    """Return a function that works on items, each time with the same `workers` processes.
+def working(
+    work: Callable[[T], R], workers: int
+) -> Iterator[Callable[[Sequence[T]], Iterator[tuple[int, R]]]]:
+    """Return a function that works on items, each time with the same `workers` processes. It yields
+    the place and the result of each item, in the order in which they are done.
 
     They start when it first gets several items. If one of them ends, such as for lack of memory,
     this process does what is left.

@@ -59,9 +59,12 @@ class TrafficFlows:
 
     def _of(self, source: str, target: str) -> tuple[Plan, Lowered, Floats]:
         if (source, target) not in self._known:
-            plan, lowered = _flow(self.fabric, source, target)
+            at, b = self.fabric, PlanBuilder((source, target))
+            b.copy(b.input(0, 0, 1), 1)
+            plan = b.finish(Contract.of("traffic", []))
+            lowered = lower(plan, at.topology, IDEAL, at.calibration, at.resources)
             byte = replace(lowered, amount=np.array([0.0, 1.0]))
-            each = resource_seconds(byte, self.fabric.resources.best)
+            each = resource_seconds(byte, at.resources.best)
             self._known[source, target] = plan, lowered, each
         return self._known[source, target]
 
@@ -209,11 +212,3 @@ def excess_messages(streams: Sequence[tuple[Stream, TrafficFlows]], seconds: flo
     least = sum(counts) / len(counts)
     found = zip(streams, counts, strict=True)
     return [stream.too_many(count) for (stream, _), count in found if count >= least]
-
-
-def _flow(fabric: Fabric, source: str, target: str) -> tuple[Plan, Lowered]:
-    """One copy, of whatever size."""
-    b = PlanBuilder((source, target))
-    b.copy(b.input(0, 0, 1), 1)
-    plan = b.finish(Contract.of("traffic", []))
-    return plan, lower(plan, fabric.topology, IDEAL, fabric.calibration, fabric.resources)

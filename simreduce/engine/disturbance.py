@@ -6,7 +6,7 @@ Users type them as `gpu3=1.5`, `gpu0>gpu3@1ms=0`, `0.1%`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
@@ -150,18 +150,15 @@ class Disturbance:
     @property
     def text(self) -> str:
         """The disturbance in words; "" for none."""
-        return ", ".join(self._phrases())
-
-    def _phrases(self) -> Iterator[str]:
-        for name, factor in self.slow.items():
-            if factor != 1.0:
-                yield f"{name} {factor:g} times as slow"
-        if self.jitter:
-            yield f"jitter {self.jitter:.4g} (seed {self.seed})"
-        for fault in self.faults:
-            yield fault.text
-        if self.tolerance:
-            yield f"total to {self.tolerance * 100:.4g}%, or exact where messages queue or depend"
+        slow = {name: factor for name, factor in self.slow.items() if factor != 1.0}
+        total = f"total to {self.tolerance * 100:.4g}%, or exact where messages queue or depend"
+        phrases = [
+            *(f"{name} {factor:g} times as slow" for name, factor in slow.items()),
+            *[f"jitter {self.jitter:.4g} (seed {self.seed})"] * bool(self.jitter),
+            *(fault.text for fault in self.faults),
+            *[total] * bool(self.tolerance),
+        ]
+        return ", ".join(phrases)
 
 
 def _expect_number(name: str, value: object) -> None:

@@ -20,7 +20,6 @@ from simreduce.engine.kernel.tables import NONE
 from simreduce.engine.lowering import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.submission import Timeline
-from simreduce.files.formats.syntax import read_json
 from simreduce.plan import Kind, Plan
 
 RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
@@ -288,12 +287,11 @@ def _spans(
         yield BANDWIDTH, worked, end, min(lost / flow, 1.0) if lost > near else 0.0
     else:
         worked = end
-    if worked > arrived:
-        yield DISPATCH, arrived, worked, 0.0
-    if arrived > dispatched:
-        yield LATENCY, dispatched, arrived, 0.0
-    if dispatched > begin:
-        yield DISPATCH, begin, dispatched, 0.0
+    for cause, since, until in (
+        (DISPATCH, arrived, worked), (LATENCY, dispatched, arrived), (DISPATCH, begin, dispatched),
+    ):  # fmt: skip
+        if until > since:
+            yield cause, since, until, 0.0
 
 
 def _split_by_lane(
@@ -341,12 +339,6 @@ def _split(
 
 
 Array = npt.NDArray[Any]
-
-_COLUMNS = {
-    "kind": np.int8, "source": np.int32, "device": np.int32, "nbytes": np.int64,
-    "ready": np.float64, "start": np.float64, "finish": np.float64, "blame": np.int32,
-}  # fmt: skip
-_PATH_DTYPES = {"Ints": np.int64, "Floats": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,34 +469,12 @@ class Result:
         return f"{kind} {where} {int(self.nbytes[op])} B"
 
     def to_json(self) -> str:
-        """One JSON document; `Result.from_json` gives the same value back, bit for bit."""
+        """One JSON document, which has every field, bit for bit."""
         names = ["plan_digest" if f.name == "digested" else f.name for f in fields(self)]
         document = {name: getattr(self, name) for name in names}
         if self.begun is not None:
             document["begun"] = [None if isnan(time) else time for time in self.begun.tolist()]
         return json.dumps(document, separators=(",", ":"), default=_plain)
-
-    @staticmethod
-    def from_json(text: str) -> Result:
-        """The inverse of `to_json`."""
-        document = read_json(text, "result", most=len(text), finite=False)
-        document["digested"] = document.pop("plan_digest")
-        for name, dtype in _COLUMNS.items():
-            document[name] = np.array(document[name], dtype=dtype)
-        if document["begun"] is not None:
-            document["begun"] = np.array(document["begun"], dtype=np.float64)  # null is NaN
-        document["floors"] = Floors(**document["floors"])
-        document["links"] = tuple(Use(**u) for u in document["links"])
-        document["lanes"] = tuple(Use(**u) for u in document["lanes"])
-        document["devices"] = tuple(document["devices"])
-        path = document["path"]
-        columns: dict[str, Any] = {
-            f.name: np.array(path[f.name], dtype=_PATH_DTYPES[str(f.type)])
-            for f in fields(CriticalPath)
-            if f.name != "names"
-        }
-        document["path"] = CriticalPath(**columns, names=tuple(path["names"]))
-        return Result(**document)
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same fields, bit for bit."""

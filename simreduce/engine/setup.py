@@ -292,9 +292,8 @@ class Setup(Simulator):
         """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
         if self.layout.task_count > 1:
             return "net"
-        machine, ranks = self._alone, self.layout.ranks
-        if isinstance(self.machine, Folded):
-            ranks = machine.devices
+        machine = self._alone
+        ranks = machine.devices if isinstance(self.machine, Folded) else self.layout.ranks
         if any(map(is_nvlink, machine.links)):
             return "nvlink"
         peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])

@@ -345,16 +345,14 @@ class Simulator:
         self, plan: Plan, limit: float, *, symmetry: Symmetry | None = None
     ) -> Summary | AtLeast:
         """As `simulate_within`, without the critical path."""
-        fabric = self.fabric(plan)
-        done = _carry_out(plan, fabric, 0.0, limit, symmetry=symmetry)
+        done = _carry_out(plan, self.fabric(plan), 0.0, limit, symmetry=symmetry)
         return done if isinstance(done, AtLeast) else done[1]
 
     def find_seconds(self, plan: Plan, ready: float | Floats = 0.0) -> float:
         """The seconds of `simulate`, in less time."""
         fabric = self.fabric(plan)
         begin = read_ready(ready) + step_cost(plan, self.machine, self.runtime, fabric.calibration)
-        timeline = _run_alone(plan, fabric, begin, fabric.lower(plan))
-        return float(timeline.finish.max(initial=0.0))
+        return float(_run_alone(plan, fabric, begin, fabric.lower(plan)).finish.max(initial=0.0))
 
     def find_moved(self, plan: Plan, seconds: float) -> float | None:
         """The seconds of a plan whose inputs are ready at other times: up to `MOVED` of `seconds`

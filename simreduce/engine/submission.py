@@ -99,9 +99,11 @@ class Submission:
         mine = slice(first, first + len(self.plan))
         alone = len(self.plan) == len(state.ready)
         ready, blame = np.asarray(state.ready[mine]), np.asarray(state.blame[mine], dtype=np.int32)
-        start = ready
-        if self.laned is not None:
-            start = np.where(self.laned, np.asarray(state.start[mine]), ready)
+        start = (
+            ready
+            if self.laned is None
+            else np.where(self.laned, np.asarray(state.start[mine]), ready)
+        )
         begun = pipe_blame = None
         if self.piped is not None:
             begun = np.where(self.piped, np.asarray(state.begun[mine]), nan)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from simreduce import dtypes, units
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, StrategyError, escape
+from simreduce.errors import StrategyError, escape, refuse
 from simreduce.files.formats import Name
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.nccl import Facts, choose, facts
@@ -291,8 +291,7 @@ class MeshProgram:
 
     def export(self, job: MeshedJob) -> Mapping[str, str]:
         """The files of a mesh by name. InputError with the reasons why there are none."""
-        if problems := self.why_not(job):
-            raise InputError(problems)
+        refuse(self.why_not(job))
         return self.files(job)
 
 
@@ -304,10 +303,6 @@ def unwritten(title: str, job: MeshedJob, *, dispatch: bool = True) -> dict[str,
         dispatch and job.dispatch == "deepep"
     )
     return {f"settings of {' and '.join(what)} are not written for {title}": bool(what)}
-
-
-Knobs = Mapping[str, Sequence[object]]
-"""Settings of shards by PyTorch's names, with the values that are tried, the defaults first."""
 
 
 def no_files(_: Choice) -> Mapping[str, str]:
@@ -340,8 +335,9 @@ class Framework:
     `cycles` that a background thread has a cycle, `settled` that buffers are settled before a step.
 
     It has the `methods` of a step, and those that are `named` if the scenario names them. `knobs`
-    are the settings of shards, `unit` the elements of a unit by default, 0 for blocks. One in
-    `coarser` sizes of units is tried, in eight where units have other rules too.
+    are the settings of shards by PyTorch's names, with the values that are tried, the defaults
+    first; `unit` the elements of a unit by default, 0 for blocks. One in `coarser` sizes of units
+    is tried, in eight where units have other rules too.
     """
 
     name: str
@@ -370,7 +366,7 @@ class Framework:
 
     methods: tuple[str, ...] = (REPLICATED,)
     named: tuple[str, ...] = ()
-    knobs: Knobs = field(default_factory=dict)
+    knobs: Mapping[str, Sequence[object]] = field(default_factory=dict)
     unit: int = 0
     coarser: int = 0
 

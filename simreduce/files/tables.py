@@ -237,11 +237,6 @@ def header(title: str, facts: Iterable[tuple[str, str]]) -> list[str]:
     return comments((title, *(f"{word:{_WORD}}  {text}" for word, text in facts if text), ""))
 
 
-def without(column: str, table: Table) -> Table:
-    """The table without the column of that name."""
-    return table.only([i for i, each in enumerate(table.columns) if each.name != column])
-
-
 def setup_lines(
     title: str, machine: tuple[str, str], runtime: str, calibration: str, *more: str
 ) -> list[str]:

@@ -1,6 +1,6 @@
 """Plans: SSA programs of copies and sums over values on devices, each with its contract."""
 
-from simreduce.plan.builder import PlanBuilder, across_processes
+from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.composition import (
     SeparateBuilder,
     repeat,
@@ -26,7 +26,6 @@ __all__ = [
     "Value",
     "ValueTable",
     "Values",
-    "across_processes",
     "part_for",
     "repeat",
     "results_last",

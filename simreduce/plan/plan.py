@@ -14,7 +14,7 @@ tensor it pads; as values are never overwritten, that label clashes with nothing
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -335,16 +335,6 @@ class Plan:
         return int(np.count_nonzero(self.kind == Kind.COPY)) * self.machines
 
     @property
-    def column_bytes(self) -> int:
-        """Memory held by the columns, without the contract."""
-        arrays = (getattr(self, f.name) for f in fields(self))
-        return sum(
-            a.itemsize if a.strides == (0,) else a.nbytes
-            for a in arrays
-            if isinstance(a, np.ndarray)
-        )
-
-    @property
     def digest(self) -> str:
         """A short hash of everything in the plan; equal plans have equal digests on every
         machine.
@@ -452,18 +442,3 @@ def mark_needed(
             if len(control_start) > 0:
                 for at in range(control_start[op], control_start[op + 1]):
                     needed[controls[at]] = 1
-
-
-def waits(plan: Plan) -> Iterator[tuple[int, list[int]]]:
-    """Each op with the ops that it waits for besides those that it reads; the last op before it in
-    its stream is the last of them.
-    """
-    before: dict[int, int] = {}  # by stream, its last op
-    for op, stream in enumerate(plan.ordered_streams.tolist()):
-        found: list[int] = plan.controls[
-            plan.control_start[op] : plan.control_start[op + 1]
-        ].tolist()
-        if stream != NO_STREAM:
-            found += [before[stream]] if stream in before else []
-            before[stream] = op
-        yield op, found

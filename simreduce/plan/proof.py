@@ -188,8 +188,7 @@ def _homes(plan: Plan, ids: Ints) -> tuple[list[int], Ints]:
     op, at = np.repeat(ids, count), ranges(first, count)
     pairs = zip(at.tolist(), plan.arg[op].tolist(), strict=True)
     home = np.array([homes[i].device.get(rank, -1) for i, rank in pairs], dtype=np.int64)
-    strays = distinct(op[(home >= 0) & (home != plan.device[op])])
-    return strays.tolist(), distinct(op[home < 0])
+    return distinct(op[(home >= 0) & (home != plan.device[op])]).tolist(), distinct(op[home < 0])
 
 
 def _gaps(plan: Plan) -> Ints:

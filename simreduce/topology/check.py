@@ -268,29 +268,23 @@ def _check_orders(machine: Topology, place: Callable[[str], str]) -> Iterator[st
 def _check_figures(link: Link) -> Iterator[str]:
     nominal, bandwidth = link.nominal / link.lanes, link.bandwidth / link.lanes
     known = link_classes().get(link.link_class)
-    if nominal == UNREAD:
-        pass  # a fault already
-    elif not WIRE_LIMITS[0] <= nominal <= WIRE_LIMITS[1]:
-        yield (
-            f"{format_bandwidth(nominal)} per lane and direction is no rate of a wire; is "
-            "the unit right?"
-        )
-    elif known and not 1 / UNLIKE_CLASS <= nominal / known.bandwidth <= UNLIKE_CLASS:
-        yield (
-            f"{format_bandwidth(nominal)} per lane, but {link.link_class} has "
-            f"{format_bandwidth(known.bandwidth)}; "
-            "give the rate of one lane and direction, or another class"
-        )
-    if UNREAD not in (nominal, bandwidth) and bandwidth < LEAST_ACHIEVABLE * nominal:
-        yield (
-            f"achievable {format_bandwidth(bandwidth)} is less than a tenth of nominal "
-            f"{format_bandwidth(nominal)}"
-        )
-    if link.latency > LATENCY_LIMIT:
-        yield (
-            f"a latency of {format_duration(link.latency)}; is the unit right? 1.8 us is "
-            "that of an NVLink"
-        )
+    usual = known.bandwidth if known else nominal
+    of_a_wire = WIRE_LIMITS[0] <= nominal <= WIRE_LIMITS[1]
+    rules = (
+        (nominal != UNREAD and not of_a_wire,  # that is a fault already
+         (f"{format_bandwidth(nominal)} per lane and direction is no rate of a wire; is "
+          "the unit right?")),
+        (of_a_wire and not 1 / UNLIKE_CLASS <= nominal / usual <= UNLIKE_CLASS,
+         (f"{format_bandwidth(nominal)} per lane, but {link.link_class} has "
+          f"{format_bandwidth(usual)}; give the rate of one lane and direction, or another class")),
+        (UNREAD not in (nominal, bandwidth) and bandwidth < LEAST_ACHIEVABLE * nominal,
+         (f"achievable {format_bandwidth(bandwidth)} is less than a tenth of nominal "
+          f"{format_bandwidth(nominal)}")),
+        (link.latency > LATENCY_LIMIT,
+         (f"a latency of {format_duration(link.latency)}; is the unit right? 1.8 us is "
+          "that of an NVLink")),
+    )  # fmt: skip
+    return (words for doubtful, words in rules if doubtful)
 
 
 def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
@@ -375,9 +369,8 @@ def _check_unused(machine: Topology, place: Callable[[str], str]) -> Iterator[st
     ]
     for name, links in group_by(unused, lambda link: link.link_class).items():
         joins = machine.nodes[links[0].source], machine.nodes[links[0].target]
-        why = ""
-        if is_nvlink(links[0]) and OFF in (node.peer for node in joins if node.kind == "gpu"):
-            why = f'; peer = "{OFF}" refuses NVLinks too, and peer = "NV" lets copies take them'
+        off = is_nvlink(links[0]) and OFF in (n.peer for n in joins if n.kind == "gpu")
+        why = f'; peer = "{OFF}" refuses NVLinks too, and peer = "NV" lets copies take them' * off
         yield Suspicion(
             f"{place(name)}: no copy takes {name} x{links[0].lanes} from {links[0].source!r} to "
             f"{links[0].target!r}{and_more(links)}{why}"

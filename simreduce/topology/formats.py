@@ -341,9 +341,8 @@ def _memory(value: object) -> int:
 
 
 def _equal_cost(value: object) -> Switching:
-    values: tuple[object, ...] = (value,)
-    if isinstance(value, tuple | list) and 2 <= len(value) <= len(SWITCHING):
-        values = tuple(value)
+    several = isinstance(value, tuple | list) and 2 <= len(value) <= len(SWITCHING)
+    values: Any = value if several else (value,)
     return Switching(*(kind.read(each) for kind, each in zip(SWITCHING, values, strict=False)))
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simreduce.errors import TopologyError, did_you_mean, near_or_all, quote
+from simreduce.errors import TopologyError, did_you_mean, near_or_all, quote, refuse
 from simreduce.files.formats import FieldValues, Name
 from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
@@ -42,8 +42,7 @@ def build_machine(
     first.
     """
     machine, found = read_machine(document, name, source, problems)
-    if found:
-        raise TopologyError(found)
+    refuse(found, TopologyError)
     return machine
 
 
@@ -108,9 +107,8 @@ def _cables(
         for number, pair in enumerate(values["pairs"] or ()):
             place = f"{path}.pairs[{number}]"
             ends = _pairs(faults, place, pair, nodes, len(cables))
-            lanes = values.get("lanes", 1)
-            if ends and len(pair) == 3:
-                lanes = LANES.take(pair[2], faults, place) or 1
+            own = LANES.take(pair[2], faults, place) or 1 if ends and len(pair) == 3 else None
+            lanes = own or values.get("lanes", 1)
             for one, other in ends:
                 key = (wire.name, frozenset((one, other)))
                 staged = nodes[one].kind in ("gpu", "pcie_switch") and wire.name.startswith(STAGED)

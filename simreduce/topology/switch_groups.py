@@ -27,9 +27,6 @@ from simreduce.topology.graph import Topology
 from simreduce.topology.routing.switching import SPLIT
 from simreduce.units import first_few, plural
 
-Wire = tuple[int, str, tuple[object, ...]]
-"""From a place in a group to a node outside of it, with the figures of the link."""
-
 
 @dataclass(frozen=True)
 class SwitchGroup:
@@ -206,7 +203,10 @@ def _out(block: _Block, links: Mapping[str, list[Link]]) -> Iterable[tuple[int, 
                 yield place, link
 
 
-def _wires(block: _Block, links: Mapping[str, list[Link]]) -> tuple[Wire, ...]:
+def _wires(
+    block: _Block, links: Mapping[str, list[Link]]
+) -> tuple[tuple[int, str, tuple[object, ...]], ...]:
+    """From places in a group to nodes outside of it, with the figures of the links."""
     wires = [(place, link.target, _figures(link)) for place, link in _out(block, links)]
     return tuple(sorted(wires, key=repr))
 

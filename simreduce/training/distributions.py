@@ -14,7 +14,7 @@ from math import exp, inf, isfinite, lgamma, log, log1p, pi, sqrt
 import numpy as np
 
 from simreduce.computing.arrays import Floats
-from simreduce.errors import InputError
+from simreduce.errors import InputError, refuse
 
 
 class Distribution(ABC):
@@ -99,18 +99,27 @@ class Uniform(Distribution):
 
 
 @dataclass(frozen=True, slots=True)
-class Normal(Distribution):
-    """A normal distribution truncated at 0 s.
-
-    Unless `sd` is small beside `mean`, the expected time is above `mean` and the standard deviation
-    below `sd`.
-    """
+class _Scattered(Distribution):
+    """Times with a mean and a standard deviation."""
 
     mean: float
     sd: float
 
     def __post_init__(self) -> None:
         _refuse(_above_zero("mean", self.mean), _from_zero("sd", self.sd))
+
+    @property
+    def expected(self) -> float:
+        return self.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Normal(_Scattered):
+    """A normal distribution truncated at 0 s.
+
+    Unless `sd` is small beside `mean`, the expected time is above `mean` and the standard deviation
+    below `sd`.
+    """
 
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri  # noqa: PLC0415 - takes a while to load
@@ -140,14 +149,8 @@ class Normal(Distribution):
 
 
 @dataclass(frozen=True, slots=True)
-class Lognormal(Distribution):
+class Lognormal(_Scattered):
     """Times whose logarithm is normal; `mean` and `sd` are the moments of the times themselves."""
-
-    mean: float
-    sd: float
-
-    def __post_init__(self) -> None:
-        _refuse(_above_zero("mean", self.mean), _from_zero("sd", self.sd))
 
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri  # noqa: PLC0415 - as above
@@ -155,10 +158,6 @@ class Lognormal(Distribution):
         variance = log1p((self.sd / self.mean) ** 2)
         found: Floats = np.exp(log(self.mean) - variance / 2.0 + sqrt(variance) * -ndtri(1.0 - u))
         return found
-
-    @property
-    def expected(self) -> float:
-        return self.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +251,4 @@ def _above_zero(name: str, value: float) -> str | None:
 
 
 def _refuse(*problems: str | bool | None) -> None:
-    found = [problem for problem in problems if isinstance(problem, str)]
-    if found:
-        raise InputError(found)
+    refuse(problem for problem in problems if isinstance(problem, str))

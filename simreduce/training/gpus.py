@@ -64,11 +64,6 @@ def slowest_of(count: int, spread: float, part: float | None = None) -> float:
     return 1.0 + spread * NormalDist().inv_cdf(below)
 
 
-def percentiles(seconds: Callable[[float], float]) -> Mapping[str, float]:
-    """What `seconds` says of each part of all draws, by the names of `PERCENTILES`."""
-    return {name: seconds(part) for name, part in PERCENTILES.items()}
-
-
 _RATE = quantity(units.flops, "a rate of computing", ("312 TFLOP/s",))
 _PART = number(1e-3, 1.0)
 
@@ -152,18 +147,18 @@ class Gpu:
         able = {"bf16": self.bf16, "fp8": bool(self.flops8)}.get(precision, True)
         return "" if able else f"{self.title} has no products of {precision}"
 
-    def source(self, constant: str) -> str:
-        """Where a constant comes from."""
-        return self.sources.get(constant, THUMB)
-
-    def guesses(self, bits: int = 16) -> list[str]:
-        """The constants that decide most steps and that nobody measured on this GPU."""
+    def guesses(self, bits: int = 16) -> dict[str, str]:
+        """The constants that decide most steps and that nobody measured on this GPU, and where each
+        comes from.
+        """
         names = ("products" if bits == 16 else "products8", "memory", "host")
-        return [name for name in names if self.source(name).startswith((_BORROWED, THUMB))]
+        sources = {name: self.sources.get(name, THUMB) for name in names}
+        return {k: text for k, text in sources.items() if text.startswith((_BORROWED, THUMB))}
 
     def lent(self, bits: int = 16) -> str:
         """Which constants of its kernels are of other GPUs, and of which; "" for none."""
-        found = group_by(self.guesses(bits), self.source)
+        guesses = self.guesses(bits)
+        found = group_by(guesses, guesses.__getitem__)
         return "; ".join(f"{', '.join(names)} by {source}" for source, names in found.items())
 
     def nominal(self, bits: int = 16) -> str:

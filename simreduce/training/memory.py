@@ -169,8 +169,7 @@ class Shares(NamedTuple):
     def _of_units(self, dtype: int, *without: str) -> list[int]:
         if self.method in without:
             return [0] * len(self.units)
-        size = dtypes.SIZES[dtype]
-        return [unit.padded(self.group) * size for unit in self.units]
+        return [unit.padded(self.group) * dtypes.SIZES[dtype] for unit in self.units]
 
     @property
     def least(self) -> Memory:

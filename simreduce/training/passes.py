@@ -30,7 +30,7 @@ from simreduce.computing.arrays import Ints
 from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
-from simreduce.plan import Kind, Plan, side_by_side
+from simreduce.plan import Kind, side_by_side
 from simreduce.training.calls import Alone, Fused, Method, OnFabric, Reduction
 from simreduce.training.executions import (
     BACKWARD,
@@ -232,14 +232,12 @@ ROUNDING = 1e-12
 """Relative error of sums of times, allowed at the boundary of a cycle."""
 
 Buffers = dict[tuple[int, ...], list[Reduction]]
-Start = Callable[[Reduction, int, float], int]
-"""Adds the reduction of gradients that a node let go, and that are there since then, to a run, and
-returns its node.
-"""
 
 
 class Negotiation:
     """The thread in one pass. `known` has reductions by buffer, which are compiled on first use.
+    `start` adds the reduction of gradients that a node let go, and that are there since then, to
+    the run, and returns its node.
 
     `updated` are the nodes that update each layer: first one that waits for the thread, then the
     reductions of its gradients too.
@@ -247,7 +245,7 @@ class Negotiation:
 
     def __init__(
         self, run: Run, rule: Fused, layer_of: Sequence[int], updated: Mapping[int, list[int]],
-        known: Buffers, start: Start,
+        known: Buffers, start: Callable[[Reduction, int, float], int],
     ) -> None:  # fmt: skip
         self._run, self._rule, self._layer_of = run, rule, layer_of
         self._of_layer = group_by(reversed(range(len(layer_of))), layer_of.__getitem__)
@@ -474,8 +472,9 @@ class Passes:
         """
         env = self.mover.env
         start = float(env.now)
+        inputs = what.moves.device[what.moves.kind == Kind.INPUT] if given else ()
         late = [
-            (np.flatnonzero(np.isin(_inputs(what.moves), list(group.ranks))), nodes)
+            (np.flatnonzero(np.isin(inputs, list(group.ranks))), nodes)
             for group, nodes in given
             if not all(map(self.run.is_done, nodes))
         ]
@@ -506,9 +505,3 @@ class Passes:
         assert isinstance(self.mover, OnFabric)  # noqa: S101 - else all begin together
         self.since[id(node)] = float(self.mover.env.now)
         self.mover.fabric.release(done, places)
-
-
-def _inputs(plan: Plan) -> Ints:
-    """The device of each input."""
-    found: Ints = plan.device[plan.kind == Kind.INPUT]
-    return found

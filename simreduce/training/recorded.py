@@ -352,15 +352,13 @@ def _gradients(execution: Execution, nodes: Sequence[ExecutionNode]) -> tuple[li
 
 def _why_none(node: ExecutionNode) -> str:
     """What a collective is if it reduces no gradients."""
-    if node.collective == "broadcast":
-        return "broadcasts, as of buffers"
-    if "barrier" in node.name.lower() or not node.nbytes:
-        return "barriers"
-    if node.dtype and not node.dtype.startswith(_REDUCED):
-        return f"all-reduces of {node.dtype}"
-    if node.phase not in ("", BACKWARD):
-        return "all-reduces outside of the backward pass"
-    return ""
+    rules = (
+        (node.collective == "broadcast", "broadcasts, as of buffers"),
+        ("barrier" in node.name.lower() or not node.nbytes, "barriers"),
+        (node.dtype and not node.dtype.startswith(_REDUCED), f"all-reduces of {node.dtype}"),
+        (node.phase not in ("", BACKWARD), "all-reduces outside of the backward pass"),
+    )
+    return next((what for fits, what in rules if fits), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +405,7 @@ def _waits(nodes: Sequence[ExecutionNode], order: Sequence[int], sums: frozenset
     found = [0] * len(nodes)
     for i in order:
         computes = nodes[i].kind == COMPUTE
-        waited = (found[j] + (j in sums and computes) for j in nodes[i].after)
-        found[i] = max(waited, default=0)
+        found[i] = max((found[j] + (j in sums and computes) for j in nodes[i].after), default=0)
     return found
 
 

@@ -33,7 +33,7 @@ from simreduce.engine.disturbance import CALM
 from simreduce.engine.lowering import Lowered
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import likeness, step_cost
-from simreduce.errors import InputError
+from simreduce.errors import InputError, refuse
 from simreduce.plan import Plan
 from simreduce.training.calls import GroupPlans, Lowering, Method, OnFabric
 from simreduce.training.executions import Execution, ExecutionNode
@@ -176,8 +176,7 @@ def simulate_jobs(
     together = _Together(jobs, streams)
     own = together.alone(alone)
     spans = (job.start + job.count * one for job, one in zip(jobs, own, strict=True))
-    if problems := excess_messages([*zip(streams, together.flows, strict=True)], max(spans)):
-        raise InputError(problems)
+    refuse(excess_messages([*zip(streams, together.flows, strict=True)], max(spans)))
     together.run(progress)
     return tuple(map(together.outcome, range(len(jobs)), own, together.loads()))
 
@@ -221,8 +220,7 @@ class _Together:
         self.movers: dict[int, OnFabric] = {}
         self.flows = [TrafficFlows(self.fabric) for _ in streams]
         pairs = zip(streams, self.flows, strict=True)
-        if problems := [each for stream, flows in pairs for each in stream.problems(flows)]:
-            raise InputError(problems)
+        refuse(each for stream, flows in pairs for each in stream.problems(flows))
         self.sent: list[list[Floats]] = [[] for _ in jobs]
         self._lower = cache(self.fabric.lower)
         self._lowerings: dict[int, Lowering] = {}
@@ -270,17 +268,13 @@ class _Together:
         )  # fmt: skip
 
     def _cost(self, plan: Plan) -> float:
-        fabric = self.fabric
-        return step_cost(plan, fabric.topology, fabric.runtime, fabric.calibration)
+        at = self.fabric
+        return step_cost(plan, at.topology, at.runtime, at.calibration)
 
     def _lower_step(self, i: int, method: Method) -> Lowering:
         """The reductions of job i, without reads."""
-
-        def lower() -> Lowering:
-            plans = [each.moves for each in method.reductions]
-            return Lowering(self.fabric, method.whole, plans)
-
-        return once(self._lowerings, i, lower)
+        plans = [each.moves for each in method.reductions]
+        return once(self._lowerings, i, lambda: Lowering(self.fabric, method.whole, plans))
 
     def run(self, progress: Progress | None = None) -> None:
         """Run until the last job has ended, or as `simulate_jobs` says."""

@@ -172,8 +172,7 @@ def load_profile(text: str, model: Model | None) -> Profile | None:
         if name is None:
             continue
         if model and name not in layers:
-            near = did_you_mean(name, known)
-            faults.add(place, f"{model.name} has no layer {quote(name)}{near}")
+            faults.add(place, f"{model.name} has no layer {quote(name)}{did_you_mean(name, known)}")
         elif name in times:
             faults.add(place, f"a second row for {name!r}")
         times.setdefault(name, (row["forward"], row["backward"]))

@@ -603,8 +603,7 @@ def _vit(blocks: int, h: int, tokens: int) -> list[Layer]:
         names = f"encoder.{i}.self_attention", f"encoder.{i}.mlp"
         found += block(names, (heads, mlp), tokens, h)
     head = [*norm("ln", h), *linear("head", h, _VIT_CLASSES)]
-    ends = Kept(2.0 * tokens * h, 2.0 * (tokens + 1) * h)
-    return [*found, layer("heads", head, 1, kept=ends)]
+    return [*found, layer("heads", head, 1, kept=Kept(2.0 * tokens * h, 2.0 * (tokens + 1) * h))]
 
 
 class Architecture(NamedTuple):

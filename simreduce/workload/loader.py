@@ -33,12 +33,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from simreduce import dtypes, units
 from simreduce.errors import WorkloadError, did_you_mean, quote
@@ -54,7 +53,7 @@ from simreduce.files.formats import (
     text_of,
     whole,
 )
-from simreduce.files.formats.syntax import Faults, inside, read_csv, toml_text
+from simreduce.files.formats.syntax import Faults, inside, read_csv
 from simreduce.workload import Gradient, Kept, Layer, Model, Workload, decoder, of_list
 from simreduce.workload.decoder import DECODERS, EXAMPLE, STATED, read_shape
 
@@ -405,28 +404,6 @@ def _model(source: str, values: FieldValues, faults: Faults) -> Model:
     model = Model(source, tuple(layers))
     model.workload  # noqa: B018 - raises for what no workload can be
     return replace(model, name=values["title"] or source)
-
-
-def model_text(model: Model, about: Iterable[str] = ()) -> str:
-    """Return the text of a model's file, which reads back as the same layers.
-
-    Lines `about` the model come first.
-    """
-    layers = [_layer_table(layer) for layer in model.layers]
-    return toml_text({"title": model.name, "layers": layers}, about)
-
-
-def _layer_table(layer: Layer) -> dict[str, Any]:
-    table: dict[str, Any] = {"name": layer.name}
-    if layer.counted:
-        table |= {key: units.exact_work(getattr(layer, key)) for key in ("forward", "backward")}
-    if layer.gradients:
-        table["gradients"] = [
-            {"name": each.name, "elements": each.elements}
-            | ({"dtype": dtypes.NAMES[each.dtype]} if each.dtype else {})
-            for each in layer.gradients
-        ]
-    return table
 
 
 def shipped() -> list[str]:

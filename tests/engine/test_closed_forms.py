@@ -34,7 +34,7 @@ from simreduce.plan.plan import NO_STREAM
 from simreduce.testing import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, SimulationInput, scenes
 from simreduce.topology import Node, Topology, route
-from tests.simulating import simulate
+from tests.simulating import read_result, simulate
 from tests.thorough import examples
 
 S = 400.0  # bytes of a value of small.ELEMENTS float32
@@ -748,9 +748,9 @@ def test_a_result_survives_json_unchanged(kind):
     plan = b.finish(Contract.all_reduce([0, 1], [(0, 100, 0)]))
     cores = Processor(rates={"copy": 400.0}, message=1e-3)
     result = simulate(plan, topology, TENSORFLOW, Calibration("cores", {"add": 0.5}, cpu=cores))
-    again = Result.from_json(result.to_json())
+    again = read_result(result.to_json())
 
     assert result.to_json() == again.to_json()
     assert _same(replace(result, digested=result.plan_digest), again)
     with pytest.raises(InputError, match="result: the key 'kind' stands twice in an object"):
-        Result.from_json(result.to_json()[:-1] + ',"kind":[]}')
+        read_result(result.to_json()[:-1] + ',"kind":[]}')

@@ -32,7 +32,7 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import Deadlock, InputError
 from simreduce.testing import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, either_scenes, scenes
-from tests.simulating import bits, record, simulate, xring_on_a_dgx1
+from tests.simulating import bits, read_result, record, simulate, xring_on_a_dgx1
 from tests.thorough import examples
 
 _COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
@@ -170,7 +170,7 @@ def test_laws_hold_whatever_disturbs(data):
     assert result.seconds >= max(floors.critical_path, floors.resource, floors.lane) * (1 - 1e-12)
     parts = [part for step in recording.critical_path() for part in step.parts]
     assert sum(part.seconds for part in parts) == pytest.approx(result.seconds, rel=1e-9)
-    again = type(result).from_json(result.to_json())
+    again = read_result(result.to_json())
     assert result == again
     assert hash(result) == hash(again)
     assert result != replace(again, seconds=again.seconds + 1.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration
 from simreduce.engine.result import (
     BANDWIDTH,
     CAUSES,
@@ -25,7 +25,7 @@ from simreduce.engine.result import (
 from simreduce.plan import Kind, PlanBuilder
 from simreduce.testing import RATE, cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import SimulationInput, either_scenes
-from tests.simulating import record
+from tests.simulating import read_result, record
 from tests.thorough import examples
 
 DISPATCHED = Calibration("costs", dispatch={"copy": 0.5})
@@ -53,7 +53,7 @@ def test_laws_of_every_critical_path(scene):
     _check_names(scene, recording)
     _check_shares(recording)
     result = recording.result
-    assert result.critical_path() == Result.from_json(result.to_json()).critical_path()
+    assert result.critical_path() == read_result(result.to_json()).critical_path()
 
 
 def _check_whole(recording):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration
 from simreduce.engine.runtime import Runtime, no_lanes
 from simreduce.errors import Deadlock
 from simreduce.plan import Kind
 from simreduce.testing import RATE, cable, copy_plan, machine, node, pair
 from simreduce.testing.strategies import PIPED
-from tests.simulating import lane_curves, record, simulate
+from tests.simulating import lane_curves, read_result, record, simulate
 
 DELAY = 3.0
 
@@ -80,7 +80,7 @@ def test_a_result_with_pipes_survives_json():
     topology = two_hosts()
     for runtime in (TENSORFLOW, IDEAL):
         result = simulate(copy_plan(topology, (0, 1), (0, 1)), topology, runtime)
-        again = Result.from_json(result.to_json())
+        again = read_result(result.to_json())
 
         assert again.to_json() == result.to_json()
         assert again.critical_path() == result.critical_path()

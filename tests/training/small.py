@@ -28,6 +28,7 @@ from simreduce.training import (
     simulate_step,
 )
 from simreduce.training.replicas.network import GradientRequest, VariableValues
+from simreduce.training.replicas.processes import ReplicasRun
 from simreduce.workload import Gradient, Layer, Model
 
 KIB = 256
@@ -100,3 +101,10 @@ def run(
 def ticks(step: StepResult) -> list[tuple[float, float, float]]:
     """(ready, start, finish) of every bucket."""
     return [(b.ready / TICK, b.start / TICK, b.finish / TICK) for b in step.buckets]
+
+
+def entered(run: ReplicasRun, update: int, variable: int = 0) -> list[tuple[int, int]]:
+    """(worker, its own step) of every gradient in an update of a variable, by arrival."""
+    return [
+        (a.worker, a.step) for a in run.arrivals if (a.update, a.variable) == (update, variable)
+    ]

@@ -25,6 +25,7 @@ from simreduce.training.replicas import ReplicasJob, SyncSettings
 from simreduce.training.replicas.network import Delays, LinkNetwork, delays, port_delays
 from simreduce.training.replicas.processes import simulate_replicas
 from tests.thorough import examples
+from tests.training.small import entered
 
 MB = 1_000_000
 RATE = 1e9  # bytes/s of `STAR` and `FULL`
@@ -200,7 +201,7 @@ def test_a_link_that_fails_mid_step_delays_a_worker_and_its_backup_steps_in():
     assert calm.updates[0].time == pytest.approx(0.2, abs=1e-4)
     assert waits.updates[0].time == pytest.approx(1.2, abs=1e-4)
     assert backup.updates[0].time == pytest.approx(0.2, abs=1e-4)
-    assert [(0, 0), (1, 0)] == backup.entered(1)
+    assert [(0, 0), (1, 0)] == entered(backup, 1)
 
 
 def test_a_link_that_stays_cut_blocks_training_unless_there_is_a_backup():

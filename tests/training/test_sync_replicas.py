@@ -22,7 +22,7 @@ from simreduce.training.replicas.network import (
 )
 from simreduce.training.replicas.processes import simulate_replicas
 from tests.thorough import examples
-from tests.training.small import constant_gradients
+from tests.training.small import constant_gradients, entered
 
 # Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of
 # each worker, then what happened. Gradients of workers 0, 1, 2 are 1, 100, 10000; the rate is 1.
@@ -92,8 +92,8 @@ def test_the_first_update_is_free_for_nobody_unless_faithful():
     intended = simulate_replicas(ReplicasJob(SyncSettings(2), **compute), 1)
     upstream = simulate_replicas(ReplicasJob(SyncSettings(2, faithful=True), **compute), 1)
 
-    assert [(0, 0), (1, 0)] == intended.entered(1)
-    assert [(0, 0), (0, 1)] == upstream.entered(1)
+    assert [(0, 0), (1, 0)] == entered(intended, 1)
+    assert [(0, 0), (0, 1)] == entered(upstream, 1)
     assert upstream == simulate_replicas(ReplicasJob(SyncSettings(2, num_tokens=-1), **compute), 1)
 
 
@@ -103,7 +103,7 @@ def test_easyrec_waits_for_everybody_from_the_first_step():
         easyrec(1)
     run = simulate_replicas(ReplicasJob(easyrec(3), delays(3, 1), Exponential(1.0), seed=7), 20)
 
-    assert all([0, 1, 2] == sorted(w for w, _ in run.entered(u)) for u in range(1, 21))
+    assert all([0, 1, 2] == sorted(w for w, _ in entered(run, u)) for u in range(1, 21))
     assert () == run.dropped
 
 
@@ -148,8 +148,8 @@ def test_a_gradient_may_be_late_for_one_variable_and_in_time_for_another():
     network = Delays(np.zeros(3), push, Messages(np.zeros(2), np.zeros(3), np.zeros(2)))
     run = simulate_replicas(job(2, 3, 0, compute=(1.0, 1.25, 1.5), network=network), 1)
 
-    assert [(0, 0), (2, 0)] == run.entered(1, variable=0)
-    assert [(0, 0), (1, 0)] == run.entered(1, variable=1)
+    assert [(0, 0), (2, 0)] == entered(run, 1, variable=0)
+    assert [(0, 0), (1, 0)] == entered(run, 1, variable=1)
     assert (1.5, 1.25) == run.updates[0].taken
     assert 1.5 == run.updates[0].time
 
@@ -168,10 +168,10 @@ def test_gradients_that_come_while_no_round_is_on_are_all_in_the_next_mean():
     )
 
     assert (2,) == run.updates[0].gradients
-    assert [(0, 0), (1, 0)] == run.entered(1)
+    assert [(0, 0), (1, 0)] == entered(run, 1)
     assert 3 <= run.updates[1].gradients[0]
-    entered = [(1.0, 2.0, 9.0)[w] for w, _ in run.entered(2)]
-    assert run.updates[1].weights[0] == pytest.approx(-1.5 - np.mean(entered))
+    among = [(1.0, 2.0, 9.0)[w] for w, _ in entered(run, 2)]
+    assert run.updates[1].weights[0] == pytest.approx(-1.5 - np.mean(among))
 
 
 def test_delays_add_up_to_the_step():
@@ -269,8 +269,8 @@ def test_the_token_of_a_worker_that_dies_waiting_goes_to_another():
     run = simulate_replicas(job(2, compute=(1.0, 0.5), dies={1: 0.75}), 4)
 
     assert "" == run.blocked
-    assert [(1, 0), (0, 0)] == run.entered(1)
-    assert [(0, 1), (0, 2)] == run.entered(2)
+    assert [(1, 0), (0, 0)] == entered(run, 1)
+    assert [(0, 1), (0, 2)] == entered(run, 2)
 
 
 def test_without_the_chief_no_update_is_made():
@@ -284,7 +284,7 @@ def test_what_is_on_its_way_when_a_worker_dies_is_lost():
     network = delays(2, 1, push=1.0)
     run = simulate_replicas(job(1, 2, 0, compute=(5.0, 1.0), dies={1: 1.5}, network=network), 1)
 
-    assert [(0, 0)] == run.entered(1)
+    assert [(0, 0)] == entered(run, 1)
 
 
 def test_a_worker_that_comes_back_begins_at_the_global_step():
@@ -318,7 +318,7 @@ def test_a_worker_that_comes_back_does_not_answer_for_what_it_had_asked():
     """
     run = simulate_replicas(job(2, compute=(2.0, 0.5), dies={1: 0.75}, returns={1: 1.0}), 3)
 
-    assert [(1, 0), (1, 1)] == run.entered(1)  # its first gradient was there before it died
+    assert [(1, 0), (1, 1)] == entered(run, 1)  # its first gradient was there before it died
     assert 1.5 == run.updates[0].time
 
 
@@ -327,7 +327,7 @@ def test_a_chief_that_comes_back_begins_a_round():
     run = simulate_replicas(job(1, 2, 0, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 5)
 
     assert [1.0, 2.0, 3.0, 6.25, 7.25] == [u.time for u in run.updates]
-    assert [(1, 3)] == run.entered(4)
+    assert [(1, 3)] == entered(run, 4)
 
 
 def test_a_chief_that_comes_back_puts_out_the_initial_tokens_again():
@@ -337,7 +337,7 @@ def test_a_chief_that_comes_back_puts_out_the_initial_tokens_again():
     run = simulate_replicas(job(2, 2, 2, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 3)
 
     assert [1.0, 3.0, 7.25] == [u.time for u in run.updates]
-    assert [(1, 3), (0, 4)] == run.entered(3)
+    assert [(1, 3), (0, 4)] == entered(run, 3)
     assert (7.25, 1, 2, 0) == [(a.time, a.worker, a.local_step, a.update) for a in run.arrivals][-1]
 
 
@@ -384,10 +384,10 @@ def test_what_every_run_obeys(workers, required, variables, more, seed):
     assert 5 == len(run.updates)
     for update in run.updates:
         for v in range(variables):
-            entered = run.entered(update.number, v)
-            assert update.gradients[v] == len(entered) >= required
+            there = entered(run, update.number, v)
+            assert update.gradients[v] == len(there) >= required
             before = run.updates[update.number - 2].weights[v] if update.number > 1 else 0.0
-            mean = np.mean([w + 1.0 for w, _ in entered])
+            mean = np.mean([w + 1.0 for w, _ in there])
             assert update.weights[v] == pytest.approx(before - mean)
     assert all(a.local_step >= a.update - 1 for a in run.arrivals if a.update)
     taken = sum(step.step > 0 for step in run.steps)
@@ -462,6 +462,6 @@ def test_every_gradient_that_is_computed_is_somewhere(question):
             a.update > made for a in mine
         )  # taken for an update that not all variables have yet, or not yet
         assert len(mine) == means + held + sum(not a.update for a in mine)
-        assert [len(run.entered(u.number, v)) for u in run.updates] == [
+        assert [len(entered(run, u.number, v)) for u in run.updates] == [
             u.gradients[v] for u in run.updates
         ]

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, strategies as st
+from simreduce_validate.model import model_text
 
 from simreduce import dtypes
 from simreduce.errors import WorkloadError
 from simreduce.workload import Gradient, Layer, Model
-from simreduce.workload.loader import load_model, load_workload, model_text
+from simreduce.workload.loader import load_model, load_workload
 
 TWO = """
 title = "two"

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
 from simreduce import dtypes, units
 from simreduce.app.cli import command
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.files.formats.syntax import Faults
-from simreduce.workload.loader import model_text
+from simreduce.files.formats.syntax import Faults, toml_text
+from simreduce.workload import Layer, Model
 from simreduce_validate.running.backend import check_tensorflow
 from simreduce_validate.running.child import Child
 
@@ -92,6 +94,28 @@ def model(
         *notes,
     ]
     click.echo(model_text(found, head), nl=False)
+
+
+def model_text(model: Model, about: Iterable[str] = ()) -> str:
+    """Return the text of a model's file, which reads back as the same layers.
+
+    Lines `about` the model come first.
+    """
+    layers = [_layer_table(layer) for layer in model.layers]
+    return toml_text({"title": model.name, "layers": layers}, about)
+
+
+def _layer_table(layer: Layer) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": layer.name}
+    if layer.counted:
+        table |= {key: units.exact_work(getattr(layer, key)) for key in ("forward", "backward")}
+    if layer.gradients:
+        table["gradients"] = [
+            {"name": each.name, "elements": each.elements}
+            | ({"dtype": dtypes.NAMES[each.dtype]} if each.dtype else {})
+            for each in layer.gradients
+        ]
+    return table
 
 
 def read_input(text: str) -> tuple[tuple[int, ...], str]:

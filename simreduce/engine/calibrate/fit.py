@@ -199,8 +199,6 @@ ROW = re.compile(r"^\s*\d{1,18}\s+\d{1,18}\s+[a-z][a-z0-9_]{2,15}(\s|$)")
 _MOST_GPUS = 256
 _MOST_ROWS = 100_000
 
-Rows = tuple[tuple[float | None, ...], ...]
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMatrix:
@@ -212,7 +210,7 @@ class MeasuredMatrix:
     kind: str
     peer_access: bool
     reads: bool
-    rows: Rows
+    rows: tuple[tuple[float | None, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

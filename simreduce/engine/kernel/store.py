@@ -9,7 +9,6 @@ by column.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,8 +48,6 @@ from simreduce.errors import InternalError
 if TYPE_CHECKING:
     from simreduce.engine.lowering.resources import Congestion
 
-
-Advance = Callable[[Any, Any, float, float], tuple[bool, float]]
 
 WORTH = 60_000
 """Ops that take about as long interpreted as it takes to compile the kernel."""

@@ -111,12 +111,6 @@ def core_owner(processor: Processor, machine: str) -> str:
     return COMPUTER if processor.shared else machine
 
 
-def core_owners(topology: Topology, processor: Processor) -> list[str]:
-    """Every owner of cores once, in the order of the nodes."""
-    cpus = (node for node in topology.nodes.values() if node.kind == "cpu")
-    return list(dict.fromkeys(core_owner(processor, node.machine) for node in cpus))
-
-
 def measure_working_set(
     plan: Plan, nodes: Sequence[Node], processor: Processor
 ) -> dict[str, float]:
@@ -442,7 +436,8 @@ class Resources:
         }
         cores, moving, shared_memory = {}, {}, {}
         if processor := calibration.cpu:
-            for owner in core_owners(topology, processor):
+            cpus = (node for node in topology.nodes.values() if node.kind == "cpu")
+            for owner in dict.fromkeys(core_owner(processor, node.machine) for node in cpus):
                 named = COMPUTER if processor.shared else f"machine {owner} CPU"
                 cores[owner] = add(f"{named} cores", processor.cores)
                 if math.isfinite(processor.moving):

@@ -195,9 +195,8 @@ def _picks(choice: Choice, collective: str) -> Callable[[int], Decided]:
 
     @cache
     def pick(nbytes: int) -> Decided:
-        algorithm = ""
-        if own and not told:
-            algorithm = _range(choice, nbytes).algorithm.partition(":")[2]
+        named = own and not told
+        algorithm = _range(choice, nbytes).algorithm.partition(":")[2] if named else ""
         made = choose(
             choice.facts, collective, nbytes, settings, algorithm=algorithm, protocol=protocol,
             listed=False,

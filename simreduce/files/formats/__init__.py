@@ -283,14 +283,15 @@ class FieldValues(dict[str, Any]):
         self.faulty: set[str] = set()
 
 
-Check = Callable[[FieldValues, Faults, str], None]
-"""Notes the faults of keys that do not go together, in the table at a path."""
-
-
 class Format:
-    """A table, or a file, with declared keys."""
+    """A table, or a file, with declared keys. `check` notes the faults of keys that do not go
+    together, in the table at a path.
+    """
 
-    def __init__(self, name: str, about: str, *fields: Field, check: Check | None = None) -> None:
+    def __init__(
+        self, name: str, about: str, *fields: Field,
+        check: Callable[[FieldValues, Faults, str], None] | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.about, self.fields = name, about, fields
         self._check = check
         self.keys = tuple(field.key for field in fields)

@@ -93,13 +93,12 @@ class KeyKind:
         self.words, self.schema, self.unit, self.records = words, schema, unit, records
         self._turn = turn
 
-    def write(self, value: Any, around: Any = None, place: int = 0) -> Any:
+    def write(self, value: Any, around: Any = None, place: int = 0) -> Any:  # noqa: ARG002 - only records need them
         """Return the written value.
 
         `around` is the value of the record that contains it, and `place` its place in a list, from
         1.
         """
-        del around, place  # only records need them
         return self._turn(value) if self._turn else value
 
     def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:
@@ -365,8 +364,7 @@ class _Optional(_Of):
 
 
 class _ListOf(_Of):
-    def write(self, value: Any, around: Any = None, place: int = 0) -> Any:
-        del place  # each has its own
+    def write(self, value: Any, around: Any = None, place: int = 0) -> Any:  # noqa: ARG002
         return [self.inner.write(each, around, i) for i, each in enumerate(value, 1)]
 
     def misfits(self, value: Any, place: str = "") -> Iterator[Misfit]:

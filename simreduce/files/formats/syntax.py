@@ -102,8 +102,7 @@ class Faults:
         """Note each of `keys` that is not `known`, with the nearest that is."""
         known = tuple(known)
         for key in (key for key in keys if key not in known):
-            near = near_or_all(key, known, "; known keys: ")
-            self.add(inside(path, key), f"unknown key{near}")
+            self.add(inside(path, key), f"unknown key{near_or_all(key, known, '; known keys: ')}")
 
     def respell(
         self, path: str, table: Mapping[str, T], needed: Sequence[str], others: Sequence[str] = ()

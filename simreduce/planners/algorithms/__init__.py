@@ -112,12 +112,14 @@ class Algorithm:
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the collective of every tensor over all ranks."""
-        if options.shards != 1 and not self.shards:
-            raise OptionNotTaken(f"{self.name} takes no shards")
-        if options.shards < 1 and not options.faithful:
-            raise OptionNotTaken("the number of shards is 1 or more")
-        if options.chunk and not self.pipelined:
-            raise OptionNotTaken(f"{self.name} sends no chunks; leave out +chunk")
+        for refused, why in (
+            (options.shards != 1 and not self.shards, f"{self.name} takes no shards"),
+            (options.shards < 1 and not options.faithful, "the number of shards is 1 or more"),
+            (options.chunk and not self.pipelined,
+             f"{self.name} sends no chunks; leave out +chunk"),
+        ):  # fmt: skip
+            if refused:
+                raise OptionNotTaken(why)
         if layout.machines > 1 and not self.symmetric:
             raise NotFoldable(
                 f"{self.name} does not do the same on each of the {layout.machines} equal "
@@ -396,8 +398,9 @@ def algorithm(
     """
     known = COLLECTIVES.get(collective)
     if known is None:
-        near = did_you_mean(collective, NAMES)
-        raise StrategyError(f"{name}: unknown collective {collective!r}{near}")
+        raise StrategyError(
+            f"{name}: unknown collective {collective!r}{did_you_mean(collective, NAMES)}"
+        )
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise StrategyError(f"{name!r} is no name for an algorithm; letters, digits and _ make one")
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from simreduce.computing.arrays import Ints
 from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
-from simreduce.planners.algorithms.planner import After, Knobs, common_parts, pull, size
-
-Core = Callable[[PlanBuilder, Values, Knobs], Values]
-"""An all-reduce over a power of two."""
+from simreduce.planners.algorithms.planner import After, Collective, Knobs, common_parts, pull, size
 
 
 def recursive_doubling(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
@@ -70,8 +67,7 @@ def fold(b: PlanBuilder, values: Values, channel: int) -> Values:
     if not len(others):
         return values
     host, rest = values[:, stay[: len(others)]], values[:, stay[len(others) :]]
-    arrived = exchange(b, values[:, others], host, channel)
-    return _concatenate(b.adds([host, arrived]), rest)
+    return _concatenate(b.adds([host, exchange(b, values[:, others], host, channel)]), rest)
 
 
 def unfold(
@@ -87,8 +83,8 @@ def unfold(
     return _concatenate(held, got)[:, np.argsort(np.concatenate([stay, others]))]
 
 
-def all_reduce_by(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
-    """All-reduce over any n by an all-reduce over a power of two.
+def all_reduce_by(b: PlanBuilder, values: Values, knobs: Knobs, core: Collective) -> Values:
+    """All-reduce over any n by `core`, an all-reduce over a power of two.
 
     If one of several equal machines is planned for all, n is a power of two itself.
     """

@@ -88,17 +88,15 @@ _RISE, _FALL = (merged_channel(stage, _NCCL_BLOCKS) + ONE_WAY for stage in range
 _LEAST, _PIECES = 1 << 15, 16
 """Bytes of a piece that goes through a switch, at least, and pieces at most."""
 
-Body = Callable[[PlanBuilder, Layout, Values, int], Values]
-"""From what the GPUs give, and the op after which a kernel runs, to its results."""
-
 
 @dataclass(frozen=True)
 class KernelSchedule:
-    """A kernel on every GPU. `channel` is that of its launch, in which copy engines also count the
+    """A kernel on every GPU. `body` goes from what the GPUs give, and the op after which the kernel
+    runs, to its results. `channel` is that of its launch, in which copy engines also count the
     GPUs; without barriers, flags come with the data. NCCL's symmetric kernels have NCCL's `title`.
     """
 
-    body: Body
+    body: Callable[[PlanBuilder, Layout, Values, int], Values]
     channel: int = sync_channel(0, 0)
     title: str = ""
 
@@ -217,8 +215,7 @@ def _multicast(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values
 
 def _stores(b: PlanBuilder, layout: Layout, given: Values, op: int) -> Values:
     """Every GPU reads and adds its part, and writes the sum to all."""
-    sums = _reduce_scatter(b, layout, given, op)
-    return _gather(b, sums, _serving(_NCCL_BLOCKS, len(given)))
+    return _gather(b, _reduce_scatter(b, layout, given, op), _serving(_NCCL_BLOCKS, len(given)))
 
 
 def _gathered(

@@ -75,15 +75,14 @@ class Options:
 Planner: TypeAlias = Callable[[PlanBuilder, Layout, Tensors, Options], Results]
 
 
-PlanOne: TypeAlias = Callable[[Sequence[Value], int], Sequence[Value]]
-"""From a tensor's values, by rank, and its turn, to the values that hold its result."""
-
-PlanNext: TypeAlias = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
-"""Likewise, from a tensor's values and the results of the tensor before it."""
-
-
-def plan_each(b: PlanBuilder, tensors: Tensors, plan_one: PlanOne, turns: int = 1) -> Results:
-    """`plan_one` of every tensor in order; tensor i has the turn i mod `turns`.
+def plan_each(
+    b: PlanBuilder,
+    tensors: Tensors,
+    plan_one: Callable[[Sequence[Value], int], Sequence[Value]],
+    turns: int = 1,
+) -> Results:
+    """`plan_one` of every tensor in order, from its values, by rank, and its turn to the values
+    that hold its result; tensor i has the turn i mod `turns`.
 
     It must plan each tensor by itself, and treat tensors of the same sizes, dtype and turn alike.
     """
@@ -91,8 +90,13 @@ def plan_each(b: PlanBuilder, tensors: Tensors, plan_one: PlanOne, turns: int = 
     return Alike(b, given, lambda i, _: plan_one(given[i], i % turns)).plan_all(turns)
 
 
-def plan_chain(b: PlanBuilder, tensors: Tensors, plan_next: PlanNext) -> Results:
-    """`plan_next` of every tensor in order. It must treat tensors of the same sizes and dtype
+def plan_chain(
+    b: PlanBuilder,
+    tensors: Tensors,
+    plan_next: Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]],
+) -> Results:
+    """`plan_next` of every tensor in order, from its values, by rank, and the results of the tensor
+    before it. It must treat tensors of the same sizes and dtype
     alike, and may wait for the results before.
     """
     given = ValueTable.of(tensors)

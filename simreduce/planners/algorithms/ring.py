@@ -259,6 +259,5 @@ def over_rings(b: PlanBuilder, tensors: Values, rings: Shares) -> Values:
     cut = divide_all(rings, tensors.lo[:, 0], tensors.hi[:, 0])
     for channel, (ring, lo, hi) in enumerate(cut):
         share = tensors.view(lo[:, None], hi[:, None])[:, np.array(ring)]
-        made = _all_reduce(b, share.cut(len(ring)), channel)
-        pieces.append(made[:, np.argsort(ring)])
+        pieces.append(_all_reduce(b, share.cut(len(ring)), channel)[:, np.argsort(ring)])
     return b.joins(Values.concatenate(pieces, axis=2))

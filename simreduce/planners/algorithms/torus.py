@@ -24,16 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
 from simreduce.plan import PlanBuilder, Values
 from simreduce.planners.algorithms import ring
 from simreduce.planners.algorithms.planner import Family, Knobs
-
-ByAxis: TypeAlias = Callable[[PlanBuilder, Values, Sequence[int], int], Values]
-"""A collective on a grid with these axes, which takes two channels for each from one on."""
 
 
 def all_reduce_by_axis(b: PlanBuilder, values: Values, axes: Sequence[int], channel: int) -> Values:
@@ -92,18 +88,21 @@ def prime_factors(n: int) -> tuple[int, ...]:
     return () if least is None else (least, *prime_factors(n // least))
 
 
-def _along(
-    dimensions: int, by_axis: ByAxis, b: PlanBuilder, values: Values, knobs: Knobs
-) -> Values:
-    return by_axis(b, values, near_equal(values.shape[1], dimensions), knobs.channel)
-
-
 def torus(dimensions: int) -> Family:
     """The torus of `dimensions` dimensions.
 
     A reduce-scatter starts along the columns instead, as its parts are intervals.
     """
-    along = partial(_along, dimensions)
+
+    # A collective on a grid with these axes takes two channels for each from one on.
+    def along(
+        by_axis: Callable[[PlanBuilder, Values, Sequence[int], int], Values],
+        b: PlanBuilder,
+        values: Values,
+        knobs: Knobs,
+    ) -> Values:
+        return by_axis(b, values, near_equal(values.shape[1], dimensions), knobs.channel)
+
     return Family(
         f"torus_{dimensions}d",
         f"rings along the {dimensions} axes of a torus",

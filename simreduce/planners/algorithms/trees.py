@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -132,12 +133,9 @@ def down(
     return held
 
 
-Trees: TypeAlias = Callable[[int, int], Sequence[Tree]]
-"""The trees over n positions from a root."""
-
-
 def tree_collectives(
-    rooted: Trees, free: Callable[[int], Sequence[Tree]] | None = None
+    rooted: Callable[[int, int], Sequence[Tree]],
+    free: Callable[[int], Sequence[Tree]] | None = None,
 ) -> dict[str, Any]:
     """All-reduce, reduce and broadcast over the trees `rooted(n, root)`, as a `Family` takes them.
 
@@ -190,13 +188,15 @@ def _shares(
         yield tree, shares[:, tree.place, i].cut(chunks).swapaxes(1, 2), knobs.channel + 2 * i
 
 
-def _chain(n: int, root: int) -> list[Tree]:
-    """From the root on, past the last position to the first."""
+def _complete(children: int, n: int, root: int) -> list[Tree]:
+    """From the root on, past the last position to the first; the `children` of a node as in a heap:
+    of two, those of node v are 2v+1 and 2v+2.
+    """
     node = np.arange(n)
-    return [Tree(parent=np.maximum(node - 1, 0), place=(root + node) % n)]
+    return [Tree(parent=np.maximum(node - 1, 0) // children, place=(root + node) % n)]
 
 
-CHAIN = tree_collectives(_chain)
+CHAIN = tree_collectives(partial(_complete, 1))
 """The pipelined chain: every rank passes chunks on to its neighbour.
 
 k chunks of S/k take (n-2+k)(a + S/(kB)) to the end of the chain, any n; the best chunk is sqrt(S a
@@ -206,13 +206,7 @@ twice.
 """
 
 
-def _complete(n: int, root: int) -> list[Tree]:
-    """The children of node v are 2v+1 and 2v+2, as in a heap."""
-    node = np.arange(n)
-    return [Tree(parent=np.maximum(node - 1, 0) // 2, place=(root + node) % n)]
-
-
-BINARY_TREE = tree_collectives(_complete)
+BINARY_TREE = tree_collectives(partial(_complete, 2))
 """The pipelined binary tree: a complete tree, filled level by level, whose nodes serve both
 children at once.
 

@@ -570,9 +570,8 @@ def _tree(layout: Layout, heads: Sequence[int], flows: Counter[str]) -> Aggregat
     summing = [switch for switch in layout.reducers if not switch.heads]
     leaves = [_leaf(layout, summing, head) for head in heads]
     names = dict.fromkeys(leaves)
-    tops = [each.name for each in summing if names.keys() <= {*each.switches}]
-    if len(names) == 1:
-        tops = leaves[:1]
+    above = [each.name for each in summing if names.keys() <= {*each.switches}]
+    tops = leaves[:1] if len(names) == 1 else above
     if not tops:
         raise StrategyError(f"no switch that sums is linked to all of {', '.join(names)}")
     top = min(tops, key=lambda name: flows[name])

@@ -20,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean, quote
@@ -112,10 +113,8 @@ class Step:
     @property
     def places(self) -> Iterator[ChunkPlace]:
         """The first of the chunks that it reads or writes on its own GPU."""
-        if self.action.reads_source:
-            yield self.source
-        if self.action.writes:
-            yield self.target
+        ends = (self.action.reads_source, self.source), (self.action.writes, self.target)
+        return (place for used, place in ends if used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,16 +234,17 @@ def limit_problems(algorithm: MscclAlgorithm) -> list[str]:
 
 
 def _of_algorithm(algorithm: MscclAlgorithm) -> Iterator[str]:
-    yield from limit_problems(algorithm)
-    if not (algorithm.in_place or algorithm.out_of_place):
-        yield "inplace and outofplace are both 0: no call would use it"
-    if algorithm.chunks > MOST_CHUNKS:
-        yield f"nchunksperloop is {algorithm.chunks}; at most {MOST_CHUNKS} can be proved"
-    if algorithm.collective != "all_reduce" and algorithm.chunks % len(algorithm.gpus):
-        gpus = plural(len(algorithm.gpus), "GPU")
-        yield f"{plural(algorithm.chunks, 'chunk')} cannot be shared evenly by {gpus}"
-    if algorithm.collective == "all_to_all" and algorithm.in_place:
-        yield "an all-to-all in place is not defined"
+    a, gpus = algorithm, len(algorithm.gpus)
+    rules = (
+        (not (a.in_place or a.out_of_place),
+         "inplace and outofplace are both 0: no call would use it"),
+        (a.chunks > MOST_CHUNKS,
+         f"nchunksperloop is {a.chunks}; at most {MOST_CHUNKS} can be proved"),
+        (a.collective != "all_reduce" and a.chunks % gpus,
+         f"{plural(a.chunks, 'chunk')} cannot be shared evenly by {plural(gpus, 'GPU')}"),
+        (a.collective == "all_to_all" and a.in_place, "an all-to-all in place is not defined"),
+    )  # fmt: skip
+    return chain(limit_problems(a), (why for broken, why in rules if broken))
 
 
 def _of_gpu(algorithm: MscclAlgorithm, rank: int, gpu: MscclGpu) -> Iterator[str]:
@@ -274,13 +274,15 @@ def _of_gpu(algorithm: MscclAlgorithm, rank: int, gpu: MscclGpu) -> Iterator[str
 
 def _of_step(gpu: MscclGpu, block: ThreadBlock, step: Step, sizes: dict[str, int]) -> Iterator[str]:
     action = step.action
-    if action.sends and block.send < 0:
-        yield "sends, and its thread block has no send peer"
-    if action.receives and block.receive < 0:
-        yield "receives, and its thread block has no recv peer"
     least = 0 if step.kind == "nop" else 1
-    if not least <= step.count <= MOST_COUNT:
-        yield f"cnt {step.count} is not from {least} to {MOST_COUNT}"
+    rules = (
+        (action.sends and block.send < 0, "sends, and its thread block has no send peer"),
+        (action.receives and block.receive < 0,
+         "receives, and its thread block has no recv peer"),
+        (not least <= step.count <= MOST_COUNT,
+         f"cnt {step.count} is not from {least} to {MOST_COUNT}"),
+    )  # fmt: skip
+    yield from (why for broken, why in rules if broken)
     for place in step.places:
         if place.offset < 0 or place.offset + step.count > sizes[place.buffer]:
             last = place.after(max(step.count, 1) - 1)
@@ -319,8 +321,11 @@ def read_algorithm(text: str, name: str) -> MscclAlgorithm:
     faults = Faults(name)
     count = _number(root, "ngpus", faults, 1)
     found = [_gpu(each, faults) for each in _numbered(root, "gpu", "id", faults)]
-    if len(found) != count and "ngpus" in root.attributes:
-        faults.add(root.place, f"ngpus is {count}, and there are {len(found)} gpu elements")
+    faults.check(
+        len(found) == count or "ngpus" not in root.attributes,
+        root.place,
+        f"ngpus is {count}, and there are {len(found)} gpu elements",
+    )
     algorithm = MscclAlgorithm(
         root.get("name"),
         COLLECTIVES.get(_word(root, "coll", tuple(COLLECTIVES), faults), ""),
@@ -374,8 +379,11 @@ def _numbered(parent: Element, tag: str, key: str, faults: Faults) -> list[Eleme
             near = did_you_mean(each.tag, [tag])
             faults.add(each.place, f"<{each.tag}> has no place in <{parent.tag}>{near}")
     for number, each in enumerate(found):
-        if _number(each, key, faults, 0) != number:
-            faults.add(each.place, f'{tag} {key}="{each.get(key)}": expected {number}')
+        faults.check(
+            _number(each, key, faults, 0) == number,
+            each.place,
+            f'{tag} {key}="{each.get(key)}": expected {number}',
+        )
     return found
 
 

@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simreduce.computing import grouped
-from simreduce.errors import StrategyError
+from simreduce.errors import StrategyError, refuse
 from simreduce.plan import ZEROS, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
 from simreduce.planners.msccl import (
@@ -159,8 +159,7 @@ def gpus_of(moves: Iterable[Move], ranks: int) -> list[tuple[ThreadBlock, ...]]:
 
 
 def _blocks(moves: Sequence[Move]) -> tuple[ThreadBlock, ...]:
-    writers = _order(moves)
-    keys = _assign(moves, writers)
+    keys = _assign(moves, _order(moves))
     numbers = {key: i for i, key in enumerate(sorted({*keys.values()}))}
     block = {move: numbers[keys[move]] for move in moves}
     _drop_implied(moves, block)
@@ -309,8 +308,7 @@ def algorithm_of(plan: Plan, name: str) -> MscclAlgorithm:
         name, plan.contract.collective, "Simple", channels, lowering.values.chunks,
         tuple(lowering.gpu(rank, blocks) for rank, blocks in enumerate(gpus)),
     )  # fmt: skip
-    if problems := limit_problems(made):
-        raise StrategyError(problems)
+    refuse(limit_problems(made), StrategyError)
     return made
 
 
@@ -340,8 +338,7 @@ def _check(plan: Plan) -> int:
             "it pads tensors with zeros, which MSCCL cannot",
         ),
     )
-    if faults := [fault for breaks, fault in limits if breaks]:
-        raise StrategyError(faults)
+    refuse((fault for breaks, fault in limits if breaks), StrategyError)
     return ranks
 
 

@@ -146,9 +146,8 @@ class ChannelSearch:
 
     def _limits(self, pattern: str = RING) -> list[PathLimits]:
         """From the strictest to the loosest."""
-        inside = {NVL}
-        if len(self.box.gpus) > 1 and not self.box.switched:
-            inside = {path.kind for path in self._between_gpus()}
+        apart = len(self.box.gpus) > 1 and not self.box.switched
+        inside = {path.kind for path in self._between_gpus()} if apart else {NVL}
         outside = {path.kind for path in self._to_nics()} or {PIX}
         if self.settings.release >= (2, 12) and min(inside, default=DIS) <= NVL:
             outside |= {PXN}

@@ -17,8 +17,9 @@ from itertools import accumulate, pairwise, product
 import numpy as np
 
 from simreduce import units
+from simreduce.computing import once
 from simreduce.computing.arrays import Ints
-from simreduce.errors import StrategyError, did_you_mean
+from simreduce.errors import StrategyError, near_or_all
 from simreduce.planners.layouts import Decision, joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
 from simreduce.planners.nccl.channel_search import TREE, Graphs, graphs_of
@@ -111,14 +112,15 @@ Machine = Topology | Folded | Facts
 def plan(machine: Machine, settings: Settings = DEFAULTS) -> NcclPlan:
     """The communicator of all GPUs of a machine, searched and tuned once."""
     known = facts(machine, settings=settings)
-    key = ("plan", settings)
-    if key not in known.cache:
+
+    def tune() -> NcclPlan:
         library = library_of(known)
         library.version(settings)
         found = graphs_of(known, settings, library.search)
         tuner = library.tuner(known, found, settings)
-        known.cache[key] = NcclPlan(known, settings, found, tuner, tuner.model())
-    made: NcclPlan = known.cache[key]
+        return NcclPlan(known, settings, found, tuner, tuner.model())
+
+    made: NcclPlan = once(known.cache, ("plan", settings), tune)
     return made
 
 
@@ -145,8 +147,9 @@ def choose(
     """
     known = (*COLLECTIVES, *SENDS)
     if collective not in known:
-        near = did_you_mean(collective, known) or f"; one of {', '.join(known)}"
-        raise StrategyError(f"collective: unknown {collective!r}{near}")
+        raise StrategyError(
+            f"collective: unknown {collective!r}{near_or_all(collective, known, '; one of ')}"
+        )
     at = plan(machine, settings)
     if at.facts.n == 1:
         return NcclChoice("ring", "simple", 1, why="one GPU: nothing to send")
@@ -185,10 +188,9 @@ def _by_model(
     found = [(a, p) for a, p in every if algorithm in ("", a) and protocol in ("", p)]
     if not found:
         what = "+".join(filter(None, (algorithm, protocol)))
-        words = f"{library_of(at.facts).name} has no {what} on {at.facts.name}"
-        if not every:
-            words = f"NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
-        raise StrategyError(f"{collective}: {words}")
+        lacks = f"{library_of(at.facts).name} has no {what}"
+        words = lacks if every else "NCCL_ALGO and NCCL_PROTO leave no algorithm"
+        raise StrategyError(f"{collective}: {words} on {at.facts.name}")
     best, *others = sorted(found, key=lambda pair: every[pair])
     why = "the only one allowed"
     if others:
@@ -316,9 +318,8 @@ def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     near = [path for path in paths if path and path.kind <= NVL]
     direct = len(near) == len(paths)
     counts += [at.tuner.peer_channels(path.rate) for path in near] + [2] * (not direct)
-    channels, chunk = min(_power(at.model.channels), most), (512 if direct else 128) << 10
-    if at.facts.nodes > 1:
-        chunk = at.tuner.net_chunk()
+    channels, inside = min(_power(at.model.channels), most), (512 if direct else 128) << 10
+    chunk = at.tuner.net_chunk() if at.facts.nodes > 1 else inside
     return P2p(channels, min(_power(min(counts, default=2)), channels), chunk)
 
 

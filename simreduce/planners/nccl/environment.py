@@ -83,10 +83,8 @@ class Settings:
 
 def allows(chosen: Filter, collective: str, word: str) -> bool:
     """Whether a filter leaves an algorithm or a protocol for a collective."""
-    for name, words in reversed(chosen):
-        if name in (collective, ""):
-            return word in words
-    return True
+    fitting = (word in words for name, words in reversed(chosen) if name in (collective, ""))
+    return next(fitting, True)
 
 
 def _version(value: object) -> Version:

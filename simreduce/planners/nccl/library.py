@@ -289,8 +289,7 @@ class RcclTuner(Tuner):
             inside = max(inside, 2.0 * (3 if place == SIMPLE else 1))
         return _BASE[place] + (steps - crossings) * inside + crossings * outer
 
-    def _plateau(self, entry: Entry, nbytes: int, channels: int) -> float:
-        del entry, nbytes, channels
+    def _plateau(self, entry: Entry, nbytes: int, channels: int) -> float:  # noqa: ARG002
         return 1.0
 
     def _part(self, entry: Entry, nbytes: int) -> float:
@@ -300,11 +299,10 @@ class RcclTuner(Tuner):
         power = min(max((nbytes >> 6).bit_length() - 1, 0), 26)
         return self.tuning.part[algorithm][PROTOCOLS.index(protocol)][power]
 
-    def peer_channels(self, rate: float) -> int:
+    def peer_channels(self, rate: float) -> int:  # noqa: ARG002
         """An equal share of the channels of a node, which is what an all-to-all of eight MI355X
         needs for the 361 GB/s that Oracle has published (BM.GPU.MI355X.8).
         """
-        del rate
         return max(MOST // max(self.n // self.nodes, 1), 2)
 
     def net_chunk(self) -> int:

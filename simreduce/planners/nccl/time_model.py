@@ -307,9 +307,8 @@ class Tuner:
         rate *= self._part(entry, nbytes)
         return latency * self._plateau(entry, nbytes, model.channels) + nbytes / (1000 * rate)
 
-    def protocol(self, entry: Entry, nbytes: int) -> str:
+    def protocol(self, entry: Entry, nbytes: int) -> str:  # noqa: ARG002
         """The protocol of what was chosen, which a library may change by bytes alone."""
-        del nbytes
         return entry[2]
 
     def peer_channels(self, rate: float) -> int:
@@ -326,12 +325,11 @@ class Tuner:
         return self.settings.p2p_net_chunk
 
     def listed(
-        self, collective: str, nbytes: int, *, asked: bool = False
-    ) -> tuple[str, str, int] | None:
+        self, collective: str, nbytes: int, *, asked: bool = False,  # noqa: ARG002
+    ) -> tuple[str, str, int] | None:  # fmt: skip
         """The algorithm, protocol and channels of a call that no estimate decides; of any size, if
         it is `asked` for.
         """
-        del collective, nbytes, asked
         return None
 
     @property

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.errors import StrategyError, did_you_mean, quote
+from simreduce.errors import StrategyError, did_you_mean, near_or_all, quote, refuse
 from simreduce.files.formats.syntax import Faults
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import OPEN, Decision, Layout
@@ -125,8 +125,7 @@ def parse_spec(
                 "(a limit is a number of elements, with a suffix K, k, M, G or T)"
             )
         ranges.append(Range(pieces[0], shards or 0, value or 0))
-    if problems:
-        raise StrategyError(problems)
+    refuse(problems, StrategyError)
     return ranges
 
 
@@ -194,8 +193,7 @@ def parse_multi_worker_spec(value: object, *, faithful: bool = False) -> list[Ra
             )
         else:
             ranges.append(Range(*item))
-    if problems:
-        raise StrategyError(problems)
+    refuse(problems, StrategyError)
     return ranges
 
 
@@ -392,30 +390,32 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
             channels = faults.attempt(f"{text}: +{option}", _read_channels, value) or 0
             nccl = nccl._replace(channels=channels)
         elif key in PACKERS:
-            if packing != "none":
-                faults.add(text, f"two packers, +{packing} and +{option}; give one")
+            words = f"two packers, +{packing} and +{option}; give one"
+            faults.check(packing == "none", text, words)
             packing = option
             packer = faults.attempt(text, PACKERS[key], value if equals else None) or packer
         else:
-            by_nccl = [*_PROTOCOLS, "channels=N"] if spec.startswith("nccl") else []
-            known = [*PACKERS, *_OTHERS, *by_nccl]
+            of_nccl = [*_PROTOCOLS, "channels=N"] if spec.startswith("nccl") else []
+            known = [*PACKERS, *_OTHERS, *of_nccl]
             near = did_you_mean(key, known) or f"; known: {', '.join('+' + k for k in known)}"
             faults.add(text, f"unknown option +{option}{near}")
-    if collective != "all_reduce":
-        if packing != "none":
-            faults.add(
-                text, f"+{packing} packs gradients for an all-reduce, and this is {collective}"
-            )
-        if len(ranges) > 1:
-            faults.add(text, f"ranges of sizes are for an all-reduce, and this is {collective}")
-        if mean and collective not in SUMMING:
-            faults.add(text, f"{collective} sums nothing that +mean could divide")
-    if packing != "none" and spec in AUTOMATIC:
-        faults.add(text, f"{spec} chooses its own packing; leave out +{packing}")
-    for name in [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]:
-        faults.add(text, f"{name} is a whole strategy: it takes no shards and no other ranges")
-    if not others and nccl != OPEN and not any(r.algorithm.startswith("nccl") for r in ranges):
-        faults.add(text, f"protocols and channels are NCCL's; {spec} has none")
+    packs, another = packing != "none", collective != "all_reduce"
+    by_nccl = any(r.algorithm.startswith("nccl") for r in ranges)
+    for broken, why in (
+        (another and packs,
+         f"+{packing} packs gradients for an all-reduce, and this is {collective}"),
+        (another and len(ranges) > 1,
+         f"ranges of sizes are for an all-reduce, and this is {collective}"),
+        (another and mean and collective not in SUMMING,
+         f"{collective} sums nothing that +mean could divide"),
+        (packs and spec in AUTOMATIC, f"{spec} chooses its own packing; leave out +{packing}"),
+        *((r.algorithm in AUTOMATIC,
+           f"{r.algorithm} is a whole strategy: it takes no shards and no other ranges")
+          for r in ranges),
+        (not others and nccl != OPEN and not by_nccl,
+         f"protocols and channels are NCCL's; {spec} has none"),
+    ):  # fmt: skip
+        faults.check(not broken, text, why)
     faults.raise_any(StrategyError)
     return Strategy(
         text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective, nccl, library
@@ -464,8 +464,9 @@ def check_collective(name: str) -> str:
         words = f"expected one of {', '.join(COLLECTIVES)}"
         raise TypeError(f"collective: {words}, got {type(name).__name__} {quote(name)}")
     if name not in COLLECTIVES:
-        near = did_you_mean(name, COLLECTIVES) or f"; one of {', '.join(COLLECTIVES)}"
-        raise StrategyError(f"collective: unknown {name!r}{near}")
+        raise StrategyError(
+            f"collective: unknown {name!r}{near_or_all(name, COLLECTIVES, '; one of ')}"
+        )
     return name
 
 

@@ -32,8 +32,6 @@ from simreduce.planners.synthesis import Edge, Network
 from simreduce.planners.synthesis.optimum import maximise, maximise_first
 
 P = TypeVar("P", bound=Hashable)
-Load = Mapping[int, int]
-
 GAP = 2e-4
 """Relative gap to the bound at which the search stops."""
 LOST = 7e-4
@@ -67,7 +65,7 @@ class PackingProblem(Generic[P]):
 
     capacity: tuple[float, ...]
     groups: int
-    load: Callable[[P], Load]
+    load: Callable[[P], Mapping[int, int]]
     group: Callable[[P], int]
     weight: Callable[[P], float]
     price: Callable[[Sequence[float]], Iterable[P]]
@@ -409,8 +407,7 @@ class _Search:
         if self._are_twins(cell):
             return self._any_order(self._tell_apart(colours, *cell), depth)
         children = (self._tell_apart(colours, rank) for rank in cell)
-        alike = (child for child in children if _key(child) == self.trail.get(depth))
-        child = next(alike, None)
+        child = next((child for child in children if _key(child) == self.trail.get(depth)), None)
         return None if child is None else self._any_order(child, depth + 1)
 
     def _is_known(self, rank: int, tried: list[int], colours: Colours) -> bool:

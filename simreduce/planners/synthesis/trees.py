@@ -297,8 +297,7 @@ def _rooted(
         for search in _searches(root, top, depths):
             found = [way for each in ways if (way := search(each)) is not None]
             if len(found) == len(ways):
-                up = _turned(found[1]) if both else ()
-                yield SpanningTree(root, up, tuple(found[0]))
+                yield SpanningTree(root, _turned(found[1]) if both else (), tuple(found[0]))
 
 
 def _searches(

@@ -35,7 +35,7 @@ from simreduce.training import (
     PathPiece,
     StepRecording,
 )
-from simreduce.training.gpus import faster_gpu, percentiles
+from simreduce.training.gpus import PERCENTILES, faster_gpu
 from simreduce.training.mesh import MeshJob
 from simreduce.training.replicas import ReplicasJob, ReplicasQuestion
 from simreduce.training.replicas.network import LinkNetwork, Way, lower_ways
@@ -97,7 +97,10 @@ def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
     case = ranking.case
     if ranking.stopped or time_is_up() or not case.job.spread:
         return {}
-    return percentiles(lambda part: case.seconds(replace(case.job, part=part), case.setup))
+    return {
+        name: case.seconds(replace(case.job, part=part), case.setup)
+        for name, part in PERCENTILES.items()
+    }
 
 
 def _faster(case: StepCase) -> Any:

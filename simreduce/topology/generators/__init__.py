@@ -99,7 +99,6 @@ from simreduce.topology.generators.networks import (
     TREE_KEYS,
     FatTree,
     dragonfly_plus,
-    every_pair,
     linked,
     neighbours,
     read_dragonfly,
@@ -195,9 +194,8 @@ def build_cluster(
     keys = (*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known
     settings.faults.unknown("", settings.values, keys)
     fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
-    nic = ""
-    if "nic" in settings.values:
-        nic = settings.read("nic", choice(link_networks(), "class of network link"), DEFAULT_NIC)
+    known_nics = choice(link_networks(), "class of network link")
+    nic = settings.read("nic", known_nics, DEFAULT_NIC) if "nic" in settings.values else ""
     trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
     most = settings.limit if shape == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
@@ -324,7 +322,13 @@ GENERATORS: dict[str, Generator] = {
         partial(textbook, read=read_tree, limit=WHOLE_LIMIT), "fat_tree:N", (*TREE_KEYS, "shuffle")
     ),
     "full": Generator(
-        partial(linked, limit=FULL_LIMIT, words=", every pair linked", pairs=every_pair), "full:N"
+        partial(
+            linked,
+            limit=FULL_LIMIT,
+            words=", every pair linked",
+            pairs=lambda count: itertools.combinations(range(count), 2),
+        ),
+        "full:N",
     ),
     "ring": Generator(
         partial(linked, limit=DEVICES_LIMIT, words=" in a ring", pairs=neighbours), "ring:N"

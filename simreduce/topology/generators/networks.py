@@ -410,11 +410,6 @@ def linked(
     return Shape(f"{plural(count, 'device')}{words}", nodes, cables)
 
 
-def every_pair(count: int) -> Iterable[Pair]:
-    """All pairs of so many."""
-    return itertools.combinations(range(count), 2)
-
-
 def neighbours(count: int) -> Iterable[Pair]:
     """Each with the next on a circle; two have one link."""
     return ((i, (i + 1) % count) for i in range(count if count > 2 else count - 1))

@@ -126,7 +126,10 @@ class PathSearch:
 
     def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link]) -> None:
         self.nodes, self.links = nodes, links
-        self.within = functools.cache(self._fans_within)
+        self.within = functools.cache(
+            # Searches that stay in a machine, or go anywhere if it is "".
+            lambda machine: self.fans(lambda node: node.forwards, self.machines[machine])
+        )
 
     @functools.cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
@@ -177,12 +180,7 @@ class PathSearch:
     @functools.cached_property
     def machines(self) -> Mapping[str, Sequence[str]]:
         """The names of the nodes of every machine; "" has the names of all nodes."""
-        found = group_by(self.nodes, lambda name: self.nodes[name].machine)
-        return {**found, "": list(self.nodes)}
-
-    def _fans_within(self, machine: str) -> Fans:
-        """Searches that stay in a machine, or go anywhere if it is ""."""
-        return self.fans(lambda node: node.forwards, self.machines[machine])
+        return {**group_by(self.nodes, lambda name: self.nodes[name].machine), "": list(self.nodes)}
 
     def path(self, source: str, target: str, machine: str, own: Own = lambda _: "") -> Path:
         """The best path between two nodes, () when there is none. It stays in `machine` unless that

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeAlias, get_args
 
-from simreduce.errors import StrategyError, did_you_mean
+from simreduce.errors import StrategyError, did_you_mean, refuse
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, results_last, side_by_side
 from simreduce.planners import strategy
 from simreduce.planners.algorithms import ALGORITHMS, Options
@@ -127,10 +127,9 @@ class ReductionCall:
     faithful: bool
 
 
-def refuse(checks: Mapping[str, bool]) -> None:
+def refuse_any(checks: Mapping[str, bool]) -> None:
     """StrategyError with all that is true."""
-    if problems := [words for words, wrong in checks.items() if wrong]:
-        raise StrategyError(problems)
+    refuse((words for words, wrong in checks.items() if wrong), StrategyError)
 
 
 def _uneven(layout: Layout) -> bool:
@@ -198,7 +197,7 @@ def _multi_worker(
         )
         for r in ranges
     }
-    refuse(problems | {
+    refuse_any(problems | {
         f"all_reduce_spec: no range takes {left} of the {len(values)} values;"
         " end with a limit of -1": left > 0,
         "MultiWorkerAllReduce: needs the same number of devices in every worker":
@@ -230,7 +229,7 @@ def runtime_collective(call: ReductionCall, method: CollectiveAllReduce, value: 
     shape = sub_layout(call.layout, value.devices)
     hosts = cpus(call.layout, value.devices)
     old, method_name = call.version == "1.12", "CollectiveAllReduce"
-    refuse({
+    refuse_any({
         f"{method_name}: needs the same number of devices in every worker": _uneven(shape),
         f"{method_name}: the devices of a group are all GPUs or all CPUs":
             0 < len(hosts) < len(value.devices),
@@ -362,7 +361,7 @@ def reduce(
 ) -> Plan:
     """The plan that ends with the sum or mean of `value` on every destination."""
     pair = pair_of(value, destinations)
-    refuse(check_method(method, reduce_op, layout, version) | check_pair(layout, pair))
+    refuse_any(check_method(method, reduce_op, layout, version) | check_pair(layout, pair))
     return _one(ReductionCall(method, reduce_op == "mean", layout, version, faithful), *pair)
 
 
@@ -385,7 +384,7 @@ def batch_reduce(
     faults["value_destination_pairs: at least one is needed"] = not pairs
     for i, pair in enumerate(pairs):
         faults |= check_pair(layout, pair, f"pair {i}: ")
-    refuse(faults)
+    refuse_any(faults)
     return _batch(ReductionCall(method, reduce_op == "mean", layout, version, faithful), pairs)
 
 
@@ -393,7 +392,7 @@ def broadcast(value: Distributed, destinations: Destinations, layout: Layout) ->
     """The plan that copies the value of one device to every destination."""
     pair = pair_of(value, destinations)
     words = f"broadcast: the value is on {len(value.places)} devices; it must be on one"
-    refuse(check_pair(layout, pair) | {words: len(value.places) > 1})
+    refuse_any(check_pair(layout, pair) | {words: len(value.places) > 1})
     return broadcast_from(layout, *pair)
 
 
@@ -415,7 +414,7 @@ def reduce_non_distributed(
         return PlanBuilder(layout.devices).finish(Contract.of("reduce", []))
     words = f"reduce: a non-distributed value cannot be summed over {replicas} replicas"
     summed = {words: reduce_op == "sum" and replicas > 1}
-    refuse(unknown("reduce_op", reduce_op, REDUCE_OPS) | summed)
+    refuse_any(unknown("reduce_op", reduce_op, REDUCE_OPS) | summed)
     return broadcast(value, destinations, layout)
 
 

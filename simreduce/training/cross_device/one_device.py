@@ -289,49 +289,48 @@ def _concatenate(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
     return values[0] if len(values) == 1 else b.concat([b.copy(value, root) for value in values])
 
 
-def _row_bounds(value: PerDeviceSlices) -> list[tuple[int, int]]:
-    return list(pairwise(accumulate(value.rows, initial=0)))
+_Extent: TypeAlias = tuple[int, int, int]
+
+
+def _extents(value: PerDeviceSlices) -> tuple[list[_Extent], list[_Extent], list[_Extent]]:
+    """Where the rows and the indices of every device are, and the dense_shape if there is one.
+
+    In the address space: the rows of all devices, then their indices, then the dense_shape.
+    """
+    rows, size = sum(value.rows), value.row_elements
+    end, bounds = rows * size, list(pairwise(accumulate(value.rows, initial=0)))
+    shape = (end + rows, end + rows + value.dimensions, INDEX)
+    return (
+        [(lo * size, hi * size, value.dtype) for lo, hi in bounds],
+        [(end + lo, end + hi, INDEX) for lo, hi in bounds],
+        [shape] if value.dimensions else [],
+    )
 
 
 def slices_inputs(
     b: PlanBuilder, value: PerDeviceSlices
 ) -> tuple[list[Value], list[Value], list[Value]]:
-    """(values, indices) of every device, and the dense_shape of the first if there is one.
+    """(values, indices) of every device, and the dense_shape of the first if there is one."""
 
-    In the address space: the rows of all devices, then their indices, then the dense_shape.
-    """
-    rows, size = sum(value.rows), value.row_elements
-    end = rows * size
-    values, indices = [], []
-    for k, (device, (lo, hi)) in enumerate(zip(value.devices, _row_bounds(value), strict=True)):
-        values.append(b.input(device, lo * size, hi * size, value.dtype, contributor=k))
-        indices.append(b.input(device, end + lo, end + hi, INDEX, contributor=k))
-    shape = (end + rows, end + rows + value.dimensions)
-    first = value.devices[0]
-    return (
-        values,
-        indices,
-        [b.input(first, *shape, INDEX, contributor=0)] if value.dimensions else [],
-    )
+    def inputs(k: int, *extents: _Extent) -> list[Value]:
+        return [b.input(value.devices[k], *extent, contributor=k) for extent in extents]
+
+    values, indices, shape = _extents(value)
+    pairs = [inputs(k, *pair) for k, pair in enumerate(zip(values, indices, strict=True))]
+    return [own for own, _ in pairs], [own for _, own in pairs], inputs(0, *shape)
 
 
 def slices_promises(
     value: PerDeviceSlices, divisor: int, *, with_shape: bool = True
 ) -> list[Promise]:
     """Every device's rows and indices, as its own; only the rows are divided."""
-    rows, size = sum(value.rows), value.row_elements
-    end = rows * size
-    promises = []
-    for k, (lo, hi) in enumerate(_row_bounds(value)):
-        own = frozenset([k])
-        promises += [
-            Promise(0, lo * size, hi * size, value.dtype, own, divisor),
-            Promise(0, end + lo, end + hi, INDEX, own),
-        ]
-    if value.dimensions and with_shape:
-        shape = end + rows, end + rows + value.dimensions
-        promises.append(Promise(0, *shape, INDEX, frozenset([0])))
-    return promises
+    values, indices, shape = _extents(value)
+    promises = [
+        Promise(0, *extent, frozenset([k]), by)
+        for k, pair in enumerate(zip(values, indices, strict=True))
+        for extent, by in zip(pair, (divisor, 1), strict=True)
+    ]
+    return promises + [Promise(0, *extent, frozenset([0])) for extent in shape if with_shape]
 
 
 _INT32 = dtypes.code("int32")

@@ -124,6 +124,14 @@ class Execution:
         return max(end for _, end in spans) - min(begin for begin, _ in spans)
 
 
+def from_zero(value: Any, faults: Faults, place: str, fault: str) -> int:
+    """The whole number that a record says, from 0; else 0, and the fault is noted."""
+    if type(value) is int and value >= 0:
+        return value
+    faults.add(place, fault)
+    return 0
+
+
 _PACKAGE = "ChakraProtoMsg"
 _SCALARS = {
     "double": 3, "float": 5, "int32": 7, "int64": 9, "uint32": 11, "uint64": 13, "sint32": 15,
@@ -307,12 +315,9 @@ def _node(
     if one.type in (_SEND, _RECEIVE):
         kind = SEND if one.type == _SEND else RECEIVE
         peer = values.get("comm_dst" if kind == SEND else "comm_src", -1)
-        if not facts.faults.check(
-            type(peer) is int and peer >= 0,
-            f"node {one.id}",
-            f"a {kind} needs the rank of its peer",
-        ):
-            peer = 0
+        peer = from_zero(
+            peer, facts.faults, f"node {one.id}", f"a {kind} needs the rank of its peer"
+        )
         nbytes, tag = _size(one, values, facts), int(values.get("comm_tag") or 0)
         return ExecutionNode(
             one.name, kind, after, "", took, start, nbytes=nbytes, peer=peer, tag=tag
@@ -357,10 +362,8 @@ def _collective(
 
 def _size(one: Any, values: Mapping[str, Any], facts: _Facts) -> int:
     size = values.get("comm_size")
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        facts.faults.add(f"node {one.id}", f"comm_size must be bytes, got {quote(size)}")
-        return 0
-    return size
+    words = f"comm_size must be bytes, got {quote(size)}"
+    return from_zero(size, facts.faults, f"node {one.id}", words)
 
 
 def write(execution: Execution, stem: str) -> dict[str, bytes]:

@@ -44,6 +44,7 @@ from simreduce.training.executions import (
     Execution,
     ExecutionError,
     ExecutionNode,
+    from_zero,
 )
 
 _NS = 1e-9
@@ -98,10 +99,7 @@ def read_ddp(path: str, data: Mapping[str, Any]) -> Execution:
 def _whole(data: Mapping[str, Any], key: str, unit: str, faults: Faults) -> int:
     """A whole number from 0 of the data; 0 if it is not there."""
     value = data.get(key, 0)
-    if type(value) is int and value >= 0:
-        return value
-    faults.add(key, f"must be {unit}, got {quote(value)}")
-    return 0
+    return from_zero(value, faults, key, f"must be {unit}, got {quote(value)}")
 
 
 _NAMES = {

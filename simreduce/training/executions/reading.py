@@ -194,15 +194,15 @@ def _nodes(
 def _fault(call: re.Match[str]) -> str:
     """What is wrong with the numbers of a line, in NCCL's limits; "" if nothing is."""
     root, n, op = int(call["root"]), int(call["n"]), call["op"]
-    if not re.fullmatch(r"[0-9a-fA-F]{1,16}", call["call"]):
-        return f"with opCount {quote(call['call'])}, which is no number"
-    if not (op.isdecimal() and int(op) <= (_LAST_OP if call["name"] in _REDUCE else 0)):
-        return f"with op {quote(op)}, which is no operation of NCCL"
-    if not (1 <= n <= _MOST_RANKS and root < n):
-        return f"with root {root} of {n} ranks"
-    if int(call["count"]) > _MOST_ELEMENTS:
-        return f"of {quote(call['count'])} elements"
-    return ""
+    rules = (
+        (re.fullmatch(r"[0-9a-fA-F]{1,16}", call["call"]),
+         f"with opCount {quote(call['call'])}, which is no number"),
+        (op.isdecimal() and int(op) <= (_LAST_OP if call["name"] in _REDUCE else 0),
+         f"with op {quote(op)}, which is no operation of NCCL"),
+        (1 <= n <= _MOST_RANKS and root < n, f"with root {root} of {n} ranks"),
+        (int(call["count"]) <= _MOST_ELEMENTS, f"of {quote(call['count'])} elements"),
+    )  # fmt: skip
+    return next((words for fine, words in rules if not fine), "")
 
 
 def _node(

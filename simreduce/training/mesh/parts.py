@@ -282,10 +282,8 @@ class Parts:
         """The norm before a part, and what its result passes: dropout, bias and residual."""
         kernels, found = self._kernels, self._kernels.moves(self._wide, NORM)
         if residual:
-            table = RESIDUAL
-            if self.job.shape.dropout:
-                table = (RESIDUAL[0] + DROPOUT[0], RESIDUAL[1] + DROPOUT[1])
-            found += kernels.moves(self._wide, table)
+            dropped = (RESIDUAL[0] + DROPOUT[0], RESIDUAL[1] + DROPOUT[1])
+            found += kernels.moves(self._wide, dropped if self.job.shape.dropout else RESIDUAL)
         return found
 
     @cached_property

@@ -25,7 +25,7 @@ from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
-from simreduce.errors import Deadlock, InputError, near_or_all
+from simreduce.errors import Deadlock, InputError, near_or_all, refuse
 from simreduce.files import exists, read_text
 from simreduce.files.formats.syntax import Faults
 
@@ -56,15 +56,12 @@ class Action(NamedTuple):
         return (self._replace(beside=None), self.beside) if self.beside else (self,)
 
 
-Rows = tuple[tuple[Action, ...], ...]
-
-
 @dataclass(frozen=True)
 class Schedule:
     """The actions of each pipeline rank in order, of so many stages and micro batches."""
 
     name: str
-    rows: Rows
+    rows: tuple[tuple[Action, ...], ...]
     stages: int
     micros: int
 
@@ -92,11 +89,6 @@ def _passes(rank: int, p: int, v: int, m: int) -> tuple[list[Action], list[Actio
     forward = [Action(chunk * p + rank, FORWARD, micro) for chunk, micro in order]
     backward = [Action((v - 1 - chunk) * p + rank, BACKWARD, micro) for chunk, micro in order]
     return forward, backward
-
-
-def _gpipe(rank: int, p: int, _: int, m: int) -> list[Action]:
-    forward, backward = _passes(rank, p, 1, m)
-    return [*forward, *backward]
 
 
 def _one_by_one(rank: int, p: int, v: int, m: int) -> list[Action]:
@@ -193,7 +185,7 @@ def _zbv(rank: int, p: int, v: int, m: int) -> list[Action]:
 
 
 _WRITERS: Mapping[str, Callable[[int, int, int, int], list[Action]]] = {
-    "gpipe": _gpipe,
+    "gpipe": lambda *shape: [*chain(*_passes(*shape))],
     "1f1b": _one_by_one,
     "interleaved": _one_by_one,
     "zero_bubble": _zero_bubble,
@@ -207,23 +199,24 @@ ONE_STAGE = ("gpipe", "1f1b")
 
 def why_not(name: str, p: int, v: int, m: int) -> Iterator[str]:
     """Why a schedule is not for so many ranks, stages of a rank, and micro batches."""
-    if name in ONE_STAGE and v != 1:
-        yield f"{name} has one stage on a GPU; interleaved and zero_bubble take virtual = {v}"
-    if name in IN_A_V and v != 2:
-        yield f"{name} has two stages on a GPU: virtual = 2"
-    if name == "interleaved" and v < 2:
-        yield "interleaved needs two stages on a GPU or more: virtual = 2"
-    if v > 1 and name in ("interleaved", "zero_bubble") and m % max(m // p, 1):
-        near = m // p * p
-        yield f"{m} micro batches are no whole rounds of {p} ranks; {near} or {near + p} are"
-    if name == "dualpipe" and m < 2 * p:
-        yield f"dualpipe needs as many micro batches as stages: {2 * p} or more, not {m}"
+    near, in_rounds = m // p * p, v > 1 and name in ("interleaved", "zero_bubble")
+    rules = (
+        (name in ONE_STAGE and v != 1,
+         f"{name} has one stage on a GPU; interleaved and zero_bubble take virtual = {v}"),
+        (name in IN_A_V and v != 2, f"{name} has two stages on a GPU: virtual = 2"),
+        (name == "interleaved" and v < 2,
+         "interleaved needs two stages on a GPU or more: virtual = 2"),
+        (in_rounds and m % max(m // p, 1),
+         f"{m} micro batches are no whole rounds of {p} ranks; {near} or {near + p} are"),
+        (name == "dualpipe" and m < 2 * p,
+         f"dualpipe needs as many micro batches as stages: {2 * p} or more, not {m}"),
+    )  # fmt: skip
+    return (why for broken, why in rules if broken)
 
 
 def write_schedule(name: str, p: int, v: int, m: int) -> Schedule:
     """The schedule of that name; InputError with every reason why there is none."""
-    if problems := [*why_not(name, p, v, m)]:
-        raise InputError(problems)
+    refuse(why_not(name, p, v, m))
     rows = tuple(tuple(_WRITERS[name](rank, p, v, m)) for rank in range(p))
     return Schedule(name, rows, p * v, m)
 

@@ -26,7 +26,7 @@ from simreduce import units
 from simreduce.computing.arrays import Floats, uniform
 from simreduce.engine import CALM
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, did_you_mean, quote, refuse
 from simreduce.files.formats import (
     DURATION,
     FLAG,
@@ -89,14 +89,12 @@ class SyncSettings:
                 tokens is not None and tokens < -1
             ),
         }
-        problems = [words for words, wrong in checks.items() if wrong]
-        if not problems and tokens is not None and 0 <= tokens < self.fewest_tokens:
-            problems.append(
+        refuse(words for words, wrong in checks.items() if wrong)
+        if tokens is not None and 0 <= tokens < self.fewest_tokens:
+            raise InputError(
                 "num_tokens: too few tokens to finish the first step:"
                 f" {tokens} given, {self.fewest_tokens} needed"
             )
-        if problems:
-            raise InputError(problems)
 
     @property
     def total(self) -> int:
@@ -181,10 +179,8 @@ class ReplicasJob:
             f"{name}: 0 s or more, not {seconds:g}": not (isfinite(seconds) and seconds >= 0.0)
             for name, seconds in times.items()
         }
-        problems = [words for words, wrong in checks.items() if wrong]
-        problems += worker_faults(self.workers, self.slow, self.dies, self.returns)
-        if problems:
-            raise InputError(problems)
+        faults = worker_faults(self.workers, self.slow, self.dies, self.returns)
+        refuse([*(words for words, wrong in checks.items() if wrong), *faults])
 
     @property
     def workers(self) -> int:

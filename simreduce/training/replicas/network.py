@@ -26,7 +26,7 @@ from simreduce.engine import Fabric, Resident
 from simreduce.engine.lowering import Lowered, lower
 from simreduce.engine.lowering.resources import Resources, core_owner
 from simreduce.engine.setup import Setup
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, did_you_mean, refuse
 from simreduce.plan import Contract, Plan, PlanBuilder
 
 T = TypeVar("T")
@@ -127,22 +127,20 @@ class LinkNetwork:
     def __post_init__(self) -> None:
         nodes = self.setup.topology.nodes
         named = dict.fromkeys((*self.workers, *self.servers))
-        problems = [
-            f"{self.setup.topology.name}: no device {name!r}{did_you_mean(name, nodes)}"
-            for name in named
-            if name not in nodes
-        ]
-        if len(self.servers) != len(self.nbytes):
-            problems.append(
-                f"{len(self.servers)} servers for {len(self.nbytes)} variables: one each"
-            )
-        problems += [
-            f"variable {v}: 0 bytes or more, not {size}"
-            for v, size in enumerate(self.nbytes)
-            if size < 0
-        ]
-        if problems:
-            raise InputError(problems)
+        servers, variables = len(self.servers), len(self.nbytes)
+        refuse([
+            *(
+                f"{self.setup.topology.name}: no device {name!r}{did_you_mean(name, nodes)}"
+                for name in named
+                if name not in nodes
+            ),
+            *[f"{servers} servers for {variables} variables: one each"] * (servers != variables),
+            *(
+                f"variable {v}: 0 bytes or more, not {size}"
+                for v, size in enumerate(self.nbytes)
+                if size < 0
+            ),
+        ])  # fmt: skip
 
     def open(self, env: simpy.Environment) -> OpenNetwork:
         """The network of one run."""
@@ -407,8 +405,7 @@ class SparseAccumulator(Accumulator[Slices]):
             f"row {next(iter(outside), None)} of a variable whose rows are 0 to {rows - 1}":
                 len(outside) > 0,
         }  # fmt: skip
-        if problems := [words for words, wrong in checks.items() if wrong]:
-            raise InputError(problems)
+        refuse(words for words, wrong in checks.items() if wrong)
 
     def _mean(self, gradients: list[Slices]) -> Slices:
         total: dict[int, Any] = {}

@@ -119,14 +119,6 @@ class ReplicasRun:
         """The stale gradients."""
         return tuple(a for a in self.arrivals if not a.update)
 
-    def entered(self, update: int, variable: int = 0) -> list[tuple[int, int]]:
-        """(worker, its own step) of every gradient in an update of a variable, by arrival."""
-        return [
-            (a.worker, a.step)
-            for a in self.arrivals
-            if (a.update, a.variable) == (update, variable)
-        ]
-
 
 Events = Generator[simpy.Event, Any, None]
 
@@ -368,8 +360,7 @@ class _Training:
         required = self.job.settings.replicas_to_aggregate
         if waiting is not None and accumulator.ready(required) and not self.is_dead(_CHIEF):
             self.awaited[v] = None
-            count = accumulator.count
-            waiting.succeed((self.now, count, accumulator.take()))
+            waiting.succeed((self.now, accumulator.count, accumulator.take()))
 
     def compute_seconds(self, w: int, step: int) -> float:
         """Seconds that a worker computes in a step."""

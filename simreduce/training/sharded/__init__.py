@@ -184,12 +184,10 @@ def some_of(known: Sequence[str], words: str = "one of") -> OneOrMore[str]:
 METHODS_KIND = some_of((DDP, *METHODS))
 
 
-Rule = tuple[str, object, str]
-"""A key, whether it is at fault, and why."""
-
-
-def method_rules(values: FieldValues) -> Sequence[Rule]:
-    """The faults of methods, passes, and keys that not every method has a use for."""
+def method_rules(values: FieldValues) -> Sequence[tuple[str, object, str]]:
+    """The faults of methods, passes, and keys that not every method has a use for: each key,
+    whether it is at fault, and why.
+    """
     methods, given = values["method"] or (DDP,), values.given
     sharded = [method for method in methods if method != DDP]
     own = values["sharding"].given if values["sharding"] else set()

@@ -160,7 +160,7 @@ def test_a_file_says_what_was_measured(tmp_path):
     found = load_gpu(str(path), GPUS["MI300X"])
 
     assert ("", STATED, "arXiv:2510.27583") == (
-        found.lent(), found.source("host"), found.source("products"),
+        found.lent(), found.sources["host"], found.sources["products"],
     )  # fmt: skip
 
 

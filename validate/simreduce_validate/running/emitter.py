@@ -38,8 +38,9 @@ import tensorflow as tf
 from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
-from simreduce.plan.plan import IN_PLACE, waits
+from simreduce.plan.plan import IN_PLACE
 from simreduce_validate.running.placement import is_cpu, process
+from simreduce_validate.running.processes import waits
 from simreduce_validate.running.program import Made, Program
 
 ops = tf.raw_ops

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.plan import Kind, Plan, PlanBuilder, Value
-from simreduce.plan.plan import IN_PLACE, Executor, waits
+from simreduce.plan.plan import IN_PLACE, Executor
+from simreduce_validate.running.processes import waits
 
 
 def make_ops_explicit(plan: Plan) -> Plan:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce import units
-from simreduce.plan import Plan, across_processes
+from simreduce.plan import Plan
 from simreduce.planners.layouts import Layout
 from simreduce.topology import Cable, Node, Topology, build
 from simreduce_validate.running import placement
 from simreduce_validate.running.explicit_ops import make_ops_explicit
 from simreduce_validate.running.links import CABLE, Links
+from simreduce_validate.running.processes import across_processes
 
 _BANDWIDTH = 1e12
 """Bytes/s between CPU devices, uncalibrated: no wire limits them."""

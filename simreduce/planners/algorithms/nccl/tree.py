@@ -107,10 +107,6 @@ def _tree(way: Sequence[Sequence[int]], order: Ints) -> Tree:
     return Tree(parent, np.concatenate([way[machine] for machine in order]))
 
 
-Message = tuple[int, range]
-"""How far it goes, and below the sender the ranks whose parts are in it."""
-
-
 def check(layout: Layout, ranks: Sequence[int]) -> None:
     """StrategyError unless each of several ranks is on a machine of its own."""
     if layout.machines > 1:
@@ -155,13 +151,14 @@ def _by_lanes(
         copies = len(whole) ** 2 * min(lane.of, 8)
         count = pieces(whole, lane.of, 2 * step_bytes(how), copies)
         own = lane.share(whole).cut(count)  # by rank, part and piece
-        found = [make(lane, own[:, :, piece]) for piece in range(count)]  # by rank and part
-        made.append(Values.stack(found))
+        # by rank and part
+        made.append(Values.stack([make(lane, own[:, :, piece]) for piece in range(count)]))
     return join(b, made)
 
 
-def _messages(n: int, most: int, *, upwards: bool) -> Iterator[Message]:
-    """What every rank sends, in order; `most` parts in a message. If not `upwards`, the other way
+def _messages(n: int, most: int, *, upwards: bool) -> Iterator[tuple[int, range]]:
+    """What every rank sends, in order: how far, and below the sender the ranks whose parts are in
+    the message; `most` parts in one. If not `upwards`, the other way
     round, and the ranks are those for whom the sums are, below the receiver.
     """
     steps = [1 << power for power in range((n - 1).bit_length())]

@@ -6,9 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from simreduce_validate.running.processes import across_processes
 
 import simreduce as sr
-from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder, across_processes, verify
+from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder, verify
 from simreduce.plan.plan import NO_STREAM
 from simreduce.testing.strategies import ANY, plans
 from tests.thorough import examples

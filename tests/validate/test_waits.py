@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simreduce_validate.running.processes import waits
+
 from simreduce.plan import Contract, PlanBuilder
-from simreduce.plan.plan import waits
 
 
 def test_ops_wait_for_control_edges_and_for_the_op_before_in_their_stream():
