@@ -241,8 +241,7 @@ class Ranking(_Ranked, ranked.StrategyRanking):
 
     def pictures(self) -> list[CellPicture]:
         """The first plans as bars."""
-        shown = replace(self, candidates=self.candidates[:_DRAWN])
-        return [(self.headline, shown.plot().svg())]
+        return [(self.headline, replace(self, candidates=self.candidates[:_DRAWN]).plot().svg())]
 
 
 class StepRanking(_Ranked, steps.MethodRanking):

@@ -389,8 +389,7 @@ def _kernel_lines(found: AccuracyComparison[Any]) -> Iterator[str]:
     """Errors of what is held out and what is not, and what the sets are."""
     yield "#"
     kernels = [point for point in found.points if point.of.strategy != "nccl"]
-    groups = group_predicted(kernels, lambda point: point.of.held)
-    for held, group in sorted(groups.items()):
+    for held, group in sorted(group_predicted(kernels, lambda point: point.of.held).items()):
         words, count = "held out" if held else "fitted", group.count
         yield f"# kernels, {words}: {group.median:.1%} in the median of {count} calls"
     yield from comments(_titles(found, KERNEL_SETS))

@@ -190,8 +190,7 @@ def _amount(row: Written, value: float) -> str:
     """A value of an assumption, with its unit."""
     if row["unit"] == "s":
         return format_period(value)
-    times = row["unit"].startswith("times")
-    return f"x {value:.4g}" if times else f"{value:.6g} {row['unit']}"
+    return f"x {value:.4g}" if row["unit"].startswith("times") else f"{value:.6g} {row['unit']}"
 
 
 def _end(side: str, word: str, held: str, sign: int) -> Callable[[Written], str]:
@@ -802,8 +801,7 @@ PRICES = Document(
 
 def lists_text(lists: Sequence[tuple[str, PriceList]]) -> str:
     """A line for each list."""
-    table = _SHIPPED.table([_SHIPPED.write(each) for each in lists])
-    return "\n".join(table.lines())
+    return "\n".join(_SHIPPED.table([_SHIPPED.write(each) for each in lists]).lines())
 
 
 def prices_text(prices: PriceList) -> str:

@@ -245,8 +245,7 @@ def _flips(document: Written) -> Iterator[Section]:
         words = "The nearest values at which another option is chosen, nearest first"
         block = Rows(words, ASSUMPTION.table(rows))
     stopped = [each["assumption"] for each in every if each.get("complete") is False]
-    words = f"Stopped before all was known of {', '.join(stopped)}."
-    more = [Paragraph(words)] * bool(stopped)
+    more = [Paragraph(f"Stopped before all was known of {', '.join(stopped)}.")] * bool(stopped)
     yield Section("changes", "When the choice changes", (block, *more))
 
 

@@ -321,8 +321,7 @@ def _switches(found: JobsAnswer) -> list[list[int]]:
         for node, name in enumerate(node_names(setup.layout, setup.topology))
         if node in used
     }
-    groups = switch_groups(setup.topology).among(place)
-    return [[place[name] for name in group] for group in groups]
+    return [[place[name] for name in group] for group in switch_groups(setup.topology).among(place)]
 
 
 def _rows(found: JobsAnswer) -> list[dict[str, Any]]:
@@ -717,8 +716,7 @@ def replay_text(replayed: Replayed) -> str:
     if (before := execution.recorded) is not None and before > 0:
         change = found.seconds / before - 1
         lines.append(f"recorded: {units.format_duration(before)}; here {change:+.1%}")
-    rows = [_ROW.row(row) for row in replayed.rows]
-    lines += ["", *first_rows(_ROW.table(rows), _MOST)]
+    lines += ["", *first_rows(_ROW.table([_ROW.row(row) for row in replayed.rows]), _MOST)]
     return "\n".join(lines)
 
 

@@ -837,11 +837,10 @@ def _tuned_facts(document: Written, advice: Written) -> Iterator[Fact]:
 
 def _methods(rows: Iterable[Written]) -> Iterator[Fact]:
     """The best of each method, where there are several."""
-    found = group_by(rows, lambda row: row["method"])
     words = [
         f"{METHODS.get(name, name)} {us(row['time_us'])}"
         f"{' (does not fit)' * (row['fits'] is False)}"
-        for name, (row, *_) in found.items()
+        for name, (row, *_) in group_by(rows, lambda row: row["method"]).items()
     ]
     if len(words) > 1:
         yield Fact("And the other methods?", ", ".join(words))

@@ -58,8 +58,7 @@ def machine_section(beside: Attachments) -> Iterable[Section]:
     about = f"{machine.name}: {machine.title}." if machine.title else f"{machine.name}."
     if found is None or not found["links"]:
         more = (Paragraph(found["missing"]),) if found and found.get("missing") else ()
-        drawing = machine_picture(machine)
-        yield Section("machine", "Machine", (Picture(drawing, about), *more))
+        yield Section("machine", "Machine", (Picture(machine_picture(machine), about), *more))
         return
     loads = {each["name"]: each["share"] for each in found["links"]}
     busy = [each for each in found["links"] if each["share"] > 0]

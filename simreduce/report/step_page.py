@@ -141,8 +141,7 @@ def step_text(
     lines = [*answer_first(_header(ranking), answer), *table]
     sections = [*_spent_section(document), *_memory_section(document)]
     if details:
-        look = look_at_step(ranking, closely=False)
-        beside = Attachments(look=step_look_document(look, ranking))
+        beside = Attachments(look=step_look_document(look_at_step(ranking, closely=False), ranking))
         sections += [*step_path_section(beside), *help_section(beside)]
     for section in sections:
         lines += section_lines(section, _FEW)

@@ -220,8 +220,7 @@ _FIGURES = (
 
 def _collective(row: Written) -> str:
     """The lane of a bucket."""
-    known = row.get("collective", "reductions" if "gradients" in row else "")
-    return str(known).replace("_", "-")
+    return str(row.get("collective", "reductions" if "gradients" in row else "")).replace("_", "-")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -514,11 +513,10 @@ def step_rows(ranking: Ranking, *, every: bool = True) -> Table:
         return MESH_CANDIDATE.table(found)
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.seconds, c.step.method))
     places = {id(c): place for place, c in enumerate(by_itself, 1)}
-    rows = (
+    return CANDIDATE.table(
         CANDIDATE.row(c, ranking, place) | {"place_alone": places[id(c)]}
         for place, c in enumerate(candidates, 1)
     )
-    return CANDIDATE.table(rows)
 
 
 def step_document(ranking: Ranking) -> dict[str, Any]:

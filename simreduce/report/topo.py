@@ -579,8 +579,7 @@ def _channel_lines(document: Mapping[str, Any]) -> Iterator[str]:
         more = " ..." if len(order) > _SHOWN_RANKS else ""
         ranks = "".join(f" {rank:3}" for rank in order[:_SHOWN_RANKS])
         yield f"NCCL INFO Channel {places}/{len(rings):02} :{ranks}{more}"
-    trees = _folded(map(_tree, document["tree_parents"]))
-    shown = [f"[{places}] {tree}" for places, tree in trees]
+    shown = [f"[{places}] {tree}" for places, tree in _folded(map(_tree, document["tree_parents"]))]
     yield f"NCCL INFO Trees {' '.join(shown)}"
     yield f"NCCL INFO P2P Chunksize set to {found['chunk_bytes']}"
     yield f"NCCL INFO threadThresholds 8/8/64 | {8 * n}/8/64 | 512 | 512"

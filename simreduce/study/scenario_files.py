@@ -220,9 +220,8 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults, load: LoadMachin
         values["topology"] = faults.attempt("link_factors", scale, values["link_factors"], where)
     values["gone"] = frozenset()
     if values["topology"] and values["fails"]:
-        where = f"{path}: fails"
         values["topology"], values["gone"] = faults.attempt(
-            "fails", fail, values["topology"], values["fails"], where
+            "fails", fail, values["topology"], values["fails"], f"{path}: fails"
         ) or (values["topology"], frozenset())
     _load(path, values, faults, "runtime", read_runtime)
     _load(path, values, faults, "calibration", load_calibration)

@@ -552,8 +552,7 @@ def step(
         if keys:
             refuse(faults, ["try_backups"], "only a scenario with [replicas] has backup workers")
             faults.check("step" in keys, scenario, NO_TIMES if is_record(scenario) else NO_STEP)
-        texts = strategy_texts(faults, algo)
-        read = read_scenario(faults, scenario, given, texts, batch)
+        read = read_scenario(faults, scenario, given, strategy_texts(faults, algo), batch)
         question = with_step(faults.require(read))
     with within(seconds), show_ranking(question) as progress:
         ranking = rank_question(question, workers, progress.watch)

@@ -424,8 +424,7 @@ def table(
             if axes
             else rows_table(names, kept, all_names=columns is not None)
         )
-        most = SCREEN if limit is None else None
-        lines = table_lines(store, sweep, shape, counts, most)
+        lines = table_lines(store, sweep, shape, counts, SCREEN if limit is None else None)
     every, whole = (names, kept) if columns or axes else (every, rows)
     return Reply(
         lambda: lines,

@@ -613,8 +613,7 @@ _MOST_LINKS = 64
 
 def _links(machine: Topology) -> list[str]:
     """A line for each wire, two where its directions differ; one for those alike of many."""
-    pairs = link_pairs(machine)
-    backs = {pair.back for pair in pairs if len(pair.figures) == 1}
+    backs = {pair.back for pair in link_pairs(machine) if len(pair.figures) == 1}
     lines = []
     for link in machine.links:
         if not link.is_toll and link not in backs:

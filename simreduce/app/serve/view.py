@@ -234,8 +234,7 @@ def read_view(text: str, files: Files) -> View:
             faults.add(key, "is given twice")
         elif value:
             values[key] = value
-    words = f"{len(links)} links are changed; at most {_MOST}"
-    faults.check(len(links) <= _MOST, "link", words)
+    faults.check(len(links) <= _MOST, "link", f"{len(links)} links are changed; at most {_MOST}")
     nccl = {key: values.pop(key) for key in NCCL if key in values}
     if "jobs" in values:
         values.setdefault("machine", "")
@@ -285,8 +284,7 @@ def _check_jobs(view: View, files: Files, faults: Faults) -> None:
 
 def _check_mesh(view: View, faults: Faults) -> None:
     """Note what a mesh lacks, and what has no use beside it. A schedule here is no file."""
-    words = f"missing; a mesh trains one, such as {next(iter(DECODERS))}"
-    faults.check(view.model, "model", words)
+    faults.check(view.model, "model", f"missing; a mesh trains one, such as {next(iter(DECODERS))}")
     words = "missing; it says how many sequences a step has"
     faults.check(view.global_batch, "global_batch", words)
     _check_known(faults, "schedule", "schedule", view.schedule, SCHEDULES)

@@ -311,8 +311,7 @@ def main() -> None:
     while True:
         question = desk.questions.get()
         try:
-            view = read_view(question["view"], files)
-            answer(view, files, cache, Sayer(desk.say, desk.check))
+            answer(read_view(question["view"], files), files, cache, Sayer(desk.say, desk.check))
         except _LeftError:
             pass
         except InputError as error:

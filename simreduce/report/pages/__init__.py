@@ -510,8 +510,7 @@ def _of_records(lines: Sequence[Written], place: str) -> dict[str, Any]:
 
 
 def _document(lines: Sequence[Written]) -> dict[str, Any]:
-    run = lines[0]
-    provenance = run["provenance"]
+    provenance = lines[0]["provenance"]
     samples = grouped(
         (line["id"], float(line["us"])) for line in lines if line["record"] == "sample"
     )
@@ -563,8 +562,7 @@ def load_pictures(name: str, digest: str, loads: Mapping[str, float]) -> list[Ce
     machine = machine_named(name, digest)
     if machine is None:
         return []
-    words = f"How busy each link of {name} is"
-    return [(words, to_svg(heat_picture(machine, loads)))]
+    return [(f"How busy each link of {name} is", to_svg(heat_picture(machine, loads)))]
 
 
 def machine_named(name: str, digest: str | None) -> Topology | None:

@@ -151,8 +151,7 @@ def heat_picture(topology: Topology, loads: Mapping[str, float]) -> Drawing:
     results have. Where one part is drawn for several, the busiest counts.
     """
     drawing = _without_loads(topology)
-    coloured = replace(drawing, shapes=tuple(_coloured(drawing.shapes, loads)))
-    return _page([coloured, draw_scale()])
+    return _page([replace(drawing, shapes=tuple(_coloured(drawing.shapes, loads))), draw_scale()])
 
 
 @lru_cache(maxsize=4)

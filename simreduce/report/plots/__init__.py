@@ -176,8 +176,7 @@ def _lines(text: str, size: float, width: float, *, bold: bool = False) -> Itera
 def _beside(drawings: Sequence[Drawing], step: float) -> Drawing:
     """Drawings side by side."""
     shapes = [shift(s, k * step, 0) for k, each in enumerate(drawings) for s in each.shapes]
-    height = max(each.height for each in drawings)
-    return Drawing(step * len(drawings), height, tuple(shapes))
+    return Drawing(step * len(drawings), max(each.height for each in drawings), tuple(shapes))
 
 
 _Tick: TypeAlias = tuple[float, str]
@@ -425,8 +424,7 @@ def bar_facet(
     if floors:
         ticks = [PlotPoint(floor, k) for k, floor in enumerate(floors)]
         series.append(PlotSeries("lower bound", ticks, "", "tick", "ink"))
-    names = Axis(names=[name for name, _ in bars])
-    return Facet(axis, names, series, height=20 * len(bars) + 20)
+    return Facet(axis, Axis(names=[name for name, _ in bars]), series, height=20 * len(bars) + 20)
 
 
 def bar_plot(

@@ -221,8 +221,7 @@ class Tail(Point[PublishedStep]):
 def predict_tails(steps: Iterable[PublishedStep]) -> Iterator[Tail]:
     """Each recipe's step on the most GPUs from those on the fewest and on the middle number."""
     one = replace(GPUS["H100"], spread=1.0)
-    recipes = _recipes({step: step for step in steps})
-    for mine in [each for each in recipes if len(each) > 2]:
+    for mine in [each for each in _recipes({step: step for step in steps}) if len(each) > 2]:
         order = sorted(mine)
         few, some, many = order[0], order[(len(order) - 1) // 2], order[-1]
         low, high, most = (one.slowest(count) - 1.0 for count in (few, some, many))

@@ -551,12 +551,11 @@ def notes_on(
     bought = any(item.bought for item in prices.items.values())
     joined = [each.candidate.quantities for each in offers if each.candidate.nodes > 1]
     free = any(not any(name.startswith("networks.") for name in each) for each in joined)
-    sources = {each.candidate.row.activations_source for each in offers}
     more = {
         f"prices of {dated}: they age, look yours up": bool(dated),
         "networks without a price cost nothing here": bought and free,
         "activations are not counted of this model; step.activations says how many":
-            NOT_COUNTED in sources,
+            NOT_COUNTED in {each.candidate.row.activations_source for each in offers},
     }  # fmt: skip
     notes += [words for words, holds in more.items() if holds]
     nominal = (re.split("; (?=kernels of )", e.candidate.row.nominal or "") for e in offers)

@@ -314,9 +314,8 @@ def _product(
             strategy or str(step.get("variable_update", "")),
             "" if MESH in step else str(samples),
         )
-        memory = device_memory(box, box.devices)
         yield CapacityOption(
-            group, key, nodes, devices, scenario, memory, refused,
+            group, key, nodes, devices, scenario, device_memory(box, box.devices), refused,
             samples if own else None,
         )  # fmt: skip
 

@@ -57,8 +57,7 @@ def _take(name: str, held: ExitStack) -> str | None:
         try:
             fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            text = _read(number).strip()
-            return None if error.errno in _NOT_SUPPORTED else text or "?"
+            return None if error.errno in _NOT_SUPPORTED else _read(number).strip() or "?"
         text = _read(number)
         if text and not (text.isdecimal() and len(text) < _LONGEST):
             raise OSError(errno.EINVAL, "is no lock of a sweep")

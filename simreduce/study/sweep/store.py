@@ -353,11 +353,10 @@ def _sweep(path: str, number: object, *fields: Any) -> Sweep:
         keys, specification = read_json(keys, path), read_json(specification, path)
     except (TypeError, InputError):
         keys = None
-    texts = (name, version, started)
     if not (
         isinstance(number, int) and kind in KINDS and isinstance(cells, int) and cells >= 0
         and isinstance(keys, list) and isinstance(specification, dict)
-        and all(isinstance(each, str) for each in (*texts, *keys))
+        and all(isinstance(each, str) for each in (name, version, started, *keys))
     ):  # fmt: skip
         _refuse(path, f"{_DAMAGED} its sweep {quote(number)} is none that simreduce wrote")
     return Sweep(number, name, kind, tuple(keys), specification, version, cells, started)

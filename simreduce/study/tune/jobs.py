@@ -199,8 +199,7 @@ def _placements(
             yield placed
         seen.add(key)
 
-    turns = chain(*zip_longest(*orders.members, fillvalue=-1))
-    spread = (node for node in turns if node >= 0)
+    spread = (node for node in chain(*zip_longest(*orders.members, fillvalue=-1)) if node >= 0)
     for nodes in (chain(*question.nodes), chain(*orders.members), spread):
         yield from new(nodes)
     while True:

@@ -87,8 +87,7 @@ class MeshRanking(StepRows[Meshes]):
         """What to train with: the simplest that is as good as the fastest that fits. Nobody says
         what runs today.
         """
-        first = self.candidates[0]
-        rows = [first, *(row for row in self.candidates[1:] if row.job in self.folded)]
+        rows = [self.candidates[0], *(row for row in self.candidates[1:] if row.job in self.folded)]
         option, fastest = _simplest(rows)
         reason = "" if option is fastest else too_little(WORTH)
         do = f"{MISFIT if option.misfit else 'Train with'} {option.name}"
@@ -107,14 +106,12 @@ class MeshRanking(StepRows[Meshes]):
         calls = {call for row in self.candidates for call in row.calls}
         names = (row.step.method for row in self.candidates)
         known = self.scenario.setup.nominal(names, sorted(calls))
-        found = known, self.job.gpu.nominal(self.job.bits)
-        return "; ".join(filter(None, found))
+        return "; ".join(filter(None, (known, self.job.gpu.nominal(self.job.bits))))
 
     @cached_property
     def closely(self) -> StepResult:
         """The best step, with when every node of it ran."""
-        costs = _costs(self.scenario.setup, self.job.mesh)
-        return simulate_mesh(self.job, costs, closely=True)
+        return simulate_mesh(self.job, _costs(self.scenario.setup, self.job.mesh), closely=True)
 
     @property
     def case(self) -> StepCase:
@@ -310,8 +307,7 @@ def _flops(shape: Decoder, tokens: int) -> float:
 def bubble(job: MeshJob) -> float:
     """The part of the time that ranks idle if passes take as long everywhere and sends no time."""
     rows = grid(load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros))
-    ends = max(map(len, rows))
-    return 1.0 - sum(sum(map(bool, row)) for row in rows) / (ends * len(rows))
+    return 1.0 - sum(sum(map(bool, row)) for row in rows) / (max(map(len, rows)) * len(rows))
 
 
 def programs_for(job: MeshJob) -> list[str]:

@@ -157,8 +157,7 @@ class StepRows(RankedRows[Asked, StepCandidate]):
         """What is gained with other numerics or another machine, as `StepCase.outside`; nothing is
         simulated for it after a stop.
         """
-        step = self.recommended.step
-        return {} if self.stopped else self.case.outside(step, self.others)
+        return {} if self.stopped else self.case.outside(self.recommended.step, self.others)
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,7 @@ class MethodRanking(StepRows[StepScenario]):
     def _pair(self) -> Pair:
         """The method to run and its strategy."""
         name = self.recommended.step.method
-        own = (_method_of(name), strategy_of(name))
-        return (DDP, None) if self.scenario.step.mode else own
+        return (DDP, None) if self.scenario.step.mode else (_method_of(name), strategy_of(name))
 
     @cached_property
     def case(self) -> StepCase:

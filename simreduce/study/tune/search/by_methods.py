@@ -89,8 +89,7 @@ class ShardedSearch(Search[StepScenario]):
         super().__init__(aim, before, scenario.but(runtime=NCCL))
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
         self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
-        by_plans = FRAMEWORKS[aim.target].by_plans
-        more = sharing_candidates(scenario.setup.layout) if by_plans else []
+        more = sharing_candidates(scenario.setup.layout) if FRAMEWORKS[aim.target].by_plans else []
         texts = list(dict.fromkeys(["nccl", *(strategy.text for strategy in more)]))
         points = points or points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
         fits = {each: least_fit(scenario.step, scenario.setup, each) for each in points}

@@ -127,8 +127,7 @@ def simulate_call_on(setup: Setup, asked: CallSetting) -> Tried:
         link = busiest_use(found.links, found.seconds)
         return Tried(found.seconds, len(made), not asked.coarse, whole, link)
 
-    found = _on(setup, asked.how, simulate, coarse=asked.coarse)
-    return found or Tried(inf)
+    return _on(setup, asked.how, simulate, coarse=asked.coarse) or Tried(inf)
 
 
 def find_rates(scenario: Scenario, how: Decision) -> LeastSeconds:
