@@ -1,15 +1,24 @@
-"""Work that ends when its time is up, with what there is."""
+"""Work that ends when its budget is spent, of time or of work, with what there is."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from functools import cache
 from itertools import count
 
 import pytest
 
-from simreduce.computing.workers import answering, time_is_up, time_left, until_stopped, within
+from simreduce.computing.workers import (
+    answering,
+    as_piece,
+    charge,
+    time_is_up,
+    time_left,
+    until_stopped,
+    within,
+)
 
 SHORT, LONG = 0.05, 30.0
 
@@ -78,3 +87,54 @@ def test_the_timer_of_others_is_as_before():
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= LONG
     assert signal.getsignal(signal.SIGALRM) == before[0]
     assert LONG < signal.setitimer(signal.ITIMER_REAL, *before[1])[0] <= 10 * LONG
+
+
+def test_a_budget_of_work_ends_at_the_same_piece_whatever_the_clock_says(monkeypatch):
+    """A piece counts for its ops and for 3,000 more; 1,400,000 are a second."""
+
+    def pieces():
+        for number in count():
+            charge(697_000)
+            yield number
+
+    for clock in (lambda: 0.0, count(0.0, LONG).__next__):
+        monkeypatch.setattr(time, "monotonic", clock)
+        with within(1.4, of_work=True):
+            assert until_stopped(pieces()) == [0, 1]
+            assert time_is_up()
+            assert time_left() == 0.0
+        assert not time_is_up()
+
+
+def test_an_inner_budget_of_work_is_a_part_of_the_outer():
+    with within(10.0, of_work=True):
+        with within(0.25 * time_left()):
+            charge(1_397_000)
+            assert time_left() == pytest.approx(1.5)
+        assert time_left() == pytest.approx(9.0)
+    with within(LONG), within(1.0, of_work=True):
+        charge(1 << 40)
+        assert not time_is_up()
+
+
+def test_work_ends_in_the_middle_of_a_piece_only_with_an_answer():
+    ended = []
+
+    def pieces():
+        for number in count():
+            charge(1 << 30)
+            ended.append(number)
+            yield number
+
+    with within(1.0, of_work=True):
+        assert until_stopped(pieces()) == [0]
+        assert until_stopped(pieces(), due=lambda found: len(found) > 1) == [0, 1]
+    assert ended == [0, 0, 1]
+
+
+def test_what_a_cache_keeps_is_a_piece_of_work_each_time():
+    kept = as_piece(cache(charge))
+    with within(1.0, of_work=True):
+        for left in (1 - 3e3 / 1.4e6, 1 - 6e3 / 1.4e6):
+            kept(1 << 30)
+            assert time_left() == pytest.approx(left)

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from simreduce.computing.workers import in_processes, pool, working
+from simreduce.computing.workers import (
+    charge,
+    in_processes,
+    pool,
+    time_is_up,
+    time_left,
+    until_stopped,
+    within,
+    working,
+)
 
 _WORKING = """
 import os, time
@@ -115,3 +124,32 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def _charge(item: int) -> int:
+    """Quick items are done before slow ones that come before them; item 3 is a lot of work."""
+    time.sleep(0.2 if item in (0, 3) else 0.0)
+    for _ in range(10 if item == 3 else 1):
+        charge(1_397_000)
+    return item
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("seconds", "needs", "found"), [(2.5, 1, [0, 1]), (8.5, 1, [0, 1, 2]), (8.5, 4, [0, 1, 2, 3])]
+)
+def test_a_budget_of_work_ends_at_the_same_item_by_any_number_of_processes(
+    workers, seconds, needs, found
+):
+    """Also where an item is more than is left, unless the answer needs it."""
+    with within(seconds, of_work=True), working(_charge, workers) as work_on:
+        pairs = until_stopped(work_on(range(9)), due=lambda pairs: len(pairs) >= needs)
+        assert time_is_up()
+    assert pairs == [(item, item) for item in found]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_work_of_other_processes_counts_here(workers):
+    with within(100.0, of_work=True):
+        assert list(in_processes(_charge, range(3), workers)) == [0, 1, 2]
+        assert time_left() == pytest.approx(97.0)

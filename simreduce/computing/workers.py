@@ -1,6 +1,8 @@
 """Processes that work for this one, and work that is watched as it comes.
 
-The processes end with this one. What has come is kept on Ctrl-C, or when time is up.
+The processes end with this one. What has come is kept on Ctrl-C, or when a budget is spent, of time
+or of work. Work is counted (`charge`), and its count is the same on every machine, by any number of
+processes.
 """
 
 from __future__ import annotations
@@ -12,14 +14,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
+from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing.process import BaseProcess
 
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -65,7 +71,13 @@ def in_processes(
         # are ended.
         parts = [items[i : i + chunk] for i in range(0, len(items), chunk)]
         for part in [processes.submit(_work_on, part) for part in parts]:
-            yield from part.result()
+            for results, ops in part.result():
+                _spend(ops)
+                yield from results
+
+
+_AHEAD = 8
+"""Items for each process that are begun before those before them are known."""
 
 
 @contextmanager
@@ -73,7 +85,8 @@ def working(
     work: Callable[[T], R], workers: int
 ) -> Iterator[Callable[[Sequence[T]], Iterator[tuple[int, R]]]]:
     """Return a function that works on items, each time with the same `workers` processes. It yields
-    the place and the result of each item, in the order in which they are done.
+    the place and the result of each item: in the order in which they are done, or where a budget
+    counts work, in that of the items, so that it always ends at the same one.
 
     They start when it first gets several items. If one of them ends, such as for lack of memory,
     this process does what is left.
@@ -86,17 +99,29 @@ def working(
             if workers <= 1 or (len(items) <= 1 and not processes):
                 yield from ((place, work(item)) for place, item in enumerate(items))
                 return
-            from concurrent.futures import BrokenExecutor, as_completed  # noqa: PLC0415 - as above
+            from concurrent.futures import (  # noqa: PLC0415 - as above
+                BrokenExecutor,
+                Future,
+                as_completed,
+            )
 
             if not processes:
                 processes.append(stack.enter_context(pool(workers, work)))
-            left = dict(enumerate(items))
+            left, places = dict(enumerate(items)), dict[Future[Any], int]()
             try:
-                places = {processes[0].submit(_work_on, [each]): i for i, each in left.items()}
-                for done in as_completed(places):
-                    result = done.result()[0]
-                    del left[places[done]]
-                    yield places[done], result
+                while left:
+                    most = time_left() if _counts_work() else inf
+                    more = [i for i in islice(left, _AHEAD * workers) if i not in places.values()]
+                    places |= {processes[0].submit(_work_on, [left[i]], most): i for i in more}
+                    done = next(iter(places) if _counts_work() else as_completed(places))
+                    ((results, ops),) = done.result()
+                    _spend(ops)  # which ends all here, unless an answer needs this item
+                    place = places.pop(done)
+                    if not results:
+                        _ops[0] -= ops
+                        results = [work(left[place])]
+                    del left[place]
+                    yield place, results[0]
             except BrokenExecutor:
                 workers = 1
                 announce("a process ended, such as for lack of memory; this one goes on alone")
@@ -130,8 +155,16 @@ found out again for each.
 """
 
 
-def _work_on(items: Sequence[Any]) -> list[Any]:
-    return [_given[0](item) for item in items]
+def _work_on(items: Sequence[Any], most: float = inf) -> list[tuple[list[Any], float]]:
+    """The result of each item, none if that is more than `most` seconds of work, and its ops."""
+    return [_measure(item, most) for item in items]
+
+
+def _measure(item: object, most: float) -> tuple[list[Any], float]:
+    before, results = _ops[0], list[Any]()
+    with suppress(KeyboardInterrupt), answering(lambda: True), within(most, of_work=True):
+        results = [_given[0](item)]
+    return results, _ops[0] - before
 
 
 def _start(needed: tuple[str, ...], work: Callable[[Any], Any] | None) -> None:
@@ -145,6 +178,8 @@ def prepare(needed: tuple[str, ...]) -> None:
     `needed` are `modules` there.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _budgets.clear()  # of the process that started it
+    _answers.clear()
     end_with_parent()
     for module in needed:
         if module != "__main__":  # which a worker has already
@@ -285,36 +320,106 @@ def _take(coming: Iterable[T], found: list[T], due: Callable[[Sequence[T]], obje
             return
 
 
+_PACE, _PIECE = 1_400_000, 3_000
+"""Ops of work for each second of a budget that counts work: about what a core does in a second. A
+piece of work takes as long as so many ops besides its own.
+"""
+
+_ops, _free = [0.0], [0]
+"""The ops of this process and of its workers; inside how many pieces it is, which count already."""
+
+
+def charge(ops: float) -> None:
+    """Count a piece of work with so many ops: a plan that is made, proven or simulated.
+
+    A budget that counts work ends here as Ctrl-C would end it, once there is an answer.
+    """
+    if not _free[0]:
+        _spend(_PIECE + ops)
+
+
+def _spend(ops: float) -> None:
+    _ops[0] += ops
+    if _counts_work() and time_is_up():
+        _budgets[-1].end()
+
+
+def as_piece(work: Callable[P, R]) -> Callable[P, R]:
+    """Make a call count as one piece of work: for what a cache keeps, as what this process has in
+    its cache must not count.
+    """
+
+    @wraps(work)
+    def piece(*args: P.args, **how: P.kwargs) -> R:
+        charge(0)
+        _free[0] += 1
+        try:
+            return work(*args, **how)
+        finally:
+            _free[0] -= 1
+
+    return piece
+
+
 _AGAIN = 0.5
 """Seconds after which work that had no answer yet when its time was up is looked at again."""
 
 _SOON = 1e-3
 """Seconds of a timer that is due."""
 
-_due: list[float] = []
-"""When time is up, by `time.monotonic()`: innermost last."""
+
+@dataclass(eq=False)
+class _Budget:
+    """Is spent when the time is `due` by `time.monotonic()`, or so many ops are done."""
+
+    due: float
+    of_work: bool = False
+    ended: bool = False
+
+    def left(self) -> float:
+        """Seconds that are left."""
+        left = (self.due - _ops[0]) / _PACE if self.of_work else self.due - time.monotonic()
+        return max(left, 0.0)
+
+    def end(self) -> None:
+        """Raise KeyboardInterrupt, once, if somebody has an answer."""
+        if not self.ended and any(has_answer() for has_answer in reversed(_answers)):
+            self.ended = True
+            if self.of_work:  # how far the piece has come that is left out depends on who works
+                _ops[0] = self.due
+            raise KeyboardInterrupt
+
+
+_budgets: list[_Budget] = []
+"""Innermost last."""
 _answers: list[Callable[[], object]] = []
 """Whether those who keep what there is on KeyboardInterrupt have something to keep."""
 
 
+def _counts_work() -> bool:
+    """Whether the budget at hand is of work."""
+    return bool(_budgets) and _budgets[-1].of_work
+
+
 def time_is_up() -> bool:
-    """Whether the time of the `within` at hand is up."""
-    return bool(_due) and time.monotonic() >= _due[-1]
+    """Whether the budget of the `within` at hand is spent."""
+    return time_left() == 0.0
 
 
 @contextmanager
 def no_time() -> Iterator[None]:
     """Inside, time is up: what an answer can do without is left out."""
-    _due.append(-inf)
+    none = _Budget(-inf)
+    _budgets.append(none)
     try:
         yield
     finally:
-        _due.remove(-inf)
+        _budgets.remove(none)
 
 
 def time_left() -> float:
     """Seconds that are left of the `within` at hand; infinite without one."""
-    return max(_due[-1] - time.monotonic(), 0.0) if _due else inf
+    return _budgets[-1].left() if _budgets else inf
 
 
 @contextmanager
@@ -328,33 +433,30 @@ def answering(answer: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
+def within(seconds: float, *, of_work: bool = False) -> Iterator[None]:
     """End the work inside after so many seconds as Ctrl-C ends it, once it has an answer.
 
-    What does not end on KeyboardInterrupt with what there is, goes on. Where the system has no
-    timer that interrupts, work ends after the piece at hand.
+    The outermost says whether they are seconds of time or `of_work`, which every machine does as
+    much of. What does not end on KeyboardInterrupt with what there is, goes on. Where the system
+    has no timer that interrupts, work ends after the piece at hand.
     """
-    if seconds == inf and not _due:
+    if seconds == inf and not _budgets:
         yield
         return
-    _due.append(min(time.monotonic() + seconds, _due[-1] if _due else inf))
-    ended = [False]
-
-    def ring(*_: object) -> None:
-        if not ended[0] and any(has_answer() for has_answer in reversed(_answers)):
-            ended[0] = True
-            raise KeyboardInterrupt
-
+    of_work = _counts_work() if _budgets else of_work
+    due = _ops[0] + seconds * _PACE if of_work else time.monotonic() + seconds
+    own = _Budget(min([due, *(outer.due for outer in _budgets[-1:])]), of_work)
+    _budgets.append(own)
     before, began, others = None, time.monotonic(), (0.0, 0.0)
     with suppress(ValueError, AttributeError):  # another thread, or Windows
-        if threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGALRM, ring)
+        if not _counts_work() and threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGALRM, lambda *_: own.end())
             others = signal.setitimer(signal.ITIMER_REAL, max(time_left(), _SOON), _AGAIN)
     try:
         yield
     finally:
-        ended[0] = True
-        _due.pop()
+        own.ended = True
+        _budgets.remove(own)
         if before is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)

@@ -27,6 +27,7 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import ULP, AnyInts, Floats, Ints
+from simreduce.computing.workers import charge
 from simreduce.engine.bounds import longest_chain
 from simreduce.engine.disturbance import CALM, MOST_IN_TURN, Disturbance, Fault
 from simreduce.engine.kernel.store import KernelStore
@@ -184,6 +185,7 @@ class Fabric:
         plan, for those who have it. What is stuck in the `background` is no Deadlock: nobody waits
         for it.
         """
+        charge(len(plan))
         ready = check_ready(plan, ready)
         self._touch()
         done = self.env.event()

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.computing.arrays import BLOCK, AnyInts, Ints, ranges, row_starts
+from simreduce.computing.workers import charge
 from simreduce.plan.ops import COLUMNS, Numbers, OpList, too_large
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Contract, Kind, Plan
 from simreduce.plan.values import Value, Values
@@ -486,4 +487,5 @@ class PlanBuilder(IntervalList):
         """The plan, with its promise. The builder must not be used afterwards."""
         columns = self._finish_columns()
         devices = tuple(self.devices)
+        charge(len(columns["kind"]))
         return Plan(devices=devices, **columns, contract=contract, machines=self.machines)

@@ -22,6 +22,7 @@ from simreduce import dtypes
 from simreduce.computing import breadth_first
 from simreduce.computing.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
 from simreduce.computing.loops import sweep, worth_compiling
+from simreduce.computing.workers import charge
 from simreduce.errors import PlanError, quote
 from simreduce.plan.plan import ZEROS, Contract, Homes, Kind, Plan
 from simreduce.plan.residues import (
@@ -92,6 +93,7 @@ def verify_part(plan: Plan) -> tuple[list[Problem], float]:
 
 
 def _faults_of_ops(plan: Plan) -> list[Problem]:
+    charge(len(plan))
     return list(find_faults(plan)) if _is_malformed(plan) else []
 
 

@@ -236,8 +236,9 @@ BY_BUDGET = "(--budget; how many depends on this machine's speed)"
 HURRIED_KEY = Key(
     "hurried",
     FLAG,
-    "True if a budget of time ended it (--budget), so that what is there depends on the speed of "
-    "the machine that computed it.",
+    "True if a budget ended it. What a budget of time (--budget) leaves out depends on the speed "
+    "of the machine that computed it. A budget of work, the default of simreduce report, leaves "
+    "out the same on every machine.",
 )
 
 

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import simpy
 
 from simreduce import units
+from simreduce.computing.workers import as_piece
 from simreduce.engine import Fabric, Fault
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, InternalError
@@ -209,6 +210,7 @@ def step_seconds(method: Method, job: StepJob, setup: Setup, most: int = MOST_ST
     return compose_step(job, composed, setup, cost, most).seconds
 
 
+@as_piece
 @lru_cache(maxsize=1 << 14)
 def _buffer_cost(
     setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...], *, faithful: bool

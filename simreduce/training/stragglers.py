@@ -15,7 +15,7 @@ from math import comb, inf, nan, sqrt
 import numpy as np
 
 from simreduce.computing.arrays import Bools, Floats, Ints
-from simreduce.computing.workers import Watch, in_processes, unwatched
+from simreduce.computing.workers import Watch, charge, in_processes, unwatched
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas import ReplicasJob
@@ -153,8 +153,12 @@ def _run_processes(job: ReplicasJob, updates: int, repetition: int) -> _Result:
     times, gradients = np.full(updates, nan), np.zeros(updates, np.int64)
     for i, each in enumerate(run.updates):
         times[i], gradients[i] = each.time, sum(each.gradients)
+    charge(_ARRIVAL * len(run.arrivals))
     return times, gradients, len(run.arrivals), len(run.dropped)
 
+
+_ARRIVAL = 200
+"""Ops of a plan that take as long as one gradient of one worker."""
 
 _SAMPLE = 4
 _MOST_IN_SAMPLE = 50_000

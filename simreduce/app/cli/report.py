@@ -91,9 +91,10 @@ from simreduce.topology import Topology
 from simreduce.training.stragglers import sample
 
 _DEFAULT = "report.html"
-_FEW, _BUDGET, _LARGE_BUDGET = 64, 14.0, 50.0
-"""Seconds of the default budget for a few GPUs and for more: on two idle cores a report then takes
-20 s and 60 s, with the time to start and to write the page.
+_FEW, _BUDGET, _LARGE_BUDGET = 64, 20.0, 40.0
+"""Seconds of work by default for a few GPUs and for more, the same work on every machine: on two
+idle cores a report then takes about 20 s and 60 s at most, with the time to start and to write the
+page.
 """
 _CHOOSING = 0.75
 """The part of a budget in which to choose what to run."""
@@ -112,7 +113,7 @@ _PROGRAMS = ("numpy", "scipy", "numba", "simpy", "networkx")
 @algo_option("Rank these instead of the scenario's.")
 @job_options
 @setup_options("the scenario's", "the scenario's")
-@budget_options(f"{_BUDGET:g}s, and {_LARGE_BUDGET:g}s for more than {_FEW} GPUs")
+@budget_options("counts work instead, and gives the same page on every machine")
 @workers_option
 def report(
     faults: Faults,
@@ -128,7 +129,7 @@ def report(
 
     For a SCENARIO (a file, a shipped name, or a recorded job) it computes all of that, as far as
     --budget allows: first what to run, then what limits it and what would help. The page says what
-    was left out for time. Of a file with [[job]] tables it simulates the jobs. A RESULT is what
+    was left out to save time. Of a file with [[job]] tables it simulates the jobs. A RESULT is what
     --json printed: run, step, jobs, bench, explain, tune, validate, capacity or sweep; or the
     database of a sweep. Nothing is computed again. Further RESULTs on the same machine add to the
     first: explain the load of each link, bench the curves.
@@ -220,8 +221,8 @@ def _from_scenario(
     seconds: float,
     given: Given,
 ) -> tuple[str, bool]:
-    """The page of a scenario, and whether nothing is missing but for what a budget of so many
-    seconds left out, nan for the default.
+    """The page of a scenario, and whether nothing is missing but for what a budget left out: of so
+    many seconds, nan for the default, which counts work.
     """
     keys = tables_of(text)
     if "job" in keys:
@@ -243,9 +244,9 @@ def _from_scenario(
         files={path.name: read_text(path, InputError)} if path.suffix == ".toml" else {},
         versions={"Python": platform.python_version(), **{p: version(p) for p in _PROGRAMS}},
     )
-    if isnan(seconds):
+    if by_default := isnan(seconds):
         seconds = _BUDGET if setup is None or len(setup.layout) <= _FEW else _LARGE_BUDGET
-    with within(seconds):
+    with within(seconds, of_work=by_default):
         document, beside, complete = until_stopped(stages(question, shared, workers))[-1]
         if not complete and time_is_up():
             complete = True
@@ -390,7 +391,7 @@ def report_replicas(question: Replicas, beside: Attachments, workers: int) -> It
 
 
 _STOPPED = "Stopped before this was computed."
-_HURRIED = "Left out for time; a longer --budget has it."
+_HURRIED = "Left out to save time; a longer --budget has it."
 
 
 _MACHINE = ("topology", "topology_digest")

@@ -271,7 +271,7 @@ _STOPPED = {
 """What is said of a document that is not complete, if not that its command was stopped."""
 
 
-_HURRIED = "Left out for lack of time: what promises least. A longer --budget simulates more."
+_HURRIED = "Left out to save time: what promises least. A longer --budget simulates more."
 
 
 def _beware(document: Written, beside: Attachments) -> str:

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from math import fsum
 
 from simreduce.computing import grouped
+from simreduce.computing.workers import as_piece
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import verify, wrong_elements
@@ -62,6 +63,7 @@ _ENDLESS = Fusion(ENDLESS)
 """One buffer of all."""
 
 
+@as_piece
 @lru_cache(maxsize=256)
 def is_large(setup: Setup, strategy: Strategy, workload: Workload) -> bool:
     """Whether the plan of a strategy takes several seconds to simulate."""
@@ -190,12 +192,14 @@ class ComposedStep:
         return CallCost.in_turn([*packing.costs(self._cost, self._copying).values()])
 
 
+@as_piece
 @lru_cache(maxsize=1 << 12)
 def _simulate(setup: Setup, how: Decision, size: CallSize) -> Tried:
     """One call alone."""
     return simulate_call_on(setup, CallSetting(how, size))
 
 
+@as_piece
 @lru_cache(maxsize=1 << 8)
 def _count_wrong(setup: Setup, strategy: Strategy, held: tuple[tuple[int, int], ...]) -> int:
     """Wrong elements of a bucket with gradients of these elements and dtypes."""

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache, partial
 from math import inf
 
 from simreduce.computing import grouped
-from simreduce.computing.workers import Watch, pass_on, unwatched
+from simreduce.computing.workers import Watch, as_piece, pass_on, unwatched
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
@@ -328,6 +328,7 @@ def why_no_files(ranking: MeshRanking) -> str:
     return f"{ranking.scenario.name}: what {title} can run needs more memory than a GPU has"
 
 
+@as_piece
 @lru_cache(maxsize=1 << 14)
 def _bound(setup: Setup, job: MeshJob) -> float:
     return at_least(job, _costs(setup, job.mesh))

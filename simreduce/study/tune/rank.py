@@ -405,7 +405,7 @@ def rank(
     `cache` keeps what the next ranking of a like scenario can use, and those that were fastest in
     the last one come first.
     """
-    given, cache = scenario.strategies, cache or PlanCache()
+    given, kept = scenario.strategies, cache or PlanCache()
     listed = given or candidates_of(scenario)
     strategies = given or sorted(listed, key=lambda s: s.packing == "none")
 
@@ -424,11 +424,11 @@ def rank(
         workers=workers,
         watch=watch,
         limits=None if simulate_all or given else limits,
-        order=cache.quickest_first(strategies, [*promise.order, *promise.late]),
+        order=kept.quickest_first(strategies, [*promise.order, *promise.late]),
         waited=promise.waited,
     )
     for place, outcome in found.items():
-        cache.note(strategies[place], outcome.seconds)
+        kept.note(strategies[place], outcome.seconds)
     bounded = [
         Bounded(
             s, each.reason, seconds=each.seconds, runtime=scenario.setup.running(s).runtime.name
@@ -458,7 +458,7 @@ def rank(
     )
 
 
-def _of_today(ranking: StrategyRanking, cache: PlanCache) -> Candidate | None:
+def _of_today(ranking: StrategyRanking, cache: PlanCache | None) -> Candidate | None:
     """What the first framework with a setting for some row does unless it is told, so that advice
     says what a change is worth; None if the default of a framework is among the rows.
     """

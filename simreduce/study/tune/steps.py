@@ -311,7 +311,7 @@ def rank_steps(
     rows = _one_for_each_step([c for c in found.values() if isinstance(c, StepCandidate)])
     if not rows:
         raise StrategyError(by_reason(refused))
-    late = "takes longer to simulate than there is time"
+    late = "takes longer to simulate than the budget allows"
     advice = "give a longer --budget, or type simreduce tune"
     refused += tuple((names[i], f"{names[i]}: {late}; {advice}") for i in promise.late)
     ranking = MethodRanking(scenario, tuple(rows), refused, untried, hurried=hurried)

@@ -26,6 +26,7 @@ from typing import Any
 
 import simpy
 
+from simreduce.computing.workers import as_piece
 from simreduce.training.calls import CallCost
 from simreduce.training.executions import (
     BACKWARD as BACKWARD_PHASE,
@@ -447,6 +448,7 @@ class _Writer:
             self._gather(rank, mine, "all")
 
 
+@as_piece
 def simulate_mesh(job: MeshJob, costs: Costs, *, closely: bool = False) -> StepResult:
     """The step of a job, whose mesh has the `costs`.
 

@@ -22,6 +22,7 @@ import numpy as np
 import simpy
 
 from simreduce.computing.arrays import Floats
+from simreduce.computing.workers import as_piece
 from simreduce.engine import Fabric, Resident
 from simreduce.engine.lowering import Lowered, lower
 from simreduce.engine.lowering.resources import Resources, core_owner
@@ -289,6 +290,7 @@ def _lower_transfers(flows: LinkNetwork) -> tuple[Copies, dict[str, int]]:
     return copies, lanes
 
 
+@as_piece
 @lru_cache(maxsize=8)  # all repetitions share them
 def lower_ways(flows: LinkNetwork) -> Ways:
     """The transfers of a network, each lowered once."""

@@ -38,6 +38,7 @@ import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
+from simreduce.computing.workers import as_piece
 from simreduce.engine.fabric import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
 from simreduce.training.replicas import ReplicasJob
@@ -126,6 +127,7 @@ _FIRST_STEPS = 16
 """Steps of every worker with times drawn at first; doubled when they run out."""
 
 
+@as_piece
 def simulate_replicas(
     job: ReplicasJob, updates: int, values: VariableValues | None = None, repetition: int = 0
 ) -> ReplicasRun:

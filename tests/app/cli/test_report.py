@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from importlib import import_module
 
 import pytest
 
@@ -73,13 +74,44 @@ def test_a_page_says_what_a_budget_of_time_left_out(simreduce, write, monkeypatc
     page = (tmp_path / "out.html").read_text("utf-8")
     assert time.monotonic() - begun < 20
     assert (done.status, done.out) == (0, "out.html: open it in a browser\n")
-    assert "Left out for lack of time: what promises least." in page
-    assert "Left out for time; a longer --budget has it." in page
+    assert "Left out to save time: what promises least." in page
+    assert "Left out to save time; a longer --budget has it." in page
     assert "The command was stopped" not in page
     assert ">What would help</h2>" not in page
     assert "2 methods simulated." in page
     assert 'simreduce report step.toml <span class="token">--budget</span> 1ms</pre>' in page
     assert 'simreduce step step.toml <span class="token">--trace</span> step.json</pre>' in page
+
+
+def test_a_page_is_the_same_on_a_busy_machine(simreduce, write, monkeypatch, tmp_path):
+    """By default the work is counted, and not the time: by one process or two."""
+    module = "simreduce.app.cli.report"
+    monkeypatch.setattr(f"{module}._BUDGET", 0.8)
+    write("all.toml", 'topology = "switch:4"\nworkload = "resnet50"\n')
+    command = ("report", "all.toml", "-o", "out.html", "--workers")
+    assert simreduce(*command, "1").status == 0
+    quiet = (tmp_path / "out.html").read_text("utf-8")
+    for name in ("rank", "look_closer", "bench_sizes"):
+        dawdle(monkeypatch, f"{module}.{name}", 0.6)
+    dawdle(monkeypatch, "simreduce.study.tune.rank.evaluate", 0.05)
+    for workers in ("1", "2"):
+        assert simreduce(*command, workers).status == 0
+        assert (tmp_path / "out.html").read_text("utf-8") == quiet
+    assert "Left out to save time: what promises least." in quiet
+    assert "The command was stopped" not in quiet
+    assert ">What would help</h2>" in quiet
+
+
+def dawdle(monkeypatch, name, seconds):
+    """Let a function take so long."""
+    module, _, attribute = name.rpartition(".")
+    function = getattr(import_module(module), attribute)
+
+    def slow(*arguments, **options):
+        time.sleep(seconds)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(name, slow)
 
 
 def test_results_make_a_page_and_nothing_is_computed(simreduce, scenario, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from simreduce import dtypes
+from simreduce.computing.workers import as_piece
 from simreduce.engine import AtLeast, LeastSeconds, Symmetry
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
@@ -440,6 +441,7 @@ def estimate_overlap(scenario: Scenario) -> OverlapEstimate:
     )  # fmt: skip
 
 
+@as_piece
 @lru_cache(maxsize=64)
 def copying_of(setup: Setup, dtype: int, wire: int = -1) -> float:
     """Seconds to pack and to unpack a byte, which may travel in a dtype with fewer bits.
