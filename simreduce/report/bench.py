@@ -455,8 +455,10 @@ def _best_average(times: SizeTimes) -> str:
         have = units.noun(
             bounds, "has a lower bound of its time", "have lower bounds of their times"
         )
-        among = f"the highest that is known; {units.plural(bounds, 'other')} {have} only, as the "
-        among += "calibration knows no dispatch of TensorFlow's ops"
+        among = (
+            f"the highest that is known; {units.plural(bounds, 'other')} {have} only, as the "
+            "calibration knows no dispatch of TensorFlow's ops"
+        )
     return f"{found[best]:g} ({name}, {among})"
 
 

@@ -104,10 +104,6 @@ def _of(record: Record, names: str) -> list[Key]:
     return [key for key in record.keys if key.name in names.split()]
 
 
-def _mesh_words(offer: Written) -> str:
-    return f"{offer['mesh'] or ''}{' (first of many)' * offer.get('first_mesh', False)}"
-
-
 _STANDING = Key("standing", TEXT, "Whether it is the choice or on the frontier.", written=False,
     column=Column("", left=True))  # fmt: skip
 _MONEY, _PRICE = "(money)", "(money/h)"
@@ -132,7 +128,8 @@ OFFER = Record(
     Key("mesh", or_null(TEXT), "The fastest mesh that fits, with what goes with it; null of other"
         " steps.", lambda offer: offer.candidate.row.chosen
         if offer.candidate.row.method == MESH else None,
-        column=Column("mesh", left=True, keep="known", cell=_mesh_words, spare=8)),
+        column=Column("mesh", left=True, keep="known", spare=8, cell=lambda offer:
+            f"{offer['mesh'] or ''}{' (first of many)' * offer.get('first_mesh', False)}")),
     Key("first_mesh", FLAG, "Whether that is the first of many meshes, as the command ended before"
         " the others: the best step takes at most as long.", "candidate.first"),
     Key("gpus", COUNT, "All of its GPUs.", "candidate.devices", column=Column("GPUs", spare=6)),
@@ -693,8 +690,10 @@ def sure_words(document: Written) -> tuple[str, str]:
     most, least = (price_words(document, each) for each in (slow, fast))
     targets = " and the ".join(_OF_TARGETS.get(name, name) for name in slow["misses"])
     missed = f", so that it would miss the {targets}" if targets else ""
-    words = f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}{missed}."
-    words += f" At {_rate(fast)} at least {least}"
+    words = (
+        f"{_rate(now)} is assumed, not measured. At {_rate(slow)} at most {most}{missed}. "
+        f"At {_rate(fast)} at least {least}"
+    )
     if known:
         words += f". The error of its communication adds {step_range(choice)} of a step, with 80%"
     dear, cheap = (money(document, each["per_million"]) for each in (slow, fast))
@@ -807,7 +806,8 @@ def lists_text(lists: Sequence[tuple[str, PriceList]]) -> str:
 def prices_text(prices: PriceList) -> str:
     """Every price, then where they were published."""
     table = ITEM.table([ITEM.write(item) for item in prices.items.values()])
-    lines = [*tables.header(tables.label(prices.title, prices.date), ()), *table.lines()]
-    lines += ["", *(f"Source: {source}" for source in prices.sources)] if prices.sources else []
-    lines += ["", *(f"Note: {note}." for note in prices.notes)] if prices.notes else []
-    return "\n".join(lines)
+    return "\n".join([
+        *tables.header(tables.label(prices.title, prices.date), ()), *table.lines(),
+        *[""] * bool(prices.sources), *(f"Source: {source}" for source in prices.sources),
+        *[""] * bool(prices.notes), *(f"Note: {note}." for note in prices.notes),
+    ])  # fmt: skip

@@ -632,13 +632,13 @@ def _answer(found: JobsAnswer) -> str:
         return f"{few}{_where(found)}No job is more than 1% slower than alone{even}."
     if slow[0].slowdown == inf:
         return f"{few}{found.loss[0].upper()}{found.loss[1:]}."
-    worst, parts = slow[0], ""
+    worst, parts, why = slow[0], "", ""
     if found.lost:
-        parts = f", {worst.by_neighbours:.2f} times beside the others, and {worst.by_failure:.2f}"
-        parts += " times that after it"
-    share = worst.shared[0] if worst.shared else None
-    why = ""
-    if share:
+        parts = (
+            f", {worst.by_neighbours:.2f} times beside the others, and {worst.by_failure:.2f} "
+            "times that after it"
+        )
+    for share in worst.shared[:1]:
         other = max(share.others, key=share.others.__getitem__)
         why = f"; it meets {other} on {share.link}"
     more = [f"{each.job.name} {each.slowdown:.2f}" for each in slow[1:_SHOWN]]

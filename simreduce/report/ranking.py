@@ -408,10 +408,11 @@ def advice_of(document: Written) -> Written | None:
 
 
 def _facts(document: Written, beside: Attachments, best: Written, found: Written) -> Iterable[Fact]:
-    rate = f"{us(best['time_us'])}, {best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
-    rate = f"{found['strategy']}: {meaning(best['strategy'])} {rate}".strip()
-    if document.get("measured"):
-        rate += " Chosen by what was measured."
+    rate = (
+        f"{found['strategy']}: {meaning(best['strategy'])} {us(best['time_us'])}, "
+        f"{best['busbw_gb_per_s']:.1f} GB/s of bus bandwidth."
+        f"{' Chosen by what was measured.' * bool(document.get('measured'))}"
+    )
     right = [row for row in document["candidates"] if not row["wrong"]]
     first = min(right, key=lasting_us, default=best)
     settable = min(each["fastest_time_us"] for each in document["advice"])

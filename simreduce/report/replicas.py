@@ -215,8 +215,10 @@ def _choice(document: Written, backups: int) -> tuple[str, str]:
         return f"{backups}, as now", f"{better}{_as_good(others)}"
     more = _as_good(equal)
     stops = sorted({each["blocked"] for each in document["backups"]})
-    tried = "of those tried" + " with which training stops least often" * (len(stops) > 1)
-    tried += ", in the repetitions in which it stops with none of them" * bool(stops[0])
+    tried = (
+        f"of those tried{' with which training stops least often' * (len(stops) > 1)}"
+        f"{', in the repetitions in which it stops with none of them' * bool(stops[0])}"
+    )
     return str(best), f"Most gradients in a second, {tried}.{more}"
 
 

@@ -133,10 +133,13 @@ def step_text(
     if isinstance(ranking, MeshRanking):
         answer = [mesh_answer(document), outside_words(document), mesh_sure(document)]
     else:
-        answer = [*advice_lines(ranking.advice, "a step"), outside_words(document)]
-        answer += more_lines(ranking.advice)
-    answer = [*filter(None, answer), "", _figures(document)]
-    answer += _fit_lines(ranking.recommended.fit)
+        answer = [
+            *advice_lines(ranking.advice, "a step"), outside_words(document),
+            *more_lines(ranking.advice),
+        ]  # fmt: skip
+    answer = [
+        *filter(None, answer), "", _figures(document), *_fit_lines(ranking.recommended.fit)
+    ]  # fmt: skip
     table = best_rows(step_rows(ranking, every=details), most, indent=2)
     lines = [*answer_first(_header(ranking), answer), *table]
     sections = [*_spent_section(document), *_memory_section(document)]
@@ -249,8 +252,10 @@ def _drawn_lines(ranking: Ranking) -> list[str]:
     lines += ["", *_buckets(step, ranking)]
     if step.slowest:  # the step that lost most by what went wrong
         took, exposed = (_ms(t * 1e6) for t in (step.slowest.seconds, step.slowest.exposed))
-        lines += ["", f"The slowest step took {took}, of which {exposed} were exposed:", ""]
-        lines += [*timeline(step.slowest), "", *_buckets(step.slowest, ranking)]
+        lines += [
+            "", f"The slowest step took {took}, of which {exposed} were exposed:", "",
+            *timeline(step.slowest), "", *_buckets(step.slowest, ranking),
+        ]  # fmt: skip
     return lines
 
 
@@ -316,17 +321,23 @@ def step_page(document: Written, beside: Attachments) -> Page:
     more = []
     if found:
         today = str(found["today_strategy"] or "").rpartition(", ")[2].partition("+")[0]
-        what = f"{units.format_size(document['size_bytes'])} of gradients, batch "
-        what += f"{document['batch']} a GPU"
+        what = (
+            f"{units.format_size(document['size_bytes'])} of gradients, batch "
+            f"{document['batch']} a GPU"
+        )
         answer = sentence(found, "a step")
-        confidence = caution(factor, document["calibration"], "times of the communication")
-        confidence += f" {compute_caution(document['compute_source'])}"
+        confidence = (
+            f"{caution(factor, document['calibration'], 'times of the communication')} "
+            f"{compute_caution(document['compute_source'])}"
+        )
         more = [("compute", str(document["compute_source"]))]
     else:
         today, answer = "", mesh_answer(document)
         batch = units.plural(document["global_batch"], "sequence")
-        what = f"{document['parameters'] / 1e9:.4g} billion parameters, {batch} of "
-        what += f"{document['sequence']} tokens a step"
+        what = (
+            f"{document['parameters'] / 1e9:.4g} billion parameters, {batch} of "
+            f"{document['sequence']} tokens a step"
+        )
         confidence = mesh_sure(document)
     return Page(
         title=page_title(

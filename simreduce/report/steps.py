@@ -376,10 +376,6 @@ def _stood_for(row: StepCandidate, ranking: MeshRanking) -> Sequence[StepCandida
     return ranking.folded.get(row.job, ()) if row.job else ()
 
 
-def _ways(row: StepCandidate, ranking: MeshRanking) -> Any:
-    return len(_stood_for(row, ranking)) or ABSENT
-
-
 def _as_good(row: StepCandidate, ranking: MeshRanking) -> Any:
     """`2 to 10 stages: within 0.7 %`."""
     rows = _stood_for(row, ranking)
@@ -439,7 +435,8 @@ MESH_CANDIDATE = Record(
     _INTERFERENCE,
     _MFU,
     Key("ways", COUNT, "Ways to use this mesh that were simulated; of the row that stands for them,"
-        " the simplest of those that are as good.", get_in=_ways, optional=True,
+        " the simplest of those that are as good.",
+        get_in=lambda row, ranking: len(_stood_for(row, ranking)) or ABSENT, optional=True,
         column=Column("ways", keep="varied")),
     Key("as_good", TEXT, "What differs between those that are as good, and by how much.",
         get_in=_as_good, optional=True, column=Column("as good", left=True, keep="known")),

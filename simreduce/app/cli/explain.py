@@ -347,8 +347,7 @@ def _select(
     texts = strategy_texts(faults, algo, known) if known else []
     faults.check(ALL not in texts, f"--algo {ALL}", "--all proves everything")
     texts = [text for text in texts if text != ALL]
-    for fault in misplaced(texts):
-        faults.add("--algo", fault)
+    faults.add("--algo", *misplaced(texts))
     check_used(faults, name, faithful, None)
     if faults.problems:  # nothing can be proved, but the names can be read
         for text in texts:
@@ -390,8 +389,10 @@ def _lines(proofs: list[Proof], unprinted: list[Proof]) -> list[str]:
     # One for all that differ by numbers only, the most frequent first.
     reasons = (reason for proof in proofs for reason in proof.refused)
     kinds = group_by(reasons, lambda reason: re.sub(r"\d+", "#", reason)).values()
-    lines += [f"refused {len(k)}: {k[0]}" for k in sorted(kinds, key=len, reverse=True)]
-    lines += [f"WRONG {problem}" for problem in list_problems(unprinted)]
+    lines += [
+        *(f"refused {len(k)}: {k[0]}" for k in sorted(kinds, key=len, reverse=True)),
+        *(f"WRONG {problem}" for problem in list_problems(unprinted)),
+    ]
     refused, problems = sum(len(p.refused) for p in proofs), len(list_problems(proofs))
     plans = units.plural(sum(p.plans for p in proofs), "plan")
     return [

@@ -273,8 +273,7 @@ def read_strategies(
     found: list[tuple[Strategy, bool]] = []
     faults = Faults()
     texts = strategy_texts(faults, given, collective)
-    for problem in misplaced(texts):
-        faults.add("--algo", problem)
+    faults.add("--algo", *misplaced(texts))
     for text in texts:
         if text == ALL:
             warn_of_unloaded()

@@ -437,8 +437,10 @@ def _protocol() -> Any:
         def end(self, status: int) -> None:
             """Refuse what the client sends: it may not have sent all, and reads the refusal."""
             headers, text = _refusal_of(status)
-            lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
-            lines += [*(b": ".join(each) for each in (*headers, *HEADERS)), b"", text]
+            lines = [
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
+                *(b": ".join(each) for each in (*headers, *HEADERS)), b"", text,
+            ]  # fmt: skip
             self.transport.write(b"\r\n".join(lines))
             self.transport.write_eof()
             self.ended = True

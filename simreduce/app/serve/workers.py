@@ -126,8 +126,10 @@ class ServerWorker:
 
 def _environment() -> dict[str, str]:
     """That of this process, where simreduce is found from any folder."""
-    places = [str(Path(simreduce.__file__).parents[1])]
-    places += [str(Path(each).absolute()) for each in _PATHS.split(os.pathsep) if each]
+    places = [
+        str(Path(simreduce.__file__).parents[1]),
+        *(str(Path(each).absolute()) for each in _PATHS.split(os.pathsep) if each),
+    ]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(places))}
 
 

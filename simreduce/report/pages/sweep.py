@@ -235,8 +235,7 @@ def _pareto(
         if isinstance(row.get(x), int | float) and isinstance(row.get(y), int | float):
             point = PlotPoint(row[x], row[y], *_band(row, x), _name(row, varied))
             series.setdefault(_name(row, words[:1]) or title, []).append(point)
-    points = [point for each in series.values() for point in each]
-    values = [(point.x, point.y) for point in points]
+    values = [(point.x, point.y) for each in series.values() for point in each]
     front = [values[i] for i in pareto(values, (x in _INVERSE, y in _INVERSE))]
     drawn = [
         PlotSeries(

@@ -381,8 +381,7 @@ def _draw_panel(names: Sequence[str], panel: Panel, most: float) -> Iterator[Sha
 def _group_ranks(names: Sequence[str]) -> list[tuple[int, int]]:
     """The first and the last rank of each machine: of each run of ranks with one prefix."""
     found = itertools.groupby(range(len(names)), lambda i: common_prefix([names[i]]))
-    ranks = [list(group) for _, group in found]
-    return [(group[0], group[-1]) for group in ranks]
+    return [(ranks[0], ranks[-1]) for ranks in (list(group) for _, group in found)]
 
 
 def _around(centre: float, radius: float, angle: float) -> Point:

@@ -274,11 +274,13 @@ def draw_scene(
     """The lines of a scene, their counts, and the boxes of its items on top, with a margin on the
     right.
     """
-    marks = [_line(b, points, classes) for b, points in zip(scene.bundles, lines, strict=True)]
-    marks += _counts(scene.bundles, lines, [place.corners for place in places])
-    marks += [_box(*each) for each in zip(scene.items, places, strict=True)]
+    marks = (
+        *(_line(b, points, classes) for b, points in zip(scene.bundles, lines, strict=True)),
+        *_counts(scene.bundles, lines, [place.corners for place in places]),
+        *(_box(*each) for each in zip(scene.items, places, strict=True)),
+    )
     width = max(place.corners[2] for place in places) + margin
-    return Drawing(width, max(place.bottom for place in places), tuple(marks))
+    return Drawing(width, max(place.bottom for place in places), marks)
 
 
 def _box(item: Item, place: BoxPlace) -> Mark:

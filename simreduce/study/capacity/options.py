@@ -37,7 +37,7 @@ from simreduce.topology import Topology, load_topology, shipped
 from simreduce.topology.elements import networks
 from simreduce.topology.generators import FABRICS
 from simreduce.training import StepQuestion, parse_step
-from simreduce.training.mesh import Mesh, fill, read_mesh
+from simreduce.training.mesh import fill, read_mesh
 from simreduce.training.mesh.mesh_table import AUTO, parse_mesh
 from simreduce.training.sharded import HSDP, Sharding
 from simreduce.training.simulation import MemoryFit, device_memory, least_memory
@@ -320,15 +320,14 @@ def _product(
         )  # fmt: skip
 
 
-def _filled(text: str, devices: int) -> Mesh:
-    return fill(read_mesh(text), devices)
-
-
 def _on_meshes(step: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], str]:
     """The step with those of its meshes that fill the machines, or why none does."""
     meshes = step[MESH] if isinstance(step[MESH], list) else [step[MESH]]
     own = Faults()
-    able = [text for text in meshes if text == AUTO or own.attempt("", _filled, text, devices)]
+    able = [
+        text for text in meshes
+        if text == AUTO or own.attempt("", lambda text: fill(read_mesh(text), devices), text)
+    ]  # fmt: skip
     return {**step, MESH: able or meshes}, "" if able else "; ".join(dict.fromkeys(own.problems))
 
 

@@ -408,9 +408,9 @@ def parse_prices(table: object, faults: Faults, path: str) -> PriceList | None:
         faults.add(inside(path, name), f"is in {currency}, others are in {first}; convert them")
     if len(faults.problems) > before:
         return None
-    dates = [item.date for item in items.values()]
     return PriceList(
-        values["title"] or "", period_of(dates), first, MappingProxyType(items),
+        values["title"] or "", period_of(item.date for item in items.values()), first,
+        MappingProxyType(items),
         _drawn(values["machines"], values["overhead"]),
         _drawn(values["networks"], values["overhead"]), tuple(values["sources"] or ()),
     )  # fmt: skip

@@ -503,10 +503,10 @@ def read_question(text: str, kind: str | None = None) -> SweepQuestion:
         return SweepQuestion(BENCH, {"topology": text}, text)
     path, table = read_scenario_file(text)
     own: dict[Kind, str] = {JOBS: "job", REPLICAS: "replicas", STEP: "step"}
-    lacks = [key for each, key in own.items() if each == kind and key not in table]
     checks = {
         "is a scenario; a machine can be asked for a bench": kind == BENCH,
-        f"has no {'[[job]]' if kind == JOBS else f'[{kind}]'}": bool(lacks),
+        f"has no {'[[job]]' if kind == JOBS else f'[{kind}]'}":
+            kind in own and own[kind] not in table,
         f"has [[job]]s beside each other; ask for its {JOBS}":
             "job" in table and kind not in (None, JOBS),
         "has a step.mesh, whose collectives NCCL runs; ask for its step":

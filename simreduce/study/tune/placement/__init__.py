@@ -350,7 +350,8 @@ class _Placing:
         """Simulate orders a step from the best one, those with the lowest bounds first."""
         tried = {self.orders.canonical(self.orders.leaves(nodes)) for nodes in self.outcome.seconds}
         while not self._is_spent():
-            at = self.orders.leaves(min(self.outcome.seconds, key=self.outcome.seconds.__getitem__))
+            best = min(self.outcome.seconds, key=self.outcome.seconds.__getitem__)
+            at = self.orders.leaves(best)
             near = self._near(at)
             longest, mean = self.cuts.steps(at, *near)
             nearest = [
