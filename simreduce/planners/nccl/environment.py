@@ -172,8 +172,11 @@ _TUNER = Scalar("a file", {"type": "string"}, lambda value: load_tuner(str(value
 
 def _check(values: FieldValues, faults: Faults, path: str) -> None:
     low, high = values["NCCL_MIN_NCHANNELS"], values["NCCL_MAX_NCHANNELS"]
-    if low and high and low > high:
-        faults.add(inside(path, "NCCL_MIN_NCHANNELS"), f"must be at most the maximum, {high}")
+    faults.check(
+        not low or not high or low <= high,
+        inside(path, "NCCL_MIN_NCHANNELS"),
+        f"must be at most the maximum, {high}",
+    )
 
 
 SETTINGS = Format(
