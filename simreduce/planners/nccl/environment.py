@@ -303,12 +303,11 @@ def assignments(settings: Settings) -> dict[str, str]:
         value = getattr(settings, name)
         if variable in ("version", "tuner", *_OF_APPLICATIONS) or value == getattr(DEFAULTS, name):
             continue
-        if name in ("algorithms", "protocols"):
-            found[variable] = ";".join(
-                _filter_text(each, collnet=settings.collnet) for each in value
-            )
-        else:
-            found[variable] = str(int(value) if isinstance(value, bool) else value)
+        found[variable] = (
+            ";".join(_filter_text(each, collnet=settings.collnet) for each in value)
+            if name in ("algorithms", "protocols")
+            else str(int(value) if isinstance(value, bool) else value)
+        )
     return found
 
 
