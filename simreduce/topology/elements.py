@@ -155,9 +155,7 @@ _HEIGHT = {"gpu": 0, "pcie_switch": 1, "cpu": 2}
 def direction(source: Node, target: Node) -> str:
     """The direction of a link: `d2h` from GPUs to their host, `h2d` back, "" elsewhere."""
     a, b = (_HEIGHT.get(node.kind, -1) for node in (source, target))
-    if a == b or min(a, b) < 0:
-        return ""
-    return DIRECTIONS[a > b]
+    return "" if a == b or min(a, b) < 0 else DIRECTIONS[a > b]
 
 
 MOST_NAMES = 4096

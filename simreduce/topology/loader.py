@@ -301,9 +301,8 @@ GPUs, is not like `a4-highgpu-8g`.
 def _unknown_name(text: str) -> TopologyError:
     if is_path(text):
         return TopologyError(f"{cut(text)}: there is no such file")
-    near = nearest_name(text)
-    if os.path.isfile(text):  # noqa: PTH113 - never raises
-        near = f"; there is a file of that name: write ./{text}"
+    is_file = os.path.isfile(text)  # noqa: PTH113 - never raises
+    near = f"; there is a file of that name: write ./{text}" if is_file else nearest_name(text)
     return TopologyError(
         f"no topology {quote(text)}{near}; `simreduce topo list` names what is shipped; "
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "

@@ -234,10 +234,9 @@ GPUS: Mapping[str, Gpu] = {
 
 def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
     """The GPU of a model such as `A100-SXM4-80GB`, with the machine's memory; None if unknown."""
-    for name, found in sorted(GPUS.items(), key=lambda pair: -len(pair[0])):
-        if name.lower() in model.lower():
-            return replace(found, memory_bandwidth=memory_bandwidth or found.memory_bandwidth)
-    return None
+    names = [name for name in GPUS if name.lower() in model.lower()]
+    found = GPUS[max(names, key=len)] if names else None
+    return found and replace(found, memory_bandwidth=memory_bandwidth or found.memory_bandwidth)
 
 
 def gpu_among(nodes: Sequence[Node]) -> Gpu | None:

@@ -126,11 +126,12 @@ def _replay_check(execution: Execution, plans: GroupPlans) -> None:
     """Compile all that the run needs."""
     faults = Faults(execution.source)
     n = plans.setup.layout.n
-    if execution.world > n:
-        faults.add(
-            "", f"has {execution.world} ranks, and {plans.setup.topology.name} has {n} devices"
-        )
-        faults.raise_any()
+    faults.check(
+        execution.world <= n,
+        "",
+        f"has {execution.world} ranks, and {plans.setup.topology.name} has {n} devices",
+    )
+    faults.raise_any()
     for rank, nodes in execution.nodes.items():
         for node in nodes:
             if node.kind == COLLECTIVE:

@@ -331,9 +331,12 @@ def read_file(text: str) -> Model | Workload:
         tables = [(place, GRADIENT.read(_cells(row), faults, place)) for place, row in rows]
         return _list("", text, tables, faults)
     document = parse_toml(text, content, WorkloadError)
-    if "layers" in document and "gradients" in document:
-        faults.add("", "give either layers, with their gradients in them, or gradients")
-        faults.raise_any(WorkloadError)
+    faults.check(
+        not {"layers", "gradients"} <= document.keys(),
+        "",
+        "give either layers, with their gradients in them, or gradients",
+    )
+    faults.raise_any(WorkloadError)
     if _has_layers(document):
         return _model(text, MODEL.read(document, faults), faults)
     values = GRADIENTS.read(document, faults)
@@ -387,11 +390,15 @@ def _model(source: str, values: FieldValues, faults: Faults) -> Model:
     count = itertools.count()
     for i, table in enumerate(values["layers"] or ()):
         place = f"layers[{i}]"
-        if table["name"] in names:
-            faults.add(f"{place}.name", f"a second layer {table['name']!r}")
+        faults.check(
+            table["name"] not in names, f"{place}.name", f"a second layer {table['name']!r}"
+        )
         names.add(table["name"])
-        if "backward" in table.given and "forward" not in table.given:
-            faults.add(f"{place}.backward", "needs forward beside it")
+        faults.check(
+            "backward" not in table.given or "forward" in table.given,
+            f"{place}.backward",
+            "needs forward beside it",
+        )
         gradients = tuple(
             _gradient(each, next(count), of_gradients, faults, f"{place}.gradients[{j}]")
             for j, each in enumerate(table["gradients"] or ())
@@ -452,9 +459,10 @@ def _load_model(text: str) -> Model | None:
     if name not in decoder.ARCHITECTURES:
         return None
     faults, sequence, most = Faults(text), None, decoder.ARCHITECTURES[name].longest
-    if options and not decoder.of_sequences(name):
-        faults.add("", f"{name} reads images, and takes no options")
-        faults.raise_any(WorkloadError)
+    faults.check(
+        not options or decoder.of_sequences(name), "", f"{name} reads images, and takes no options"
+    )
+    faults.raise_any(WorkloadError)
     for value in _values(options, "sequence", faults):
         if not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= most:
             words = f"must be a whole number of tokens from 1 to {most}"

@@ -407,8 +407,7 @@ def _error_kinds(document: Mapping[str, Any]) -> dict[str, ValueKind[Any]]:
         for key in ("dispatch", "links")
     )
     names = [f"dispatch.{op}" for op in DISPATCHED if op in dispatch]
-    for link in links:
-        names += [f"links.{link}.bandwidth", f"links.{link}.latency"]
+    names += [f"links.{link}.{key}" for link in links for key in ("bandwidth", "latency")]
     names += ["step"] if "step" in document else []
     names += _CPU_CONSTANTS if "cpu" in document else ()
     names += nccl_names() if "nccl" in document else ()

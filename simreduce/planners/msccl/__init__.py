@@ -206,10 +206,14 @@ def _step(number: int, step: Step) -> str:
 
 def structure_problems(algorithm: MscclAlgorithm) -> list[str]:
     """The rules that an algorithm breaks, as sentences."""
-    found = list(_of_algorithm(algorithm))
-    for rank, gpu in enumerate(algorithm.gpus):
-        found += [f"gpu {rank} {problem}" for problem in _of_gpu(algorithm, rank, gpu)]
-    return found
+    return [
+        *_of_algorithm(algorithm),
+        *(
+            f"gpu {rank} {problem}"
+            for rank, gpu in enumerate(algorithm.gpus)
+            for problem in _of_gpu(algorithm, rank, gpu)
+        ),
+    ]
 
 
 def limit_problems(algorithm: MscclAlgorithm) -> list[str]:

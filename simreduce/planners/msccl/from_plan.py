@@ -61,10 +61,10 @@ class PlanChunks:
         self.readers: dict[Content, list[int]] = defaultdict(list)
         for op, kind in enumerate(self.kind):
             own = range(self.lo[op], self.hi[op])
-            found = {c: (op, c) for c in own}
-            if kind in _VIEWS:
-                found = {content[1]: content for read in self.reads[op]
-                         for content in self.contents[read]}  # fmt: skip
+            seen = (content for read in self.reads[op] for content in self.contents[read])
+            found = (
+                {each[1]: each for each in seen} if kind in _VIEWS else {c: (op, c) for c in own}
+            )
             self.contents.append([found[c] for c in own])
             if kind in _READERS:
                 for content in {content for part in self.parts(op) for content in part}:

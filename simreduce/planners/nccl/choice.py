@@ -192,9 +192,11 @@ def _by_model(
         words = lacks if every else "NCCL_ALGO and NCCL_PROTO leave no algorithm"
         raise StrategyError(f"{collective}: {words} on {at.facts.name}")
     best, *others = sorted(found, key=lambda pair: every[pair])
-    why = "the only one allowed"
-    if others:
-        why = f"next: {'+'.join(others[0])}, {units.format_duration(every[others[0]])}"
+    why = (
+        f"next: {'+'.join(others[0])}, {units.format_duration(every[others[0]])}"
+        if others
+        else "the only one allowed"
+    )
     entry = (collective, *best)
     if not (protocol or at.settings.protocols):
         entry = (*entry[:2], at.tuner.protocol(entry, nbytes))

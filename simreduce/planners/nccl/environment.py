@@ -172,8 +172,11 @@ _TUNER = Scalar("a file", {"type": "string"}, lambda value: load_tuner(str(value
 
 def _check(values: FieldValues, faults: Faults, path: str) -> None:
     low, high = values["NCCL_MIN_NCHANNELS"], values["NCCL_MAX_NCHANNELS"]
-    if low and high and low > high:
-        faults.add(inside(path, "NCCL_MIN_NCHANNELS"), f"must be at most the maximum, {high}")
+    faults.check(
+        not low or not high or low <= high,
+        inside(path, "NCCL_MIN_NCHANNELS"),
+        f"must be at most the maximum, {high}",
+    )
 
 
 SETTINGS = Format(
@@ -300,12 +303,11 @@ def assignments(settings: Settings) -> dict[str, str]:
         value = getattr(settings, name)
         if variable in ("version", "tuner", *_OF_APPLICATIONS) or value == getattr(DEFAULTS, name):
             continue
-        if name in ("algorithms", "protocols"):
-            found[variable] = ";".join(
-                _filter_text(each, collnet=settings.collnet) for each in value
-            )
-        else:
-            found[variable] = str(int(value) if isinstance(value, bool) else value)
+        found[variable] = (
+            ";".join(_filter_text(each, collnet=settings.collnet) for each in value)
+            if name in ("algorithms", "protocols")
+            else str(int(value) if isinstance(value, bool) else value)
+        )
     return found
 
 

@@ -191,13 +191,14 @@ class MachineBuilder:
         """A node of the machine; its name. `network` is the class of link that a NIC has a port
         for.
         """
-        node = Node(name, kind, network=network)
-        if model is not None:
-            node = Node(
+        self.nodes[name] = (
+            Node(name, kind, network=network)
+            if model is None
+            else Node(
                 name, kind, model.name, model.memory, transit=False, peer=model.peer,
                 gpudirect=model.gpudirect, memory=model.size,
-            )  # fmt: skip
-        self.nodes[name] = node
+            )
+        )  # fmt: skip
         return name
 
     def free(self, stem: str) -> str:

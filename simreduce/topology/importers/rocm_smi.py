@@ -243,10 +243,9 @@ def _as_table(tables: _Tables, faults: Faults) -> TopologyMatrix:
         kind, hops, rates = (tables.cell(title, i, j) for title in (_TYPE, _HOPS, _RATES))
         if kind not in ("XGMI", "PCIE"):
             faults.add(tables.names[i], f"{kind} to {tables.names[j]}; it must be XGMI or PCIE")
-        elif kind == "XGMI" and hops in ("", "1", "N/A") and rates != _NO_LINK:
-            grid[i][j] = f"XGMI{_lanes(rates)}"
         else:
-            grid[i][j] = _pcie(tables, i, j, hops)
+            near = kind == "XGMI" and hops in ("", "1", "N/A") and rates != _NO_LINK
+            grid[i][j] = f"XGMI{_lanes(rates)}" if near else _pcie(tables, i, j, hops)
     affinity = tuple(tables.numa.get(i, "") for i in many)
     return TopologyMatrix(tuple(f"GPU{i}" for i in many), tuple(map(tuple, grid)), affinity)
 

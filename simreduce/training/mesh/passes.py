@@ -275,9 +275,8 @@ class MeshPasses:
 
     def _part(self, part: BlockPart, kind: str, rank: int) -> Pass:
         times = part.times
-        repeated, calls = Times(), tuple[MeshCall, ...]()
-        if kind in (BACKWARD, INPUTS):
-            repeated, calls = self.parts.repeats(part)
+        again = kind in (BACKWARD, INPUTS)
+        repeated, calls = self.parts.repeats(part) if again else (Times(), ())
         computes = {
             FORWARD: times.forward,
             BACKWARD: times.inputs + times.weights + repeated.forward,

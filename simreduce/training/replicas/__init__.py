@@ -216,12 +216,11 @@ class ReplicasJob:
                 " one repetition: ask for fewer updates, and more repetitions"
             )
         drawn = uniform(self.seed, repetition * _APART, steps * self.workers).reshape(steps, -1).T
-        if isinstance(self.compute, tuple):
-            times = np.array(
-                [each.quantile(u) for each, u in zip(self.compute, drawn, strict=True)]
-            )
-        else:
-            times = np.ascontiguousarray(self.compute.quantile(drawn))
+        times = (
+            np.array([each.quantile(u) for each, u in zip(self.compute, drawn, strict=True)])
+            if isinstance(self.compute, tuple)
+            else np.ascontiguousarray(self.compute.quantile(drawn))
+        )
         for worker, factor in self.slow.items():
             times[worker] *= factor
         return times
