@@ -137,6 +137,7 @@ def step_text(
         answer += more_lines(ranking.advice)
     answer = [*filter(None, answer), "", _figures(document)]
     answer += _fit_lines(ranking.recommended.fit)
+    answer += [f"  it would fit with {ranking.fits_with}"] * bool(ranking.fits_with)
     table = best_rows(step_rows(ranking, every=details), most, indent=2)
     lines = [*answer_first(_header(ranking), answer), *table]
     sections = [*_spent_section(document), *_memory_section(document)]
