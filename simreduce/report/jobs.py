@@ -174,8 +174,10 @@ def verdict(found: Placement) -> str:
 
 def _factor(found: Placement) -> float | None:
     """As `factor_keys`; None of a mesh, and where others than NCCL reduce."""
-    known = isinstance(found.scenario, Scenario) and runs_nccl(found.setting.strategy)
-    return factor_keys(found.scenario)["factor"] if known else None
+    scenario = found.scenario
+    if isinstance(scenario, Scenario) and runs_nccl(found.setting.strategy):
+        return factor_keys(scenario)["factor"]
+    return None
 
 
 def best_order(*, complete: bool) -> str:

@@ -138,7 +138,8 @@ def step_text(
             *more_lines(ranking.advice),
         ]  # fmt: skip
     answer = [
-        *filter(None, answer), "", _figures(document), *_fit_lines(ranking.recommended.fit)
+        *filter(None, answer), "", _figures(document), *_fit_lines(ranking.recommended.fit),
+        *[f"  it would fit with {ranking.fits_with}"] * bool(ranking.fits_with),
     ]  # fmt: skip
     table = best_rows(step_rows(ranking, every=details), most, indent=2)
     lines = [*answer_first(_header(ranking), answer), *table]

@@ -563,7 +563,7 @@ def notes_on(
     return (*notes, *(e for e in dict.fromkeys(chain.from_iterable(nominal)) if e not in said))
 
 
-def _kernels(offers: Iterable[Offer]) -> list[str]:
+def _kernels(offers: Iterable[Any]) -> list[str]:
     """As `CapacityAnswer.kernels`, of these offers."""
     known = [each.candidate for each in offers]
     found = dict.fromkeys(each.row.kernels for each in known)

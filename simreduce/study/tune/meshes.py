@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import inf
+from typing import Any
 
+from simreduce import units
 from simreduce.computing import grouped
 from simreduce.computing.workers import Watch, as_piece, pass_on, unwatched
 from simreduce.engine import AtLeast
@@ -40,8 +42,16 @@ from simreduce.training import (
     StepResult,
 )
 from simreduce.training.gpus import utilization
-from simreduce.training.memory import FULL
-from simreduce.training.mesh import ORDER, Mesh, MeshJob
+from simreduce.training.memory import FULL, POLICIES
+from simreduce.training.mesh import (
+    DISTRIBUTED,
+    FSDP,
+    OPTIMIZERS,
+    ORDER,
+    Mesh,
+    MeshJob,
+    split_evenly,
+)
 from simreduce.training.mesh.held import held_by_stages
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import NAMES, grid, load_schedule
@@ -133,9 +143,61 @@ class MeshRanking(StepRows[Meshes]):
         yield more, 2.0, lambda: _seconds(replace(job, micros=2 * job.micros), setup)
 
     @property
+    def enough(self) -> str:
+        """The first change of the mesh to run with which it fits, and what a GPU holds then."""
+        node = len(self.scenario.setup.layout.tasks[0])
+        name = self.scenario.framework
+        for words, job in _smaller(self.job, node):
+            able = not (name and MESH_PROGRAMS[name].why_not(job))
+            if able and _fits(job, self.memory):
+                return f"{words} ({units.format_size(max(_peaks(job)))} a GPU)"
+        return ""
+
+    @property
     def recording(self) -> None:
         """Its calls are not simulated together, so no plans are recorded."""
         return
+
+
+_MORE = (2, 4, 8, 16, 32)
+"""Times as many GPUs that are looked at."""
+
+
+def _smaller(job: MeshJob, node: int) -> Iterator[tuple[str, MeshJob]]:
+    """Changes of a job that need less memory, what costs least first: what a scenario says, and the
+    job then. Tensor parallel ranks stay on a `node` of so many GPUs.
+    """
+    recomputes = POLICIES[POLICIES.index(job.recompute) + 1 :]
+    known = OPTIMIZERS if job.mesh.pp == 1 else OPTIMIZERS[:2]
+    optimizers = known[OPTIMIZERS.index(job.optimizer) + 1 :]
+    one = [{"recompute": each} for each in recomputes]
+    one += [{"optimizer": each} for each in optimizers]
+    found: list[dict[str, Any]] = [
+        *one, *({"recompute": FULL, "optimizer": each} for each in optimizers if recomputes),
+    ]  # fmt: skip
+    for change in found:
+        yield _keys(change), replace(job, **change)
+    last = found[-1] if found else {}
+    mesh, said = job.mesh, f" with {_keys(last)}" if last else ""
+    job, shape = replace(job, **last), job.shape
+    while mesh.dp % 2 == 0 and not shape.experts:  # ways of half as many replicas
+        tp, pp = 2 * mesh.tp, 2 * mesh.pp
+        split = split_evenly(shape.blocks, pp)
+        if not (node % tp or shape.heads % tp or max(shape.groups, tp) % tp):
+            mesh = replace(mesh, tp=tp, dp=mesh.dp // 2)
+        elif split and job.virtual == 1 and job.schedule == "1f1b" and job.optimizer != FSDP:
+            mesh, job = replace(mesh, pp=pp, dp=mesh.dp // 2), replace(job, split=split)
+        else:
+            break
+        job = replace(job, mesh=mesh, micros=2 * job.micros)
+        yield f'mesh = "{mesh.text}"{said}', job
+    for times in _MORE if job.optimizer in (DISTRIBUTED, FSDP) else ():
+        more = replace(job, mesh=replace(mesh, dp=times * mesh.dp))
+        yield f'{times} times as many GPUs, as mesh = "{more.mesh.text}"{said}', more
+
+
+def _keys(change: Mapping[str, Any]) -> str:
+    return " and ".join(f'{key} = "{value}"' for key, value in change.items())
 
 
 def _seconds(job: MeshJob, setup: Setup) -> float:

@@ -10,7 +10,7 @@ backward pass.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,6 +18,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
+from simreduce import units
 from simreduce.computing.workers import Watch, time_is_up, unwatched
 from simreduce.dtypes import SIZES, code
 from simreduce.engine.calibrate.intervals import NcclCall
@@ -55,9 +56,17 @@ from simreduce.training import (
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import gpu_at, utilization
+from simreduce.training.memory import (
+    ATTENTIONS,
+    FULL,
+    NONE,
+    POLICIES,
+    SELECTIVE,
+    estimate_activations,
+)
 from simreduce.training.mesh import MeshJob
 from simreduce.training.passes import slowdowns, slowest
-from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.sharded import DDP, HSDP, METHODS, Sharding
 from simreduce.training.sharded.collectives import ALL_REDUCE, sharded_method
 from simreduce.training.sharded.simulation import (
     record_sharded_step,
@@ -69,9 +78,11 @@ from simreduce.training.simulation import (
     MemoryFit,
     fit_of,
     least_memory,
+    nearest_fit,
     step_seconds,
     write_execution,
 )
+from simreduce.training.step import ESTIMATED, Activations
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,18 @@ class StepRows(RankedRows[Asked, StepCandidate]):
         """That step with other numerics."""
 
     @property
+    @abstractmethod
+    def enough(self) -> str:
+        """What a scenario changes so that the step to run, which does not fit, does; "" where
+        nothing that was tried is enough.
+        """
+
+    @cached_property
+    def fits_with(self) -> str:
+        """As `enough`, where the step does not fit and nobody stopped the ranking."""
+        return self.enough if self.recommended.misfit and not self.stopped else ""
+
+    @property
     def recommended(self) -> StepCandidate:
         """The row to run, by the first advice."""
         found: StepCandidate = self.advice[0].option.row
@@ -188,6 +211,42 @@ class MethodRanking(StepRows[StepScenario]):
         """That step with other numerics."""
         return other_numerics(self.scenario, self._pair, self.advice[0].framework)
 
+    @property
+    def enough(self) -> str:
+        """The first change with which the step to run fits: recomputation, shards, or both. It is
+        simulated, as a step may hold more than is sure beforehand.
+        """
+        step, own = self.scenario.step, self._pair[0]
+        known = FRAMEWORKS[name] if (name := self.advice[0].framework) else None
+        able = (*known.methods, *known.named) if known else METHODS
+        methods = [each for each in METHODS if each in able and each not in (DDP, HSDP, own)]
+        for policy, activations in _recomputing(step):
+            for method in (*[own] * bool(policy), *methods):
+                changed = replace(
+                    step, methods=(method,), sharding=step.sharding or Sharding(),
+                    activations=activations,
+                )  # fmt: skip
+                asked = replace(self.scenario, step=changed)
+                names, at = asked.setup.layout.ranks, asked.setup.topology
+                strategy = self._pair[1] if method == own else parse_strategy("nccl")
+                with suppress(SimreduceError):
+                    near = nearest_fit(changed, at, names, [method])
+                    if time_is_up() or not near.startswith("method"):
+                        continue  # not even what it holds at least fits
+                    found = _predict(asked, (method, strategy), inf)
+                    if found.fit and found.fit.fits:
+                        said = {"recompute": policy, "method": method if method != own else ""}
+                        words = [f'{key} = "{value}"' for key, value in said.items() if value]
+                        words += ['strategies = ["nccl"]'] * (strategy not in self._named)
+                        needs = units.format_size(found.fit.needed)
+                        return f"{' and '.join(words)} ({needs} a GPU)"
+        return ""
+
+    @property
+    def _named(self) -> Sequence[Strategy | None]:
+        """The strategies of the scenario, and that of the step to run."""
+        return (self._pair[1], *(self.scenario.strategies or [parse_strategy("nccl")]))
+
     @cached_property
     def recording(self) -> StepRecording | None:
         """That step, simulated again with its plans; None where these are too large."""
@@ -216,6 +275,19 @@ class MethodRanking(StepRows[StepScenario]):
         return frameworks.advise_each(
             self.scenario, options, partial(_advise, self.scenario, options)
         )
+
+
+def _recomputing(step: StepQuestion) -> Iterator[tuple[str, Activations]]:
+    """The activations of a step as it is, and with more recomputation where they are estimated."""
+    yield "", step.activations
+    model, batch = step.job.model, step.job.batch
+    for attention in ATTENTIONS if step.activations.source == ESTIMATED else ():
+        known = {each: estimate_activations(model, each, attention) for each in POLICIES}
+        sizes = {each: round(batch * (size or 0.0)) for each, size in known.items()}
+        if sizes[NONE] == step.activations.nbytes:
+            for policy in (SELECTIVE, FULL):
+                yield policy, Activations(sizes[policy], ESTIMATED)
+            return
 
 
 def _method_of(name: str) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from simreduce import units
 from simreduce.errors import ScenarioError
 from simreduce.export.frameworks import MESH_PROGRAMS
-from simreduce.study.scenario_files import build_meshes
+from simreduce.study.scenario_files import build_meshes, load_meshes
 from simreduce.study.tune.meshes import rank_meshes
 from simreduce.study.tune.whatif import network_changes
 from simreduce.study.tune.whatif_steps import (
@@ -312,3 +313,36 @@ def test_what_would_help_is_what_the_changed_machine_gives():
 
     assert again.seconds < found.recommended.seconds
     assert again.seconds == taken["lanes"]
+
+
+LARGE = 'topology = "{}"\nworkload = "llama-3-70b"\n[step]\nglobal_batch = 128\n{}\n'
+
+
+@pytest.mark.parametrize(
+    ("machine", "mesh", "says", "then_on", "then"),
+    [
+        (
+            "dgx-h100x4", 'mesh = "tp=8,dp=4"', 'optimizer = "fsdp"',
+            "dgx-h100x4", 'mesh = "tp=8,dp=4"\noptimizer = "fsdp"',
+        ),
+        (
+            "dgx-h100", 'mesh = "tp=2"', '4 times as many GPUs, as mesh = "tp=8,dp=4" with',
+            "dgx-h100x4", 'mesh = "tp=8,dp=4"\nrecompute = "full"\noptimizer = "fsdp"',
+        ),
+        ("dgx-h100x8", 'mesh = "tp=8,pp=4"', "", "", ""),
+    ],
+)  # fmt: skip
+def test_a_mesh_that_does_not_fit_says_what_would_and_keeps_the_promise(
+    tmp_path, machine, mesh, says, then_on, then
+):
+    path = tmp_path / "large.toml"
+    path.write_text(LARGE.format(machine, mesh))
+    found = rank_meshes(load_meshes(str(path)))
+
+    assert bool(says) == found.recommended.misfit
+    assert found.fits_with.startswith(says)
+    if says:
+        path.write_text(LARGE.format(then_on, then))
+        again = rank_meshes(load_meshes(str(path))).recommended.fit
+        assert again.fits
+        assert f"({units.format_size(again.needed)} a GPU)" in found.fits_with

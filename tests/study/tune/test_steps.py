@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 import simreduce as sr
+from simreduce import units
 from simreduce.engine import Disturbance, Fault
 from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify
@@ -353,3 +354,44 @@ def test_what_deepspeed_does_by_default_takes_as_long_in_step_and_in_tune(tmp_pa
     assert keeps == (advice.today is not None)
     if keeps:
         assert found.default.seconds == pytest.approx(advice.today.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "says"),
+    [
+        ("pytorch", "nccl", 'method = "zero2"'),
+        ("pytorch", "nccl+ddp", 'method = "zero2" and strategies = ["nccl"]'),
+    ],
+)
+def test_a_step_that_does_not_fit_says_what_would_and_keeps_the_promise(
+    tmp_path, name, strategy, says
+):
+    """In what its framework has."""
+    path = tmp_path / "large.toml"
+    text = f'topology = "dgx1v"\nworkload = "gpt2-xl"\nframework = "{name}"\n'
+    text += f'strategies = ["{strategy}"]\n[step]\nbatch = 1\nrate = "60 TFLOP/s"\n'
+    path.write_text(text)
+    found = rank_steps(with_step(load_scenario(str(path))))
+
+    assert found.recommended.misfit
+    assert found.fits_with.partition(" (")[0] == says
+    assert f"it would fit with {says}" in step_text(found, details=False)
+    path.write_text(f'{text.replace("nccl+ddp", "nccl")}method = "zero2"\n')
+    again = rank_steps(with_step(load_scenario(str(path)))).recommended.fit
+    assert again.fits
+    assert f"({units.format_size(again.needed)} a GPU)" in found.fits_with
+
+
+def test_more_recomputation_makes_room(tmp_path):
+    """As a step with it says."""
+    path = tmp_path / "long.toml"
+    text = 'topology = "dgx-a100"\nworkload = "gpt2-medium"\nframework = "deepspeed"\n'
+    text += 'strategies = ["nccl"]\n[step]\nmethod = "zero3"\nbatch = 64\nrate = "100 TFLOP/s"\n'
+    path.write_text(text)
+    found = rank_steps(with_step(load_scenario(str(path))))
+    path.write_text(f'{text}recompute = "{found.fits_with.split(chr(34))[1]}"\n')
+    again = rank_steps(with_step(load_scenario(str(path)))).recommended.fit
+
+    assert found.fits_with.startswith('recompute = "')
+    assert again.fits
+    assert f"({units.format_size(again.needed)} a GPU)" in found.fits_with
