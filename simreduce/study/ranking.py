@@ -149,7 +149,7 @@ Asked = TypeVar("Asked")
 
 @dataclass(frozen=True, kw_only=True)
 class Ending(ABC):
-    """How a ranking or a search ended: Ctrl-C `stopped` it, or a budget of time (`hurried`)."""
+    """How a ranking or a search ended: Ctrl-C `stopped` it, or a budget (`hurried`)."""
 
     hurried: bool = False
 
@@ -174,7 +174,7 @@ class RankedRows(Ending, Generic[Asked, Row]):
     """The candidates of a scenario, fastest first.
 
     The machine refuses others, which are kept with the reason. `untried` counts the ones that
-    Ctrl-C left out, or a budget of time (`hurried`).
+    Ctrl-C left out, or a budget (`hurried`).
     """
 
     scenario: Asked
@@ -416,12 +416,12 @@ def answer_all(
     """The outcomes of a `study` of questions by their names; it may end early (`until`).
 
     They are figures and lower bounds by place, the names of what was refused with the reasons, how
-    many questions Ctrl-C left untried, or a budget of time, and whether it was that.
+    many questions Ctrl-C left untried, or a budget, and whether it was that.
 
     The machine may refuse questions, but to refuse all that were given `by_name` raises one
     StrategyError. Questions that a fault cuts off for ever are refused too, unless it cuts off all
     of them, which raises Deadlock. Ctrl-C is raised unless something is found. No place of `waited`
-    is postponed, and a budget of time waits for it.
+    is postponed, and a budget waits for it.
     """
     coming = until(
         study(questions, evaluate, workers=workers, limits=limits, order=order, at_once=waited)
@@ -437,7 +437,7 @@ def answer_all(
 
     def all_of_them() -> Iterator[tuple[int, Outcome[T]]]:
         yield from watch(coming, len(names))
-        ended.append(True)  # with places left only where a budget of time left them out
+        ended.append(True)  # with places left only where a budget left them out
 
     outcomes = dict(until_stopped(all_of_them(), enough, due))
     hurried = len(outcomes) < len(names) and (bool(ended) or time_is_up())

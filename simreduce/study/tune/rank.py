@@ -14,7 +14,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simreduce import units
-from simreduce.computing.workers import Watch, time_is_up, time_left, unwatched
+from simreduce.computing.workers import (
+    Watch,
+    time_is_up,
+    time_left,
+    until_stopped,
+    unwatched,
+    within,
+)
 from simreduce.engine import AtLeast, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
@@ -130,11 +137,11 @@ _BUCKET = 32 << 20
 """Bytes of the tensor whose plan says how promising an algorithm is: about a bucket of DDP."""
 
 _LOOKING = 0.15
-"""The part of a budget of time after which no algorithm is looked at any more."""
+"""The part of a budget in which to find out what algorithms promise."""
 
-_PACE = 2_000_000
-"""Ops a second that are planned, proven and simulated in a step, about: 27 million ops of GPT-2 XL
-on 32 GPUs take 10 s.
+_PACE = 500_000
+"""Ops a second that are planned, proven and simulated in a step, about: 2.4 million ops of GPT-2 XL
+on 32 GPUs take 5 s.
 """
 
 
@@ -147,7 +154,7 @@ class StrategyOrder(NamedTuple):
 
     `least` has the seconds that a strategy needs at least to move the bytes of the workload, by
     place; infinite where that was not looked at. `late` are what frameworks run today and takes
-    longer to simulate than there is time. Without a budget of time, there is the order alone.
+    longer to simulate than there is time. Without a budget, there is the order alone.
     """
 
     order: Sequence[int]
@@ -157,11 +164,11 @@ class StrategyOrder(NamedTuple):
 
 
 def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> StrategyOrder:
-    """The order in which to simulate strategies where there may not be time for all.
+    """The order in which to simulate strategies where a budget may not allow all.
 
     Those come first that frameworks run today, which are waited for, but not if they alone take
     the time that is left; that of the first framework, which all else is compared with, may take
-    longer (`_PATIENCE`). Then come those that need least for their bytes; without a budget of time,
+    longer (`_PATIENCE`). Then come those that need least for their bytes; without a budget,
     all others in the given order.
     """
     setup, workload = scenario.setup, scenario.workload
@@ -172,9 +179,7 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
     if (seconds := time_left()) == inf:
         return StrategyOrder([*first, *(i for i in places if i not in first)])
 
-    @cache
-    def rate(spec: str) -> float:
-        return _find_rate(spec, setup) if time_left() > (1 - _LOOKING) * seconds else inf
+    rate = cache(partial(_find_rate, setup))
 
     def least(strategy: Strategy | None) -> float:
         if strategy is None:
@@ -189,7 +194,9 @@ def by_promise(strategies: Sequence[Strategy | None], scenario: Scenario) -> Str
             return setup.many_ops(strategy, workload) <= most
         return False
 
-    known = {i: least(strategies[i]) for i in places}
+    with within(_LOOKING * seconds):
+        looked = until_stopped(((i, least(strategies[i])) for i in places), lambda _: time_is_up())
+    known = dict.fromkeys(places, inf) | dict(looked)
     waited = [i for i in first if is_quick(strategies[i], _PATIENCE * (i == first[0]))]
     late = [i for i in first if i not in waited]
     rest = sorted(
@@ -204,7 +211,7 @@ def while_promising(
     coming: Iterable[tuple[int, Any]], promise: StrategyOrder
 ) -> Iterator[tuple[int, Any]]:
     """What comes, until the `seconds` of one are less than all others need for their bytes, as far
-    as that is known. All, without a budget of time.
+    as that is known. All, without a budget.
     """
     left, best = dict(promise.least), inf
     for place, outcome in coming:
@@ -216,7 +223,7 @@ def while_promising(
             return
 
 
-def _find_rate(spec: str, setup: Setup) -> float:
+def _find_rate(setup: Setup, spec: str) -> float:
     """Seconds that an algorithm needs for each byte at least; infinite if that takes long."""
     strategy = parse_strategy(spec)
     bucket = Workload("bucket", (Gradient("bucket", _BUCKET // 4, 0),))

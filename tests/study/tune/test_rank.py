@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import time
 from dataclasses import replace
 
 import pytest
 
+from simreduce.computing.workers import within
 from simreduce.engine import IDEAL
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
@@ -446,3 +450,32 @@ def test_no_strategy_of_few_is_cut_off():
     limit_of = ranking_limits(scenario, rank(scenario).candidates)
 
     assert math.inf == limit_of(parse_strategy("ring")) == limit_of(parse_strategy("psgpu"))
+
+
+def _looking_long(monkeypatch, work):
+    """A ring, then a tree that `work` is done for to know what it promises."""
+    find = module._find_rate
+
+    def slowly(setup, spec):
+        return find(setup, spec) if spec == "ring" else work()
+
+    monkeypatch.setattr(module, "_find_rate", slowly)
+    setup = Setup(load_topology("switch:4"), IDEAL)
+    texts = [parse_strategy(text) for text in ("ring", "double_tree")]
+    scenario = Scenario("test", "a test", setup, load_workload("bytes:1M"), None)
+    return module.by_promise(texts, scenario)
+
+
+def test_a_budget_ends_a_long_look_at_an_algorithm(monkeypatch):
+    """What it promises is not known, so it comes last."""
+    begun = time.monotonic()
+    with within(1.0):
+        order = _looking_long(monkeypatch, lambda: time.sleep(30))
+    assert time.monotonic() - begun < 5
+    assert order.order == [0, 1]
+    assert 0 < order.least[0] < order.least[1] == math.inf
+
+
+def test_ctrl_c_ends_more_than_the_look_at_an_algorithm(monkeypatch):
+    with within(60.0), pytest.raises(KeyboardInterrupt):
+        _looking_long(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))

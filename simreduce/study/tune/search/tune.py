@@ -267,7 +267,7 @@ def tune(
     `objective` is `time` of one all-reduce or `step`; by default the step, if the scenario has one.
     What does not train launches CUDA graphs, so that no call costs it anything.
     With `half`, half precision on the wire is tried too. Ctrl-C ends the search with what there is,
-    and so does the end of a budget of time (`computing.watching.within`), which the searches share.
+    and so does the end of a budget of time (`computing.workers.within`), which the searches share.
     Raises InputError where the question makes no sense.
     """
     if not FRAMEWORKS[target].trains:
