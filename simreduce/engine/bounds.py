@@ -108,7 +108,9 @@ class End(NamedTuple):
     into: float
 
 
-def find_bounds(topology: Topology | Folded, resources: Resources, plan: Plan) -> Bounds:
+def find_bounds(
+    topology: Topology | Folded, resources: Resources, plan: Plan, *, kernels: bool = False
+) -> Bounds:
     """The bounds of a plan's collective, on the devices that the plan uses.
 
     - Cuts: the bytes that must leave or enter one rank, one machine or, for an all-reduce, either
@@ -117,7 +119,8 @@ def find_bounds(topology: Topology | Folded, resources: Resources, plan: Plan) -
       handing the total on as many more. All have to leave the devices of the plan. The same holds
       for machines where no switch between them sums.
     - Latency, where each rank needs something of others: of the links from one rank to the one
-      farthest from it, and to the nearest where each sends to one other.
+      farthest from it, and to the nearest where each sends to one other. A link's latency is that
+      of a copy: `kernels` that read and write each other's memory may take less inside a machine.
 
     Zeros for a single rank, for several collectives side by side, and for what is no collective of
     ours.
@@ -147,7 +150,10 @@ def find_bounds(topology: Topology | Folded, resources: Resources, plan: Plan) -
     if contract.collective == "all_reduce" and len(names) <= _CUT_RANKS:
         # Sorted: the cut is searched once for all orders of the same ranks.
         cut = max(cut, _seconds(total, narrowest_cut(graph, capacity, tuple(sorted(names)))))
-    hardware = max(cut, _latency(graph, resources.latency, names, contract.collective))
+    latency = resources.latency
+    if kernels:
+        latency = tuple(latency[link.id] * (not link.holds_lane) for link in graph.links)
+    hardware = max(cut, _latency(graph, latency, names, contract.collective))
     if contract.collective == "all_reduce":
         machines = len({graph.nodes[name].machine for name in names})
         for whole, count in ((False, n), (True, machines * times)):

@@ -452,7 +452,7 @@ def _carry_out(
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
     # Before what happens to all ops needs room.
-    bounds = _floors(plan, fabric.topology, lowered, best, needed)
+    bounds = _floors(plan, fabric, lowered, best, needed)
     if limited and (found := _at_least(bounds, begin)).seconds > limit:
         return found
     env, done = fabric.env, fabric.submit(plan, begin, lowered)
@@ -497,7 +497,7 @@ def _at_least(bounds: Floors, begin: Floats) -> AtLeast:
 def _floors_of(plan: Plan, fabric: Fabric, *, in_chunks: bool = False) -> Floors:
     lowered, best = fabric.lower(plan), fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
-    found = _floors(plan, fabric.topology, lowered, best, needed)
+    found = _floors(plan, fabric, lowered, best, needed)
     if not in_chunks:
         return found
     empty = replace(lowered, amount=np.zeros_like(lowered.amount))
@@ -544,14 +544,15 @@ def step_cost(
 
 
 def _floors(
-    plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
+    plan: Plan, fabric: Fabric, lowered: Lowered, resources: Resources, needed: Floats
 ) -> Floors:
     lanes = (
         floors.lane_seconds(lowered, *floors.alone(lowered, resources))
         if lowered.lane_names
         else np.zeros(0)
     )
-    bounds = find_bounds(topology, resources, plan)
+    kernels = fabric.runtime.kernels or bool(plan.executor.any())
+    bounds = find_bounds(fabric.topology, resources, plan, kernels=kernels)
     return Floors(
         critical_path=floors.critical_path(lowered, resources),
         resource=float(needed.max(initial=0.0)),
