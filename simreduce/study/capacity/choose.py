@@ -299,15 +299,18 @@ def near_miss(offers: Sequence[Offer], chosen: Offer | None, minimise: str) -> O
 
 
 def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]:
-    """The best offer of each other machine that may be better than the chosen one, as the GPUs of
-    one of both have kernels by constants of others, or another rate that is assumed.
+    """The best offer of each other machine that may meet the target and be better than the chosen
+    one: GPUs of one of both have kernels by constants of others, or another rate that is assumed.
 
     Costs and times are in proportion to steps. Errors of machines with constants of their own are
     taken as common to both.
     """
 
     def end(each: Offer, side: int) -> float:
-        return each.values(minimise)[0] * (each.candidate.borrowed or (1.0, 1.0))[side]
+        return each.values(minimise)[0] * _ends(each)[side]
+
+    def may_meet(each: Offer) -> bool:
+        return not set(each.misses) - _BY_STEPS and (1 + each.short) * _ends(each)[0] <= 1
 
     found = [
         each
@@ -315,9 +318,14 @@ def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]
         if each.candidate.key.machine != chosen.candidate.key.machine
         and each.candidate.basis != chosen.candidate.basis
         and end(each, 0) < end(chosen, 1)
-        and not set(each.misses) - _BY_STEPS
+        and may_meet(each)
     ]
     return [mine[0] for mine in group_by(found, lambda o: o.candidate.key.machine).values()]
+
+
+def _ends(each: Offer) -> tuple[float, float]:
+    """The factors between which its steps are, as far as its constants are those of others."""
+    return each.candidate.borrowed or (1.0, 1.0)
 
 
 P = TypeVar("P", Offer, CopiesOffer)

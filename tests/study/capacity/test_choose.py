@@ -32,20 +32,22 @@ def test_machines_whose_rates_are_assumed_are_not_told_apart_where_intervals_mee
     takes 11.7 s at least; a little more than that is slower for sure.
     """
 
-    def rivals_of(step, rate):
+    def rivals_of(step, rate, **limits):
         made = [
             candidate(name, step=seconds, quantities={"a": 1}, assumed=assumed)
             for name, seconds, assumed in (("one", 10.0, "5 TFLOP/s"), ("other", step, rate))
         ]
         machines = [replace(c, key=c.key._replace(machine=c.key.name)) for c in made]
         best, *rest = [
-            offer(c, price_list(a=10.0), CapacityTarget(samples=3600.0)) for c in machines
+            offer(c, price_list(a=10.0), CapacityTarget(samples=3600.0, **limits)) for c in machines
         ]
         return [each.candidate.key.machine for each in rivals([best, *rest], best, "cost")]
 
     assert ["other"] == rivals_of(12.9, "6 TFLOP/s")
     assert [] == rivals_of(13.0, "6 TFLOP/s")
     assert [] == rivals_of(10.5, "5 TFLOP/s")  # the error of one rate is common to both
+    assert ["other"] == rivals_of(12.0, "6 TFLOP/s", step_time=10.9)
+    assert [] == rivals_of(12.0, "6 TFLOP/s", step_time=10.7)  # 10.8 s at least miss the target
 
 
 def test_a_case_by_hand():
