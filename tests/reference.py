@@ -18,6 +18,7 @@ from simreduce.files.formats import Format, MapOf, TableOf, TablesOf
 from simreduce.files.formats.documents import Lines, Output, Record, inside
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.report.schemas import FORMATS, outputs
+from simreduce.workload.decoder import SHAPE
 
 _ROOT = Path(__file__).parents[1]
 _WIDTH = 99
@@ -147,6 +148,7 @@ GENERATED: Mapping[str, Callable[..., str]] = {
     "algorithms": _algorithms,
     "api": _api,
     "source": lambda place: f"```py\n{(_ROOT / place).read_text('utf-8')}```",
+    "decoder": lambda: reference(SHAPE),
     "formats": lambda: "\n\n".join(reference(form) for form in FORMATS.values()),
     "outputs": lambda: "\n\n".join(output_reference(found) for found in outputs().values()),
 }
