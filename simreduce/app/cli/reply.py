@@ -343,7 +343,8 @@ class Progress(workers.Work):
     def _draw(self) -> None:
         with self._lock:
             self._drawn = time.monotonic()
-            text, seconds = escape(self._text.format(*self.counts)), self._drawn - self._began
+            text, seconds = self._text.format(*self.counts), self._drawn - self._began
+            text = escape(text if self.counts[1] else "working out what to simulate")
             part = f" ({self._share:.0%} of the next)" if self._share else ""
             line = f"{text}{part}, {seconds:.0f} s{self._left(seconds)}"
             if not self._terminal:
