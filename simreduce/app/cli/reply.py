@@ -343,8 +343,9 @@ class Progress(workers.Work):
     def _draw(self) -> None:
         with self._lock:
             self._drawn = time.monotonic()
-            text, seconds = self._text.format(*self.counts), self._drawn - self._began
-            text = escape(text if self.counts[1] else "working out what to simulate")
+            known = self.counts[1] or "{" not in self._text
+            text = self._text if known else "working out what to simulate"
+            text, seconds = escape(text.format(*self.counts)), self._drawn - self._began
             part = f" ({self._share:.0%} of the next)" if self._share else ""
             line = f"{text}{part}, {seconds:.0f} s{self._left(seconds)}"
             if not self._terminal:
