@@ -295,10 +295,10 @@ CLUSTER = Format(
     Field(
         "radix",
         _SIZE,
-        "Of a fat tree: hosts under a leaf, or with three levels ports of a switch.",
+        "Of a fat tree: NICs under a leaf, or with three levels ports of a switch.",
         default_words="32, or all",
     ),
-    Field("oversubscription", number(0), "Hosts under a leaf for each of its up-links.", 1),
+    Field("oversubscription", number(0), "NICs under a leaf for each of its up-links.", 1),
     Field("levels", whole(2, 3), "Levels of switches.", 2),
     Field("pods", _SIZE, "Pods of a fat tree of three levels.", default_words="as few as hold all"),
     Field("reduce", FLAG, "Whether the switches can sum.", default=False),
