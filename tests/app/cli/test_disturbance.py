@@ -258,7 +258,7 @@ def test_links_that_a_scenario_slows_or_cuts_are_said(simreduce, name):
         pytest.param("tune", "node", 16, marks=pytest.mark.slow),
         pytest.param("explain", "node", 16, marks=pytest.mark.thorough),
         pytest.param("run", "spine", 24, marks=pytest.mark.slow),
-        ("step", "n1.mlx5_0", 24),
+        pytest.param("step", "n1.mlx5_0", 24, marks=pytest.mark.slow),
     ],
 )
 def test_a_part_that_fails_is_said(simreduce, tmp_path, command, part, ranks):

@@ -20,6 +20,7 @@ from tests.thorough import slow
 
 LARGE = 'topology = "dgx-a100x16"\nworkload = "alexnet"\n'
 STEP = '[step]\nbatch = 16\nrate = "{} TFLOP/s"\n'
+FAST = '[step]\nbatch = 1\nrate = "{} TFLOP/s"\n'  # so that reductions are exposed
 
 
 @pytest.fixture
@@ -52,11 +53,15 @@ def both(written):
     "strategy", ["nccl", "nccl+ddp", "nccl+ddp=25,view", "nccl+ddp=10,fp16", "nccl:ring+ddp=100"]
 )
 @pytest.mark.parametrize(
-    ("machine", "rate"),
-    [("dgx1v", 30), *slow([("dgx-a100x2", 3000), ("v100-pcie-4", 30), ("p3dnx5", 60)])],
+    ("machine", "step"),
+    [
+        ("dgx1v", STEP.format(30)),
+        *slow([("dgx-a100x2", FAST.format(187.5)), ("v100-pcie-4", STEP.format(30))]),
+        *slow([("p3dnx5", STEP.format(60))]),
+    ],
 )
-def test_a_composed_step_is_the_simulated_one(both, machine, rate, strategy, more):
-    text = f'topology = "{machine}"\nworkload = "alexnet"\n{STEP.format(rate)}{more}'
+def test_a_composed_step_is_the_simulated_one(both, machine, step, strategy, more):
+    text = f'topology = "{machine}"\nworkload = "alexnet"\n{step}{more}'
     composed, whole = both(text, strategy)
     found = composed.step
 
@@ -78,7 +83,7 @@ def test_a_composed_step_is_the_simulated_one(both, machine, rate, strategy, mor
 
 def test_buffers_of_horovod_leave_with_its_cycles(both):
     composed, whole = both(
-        f'topology = "dgx1v"\nworkload = "vgg16"\n{STEP.format(300)}cycle = "2.5 ms"\n',
+        f'topology = "dgx1v"\nworkload = "vgg16"\n{FAST.format(18.75)}cycle = "2.5 ms"\n',
         "nccl+fusion=8M",
     )
 
@@ -99,7 +104,7 @@ def test_slow_devices_are_waited_for(both):
 
 def test_large_plans_are_composed_and_the_output_says_so(written):
     strategies = 'strategies = ["nccl+ddp", "nccl"]\n'
-    ranking = rank_steps(written(LARGE + strategies + STEP.format(3000)))
+    ranking = rank_steps(written(LARGE + strategies + FAST.format(187.5)))
     table, document = step_text(ranking), step_document(ranking)
 
     assert [True, True] == [c.step.composed for c in ranking.candidates]
@@ -113,7 +118,7 @@ def test_large_plans_are_composed_and_the_output_says_so(written):
 @pytest.mark.slow
 def test_a_composed_step_is_what_the_whole_would_be(written):
     """Of 16 machines, one of which represents all."""
-    scenario = written(LARGE + 'strategies = ["nccl+ddp=25,view"]\n' + STEP.format(3000))
+    scenario = written(LARGE + 'strategies = ["nccl+ddp=25,view"]\n' + FAST.format(187.5))
     (found,) = rank_steps(scenario, with_today=False).candidates
     setup, asked = scenario.setup.but(runtime=NCCL), scenario.step
     method = asked.method(parse_strategy("nccl+ddp=25,view"), setup.layout)
@@ -155,14 +160,14 @@ def test_what_nccl_cannot_do_is_refused(written):
 
 def test_calls_that_switches_sum_are_composed(written):
     text = LARGE.replace("dgx-a100x16", "dgx-h100x16") + 'strategies = ["nccl:nvlstree+ddp"]\n'
-    (found,) = rank_steps(written(text + STEP.format(3000)), with_today=False).candidates
+    (found,) = rank_steps(written(text + FAST.format(187.5)), with_today=False).candidates
 
     assert found.step.composed
     assert not found.wrong
 
 
 def test_changes_of_a_composed_step_are_composed(written):
-    ranking = rank_steps(written(LARGE + 'strategies = ["nccl+ddp"]\n' + STEP.format(3000)))
+    ranking = rank_steps(written(LARGE + 'strategies = ["nccl+ddp"]\n' + FAST.format(187.5)))
     look = look_at_step(ranking)
     saved = {saving.change.resource: saving.saved for saving in look.savings}
 
