@@ -70,7 +70,7 @@ from simreduce.report.sections import us
 from simreduce.report.steps import FITS
 from simreduce.report.topo import topology_keys
 from simreduce.study.advice import runs_nccl
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import WORTH, Scenario
 from simreduce.study.tune.jobs import JobsAnswer, finite
 from simreduce.study.tune.placement import Placement
 from simreduce.topology.switch_groups import label, switch_groups
@@ -441,14 +441,16 @@ _FAILURE = Record(
     Key("whose", TEXT, 'The jobs on the node of the part; "" for none.',
         column=Column("of", left=True, keep="known")),
     Key("worst", list_of(_WORST), "Each job, by the part of these whose failure costs it most."),
-    Key("job", TEXT, 'The job that loses most; "" if it stops all, or is none.',
-        lambda failure: failure.slowest.job.name if failure.slowest else "",
+    Key("stops", list_of(TEXT), "The jobs that it stops.",
+        column=Column("stops", left=True, keep="known", show=units.first_few)),
+    Key("job", TEXT, 'The job that loses most; "" if jobs stop, or without such a part.',
+        lambda failure: failure.slowest.job.name if failure.slowest and not failure.stops else "",
         column=Column("job", left=True)),
     Key("slowdown", or_null(RATIO), "How many times as long as alone on the whole machine it takes;"
-        " null if the failure stops the jobs, or without such a part.",
+        " null if jobs stop, or without such a part.",
         lambda failure: finite(failure.slowdown) if failure.part else None,
         column=Column("slowdown", show=_TIMES, missing="")),
-    Key("reason", TEXT, 'Why the jobs cannot go on; "" if they can, or without such a part.',
+    Key("reason", TEXT, 'Why jobs cannot go on; "" if all can, or without such a part.',
         column=Column("why they stop", left=True, keep="known")),
 )  # fmt: skip
 BESIDE = Document(
@@ -470,6 +472,9 @@ BESIDE = Document(
     Key("placements", COUNT, "How many placements were tried, of which this is the best; missing"
         " unless asked for.", lambda found: found.tried or ABSENT,
         optional=True),
+    Key("kept", FLAG, "Whether the given nodes stay, as no placement that was tried is faster by"
+        " more than 1 %; missing unless placements were tried.",
+        lambda found: found.kept if found.tried else ABSENT, optional=True),
     Key("given_slowdown", or_null(RATIO), "How many times as long as alone the slowest job takes on"
         " the given nodes; null if a failure stops it, missing unless placements were tried.",
         lambda found: finite(found.given) if found.tried else ABSENT,
@@ -567,6 +572,10 @@ def jobs_report(document: Written) -> Page:
 def _placed(document: Written) -> Iterator[Fact]:
     """The nodes of the best placement of jobs that was tried, if any were."""
     if "placements" in document:
+        if document.get("kept"):
+            words = _none_better(document["placements"])
+            yield Fact("On which nodes?", "as placed", f"{words[0].upper()}{words[1:]}.")
+            return
         slow, jobs = document["given_slowdown"], document["jobs"]
         given = f"take {slow:.2f} times as long as alone" if slow else "stop"
         yield Fact(
@@ -575,6 +584,14 @@ def _placed(document: Written) -> Iterator[Fact]:
             f"The best of {units.plural(document['placements'], 'placement')} that were tried, in"
             f" the order of ranks; on the given nodes the slowest job would {given}.",
         )
+
+
+def _none_better(tried: int) -> str:
+    others = units.plural(tried - 1, "other placement")
+    return (
+        f"none of {others} that {units.noun(tried - 1, 'was', 'were')} tried is faster by more"
+        f" than {units.format_share(WORTH)}"
+    )
 
 
 def load_section(document: Written) -> Iterable[Section]:
@@ -633,7 +650,7 @@ def _answer(found: JobsAnswer) -> str:
         even = f", even if {found.lost.words} fails" if found.lost else ""
         return f"{few}{_where(found)}No job is more than 1% slower than alone{even}."
     if slow[0].slowdown == inf:
-        return f"{few}{found.loss[0].upper()}{found.loss[1:]}."
+        return f"{few}{found.loss.replace('the jobs stop', 'The jobs stop', 1)}."
     worst, parts, why = slow[0], "", ""
     if found.lost:
         parts = (
@@ -655,8 +672,8 @@ def _where(found: JobsAnswer) -> str:
     each = zip(found.question.jobs, found.question.nodes, strict=True)
     places = (f"{job.name} on {host_list(map(str, nodes))}" for job, nodes in each)
     given = f"{found.given:.2f} times as long" if found.given < inf else "for ever"
-    if found.given <= found.slowest.slowdown:
-        return "Keep the given nodes: no placement that was tried is better. "
+    if found.kept:
+        return f"Keep the given nodes: {_none_better(found.tried)}. "
     return f"Run {', '.join(places)}; on the given nodes the slowest takes {given}. "
 
 

@@ -73,7 +73,7 @@ NOT_FREE = " are free"
 """The end of the fault of a machine that is too small for a job."""
 _OF_MACHINES = ("topology", "topology_overrides", "link_factors", "fails")
 """Those that say what a machine is."""
-_MOST, _MOST_NODES, MOST_JOBS = 100_000, 1 << 20, 256
+MOST_REPEATED, _MOST_NODES, MOST_JOBS = 100_000, 1 << 20, 256
 _TIME = quantity(units.duration, "a time", ("2 s", "10 min"), (0.0, 3.6e6, "at most 1000 h"))
 INCAST, PERMUTATION, ALL_TO_ALL, READS, WRITES = PATTERNS = (
     "incast", "permutation", "all_to_all", "reads", "writes",
@@ -128,7 +128,7 @@ JOB = Format(
           "As in a scenario, for methods without shards, or with one `mesh`.",
           default_words="only reductions"),
     Field("start", _TIME, "When it begins.", 0.0, default_words="`0 s`"),
-    Field("count", whole(1, _MOST), "Repetitions.", 10),
+    Field("count", whole(1, MOST_REPEATED), "Repetitions.", 10),
     Field("checkpoint", TableOf(CHECKPOINT), "Its checkpoints.", default_words="none"),
     Field("reads", TableOf(LOADER), "Its data loader.", default_words="none"),
 )  # fmt: skip
@@ -181,8 +181,9 @@ class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
     its `nodes`; keys that are `fixed` say why there are no copies. `nominal` says which times rest
     on no measurement. `fits` has what the GPUs of each hold at least, None where it has no step.
-    `fails` are parts to lose: `without` one of them, this is another question, and so it is where
-    jobs `place` their nodes, by name, elsewhere; None where they are to stay.
+    `fails` are parts to lose: `without` one of them, and the jobs of these names, this is another
+    question, and so it is where jobs `place` their nodes, by name, elsewhere; None where they are
+    to stay.
     """
 
     path: Path
@@ -196,7 +197,7 @@ class JobsQuestion:
     nominal: str
     fits: tuple[MemoryFit | None, ...]
     fails: tuple[str, ...]
-    without: Callable[[str], JobsQuestion]
+    without: Callable[..., JobsQuestion]
     place: Callable[[Sequence[Sequence[str]]], JobsQuestion] | None
 
     @property
@@ -235,11 +236,12 @@ def load_jobs(text: str) -> JobsQuestion:
 
 def build_jobs(
     path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1,
-    options: Mapping[str, str] | None = None, failed: str = NONE,
+    options: Mapping[str, str] | None = None, failed: str = NONE, stopped: Collection[str] = (),
 ) -> JobsQuestion:  # fmt: skip
     """So many copies of the jobs of tables that were read from the file at `path`, and perhaps
     changed; ScenarioError lists every fault. For a key in `options`, faults name the text given
-    there instead of the file. `failed` is the part that the machine lacks.
+    there instead of the file. `failed` is the part that the machine lacks; jobs of names
+    that are `stopped` do not run.
     """
     faults = Faults(str(path), options=options)
     values = JOBS.read(document, faults)
@@ -284,25 +286,29 @@ def build_jobs(
                 f" {units.plural(len(machine.layout.tasks), 'node')}",
             )
             copies = 1
-    tables = [*_copies(tables, copies, {*owner})]
-    raw = document["job"] * copies if tables else []
-    nodes: list[tuple[int, ...]] = [() for _ in tables]
+    raw = document["job"] if tables else []
+    rows: list[tuple[int, Any]] = [
+        (i, table)
+        for i, table in enumerate(_copies(tables, copies, {*owner}))
+        if table["name"] not in stopped
+    ]
+    nodes: list[tuple[int, ...]] = [() for _ in rows]
     streams = list[Stream]()
     if machine is not None:
-        nodes = _share_out([each["nodes"] for each in tables], machine, faults)
+        nodes = _share_out([each["nodes"] for _, each in rows], machine, faults)
         reads = _Streams(path, machine, faults)
         for i, each in enumerate(values["traffic"] or []):
             streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
-        for i, each in enumerate(tables):
-            streams += reads.of_job(i, f"job[{i % (len(raw) // copies)}]", each, nodes[i])
+        for (i, each), mine in zip(rows, nodes, strict=True):
+            streams += reads.of_job(i, f"job[{i % len(raw)}]", each, mine)
     # The machine is built once; where it has faults, jobs are read for theirs.
     built = partial(lambda whole, *_: whole, machine.topology) if machine else load
     own = {k: v for k, v in shared.items() if k == "topology" or k not in _OF_MACHINES}
     reader = _Reader(path, own, built, machine.layout if machine else None, faults)
     found = [
         job
-        for i, (table, given, mine) in enumerate(zip(tables, raw, nodes, strict=True))
-        for job in reader.read(i % (len(raw) // copies), table, given, mine)
+        for (i, table), mine in zip(rows, nodes, strict=True)
+        for job in reader.read(i % len(raw), table, raw[i % len(raw)], mine)
     ]
     for i, part in enumerate(values["fails"] or ()):
         if machine is not None and part not in (NONE, *CLASSES):

@@ -421,7 +421,7 @@ def test_nodes_go_by_their_names_too(tmp_path):
 
 
 def test_a_node_that_has_failed_is_nobodys(tmp_path):
-    """Jobs that say how many they have start again on others; one that names it stops them all."""
+    """Jobs that say how many they have start again on others; one that names it stops."""
     text = 'fails = "n0"\n' + TWO.replace("nodes = 2", "nodes = 1")
     whole = read(tmp_path, text)
     assert [job.setup.layout.ranks[0] for job in whole.jobs] == ["n0.gpu0", "n2.gpu0"]
@@ -430,10 +430,52 @@ def test_a_node_that_has_failed_is_nobodys(tmp_path):
     stopped = answer_jobs(read(tmp_path, text.replace('"2-3"', "[0, 2]")))
     document = BESIDE.write(stopped)
 
-    assert document["answer"] == "The jobs stop if n0 fails: job[1].nodes: n0 has failed."
-    assert [each["slowdown"] for each in document["jobs"]] == [None, None]
+    assert document["answer"] == "b stops if n0 fails: job[1].nodes: n0 has failed."
+    assert [each["slowdown"] for each in document["jobs"]] == [pytest.approx(1.0, abs=0.01), None]
     assert [each["by_neighbours"] for each in document["jobs"]] == pytest.approx([1.0, 1.0])
     assert jobs_text(stopped).count("stops") >= 4
+
+
+CUT = 'topology = "dgx1vx8,fabric=fat_tree,radix=4,oversubscription=4,nics=1"\n' + "".join(
+    f'[[job]]\nname = "{name}"\nnodes = "{nodes}"\nworkload = "bytes:{size}"\ncount = 2\n'
+    for name, nodes, size in (("a", "0,4", "16M"), ("b", "1,5", "64M"), ("c", "2-3", "4M"))
+)
+
+
+def test_only_jobs_that_need_a_part_stop_with_it(tmp_path):
+    """Others take as long as beside each other only."""
+    found = answer_jobs(read(tmp_path, f'fails = "n1.mlx5_0"\n{CUT}'))
+    a, b, c = CUT.partition("[[job]]")[0], *CUT.split("[[job]]")[1::2]
+    two = answer_jobs(read(tmp_path, f"{a}[[job]]{b}[[job]]{c}"))
+    [failure], rows = found.failures, BESIDE.write(found)["jobs"]
+
+    assert (failure.stops, failure.part, failure.reason[:8]) == (["b"], "n1.mlx5_0", "no route")
+    assert found.loss.startswith("b stops if n1.mlx5_0 (of b) fails: no route")
+    assert [rows[0]["failed_s"], rows[2]["failed_s"]] == [each.seconds for each in two.outcomes]
+    assert rows[1]["failed_s"] is rows[1]["slowdown"] is None
+    assert rows[0]["slowdown"] < found.outcomes[0].by_neighbours  # without the one that it met
+
+
+def test_each_job_is_shown_with_the_part_that_stops_it(tmp_path):
+    """Of a class, and of all, the part that stops more jobs is worse."""
+    found = answer_jobs(read(tmp_path, f'fails = ["nic", "leaf"]\n{CUT}'))
+    nic, leaf = BESIDE.write(found)["failures"]
+
+    assert [(each["job"], each["part"], each["slowdown"]) for each in nic["worst"]] == [
+        ("a", "n0.mlx5_0", None), ("b", "n1.mlx5_0", None), ("c", "n2.mlx5_0", None),
+    ]  # fmt: skip
+    assert (nic["stops"], leaf["part"], leaf["stops"]) == (["a"], "leaf0", ["a", "b", "c"])
+    assert found.loss.startswith("the jobs stop if leaf0 fails: ")
+    lines = jobs_text(found).partition("worst for it is repaired")[2].splitlines()
+    assert ["b", "n1.mlx5_0", "stops"] in [line.split() for line in lines]
+
+
+def test_jobs_for_which_there_is_no_room_together_all_stop(tmp_path):
+    text = TWO.replace('"2-3"', "2")
+    found = answer_jobs(read(tmp_path, f'fails = "n0"\n{text}'))
+
+    assert found.lost.stops == ["a", "b"]
+    assert found.loss.startswith("the jobs stop if n0 fails: job[1].nodes: 2 asked for")
 
 
 FAILS = (
@@ -539,7 +581,20 @@ def test_a_placement_that_nothing_betters_stays(tmp_path):
     found = answer_jobs(read(tmp_path, text))
 
     assert found.question.nodes == ((1, 0), (4, 5))
-    assert found.tried == 0  # no job loses 1 %, so no other nodes are worth a move
+    assert (found.tried > 1, found.kept, found.given) == (True, True, found.slowest.slowdown)
+    words = f"one of {found.tried - 1} other placements that were tried is faster by more than 1 %."
+    assert f"as placed. N{words}" in jobs_text(found)
+    assert BESIDE.write(found)["answer"].startswith(f"Keep the given nodes: n{words}")
+
+
+def test_nodes_on_which_a_job_alone_is_faster_are_found(tmp_path):
+    """Also where nobody is slower beside the others."""
+    text = PLACED.partition('[[job]]\nname = "b"')[0].replace("0,4", "0,4,1,5")
+    found = answer_jobs(read(tmp_path, text))
+
+    assert found.given == 1.0
+    assert found.slowest.slowdown < 0.99
+    assert not found.kept
 
 
 def test_an_interrupt_leaves_the_placements_so_far(tmp_path):
@@ -555,10 +610,10 @@ def test_an_interrupt_leaves_the_failures_so_far(tmp_path):
     """Only who is told of the progress has use for some of them."""
     whole = read(tmp_path, f'fails = ["spine", "nic"]\n{FAILS}')
 
-    def without(part):
+    def without(part, stopped):
         if not part.startswith("spine"):
             raise KeyboardInterrupt
-        return whole.without(part)
+        return whole.without(part, stopped)
 
     question = replace(whole, without=without)
     found = answer_jobs(question, lambda _done, _all: None)

@@ -9,7 +9,7 @@ by the nodes of these, unless too many do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice, product, takewhile, zip_longest
@@ -18,13 +18,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from simreduce import units
 from simreduce.computing import group_by, grouped
 from simreduce.computing.workers import Progress, until_stopped
 from simreduce.engine import NCCL
 from simreduce.errors import InputError
 from simreduce.planners.layouts import node_names
 from simreduce.study.advice import Sureness
-from simreduce.study.job_files import MOST_JOBS, JobsQuestion, build_jobs, build_mix
+from simreduce.study.job_files import MOST_JOBS, MOST_REPEATED, JobsQuestion, build_jobs, build_mix
 from simreduce.study.scenario import WORTH, LoadMachine
 from simreduce.study.tune.placement.orders import Orders
 from simreduce.topology import load_topology
@@ -57,9 +58,9 @@ def finite(value: float | None) -> float | None:
 
 class JobsFailure(NamedTuple):
     """The worst `part` for the jobs that was tried of those that `fails` means: of `kinds` that
-    differ, and `parts` in all; "" if the machine has none. Without `outcomes` the jobs cannot go
-    on, for a `reason`. `whose` are the jobs on the node of the part. `worst` has each job with the
-    part of these that costs it most, and its slowdown then.
+    differ, and `parts` in all; "" if the machine has none. Jobs that cannot go on, for a `reason`,
+    take for ever; the `outcomes` of others are those without them. `whose` are the jobs on the node
+    of the part. `worst` has each job with the part of these that costs it most, and its slowdown.
     """
 
     fails: str
@@ -78,13 +79,23 @@ class JobsFailure(NamedTuple):
 
     @property
     def slowest(self) -> JobOutcome | None:
-        """The job that loses most; None if all stop, or there is no such part."""
+        """The job that loses most; None if there is no such part."""
         return max(self.outcomes, key=lambda each: each.slowdown, default=None)
 
     @property
     def slowdown(self) -> float:
         """How many times as long as alone on the whole machine it takes."""
         return self.slowest.slowdown if self.slowest else inf
+
+    @property
+    def stops(self) -> list[str]:
+        """The jobs that cannot go on."""
+        return [each.job.name for each in self.outcomes if each.slowdown == inf]
+
+    @property
+    def cost(self) -> tuple[int, float]:
+        """The greater, the worse: first by how many jobs stop."""
+        return len(self.stops), self.slowdown
 
 
 class CopiesFit(NamedTuple):
@@ -102,8 +113,9 @@ class JobsAnswer(NamedTuple):
     `complete` if it was stopped.
 
     If copies of them `fit`, these are those that do, or one copy if none does. Where so many
-    placements were `tried`, they are on the nodes of the best of these, and `alone` is a repetition
-    on those that they had, where the slowest job's slowdown is `given`.
+    placements were `tried`, they are on the nodes of the best of these, unless the given one is
+    `kept`, as none is worth a move; and `alone` is a repetition on the given nodes, where the
+    slowest job's slowdown is `given`.
     """
 
     question: JobsQuestion
@@ -114,6 +126,7 @@ class JobsAnswer(NamedTuple):
     fit: CopiesFit | None = None
     tried: int = 0
     given: float = 0.0
+    kept: bool = False
 
     @property
     def slowest(self) -> JobOutcome:
@@ -142,7 +155,9 @@ class JobsAnswer(NamedTuple):
         """What that job loses, in words, and by which failure."""
         slow, after = self.slowest, f" if {self.lost.words} fails" if self.lost else ""
         if self.lost and self.lost.reason:
-            return f"the jobs stop{after}: {self.lost.reason}"
+            names = self.lost.stops
+            who = "the jobs" if len(names) == len(self.outcomes) else units.first_few(names)
+            return f"{who} {units.noun(len(names), 'stops', 'stop')}{after}: {self.lost.reason}"
         return f"{slow.job.name} takes {slow.slowdown:.2f} times as long as alone{after}"
 
 
@@ -154,8 +169,7 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
     job has a repetition. InputError and Deadlock as of `simulate_jobs`.
     """
     given = _simulate(question, progress)
-    worth = given.slowest.slowdown > 1 + WORTH  # else no other nodes are worth a move
-    if not (question.place and given.complete and worth):
+    if not (question.place and given.complete):
         return given
     names = node_names(question.setup.layout, question.setup.topology)
     tried, ended = {question.nodes: given}, False
@@ -168,16 +182,27 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
                 tried[nodes] = _simulate(placed, None, given.alone)
         ended = True
     best = tried[_best(tried)]
-    return best._replace(tried=len(tried), given=given.slowest.slowdown, complete=ended)
+    pairs = zip(_slowdowns(given), _slowdowns(best), strict=True)
+    differ = (
+        before <= after for before, after in pairs
+        if max(before, after) > min(before, after) * (1 + WORTH)
+    )  # fmt: skip
+    kept = next(differ, True)
+    return (given if kept else best)._replace(
+        tried=len(tried), given=given.slowest.slowdown, kept=kept, complete=ended
+    )
+
+
+def _slowdowns(found: JobsAnswer) -> list[float]:
+    """How many times as long as alone jobs take, the slowest first."""
+    return sorted((round(each.slowdown, 6) for each in found.outcomes), reverse=True)
 
 
 def _best(tried: Mapping[Places, JobsAnswer]) -> Places:
     """The placement whose slowest job loses least; of those, the next slowest decides; the first of
     equal ones.
     """
-    return min(tried, key=lambda nodes: sorted(
-        (round(each.slowdown, 6) for each in tried[nodes].outcomes), reverse=True
-    ))  # fmt: skip
+    return min(tried, key=lambda nodes: _slowdowns(tried[nodes]))
 
 
 def _placements(
@@ -225,13 +250,28 @@ def _simulate(
     whole = simulate_jobs(question.jobs, question.streams, alone, progress)
     known = {each.job.name: each.alone for each in whole}
 
-    def lose(failure: JobsFailure) -> JobsFailure:
+    def go_on(
+        part: str, stopped: Collection[str] = (), most: int = MOST_REPEATED
+    ) -> tuple[dict[str, JobOutcome], str]:
+        """What comes of the jobs but these without the part, or why they cannot go on."""
         try:
-            left = question.without(failure.part)
-            return failure._replace(outcomes=simulate_jobs(left.jobs, left.streams, known))
+            left = question.without(part, stopped)
+            jobs = [replace(each, count=min(each.count, most)) for each in left.jobs]
+            found = simulate_jobs(jobs, left.streams, known)
         except InputError as error:
             problems = "; ".join(error.problems).replace(f"{question.path}: ", "")
-            return failure._replace(reason=problems.partition("; fails cuts ")[0])
+            return {}, problems.partition("; fails cuts ")[0]
+        return {each.job.name: each for each in found}, ""
+
+    def lose(failure: JobsFailure) -> JobsFailure:
+        part = failure.part
+        found, reason = go_on(part)
+        if reason and len(known) > 1:
+            stopped = {name for name in known if go_on(part, {*known} - {name}, 1)[1]}
+            if 0 < len(stopped) < len(known):
+                found, _ = go_on(part, stopped)
+        outcomes = (found.get(each.job.name, replace(each, times=(inf,))) for each in whole)
+        return failure._replace(outcomes=tuple(outcomes), reason=reason)
 
     parts = [each for text in question.fails for each in _failures(question, text)]
     stopped = not all(each.complete for each in whole)
@@ -240,10 +280,10 @@ def _simulate(
     of_each = group_by(tried, lambda each: each.fails).values()
     failures = tuple(_worst(some) for some in of_each)
     real = (each for each in failures if each.part)
-    lost = max(real, key=lambda each: each.slowdown, default=None)
+    lost = max(real, key=lambda each: each.cost, default=None)
     if lost is not None:
-        after = [each.times for each in lost.outcomes] or [(inf,)] * len(whole)
-        whole = tuple(replace(each, after=some) for each, some in zip(whole, after, strict=True))
+        pairs = zip(whole, lost.outcomes, strict=True)
+        whole = tuple(replace(each, after=left.times) for each, left in pairs)
     return JobsAnswer(question, whole, failures, lost, not stopped and len(tried) == len(parts))
 
 
@@ -255,7 +295,7 @@ def _worst(tried: Sequence[JobsFailure]) -> JobsFailure:
         for each in failure.outcomes
     )
     worst = ((job, *max(some, key=lambda pair: pair[0])[::-1]) for job, some in lost.items())
-    return max(tried, key=lambda each: each.slowdown)._replace(worst=tuple(worst))
+    return max(tried, key=lambda each: each.cost)._replace(worst=tuple(worst))
 
 
 def _failures(question: JobsQuestion, text: str) -> list[JobsFailure]:
