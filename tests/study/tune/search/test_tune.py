@@ -14,6 +14,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import Rule, read_tuner
+from simreduce.report.ranking import tuned_text
 from simreduce.study.scenario import Scenario
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
@@ -344,6 +345,11 @@ def test_an_interrupt_gives_the_best_so_far_with_its_bound():
     found = tune(scenario, "pytorch", progress=interrupt)
 
     assert found.stopped
+    text = tuned_text(found)
+    tried = f"{len(found.rows):,} of {found.points:,} settings were simulated."
+    assert f" is known: {tried}" in text or f"Others may be faster: {tried}" in text
+    assert "it is the fastest" not in text
+    assert "settings were simulated." not in tuned_text(whole)
     assert found.bound <= whole.best.seconds <= found.best.seconds <= found.default.seconds
 
 
