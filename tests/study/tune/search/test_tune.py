@@ -41,7 +41,7 @@ from simreduce.study.tune.search.search import (
 from simreduce.study.tune.search.setting import SAME, Setting, evaluate, simulating
 from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition
 from simreduce.study.tune.search.targets import nccl_packings
-from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.training.calls import FIXED, PRECISION
 from simreduce.workload import Gradient, Workload
 from tests.thorough import some
@@ -333,6 +333,8 @@ def test_half_precision_only_on_request():
     assert not any("fp16" in row.setting.strategy for row in full.rows)
     assert half.points > full.points
     assert half.best.seconds <= full.best.seconds
+    assert "fp16" in half.best.setting.strategy
+    assert "gradients in fp16 (register_comm_hook" in advice_of(half).fastest_words
 
 
 def test_an_interrupt_gives_the_best_so_far_with_its_bound():
