@@ -498,7 +498,7 @@ def sentence(found: Written, what: str = "") -> str:
     """
     time = f"{what} takes {took_of(found)}" if what else took_of(found)
     time += "" if found["fits"] else ", and it needs more memory than a GPU has"
-    time += _beside(found) if found["change"] else ""
+    time += _beside(found) if found["change"] and found["fits"] else ""
     text = f"{found['do']}: {time}{', ' * bool(found['caveat'])}{found['caveat']}."
     if found["reason"]:
         gain = units.format_share(_gain(found))
@@ -534,16 +534,21 @@ def took_of(found: Written) -> str:
 
 
 def facts(
-    found: Written, more: str, factor: float | None, sureness: tuple[str, str] | None = None
+    found: Written,
+    more: str,
+    factor: float | None,
+    sureness: tuple[str, str] | None = None,
+    left: str = "",
 ) -> Iterator[Fact]:
     """What to do, what it is worth, and how sure that is: the first cards of a page.
 
-    The `sureness` is that of predictions within `factor`, unless it is given.
+    The `sureness` is that of predictions within `factor`, unless it is given; `left` says what
+    was not tried by what was stopped.
     """
     if found["more"]:
         more = f"{more} That is {_more(found)}."
     yield Fact("What should I do?", found["do"], more)
-    yield Fact("What is it worth?", *_worth(found))
+    yield Fact("What is it worth?", *_worth(found, left))
     answer, why = sureness or sure(factor if runs_nccl(found["strategy"]) else None)
     if found["error_us"]:
         error = units.format_duration(found["error_us"] * 1e-6)
@@ -551,10 +556,12 @@ def facts(
     yield Fact("How sure is that?", answer, why)
 
 
-def _worth(found: Written) -> tuple[str, str]:
+def _worth(found: Written, left: str) -> tuple[str, str]:
     """How much faster it is than what runs today, in a few words and a sentence."""
     from simreduce.study.scenario import WORTH  # noqa: PLC0415 - `bench` does without scenarios
 
+    if not found["fits"]:
+        return "nothing fits", "A GPU has too little memory for all that was tried."
     if found["today_time_us"] is None:
         return "not compared", "What runs today was not simulated."
     if not found["today_fits"]:
@@ -564,6 +571,8 @@ def _worth(found: Written) -> tuple[str, str]:
         now += f"{', ' * bool(found['caveat'])}{found['caveat']}."
         return faster(lasting_us(found), found["today_time_us"]), now
     if found["fastest_strategy"] == found["strategy"]:
+        if left:
+            return "nothing faster is known", f"{opening(left)}."
         return "it is the fastest", "Nothing that was tried takes less."
     gain = units.format_share(_gain(found))
     small = _gain(found) < WORTH
@@ -579,6 +588,11 @@ def sure(factor: float | None) -> tuple[str, str]:
         f"within a factor of {factor:.2f}",
         "80% of published times are that near to predictions.",
     )
+
+
+def untried(document: Written) -> str:
+    """Says that a ranking was stopped; "" if it was not."""
+    return "others are untried" * (not document["complete"])
 
 
 def caution(factor: float | None, calibration: str, what: str = "times") -> str:

@@ -88,6 +88,7 @@ from simreduce.report.headings import (
     page_title,
     sentence,
     sure,
+    untried,
     untried_lines,
 )
 from simreduce.report.plots import Facet, Plot, PlotPoint, PlotSeries
@@ -420,7 +421,8 @@ def _facts(document: Written, beside: Attachments, best: Written, found: Written
         how = call_words(strategy_of(first["strategy"]))
         rate += f" {first['strategy']} takes {us(first['time_us'])}, "
         rate += f"and {how}." if how else "but no framework has a setting for it."
-    yield from facts(found, f"{rate} What to type is below.", document["factor"])
+    rate += " What to type is below."
+    yield from facts(found, rate, document["factor"], left=untried(document))
     yield Fact("What limits it?", *limit_fact(beside))
     yield Fact("What would a second NIC buy?", *nic_fact(beside))
 
@@ -742,7 +744,9 @@ def tune_report(document: Written) -> Page:
     """The report on a search, for a terminal and a page."""
     advice, target = document["advice"], document["advice"]["title"] or document["target"]
     factor = _factor(document)
-    step = document["objective"] == "step"
+    step, left = document["objective"] == "step", _left(document)
+    answer = sentence(advice, _TAKES["step" if step else "time"])
+    known = "Others may be faster" if advice["reason"] else "Nothing faster is known"
     gpus = units.plural(document["ranks"], "GPU")
     size = units.format_size(document["size_bytes"])
     told = caution(
@@ -755,7 +759,7 @@ def tune_report(document: Written) -> Page:
         ),
         about=f"{document['workload']} ({size}) on {document['topology']}, {gpus}; "
         f"{document['points']:,} settings for {target}.",
-        answer=sentence(advice, _TAKES["step" if step else "time"]),
+        answer=f"{answer} {known}: {left}." if left else answer,
         sure=f"{told} {measured_words(document)}".strip(),
         facts=tuple(_tuned_facts(document, advice)),
         sections=(
@@ -789,6 +793,12 @@ def tune_page(document: Written, beside: Attachments) -> Page:
     return replace(page, sections=sections)
 
 
+def _left(document: Written) -> str:
+    """How much of its space a search has tried that was stopped; "" for one that was not."""
+    tried = f"{document['simulated']:,} of {document['points']:,} settings were simulated"
+    return tried if document["stopped"] else ""
+
+
 def _factor(document: Written) -> float | None:
     """Predictions of the advised setting are within this factor."""
     factor: float | None = document["factor"]
@@ -807,7 +817,7 @@ def _tuned_facts(document: Written, advice: Written) -> Iterator[Fact]:
     answer, why = sure(factor)
     if document["objective"] == "step":
         why += " That is of the communication; compute is an input, as sure as what was stated."
-    yield from facts(advice, more, factor, (answer, why))
+    yield from facts(advice, more, factor, (answer, why), _left(document))
     yield from outside_facts(document)
     yield from _methods(document["rows"])
     tried = f"Of {document['points']:,} settings, {document['simulated']} were simulated"

@@ -58,6 +58,7 @@ from simreduce.report.headings import (
     refused_lines,
     sentence,
     sure,
+    untried,
     untried_lines,
 )
 from simreduce.report.plots.axes import Axis
@@ -383,7 +384,7 @@ def _facts(
     figures = f"{_figures(document)}."
     if found:
         more = " ".join(filter(None, [figures, meaning(found["strategy"])]))
-        yield from facts(found, more, document["factor"], _sure(document, found))
+        yield from facts(found, more, document["factor"], _sure(document, found), untried(document))
     else:
         yield Fact("How long does a step take?", us(_time(best)), figures)
     yield Fact("What limits it?", *_limit(best, beside))

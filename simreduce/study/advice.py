@@ -35,9 +35,10 @@ R = TypeVar("R", bound=Any)
 class Option:
     """Something to run, with its seconds; `moved` are those where starts are moved, if that tells.
 
-    A `misfit` needs more memory than a GPU has. The time of an `undispatched` one is only a lower
-    bound; `shortest` is the lower end of the interval of a time. Of options that are as good, the
-    one with the least `simplicity` is run. `unsimulated` seconds of copies are not in its time.
+    A `misfit` needs more memory than a GPU has: `needed` bytes, if known. The time of an
+    `undispatched` one is only a lower bound; `shortest` is the lower end of the interval of a time.
+    Of options that are as good, the one with the least `simplicity` is run. `unsimulated` seconds
+    of copies are not in its time.
     `row` is what it was made of.
     """
 
@@ -45,6 +46,7 @@ class Option:
     seconds: float
     moved: float | None = None
     misfit: bool = False
+    needed: int = 0
     undispatched: bool = False
     shortest: float = inf
     simplicity: Any = 0
@@ -99,11 +101,15 @@ def decide(
 
     It is today's unless another saves that part of its time, `worth`, and there is no `doubt` that
     it does. Of those, one that is within `worth` of the best, the simplest. What is not simulated
-    counts against an option.
+    counts against an option. Where none fits a GPU, it is the one that needs the least memory.
     """
     given = [*options]
+    fitting = [each for each in given if not each.misfit]
+    if not fitting:
+        nearest = min(given, key=lambda each: (each.needed, lasting(each), each.simplicity))
+        return nearest, nearest, ""
     ranked = sorted(
-        [each for each in given if not each.misfit] or given,
+        fitting,
         key=lambda each: (lasting(each), each is not today, each.simplicity),
     )
     fastest = ranked[0]
@@ -117,7 +123,7 @@ def decide(
         for each in ranked
         if _counted(each) <= limit and (each is fastest or not each.undispatched)
     ]
-    if today is None or (today.misfit and not fastest.misfit):
+    if today is None or today.misfit:
         return min(near, key=lambda each: each.simplicity), fastest, ""
     if lasting(fastest) >= lasting(today) * (1 - _SAME):
         return today, today, ""

@@ -146,7 +146,7 @@ def advise(
     def words(each: Option) -> str:
         told = files(each) or {}
         before = told if today and method(today) != method(each) else usual
-        return words_of(name, told, before, method(each))
+        return words_of(name, told, before, method(each), strategy_of(each.name))
 
     other = fastest if option is today else option
     return phrase(
@@ -159,7 +159,7 @@ def advise(
         today_words(name, method(today or option)),
         error=error(other, today) if today else None,
         more=untried_words(name, scenario, [each.name for each in options]),
-        caveat="" if option is today else starts_late(scenario, option.name, now),
+        caveat="" if option is today else caveat_of(scenario, option.name, now),
     )
 
 
@@ -245,8 +245,8 @@ def advise_each(
     do = f"Run {best.name}"
     if scenario.framework:
         do += f", as {FRAMEWORKS[scenario.framework].title} has no setting for any of these"
-    late = starts_late(scenario, best.name, "")
-    return (Advised("", "", best, None, best, "", do, fastest_words=best.name, caveat=late),)
+    caveat = caveat_of(scenario, best.name, "")
+    return (Advised("", "", best, None, best, "", do, fastest_words=best.name, caveat=caveat),)
 
 
 def without_default(advice: Sequence[Advised]) -> str:
@@ -266,10 +266,20 @@ def call_words(strategy: Strategy | None) -> str:
 
 
 def words_of(
-    name: str, files: Mapping[str, str], before: Mapping[str, str], method: str = ""
+    name: str,
+    files: Mapping[str, str],
+    before: Mapping[str, str],
+    method: str = "",
+    strategy: Strategy | None = None,
 ) -> str:
-    """The settings of files that those `before` lack, in words; "" if there are none."""
+    """The settings of files that those `before` lack, in words; "" if there are none.
+
+    Half precision of the strategy is the program's to set, so it is in no line of the files.
+    """
     told, way = changes(files, before), _method_words(name, method)
+    if files and strategy and not in_full(strategy):
+        half = half_words(name, method, bf16=BF16 in strategy.packing.split(","))
+        told = f"{told} with {half}" if told else half
     return f"{told} ({way})" if told and way else told or way
 
 
@@ -300,11 +310,12 @@ def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
 def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Option]:
     """The options with a setting up to the first whose time is no lower bound, and those near it.
 
-    The fastest without unsimulated copies is among them.
+    The fastest without unsimulated copies is among them; all, if none of them fits.
     """
     found, limit = list[Option](), inf
     for each in ranked:
-        if lasting(each) > limit and any(not other.unsimulated for other in found):
+        enough = lasting(each) > limit and not found[0].misfit
+        if enough and any(not other.unsimulated for other in found):
             break
         if files(each) is not None:
             found.append(each)
@@ -322,6 +333,12 @@ def not_told_apart(option: Option, today: Option, error: float | None) -> str:
         if (error is not None and today.seconds - option.seconds <= error)
         else ""
     )
+
+
+def caveat_of(scenario: Scenario, option: str, today: str) -> str:
+    """What the time of an option that replaces today's does not show."""
+    half = "but half precision changes numerics" * (not in_full(strategy_of(option)))
+    return ", ".join(filter(None, (half, starts_late(scenario, option, today))))
 
 
 def starts_late(scenario: Scenario, option: str, today: str) -> str:

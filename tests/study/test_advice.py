@@ -70,6 +70,15 @@ def test_what_does_not_fit_is_run_only_if_nothing_fits():
     assert fits is decide([large, fits], fits, 0.01, no_doubt)[0]
 
 
+def test_where_nothing_fits_the_nearest_needs_least_memory():
+    today = Option("today", 1.0, misfit=True, needed=3)
+    fast = Option("fast", 0.1, misfit=True, needed=2)
+    small = Option("small", 5.0, misfit=True, needed=1)
+
+    assert (small, small, "") == decide([today, fast, small], today, 0.01, no_doubt)
+    assert (small, small, "") == decide([fast, small], None, 0.01, no_doubt)
+
+
 def test_a_lower_bound_is_not_run_before_a_time_of_nccl_that_may_be_as_short():
     bound = Option("bound", 3.0, undispatched=True)
     nccl, other = Option("nccl", 4.0, shortest=2.5), Option("other", 3.5)

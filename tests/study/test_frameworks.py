@@ -51,6 +51,15 @@ def test_the_default_is_the_one_that_tune_begins_with(name):
     assert FRAMEWORKS[name].title in frameworks.today_words(name)
 
 
+def test_deepspeed_has_a_setting_for_its_default_whatever_it_packs():
+    """Of a model with more elements than a pack too: so `step` names what `tune` names."""
+    at = replace(scenario("dgx1v"), workload=load_workload("gpt2-xl"))
+    default, whole = map(parse_strategy, (frameworks.default_text("deepspeed", at), "nccl"))
+
+    assert frameworks.files_of("deepspeed", at, default)
+    assert frameworks.files_of("deepspeed", at, whole) is None
+
+
 def test_a_framework_that_is_named_is_the_only_one(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
@@ -184,3 +193,26 @@ def test_a_single_call_says_that_its_advice_cannot_overlap(tmp_path):
 )
 def test_half_precision_is_named_as_one_types_it(name, method, bf16, words):
     assert f"gradients in {words}" == frameworks.half_words(name, method, bf16=bf16)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ("nccl+fusion=1000", "HOROVOD_FUSION_THRESHOLD=1000"),
+        ("nccl+fusion=1000,fp16", "HOROVOD_FUSION_THRESHOLD=1000 with gradients in fp16 (compress"),
+        ("nccl+fusion=134217728,fp16", "gradients in fp16 (compression=hvd.Compression.fp16)"),
+    ],
+)
+def test_settings_say_half_precision_that_is_the_programs_to_set(strategy, words):
+    """Horovod's threshold without it would gain nothing; and alone it is no name of a strategy."""
+    own = scenario("dgx1v")
+    files, usual = (
+        frameworks.files_of("horovod", own, parse_strategy(each))
+        for each in (strategy, "nccl+fusion")
+    )
+    found = frameworks.words_of("horovod", files, usual, "ddp", parse_strategy(strategy))
+
+    caveat = frameworks.caveat_of(own, strategy, "nccl+fusion=134217728")
+
+    assert found.startswith(words)
+    assert ("half precision changes numerics" in caveat) == ("fp16" in strategy)

@@ -244,7 +244,6 @@ _NEWER = frozenset(
 
 
 def _refusals(choice: Choice) -> list[str]:
-    fits = choice.workload.elements <= _ELEMENTS
     packs = f"without ZeRO, DeepSpeed packs {_ELEMENTS} elements at a time"
     found = {
         "DeepSpeed reduces every bucket alike, whatever the sizes of its gradients": (
@@ -254,7 +253,8 @@ def _refusals(choice: Choice) -> list[str]:
             choice.method not in (REPLICATED, *_STAGES)
         ),
         f'{packs}, in the model\'s order; with method = "zero2" it takes a size': (
-            choice.method == REPLICATED and not (fits and choice.packs_alike(BytesPerPack(0)))
+            choice.method == REPLICATED
+            and not choice.packs_alike(BytesPerPack(_ELEMENTS * choice.width))
         ),
     }
     return [*not_reducing(choice), *not_by_nccl(choice), *holding(found)]

@@ -213,15 +213,23 @@ class MethodRanking(StepRows[StepScenario]):
 
     @property
     def enough(self) -> str:
-        """The first change with which the step to run fits: recomputation, shards, or both. It is
-        simulated, as a step may hold more than is sure beforehand.
+        """The first change with which the step to run fits: recomputation, shards, or both. Methods
+        of the scenario come first; of steps as fast, the one that holds least. They are simulated,
+        as a step may hold more than is sure beforehand.
         """
         step, own = self.scenario.step, self._pair[0]
-        known = FRAMEWORKS[name] if (name := self.advice[0].framework) else None
+        name = self.advice[0].framework or self.scenario.framework
+        known = FRAMEWORKS[name] if name else None
         able = (*known.methods, *known.named) if known else METHODS
-        methods = [each for each in METHODS if each in able and each not in (DDP, HSDP, own)]
+        others = [each for each in METHODS if each in able and each not in (DDP, HSDP, own)]
+        given = (own, *step.methods)
+        others.sort(key=lambda each: each not in given)
         for policy, activations in _recomputing(step):
-            for method in (*[own] * bool(policy), *methods):
+            fitting = list[tuple[bool, float, int, str]]()
+            for method in (*[own] * bool(policy), *others):
+                foreign = method not in given
+                if fitting and foreign > fitting[0][0]:
+                    break
                 changed = replace(
                     step, methods=(method,), sharding=step.sharding or Sharding(),
                     activations=activations,
@@ -238,8 +246,12 @@ class MethodRanking(StepRows[StepScenario]):
                         said = {"recompute": policy, "method": method if method != own else ""}
                         words = [f'{key} = "{value}"' for key, value in said.items() if value]
                         words += ['strategies = ["nccl"]'] * (strategy not in self._named)
-                        needs = units.format_size(found.fit.needed)
-                        return f"{' and '.join(words)} ({needs} a GPU)"
+                        text = " and ".join(words)
+                        fitting.append((foreign, found.seconds, found.fit.needed, text))
+            if fitting:
+                limit = min(seconds for _, seconds, *_ in fitting) * (1 + self.scenario.worth)
+                needed, text = min(each[2:] for each in fitting if each[1] <= limit)
+                return f"{text} ({units.format_size(needed)} a GPU)"
         return ""
 
     @property
@@ -301,6 +313,7 @@ def _option(scenario: StepScenario, row: StepCandidate, name: str) -> Option:
         name,
         row.seconds,
         misfit=row.misfit,
+        needed=row.fit.needed if row.fit else 0,
         undispatched=bool(strategy and scenario.setup.undispatched(strategy)),
         unsimulated=frameworks.copies_of(scenario, _method_of(name)),
         row=row,
@@ -339,10 +352,11 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
 
     given = scenario.step.sharding
     shards = given and FRAMEWORKS[name].default_shards(given, scenario.workload) == given
+    sharded = bool(shards) and DDP not in scenario.step.methods
 
     def is_default(option: Option) -> bool:
         text, own = option.name.rpartition(", ")[2], method(option) == DDP
-        return text == standing if own else text == "nccl" and bool(shards)
+        return text == standing if own else text == "nccl" and sharded
 
     known = [each for each in options if is_default(each) and files(each) is not None]
     methods = [DDP, *scenario.step.methods]

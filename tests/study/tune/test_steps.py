@@ -270,8 +270,8 @@ activations = "{activations}"
     [
         ("2 GB", "1 MB", (True, True), "ddp"),
         ("900 MB", "1 MB", (True, False), "fsdp"),
-        ("100 MB", "1 MB", (False, False), "ddp"),
-        ("2 GB", "1900 MB", (False, False), "ddp"),
+        ("100 MB", "1 MB", (False, False), "fsdp"),
+        ("2 GB", "1900 MB", (False, False), "fsdp"),
     ],
 )
 def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, best):
@@ -325,6 +325,11 @@ def test_half_precision_is_advised_only_where_it_is_named(ranked):
     asked_for_all = replace(named, scenario=replace(named.scenario, strategies=None))
 
     assert "nccl+ddp=25,fp16" == named.advice[0].option.name
+    hook = "with gradients in fp16 (register_comm_hook(None, default_hooks.fp16_compress_hook))"
+    text = step_text(named, details=False)
+    assert hook in text
+    assert text.count("comm_hook") == 1
+    assert ", but half precision changes numerics." in text
     assert ("nccl+ddp", False) == (
         asked_for_all.advice[0].option.name, asked_for_all.advice[0].changes,
     )  # fmt: skip
@@ -359,8 +364,8 @@ def test_what_deepspeed_does_by_default_takes_as_long_in_step_and_in_tune(tmp_pa
 @pytest.mark.parametrize(
     ("name", "strategy", "says"),
     [
-        ("pytorch", "nccl", 'method = "zero2"'),
-        ("pytorch", "nccl+ddp", 'method = "zero2" and strategies = ["nccl"]'),
+        ("pytorch", "nccl", 'method = "fsdp"'),
+        ("pytorch", "nccl+ddp", 'method = "fsdp" and strategies = ["nccl"]'),
     ],
 )
 def test_a_step_that_does_not_fit_says_what_would_and_keeps_the_promise(
@@ -376,10 +381,36 @@ def test_a_step_that_does_not_fit_says_what_would_and_keeps_the_promise(
     assert found.recommended.misfit
     assert found.fits_with.partition(" (")[0] == says
     assert f"it would fit with {says}" in step_text(found, details=False)
-    path.write_text(f'{text.replace("nccl+ddp", "nccl")}method = "zero2"\n')
+    path.write_text(f'{text.replace("nccl+ddp", "nccl")}method = "fsdp"\n')
     again = rank_steps(with_step(load_scenario(str(path)))).recommended.fit
     assert again.fits
     assert f"({units.format_size(again.needed)} a GPU)" in found.fits_with
+
+
+@pytest.mark.parametrize(
+    ("batch", "methods", "says"),
+    [
+        (1, '"ddp"', 'method = "zero3"'),
+        (4, '"ddp", "zero1"', 'recompute = "full"'),
+        (4, '"ddp", "zero1", "zero3"', 'recompute = "full"'),
+        (4, '"ddp"', 'recompute = "full" and method = "zero3"'),
+    ],
+)
+def test_what_would_fit_is_of_the_methods_of_the_scenario_or_else_of_its_framework(
+    tmp_path, batch, methods, says
+):
+    """Of methods that are as fast, it is the one that holds least."""
+    path = tmp_path / "large.toml"
+    path.write_text(
+        'topology = "dgx1v"\nworkload = "gpt2-xl"\nframework = "deepspeed"\nworth = "50 %"\n'
+        f'strategies = ["nccl"]\n[step]\nbatch = {batch}\nrate = "60 TFLOP/s"\n'
+        f"method = [{methods}]\n"
+    )
+    found = rank_steps(with_step(load_scenario(str(path))))
+
+    assert found.fits_with.partition(" (")[0] == says
+    if "zero1" in methods:  # as `tune` says, whose default is no shards where they are one of many
+        assert found.advice[0].today_words == "DeepSpeed's defaults (DDP)"
 
 
 def test_more_recomputation_makes_room(tmp_path):

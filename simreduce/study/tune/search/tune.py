@@ -119,6 +119,7 @@ def _option(row: SettingRow, found: Tuned) -> Option:
     strategy = row.setting.parsed
     return Option(
         row.setting.label, row.seconds, row.moved, misfit=row.misfit,
+        needed=row.fit.needed if row.fit else 0,
         simplicity=(_words(row.setting, found.default.setting), *row.setting.tie_break),
         undispatched=strategy is not None and found.scenario.setup.undispatched(strategy),
         row=row,
@@ -230,7 +231,9 @@ def advice_of(found: Tuned) -> Advised:
     return frameworks.phrase(
         name, option, today, fastest, found.reason, words, standing or words(today) or today.name,
         error=found.error(today.row, other.row),
-        caveat="" if option is today else _starts_late(found, option.row),
+        caveat="" if option is today else frameworks.caveat_of(
+            found.scenario, option.row.setting.strategy, today.row.setting.strategy
+        ),
     )  # fmt: skip
 
 
@@ -245,7 +248,9 @@ def _words_of(found: Tuned, option: Option) -> str:
     elif setting.sharding is not None:
         before = replace(before, sharding=setting.sharding.plain)
     known = {**nccl_files(found), **files_of(found, before)}
-    return frameworks.words_of(found.target, files_of(found, setting), known, setting.method)
+    return frameworks.words_of(
+        found.target, files_of(found, setting), known, setting.method, setting.parsed
+    )
 
 
 Make = Callable[[Aim[Any], Tuned | None], Search[Any]]

@@ -14,6 +14,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.planners.nccl import Settings
 from simreduce.planners.nccl.constants import Rule, read_tuner
+from simreduce.report.ranking import tuned_text
 from simreduce.study.scenario import Scenario
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.rank import rank
@@ -40,7 +41,7 @@ from simreduce.study.tune.search.search import (
 from simreduce.study.tune.search.setting import SAME, Setting, evaluate, simulating
 from simreduce.study.tune.search.step_calls import PART, StepCalls, decisions, partition
 from simreduce.study.tune.search.targets import nccl_packings
-from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.training.calls import FIXED, PRECISION
 from simreduce.workload import Gradient, Workload
 from tests.thorough import some
@@ -332,6 +333,8 @@ def test_half_precision_only_on_request():
     assert not any("fp16" in row.setting.strategy for row in full.rows)
     assert half.points > full.points
     assert half.best.seconds <= full.best.seconds
+    assert "fp16" in half.best.setting.strategy
+    assert "gradients in fp16 (register_comm_hook" in advice_of(half).fastest_words
 
 
 def test_an_interrupt_gives_the_best_so_far_with_its_bound():
@@ -344,6 +347,11 @@ def test_an_interrupt_gives_the_best_so_far_with_its_bound():
     found = tune(scenario, "pytorch", progress=interrupt)
 
     assert found.stopped
+    text = tuned_text(found)
+    tried = f"{len(found.rows):,} of {found.points:,} settings were simulated."
+    assert f" is known: {tried}" in text or f"Others may be faster: {tried}" in text
+    assert "it is the fastest" not in text
+    assert "settings were simulated." not in tuned_text(whole)
     assert found.bound <= whole.best.seconds <= found.best.seconds <= found.default.seconds
 
 
