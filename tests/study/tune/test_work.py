@@ -16,6 +16,7 @@ from simreduce.study.tune.rank import rank
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import look_at_step
 from simreduce.training.stragglers import repeat
+from tests.thorough import slow
 
 MACHINE = 'topology = "switch:4"\nworkload = "alexnet"\n'
 LARGE = 'topology = "dgx-a100x16"\nworkload = "alexnet"\nstrategies = ["nccl", "nccl+ddp"]\n'
@@ -70,7 +71,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("asked", QUESTIONS)
+@pytest.mark.parametrize("asked", [*slow(["run"]), *[each for each in QUESTIONS if each != "run"]])
 def test_work_counts_alike_by_any_number_of_processes_and_whatever_is_known_already(asked, write):
     spent, found = [], []
     for workers in (1, 2, 1):
