@@ -150,10 +150,8 @@ def find_bounds(
     if contract.collective == "all_reduce" and len(names) <= _CUT_RANKS:
         # Sorted: the cut is searched once for all orders of the same ranks.
         cut = max(cut, _seconds(total, narrowest_cut(graph, capacity, tuple(sorted(names)))))
-    latency = resources.latency
-    if kernels:
-        latency = tuple(latency[link.id] * (not link.holds_lane) for link in graph.links)
-    hardware = max(cut, _latency(graph, latency, names, contract.collective))
+    away = _latency(graph, resources.latency, names, contract.collective, kernels=kernels)
+    hardware = max(cut, away)
     if contract.collective == "all_reduce":
         machines = len({graph.nodes[name].machine for name in names})
         for whole, count in ((False, n), (True, machines * times)):
@@ -228,8 +226,9 @@ def _ports(
 
 
 def _latency(
-    topology: Topology, latency: tuple[float, ...], ranks: Sequence[str], collective: str
-) -> float:
+    topology: Topology, latency: tuple[float, ...], ranks: Sequence[str], collective: str, *,
+    kernels: bool,
+) -> float:  # fmt: skip
     """Seconds from the first rank to the farthest of those that need what it has.
 
     None with a root: of calls that follow each other, the next begins before the one before has
@@ -237,14 +236,18 @@ def _latency(
     """
     if collective in _EITHER:
         return 0.0
-    distance = _distances(topology, latency, ranks[0])
+    distance = _distances(topology, latency, ranks[0], kernels=kernels)
     others = [distance.get(rank, math.inf) for rank in ranks[1:]]
     return min(others) if collective == "send_receive" else max(others)
 
 
 @lru_cache(maxsize=64)
-def _distances(topology: Topology, latency: tuple[float, ...], root: str) -> dict[str, float]:
-    """Seconds of the links from a node to each that it reaches."""
+def _distances(
+    topology: Topology, latency: tuple[float, ...], root: str, *, kernels: bool
+) -> dict[str, float]:
+    """Seconds of the links from a node to each that it reaches; those of the network alone for
+    `kernels`.
+    """
     found: dict[str, float] = {}
     heap = [(0.0, root)]
     while heap:
@@ -253,7 +256,8 @@ def _distances(topology: Topology, latency: tuple[float, ...], root: str) -> dic
             found[name] = far
             for link in topology.wires_from[name]:
                 if link.target not in found:
-                    heapq.heappush(heap, (far + latency[link.id], link.target))
+                    delay = 0.0 if kernels and link.holds_lane else latency[link.id]
+                    heapq.heappush(heap, (far + delay, link.target))
     return found
 
 

@@ -99,13 +99,15 @@ def _nearest(choice: Choice) -> list[str]:
 
 
 def _buckets_of(choice: Choice) -> DdpBuckets | None:
-    """DDP's buckets that pack the workload as the strategy does, if there are any."""
+    """DDP's buckets that pack the workload as the strategy does, if there are any, where no
+    gradient is alone.
+    """
     packer = choice.resolved.packer
     if isinstance(packer, DdpBuckets):
         return packer
     cap, fp16 = _alike(packer)
     found = DdpBuckets(cap, cap, fp16=fp16)
-    return found if cap and not _has_alone(choice) and choice.packs_alike(found) else None
+    return found if cap and choice.packs_alike(found) else None
 
 
 def _has_alone(choice: Choice) -> bool:
