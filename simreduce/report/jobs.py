@@ -303,7 +303,7 @@ PLACEMENT = Document(
     Key("complete", FLAG, "Whether no order is faster than the best."),
     HURRIED_KEY,
     Key("factor", or_null(RATIO), "80 % of NCCL's times are within this factor of the prediction;"
-        " null if that is not known.", lambda found: _factor(found)),  # noqa: PLW0108
+        " null if that is not known.", _factor),
     Key("files", map_of(TEXT), "The files of the order to use for what starts ranks, by name.",
         lambda _: {}),
     command="tune",

@@ -377,6 +377,17 @@ def least_memory(
     return found.plus(activations)
 
 
+def least_fit(
+    step: StepQuestion, topology: Topology, ranks: Iterable[str], method: str
+) -> MemoryFit:
+    """What a GPU needs at least for a step with a method, as `least_memory`, and what it has."""
+    names = [*ranks]
+    memory = least_memory(
+        method, step.job.model, step.sharding or Sharding(), len(names), step.activations
+    )
+    return MemoryFit(memory.peak, device_memory(topology, names), step.activations)
+
+
 def nearest_fit(step: StepQuestion, topology: Topology, ranks: Iterable[str],
                 methods: Iterable[str]) -> str:  # fmt: skip
     """The change of a step with which a GPU has enough memory, in the words of a scenario.
@@ -385,15 +396,11 @@ def nearest_fit(step: StepQuestion, topology: Topology, ranks: Iterable[str],
     where neither is enough, or where nobody says how much memory there is.
     """
     job, names, listed = step.job, [*ranks], [*methods]
-    have = device_memory(topology, names)
     for halved in range(job.batch.bit_length()):
         batch = job.batch >> halved
         activations = step.activations.rescale(job.batch, batch)
         for method in listed:
-            memory = least_memory(
-                method, job.model, step.sharding or Sharding(), len(names), activations
-            )
-            fit = MemoryFit(memory.peak, have, activations)
+            fit = least_fit(replace(step, activations=activations), topology, names, method)
             if fit.fits:
                 passes = f"batch = {batch}, accumulate = {job.accumulate << halved}, "
                 return f'{passes * bool(halved)}method = "{method}" {fit.words}'

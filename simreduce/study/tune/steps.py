@@ -77,8 +77,8 @@ from simreduce.training.sharded.simulation import (
 from simreduce.training.simulation import (
     MemoryFit,
     fit_of,
+    least_fit,
     least_memory,
-    nearest_fit,
     step_seconds,
     write_execution,
 )
@@ -217,42 +217,50 @@ class MethodRanking(StepRows[StepScenario]):
         of the scenario come first; of steps as fast, the one that holds least. They are simulated,
         as a step may hold more than is sure beforehand.
         """
-        step, own = self.scenario.step, self._pair[0]
+        own, given = self._pair[0], (self._pair[0], *self.scenario.step.methods)
         name = self.advice[0].framework or self.scenario.framework
         known = FRAMEWORKS[name] if name else None
         able = (*known.methods, *known.named) if known else METHODS
         others = [each for each in METHODS if each in able and each not in (DDP, HSDP, own)]
-        given = (own, *step.methods)
         others.sort(key=lambda each: each not in given)
-        for policy, activations in _recomputing(step):
+        for policy, activations in _recomputing(self.scenario.step):
             fitting = list[tuple[bool, float, int, str]]()
             for method in (*[own] * bool(policy), *others):
                 foreign = method not in given
                 if fitting and foreign > fitting[0][0]:
                     break
-                changed = replace(
-                    step, methods=(method,), sharding=step.sharding or Sharding(),
-                    activations=activations,
-                )  # fmt: skip
-                asked = replace(self.scenario, step=changed)
-                names, at = asked.setup.layout.ranks, asked.setup.topology
-                strategy = self._pair[1] if method == own else parse_strategy("nccl")
-                with suppress(SimreduceError):
-                    near = nearest_fit(changed, at, names, [method])
-                    if time_is_up() or not near.startswith("method"):
-                        continue  # not even what it holds at least fits
-                    found = _predict(asked, (method, strategy), inf)
-                    if found.fit and found.fit.fits:
-                        said = {"recompute": policy, "method": method if method != own else ""}
-                        words = [f'{key} = "{value}"' for key, value in said.items() if value]
-                        words += ['strategies = ["nccl"]'] * (strategy not in self._named)
-                        text = " and ".join(words)
-                        fitting.append((foreign, found.seconds, found.fit.needed, text))
+                if found := self._fitting(method, activations):
+                    fitting.append((foreign, *found, self._change(policy, method)))
             if fitting:
                 limit = min(seconds for _, seconds, *_ in fitting) * (1 + self.scenario.worth)
                 needed, text = min(each[2:] for each in fitting if each[1] <= limit)
                 return f"{text} ({units.format_size(needed)} a GPU)"
         return ""
+
+    def _fitting(self, method: str, activations: Activations) -> tuple[float, int] | None:
+        """Seconds of a step that fits, and the bytes that a GPU needs; None if it does not fit."""
+        step, setup = self.scenario.step, self.scenario.setup
+        changed = replace(
+            step, methods=(method,), sharding=step.sharding or Sharding(), activations=activations
+        )
+        with suppress(SimreduceError):
+            least = least_fit(changed, setup.topology, setup.layout.ranks, method)
+            if least.fits and not time_is_up():
+                pair = method, self._strategy_for(method)
+                found = _predict(replace(self.scenario, step=changed), pair, inf)
+                if found.fit and found.fit.fits:
+                    return found.seconds, found.fit.needed
+        return None
+
+    def _strategy_for(self, method: str) -> Strategy | None:
+        return self._pair[1] if method == self._pair[0] else parse_strategy("nccl")
+
+    def _change(self, policy: str, method: str) -> str:
+        """What a scenario says for it that it does not say."""
+        said = {"recompute": policy, "method": method if method != self._pair[0] else ""}
+        words = [f'{key} = "{value}"' for key, value in said.items() if value]
+        words += ['strategies = ["nccl"]'] * (self._strategy_for(method) not in self._named)
+        return " and ".join(words)
 
     @property
     def _named(self) -> Sequence[Strategy | None]:
