@@ -33,7 +33,7 @@ from simreduce.export.framework import (
     not_reducing,
     unwritten,
 )
-from simreduce.export.writers import arguments, mapping, yaml
+from simreduce.export.writers import arguments, environment, mapping, yaml
 from simreduce.planners.packing import BytesPerPack
 
 SPLITS = ("even", "ends", "last")
@@ -56,6 +56,7 @@ def flags(job: MeshedJob) -> list[list[object]]:
     """Each argument with its values."""
     mesh, shape = job.mesh, job.shape
     grouped, full = shape.groups != shape.heads, job.recompute == "full"
+    interleaved = job.virtual > 1 and mesh.pp > 1
     graphs = " ".join(_GRAPHED[name] for name in sorted(job.graphs))
     dropout = None if shape.dropout else 0.0
     found: dict[str, object] = {
@@ -75,7 +76,7 @@ def flags(job: MeshedJob) -> list[list[object]]:
         "normalization": "LayerNorm" if shape.bias else "RMSNorm",
         "attention-dropout": dropout,
         "hidden-dropout": dropout,
-        "num-virtual-stages-per-pipeline-rank": job.virtual if job.virtual > 1 else None,
+        "num-virtual-stages-per-pipeline-rank": job.virtual if interleaved else None,
         "group-query-attention": grouped,
         "num-query-groups": shape.groups if grouped else None,
         **(_expert_flags(job) if shape.experts else {}),
@@ -91,7 +92,7 @@ def flags(job: MeshedJob) -> list[list[object]]:
         "grad-reduce-in-bf16": job.reduced == 2 and job.half == "bf16",
         "overlap-param-gather": gathers_beside(job),
         "tp-comm-overlap": "tp" in job.overlap and splits_sequences(job),
-        "no-overlap-p2p-communication": job.schedule == "interleaved" and "p2p" not in job.overlap,
+        "no-overlap-p2p-communication": interleaved and "p2p" not in job.overlap,
         "squared-relu": not shape.gated and not shape.bias,
         "recompute-activations": job.recompute == "selective",
         "use-flash-attn": job.attention == "fused",
@@ -156,6 +157,9 @@ def limits(title: str, job: MeshedJob) -> dict[str, bool]:
         f"{title} takes a multiple of pp micro batches where stages are interleaved": (
             job.schedule == "interleaved" and bool(job.micros % job.mesh.pp)
         ),
+        f"{title} interleaves two ranks of a pipeline only where it overlaps their sends (p2p)": (
+            job.schedule == "interleaved" and job.mesh.pp == 2 and "p2p" not in job.overlap
+        ),
         "settings of FSDP of Megatron Core are not written": job.optimizer == "fsdp",
         f"{title} overlaps gathers of parameters only where it overlaps reductions": (
             "param_gather" in job.overlap and "grad_reduce" not in job.overlap
@@ -169,12 +173,21 @@ def limits(title: str, job: MeshedJob) -> dict[str, bool]:
     }
 
 
+def _environment(job: MeshedJob) -> dict[str, str]:
+    """The variable without which Megatron-LM starts no tensor or context parallel ranks, on GPUs
+    before Blackwell.
+    """
+    if job.mesh.tp == job.mesh.cp == 1:
+        return {}
+    return {"megatron.env": environment([("CUDA_DEVICE_MAX_CONNECTIONS", 1)])}
+
+
 MEGATRON = Framework(
     "megatron",
     "Megatron-LM",
     mesh=MeshProgram(
         "Megatron-LM",
-        lambda job: {"megatron.args": arguments(flags(job), " \\")},
+        lambda job: {"megatron.args": arguments(flags(job), " \\"), **_environment(job)},
         limits,
         orders=(ORDER, _PIPELINES_FIRST),
         splits=SPLITS,
@@ -195,7 +208,9 @@ def _files(job: MeshedJob) -> dict[str, str]:
         "model": {
             "tensor_model_parallel_size": job.mesh.tp,
             "pipeline_model_parallel_size": job.mesh.pp,
-            "virtual_pipeline_model_parallel_size": job.virtual if job.virtual > 1 else None,
+            "virtual_pipeline_model_parallel_size": (
+                job.virtual if job.virtual > 1 and job.mesh.pp > 1 else None
+            ),
             "num_layers_in_last_pipeline_stage": job.split[-1] if job.splitting == "last" else None,
             "context_parallel_size": job.mesh.cp,
             "expert_model_parallel_size": job.mesh.ep,
