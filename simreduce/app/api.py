@@ -64,7 +64,7 @@ from simreduce.study.sweep.running import CellRunner
 from simreduce.study.sweep.store import IN_MEMORY, Store, Sweep
 from simreduce.study.tune import rank as ranked, steps
 from simreduce.study.tune.rank import rank as rank_strategies
-from simreduce.study.tune.sizes import DIVIDED, ROOTED, BenchCalls, bench as bench_sizes
+from simreduce.study.tune.sizes import ROOTED, BenchCalls, bench as bench_sizes, parts_of
 from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import Folded, Topology
 from simreduce.topology.loader import Overrides
@@ -537,7 +537,7 @@ def bench(
     check_collective(collective)
     chosen = [read_strategy(each, collective) for each in _as_list(strategies, "strategies")]
     code = dtypes.code(expect(dtype, str, "the name of a dtype, such as 'float'"))
-    least = dtypes.SIZES[code] * (setup.layout.n if collective in DIVIDED else 1)
+    least = dtypes.SIZES[code] * (parts_of(collective, setup.layout.n))
     nbytes = [_read_size(each, least) for each in _as_list(sizes, "sizes")]
     _check_root(root, collective, setup.layout.n)
     _check_flag(faithful, "faithful")

@@ -86,7 +86,7 @@ from simreduce.study.accuracy import AccuracyComparison, order_machines
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.accuracy.kernels import SYSTEMS, System, congestible, predict_dispatches
 from simreduce.study.accuracy.mesh import SERIES
-from simreduce.study.tune.sizes import tensor
+from simreduce.study.tune.sizes import parts_of, tensor
 from simreduce.topology import Topology, copies_of, load_topology
 from simreduce.topology.generators import is_shape
 
@@ -469,7 +469,7 @@ def nccl(
 def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:
     """The seconds of a choice; None where it has no plan."""
     try:
-        workload = tensor(nbytes, dtypes.code("float"), setup.layout.n)
+        workload = tensor(nbytes, dtypes.code("float"), parts_of(collective, setup.layout.n))
         return setup.simulate(setup.compile(strategy, workload, collective)).seconds
     except InputError:
         return None

@@ -77,7 +77,7 @@ from simreduce.study.tune.prove import (
     prove_all,
 )
 from simreduce.study.tune.rank import rank
-from simreduce.study.tune.sizes import DIVIDED, tensor
+from simreduce.study.tune.sizes import parts_of, tensor
 from simreduce.study.tune.whatif import few_rings, savings
 from simreduce.topology import shipped as machines
 
@@ -192,8 +192,7 @@ def read_topology_question(faults: Faults, text: str, algo: str, given: Given) -
         (given["minbytes"], None, None, None),
         given,
     )
-    parts = found.setup.layout.n if found.name in DIVIDED else 1
-    workload = tensor(found.nbytes[0], found.dtype, parts)
+    workload = tensor(found.nbytes[0], found.dtype, parts_of(found.name, found.setup.layout.n))
     setup = found.setup.running(found.strategies)
     return Question(
         found.strategies, workload, setup,

@@ -15,6 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
@@ -217,6 +219,24 @@ _BAR_SIGNS = ("\u2501", "\u2500")
 """Signs of the part that is done, and of the rest."""
 _AGAIN = 0.05
 """Seconds after which an interrupt that was dropped is raised again."""
+_ONE = 1.0
+"""Seconds within which signals are one: `timeout` sends one to a command and one to its group."""
+_heard = [-inf]
+"""When the last signal came that was none with one before."""
+
+
+def _is_new() -> bool:
+    """Whether the signal at hand is not one with the last."""
+    now = time.monotonic()
+    if now - _heard[0] < _ONE:
+        return False
+    _heard[0] = now
+    return True
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _is_new():
+        signal.default_int_handler(number, frame)
 
 
 @contextlib.contextmanager
@@ -226,11 +246,14 @@ def interruptible() -> Iterator[None]:
     Python drops an interrupt that arrives in a callback of C code, as numba has while it loads
     compiled code, or in a destructor. Such an interrupt is raised again soon.
     """
-    before, hook = signal.signal(signal.SIGTERM, signal.default_int_handler), sys.unraisablehook
+    before = {each: signal.signal(each, _interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
+    _heard[0] = -inf
+    hook = sys.unraisablehook
     timers: list[threading.Timer] = []
 
     def raise_again(dropped: sys.UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
+            _heard[0] = -inf
             # Another thread raises it, as here it would be dropped too.
             timer = threading.Timer(_AGAIN, _thread.interrupt_main, [signal.SIGTERM])
             timer.daemon = True
@@ -246,7 +269,8 @@ def interruptible() -> Iterator[None]:
         for timer in timers:
             timer.cancel()
         sys.unraisablehook = hook
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextlib.contextmanager
@@ -257,6 +281,8 @@ def holding_interrupts() -> Iterator[list[int]]:
     held = list[int]()
 
     def hold(number: int, _: object) -> None:
+        if not _is_new():
+            return
         held.append(number)
         if len(held) > 1:
             raise KeyboardInterrupt

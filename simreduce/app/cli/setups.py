@@ -36,7 +36,7 @@ from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
 from simreduce.planners.nccl.environment import read_assignments
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
-from simreduce.study.tune.sizes import BY_DEFAULT, DIVIDED, ROOTED, BenchCalls, sizes
+from simreduce.study.tune.sizes import BY_DEFAULT, ROOTED, BenchCalls, parts_of, sizes
 from simreduce.topology import Topology, load_machine, load_topology
 
 if TYPE_CHECKING:
@@ -530,7 +530,7 @@ def read_collective(
     if known:
         check_root(faults, given.get("root"), name, ranks)
     if dtype is not None and nbytes:
-        parts = ranks or 1 if name in DIVIDED else 1
+        parts = parts_of(name, ranks or 1)
         unit = dtypes.SIZES[dtype] * parts
         if nbytes[0] < unit:
             each = f" for each of {parts} ranks" if parts > 1 else ""

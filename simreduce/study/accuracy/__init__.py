@@ -35,7 +35,7 @@ from simreduce.planners.nccl.constants import CURRENT, OLDEST
 from simreduce.planners.nccl.environment import read_assignments
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.tune.simulate import folded
-from simreduce.study.tune.sizes import DIVIDED, BenchCalls, busbw_factor, tensor
+from simreduce.study.tune.sizes import BenchCalls, busbw_factor, parts_of, tensor
 from simreduce.topology import Topology, load_topology, machine_of
 from simreduce.units import MIB
 from simreduce.workload import Workload
@@ -271,7 +271,7 @@ def strategy_for(collective: str) -> Strategy:
 
 def workload_of(collective: str, nbytes: int, dtype: int, ranks: int) -> Workload:
     """One tensor of at most `nbytes`; every rank has an equal part where each has its own."""
-    return tensor(nbytes, dtype, ranks if collective in DIVIDED else 1)
+    return tensor(nbytes, dtype, parts_of(collective, ranks))
 
 
 def _predict(point: TablePoint, setup: Setup) -> TablePoint:

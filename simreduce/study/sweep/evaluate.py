@@ -61,12 +61,12 @@ from simreduce.study.tune.jobs import answer_jobs, finite, fit_jobs
 from simreduce.study.tune.meshes import bubble, first_mesh, rank_meshes
 from simreduce.study.tune.rank import Candidate, largest_gradient, rank
 from simreduce.study.tune.sizes import (
-    DIVIDED,
     BenchCalls,
     BenchRow,
     Machines,
     algbw,
     busbw,
+    parts_of,
     simulate_row,
 )
 from simreduce.study.tune.steps import rank_steps
@@ -141,7 +141,7 @@ def _bench(cell: Cell) -> Figures:
     shared = {k: v for k, v in cell.document.items() if k not in ("strategy", "size")}
     at = _machines(json.dumps(shared, sort_keys=True), cell.folder)
     setup = at.setup
-    least = SIZES[values["dtype"]] * (setup.layout.n if collective in DIVIDED else 1)
+    least = SIZES[values["dtype"]] * parts_of(collective, setup.layout.n)
     if size < least:
         raise InputError(f"size: must be at least {least} bytes, one element of every part")
     row = at.do(simulate_row, strategy, size)

@@ -170,6 +170,11 @@ def busbw_factor(collective: str, ranks: int) -> float:
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
+def parts_of(collective: str, ranks: int) -> int:
+    """Into how many equal parts a collective cuts its tensor."""
+    return ranks if collective in DIVIDED else 1
+
+
 def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
     """One tensor of at most `nbytes` that `parts` divides."""
     count = nbytes // dtypes.SIZES[dtype] // parts * parts
@@ -274,9 +279,7 @@ class Machines:
     def ask(self, strategy: Strategy, nbytes: int, setup: Setup | None = None) -> BenchCell:
         """A cell of the table, on the machines of `setup` if one is given."""
         setup = (setup or self.setup).running(strategy)
-        workload = tensor(
-            nbytes, self.dtype, setup.layout.n if strategy.collective in DIVIDED else 1
-        )
+        workload = tensor(nbytes, self.dtype, parts_of(strategy.collective, setup.layout.n))
         return BenchCell(
             strategy, workload, setup, root=self.root, faithful=self.faithful, nbytes=nbytes,
             calls=self.calls,

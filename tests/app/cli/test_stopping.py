@@ -11,6 +11,7 @@ import sys
 import time
 from functools import wraps
 from importlib import import_module
+from math import inf
 
 import pytest
 
@@ -72,6 +73,16 @@ def test_a_stop_while_the_answer_is_written_does_not_lose_it(simreduce, scenario
     stop_after(import_module("simreduce.app.cli.run"), "ranking_table", 0)
 
     assert simreduce("run", scenario, "--workers", "1") == (130, *whole[1:])
+
+
+def test_signals_within_a_second_are_one(simreduce, scenario, stop_after):
+    """`timeout` sends one to a command and one to its group, which came while workers were ended,
+    and the answer was lost.
+    """
+    stop_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
+    stop_after(import_module("simreduce.app.cli.run"), "Reply", 0)
+    status, out, _ = simreduce("run", scenario, "--workers", "1")
+    assert (130, "stopped with 1 other untried") == (status, out.splitlines()[-1])
 
 
 @pytest.fixture
@@ -349,12 +360,17 @@ def test_a_notice_removes_the_line_of_progress_first(monkeypatch, capsys):
     assert "made 1 of 3 things, 0 s\r\033[Ka notice\n" in said
 
 
-def test_an_interrupt_while_an_answer_is_prepared_leaves_out_what_it_can_do_without(capfd):
-    """The first one; the second ends it."""
+def test_an_interrupt_while_an_answer_is_prepared_leaves_out_what_it_can_do_without(
+    capfd, monkeypatch
+):
+    """The first one; the second, after more than a second, ends it."""
+    monkeypatch.setattr(reply, "_heard", heard := [-inf])
     with reply.holding_interrupts() as held:
         os.kill(os.getpid(), signal.SIGINT)
         assert time_is_up()
+        os.kill(os.getpid(), signal.SIGTERM)
         assert held == [signal.SIGINT]
+        heard[0] = -inf
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert not time_is_up()
