@@ -423,7 +423,8 @@ CAPACITY = Document(
     Key("headline", TEXT, "The answer in a sentence.",
         lambda answer: choice_words(_headed(answer, OFFER))),
     Key("near_miss", TEXT, 'The option that nearly meets the target and is better than the choice,'
-        ' in a sentence; "" if none is.', lambda answer: near_words(answer)),  # noqa: PLW0108
+        ' or costs little more and is done much sooner, in a sentence; "" if none is.',
+        lambda answer: near_words(answer)),  # noqa: PLW0108
     Key("paid_off", TEXT, 'How prices of what is bought became prices per hour; "" if all is'
         ' rented.'),
     Key("choice", or_null(OFFER), "The best that meets the target; null if none does.", "chosen"),
@@ -648,6 +649,8 @@ def choice_words(document: Written) -> str:
     return f"{words}. {opening('; '.join(document['kernels']))}; {told}"
 
 
+_LITTLE_MORE, _MUCH_SOONER = 1.05, 0.8
+"""Up to which part of the choice's cost what takes at most such a part of its time is named."""
 _GAINS = {COST: "costs {} less", HOURLY: "costs {} less an hour", TIME: "is done {} sooner"}
 _OF_TARGETS = {"step_time": "step time", "cost_per_million_tokens": "cost of a million tokens",
                "samples_per_second": "samples per second", "tokens_per_second": "tokens per second",
@@ -656,11 +659,12 @@ _OF_TARGETS = {"step_time": "step time", "cost_per_million_tokens": "cost of a m
 
 def near_words(answer: CapacityAnswer) -> str:
     """What nearly meets the target and is better than the choice, and by how much: `1 AWS
-    p5.48xlarge misses the time by 4% and costs 20% less`.
+    p5.48xlarge misses the time by 4% and costs 20% less`. Else what costs little more and is done
+    much sooner.
     """
     near, chosen, minimise = answer.near, answer.chosen, answer.question.target.minimise
     if near is None:
-        return ""
+        return _sooner_words(answer, chosen) if chosen and minimise == COST else ""
     targets = " and the ".join(_OF_TARGETS.get(name, name) for name in near.misses)
     most = "at most " * (len(near.misses) > 1)
     words = f"{answer.plain(near.candidate.key)} misses the {targets} by {most}{near.short:.1%}"
@@ -668,6 +672,16 @@ def near_words(answer: CapacityAnswer) -> str:
         return words
     better = 1 - near.values(minimise)[0] / chosen.values(minimise)[0]
     return f"{words} and {_GAINS[minimise].format(f'{better:.1%}')}"
+
+
+def _sooner_words(answer: CapacityAnswer, chosen: Offer) -> str:
+    little, soon = _LITTLE_MORE * chosen.cost, _MUCH_SOONER * chosen.time
+    found = [o for o in answer.frontier if o.meets and o.cost <= little and o.time <= soon]
+    if not found:
+        return ""
+    best = min(found, key=lambda each: each.cost)
+    more, less = best.cost / chosen.cost - 1, 1 - best.time / chosen.time
+    return f"{answer.plain(best.candidate.key)} costs {more:.1%} more and is done {less:.0%} sooner"
 
 
 def sure_words(document: Written) -> tuple[str, str]:

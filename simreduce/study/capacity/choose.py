@@ -298,12 +298,16 @@ def near_miss(offers: Sequence[Offer], chosen: Offer | None, minimise: str) -> O
     )
 
 
+_AS_GOOD = 1.001
+"""How much more what is as good as something may cost."""
+
+
 def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]:
     """The best offer of each other machine that may meet the target and be better than the chosen
     one: GPUs of one of both have kernels by constants of others, or another rate that is assumed.
 
     Costs and times are in proportion to steps. Errors of machines with constants of their own are
-    taken as common to both.
+    taken as common to both, so that only what is as good as the chosen one is not told apart.
     """
 
     def end(each: Offer, side: int) -> float:
@@ -316,8 +320,11 @@ def rivals(offers: Sequence[Offer], chosen: Offer, minimise: str) -> list[Offer]
         each
         for each in sorted(offers, key=lambda each: each.values(minimise))
         if each.candidate.key.machine != chosen.candidate.key.machine
-        and each.candidate.basis != chosen.candidate.basis
-        and end(each, 0) < end(chosen, 1)
+        and (
+            end(each, 0) < end(chosen, 1)
+            if each.candidate.basis != chosen.candidate.basis
+            else each.values(minimise)[0] <= _AS_GOOD * chosen.values(minimise)[0]
+        )
         and may_meet(each)
     ]
     return [mine[0] for mine in group_by(found, lambda o: o.candidate.key.machine).values()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.report.capacity import CAPACITY, _becomes
+from simreduce.report.capacity import CAPACITY, _becomes, near_words
 from simreduce.report.capacity_page import capacity_text
 from simreduce.study.capacity import load_question
 from simreduce.study.capacity.answer import answer, candidate_of, cell_of, parts
@@ -198,6 +198,22 @@ def test_more_nodes_are_never_cheaper_per_hour(found):
         for other in found.offers:
             if one.candidate.nodes < other.candidate.nodes:
                 assert one.hourly < other.hourly
+
+
+def test_what_costs_little_more_and_is_done_much_sooner_is_named(found):
+    """Where nothing nearly meets the target for less; what takes more than 4/5 of the time is not,
+    nor is what costs over 5 % more.
+    """
+    chosen = found.chosen
+
+    def said(cost, time):
+        other = replace(
+            found.offers[-1], cost=cost * chosen.cost, time=time * chosen.time, misses=()
+        )
+        return near_words(replace(found, offers=(chosen,), frontier=(other, chosen)))
+
+    assert said(1.04, 0.5).endswith(" costs 4.0% more and is done 50% sooner")
+    assert [said(1.06, 0.5), said(1.04, 0.9)] == ["", ""]
 
 
 def test_the_report_says_what_was_asked(found):

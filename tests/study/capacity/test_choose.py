@@ -46,6 +46,7 @@ def test_machines_whose_rates_are_assumed_are_not_told_apart_where_intervals_mee
     assert ["other"] == rivals_of(12.9, "6 TFLOP/s")
     assert [] == rivals_of(13.0, "6 TFLOP/s")
     assert [] == rivals_of(10.5, "5 TFLOP/s")  # the error of one rate is common to both
+    assert ["other"] == rivals_of(10.005, "5 TFLOP/s")  # as good
     assert ["other"] == rivals_of(12.0, "6 TFLOP/s", step_time=10.9)
     assert [] == rivals_of(12.0, "6 TFLOP/s", step_time=10.7)  # 10.8 s at least miss the target
 
