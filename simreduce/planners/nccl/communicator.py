@@ -243,7 +243,7 @@ class NodeReading:
         """The ports on NVSwitches, or else a path for every two GPUs."""
         gpus = self.gpus
         ports = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
-        direct = not self.settings.p2p_disable and not any(self._off(gpu, gpu) for gpu in gpus)
+        direct = not any(self._off(gpu, gpu) for gpu in gpus)
         if direct and len(gpus) > 1 and all(pair in self.rates for port in ports for pair in port):
             return {"ports": tuple((self.arcs[a], self.arcs[b], self.rates[a]) for a, b in ports)}
         return {"paths": tuple(tuple(self._between(u, v) for v in gpus) for u in gpus)}
@@ -274,7 +274,7 @@ class NodeReading:
     def _between(self, u: str, v: str) -> BoxPath | None:
         if u == v:
             return BoxPath(LOC, (), LOCAL, 0)
-        nvlinks = not (self.settings.p2p_disable or self._off(u, v))
+        nvlinks = not self._off(u, v)
         if nvlinks:
             if (u, v) in self.rates:
                 return self._path((u, v), NVL)
@@ -292,7 +292,8 @@ class NodeReading:
         return self._path(walk, kind)
 
     def _off(self, u: str, v: str) -> bool:
-        return OFF in (self.topology.nodes[u].peer, self.topology.nodes[v].peer)
+        nodes = self.topology.nodes
+        return OFF in (nodes[u].peer, nodes[v].peer, self.settings.reach)
 
     def _peer_level(self, u: str, v: str) -> int:
         """The farthest path over which two GPUs copy directly."""
