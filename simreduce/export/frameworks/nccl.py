@@ -32,9 +32,10 @@ _PLUGIN = (
 _BY_SIZE: tuple[Line, ...] = (
     "The choice depends on the size: build NCCL's example tuner plugin.", *_PLUGIN,
 )  # fmt: skip
-_OR_RULES = (
-    f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:",
-    *(f"{name}={value}" for name, value in _PLUGIN),
+_OR_RULES = f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:"
+_WITH_RULES = (
+    "Calls of all sizes obey these variables, which were chosen for those of {sizes}.",
+    f"Others keep NCCL's own choice only by {TUNER}, with NCCL's example tuner plugin:",
 )
 _NO_LISTS: tuple[Line, ...] = (
     "RCCL would take kernels of MSCCL before it asks the plugin or looks here.",
@@ -120,7 +121,18 @@ def _environment(choice: Choice) -> str:
             *[f"As predicted where applications call {' and '.join(called)}."] * bool(called),
             *(_NO_LISTS if asks_first else ()),
             *more,
-            *(() if by_size else _OR_RULES),
+            *(
+                []
+                if by_size
+                else [
+                    *(
+                        [each.format(sizes=choice.called) for each in _WITH_RULES]
+                        if alike
+                        else [_OR_RULES]
+                    ),
+                    *(f"{name}={value}" for name, value in _PLUGIN),
+                ]
+            ),
         ]
     )
 

@@ -26,6 +26,7 @@ from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.export import export, why_not
 from simreduce.export.framework import Choice
 from simreduce.export.frameworks import FRAMEWORKS, TARGETS, USUAL
+from simreduce.export.frameworks.nccl import ENVIRONMENT
 from simreduce.export.frameworks.tensorflow import mode_files
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.packing import Fusion
@@ -345,13 +346,26 @@ def files_of(found: Tuned, setting: Setting | None = None) -> Mapping[str, str]:
         return {}
     files = dict(export(name, choice))
     if (setting.rules or setting.channels) and name != _NCCL:
-        files |= nccl_files(found, setting.rules, setting.channels)
+        files |= nccl_files(found, setting.strategy, setting.rules, setting.channels)
     return files
 
 
-def nccl_files(found: Tuned, rules: tuple[Rule, ...] = (), channels: int = 0) -> Mapping[str, str]:
-    """NCCL's own files, by rules or by its own choice, with so many channels at least."""
-    return export(_NCCL, _choice(found, Setting(_NCCL, rules, channels)))
+def nccl_files(
+    found: Tuned, strategy: str = _NCCL, rules: tuple[Rule, ...] = (), channels: int = 0
+) -> Mapping[str, str]:
+    """NCCL's own files for the packs of a strategy, by rules or by its own choice, with so many
+    channels at least.
+    """
+    return export(_NCCL, _choice(found, Setting(strategy, rules, channels)))
+
+
+def sizes_words(found: Tuned, setting: Setting) -> str:
+    """Which calls NCCL's variables were chosen for, where rules are told by them; else ""."""
+    told = found.target == _NCCL and setting.rules
+    if not told or "\nNCCL_ALGO=" not in files_of(found, setting)[ENVIRONMENT]:
+        return ""
+    sizes = _choice(found, setting).called
+    return f"for calls of {sizes}; others keep NCCL's own choice only with its tuner plugin"
 
 
 def why_nothing(found: Tuned) -> tuple[str, ...]:

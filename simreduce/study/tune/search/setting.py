@@ -234,13 +234,16 @@ def with_channels(setup: Setup, channels: int) -> Setup:
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
-    """Rules as one line: `up to 65536 B ring+ll+8, then nvls+simple+16`."""
+    """Rules as one line, by where each gives way to the next of its collective:
+    `to 65536 B ring+ll+8, nvls+simple+16`.
+    """
+    names = ["all_reduce", *(rule.collective for rule in rules), ""]
     return ", ".join(
-        (f"{r.collective} " if r.collective != "all_reduce" and not r.least else "")
-        + (f"to {r.most} B " if r.most is not None else "")
+        (f"{r.collective} " if r.collective not in ("all_reduce", before) else "")
+        + (f"to {r.most} B " if r.collective == after else "")
         + f"{r.algorithm}+{r.protocol}"
         + (f"+{r.channels}" if r.channels > 0 else "")
-        for r in rules
+        for r, before, after in zip(rules, names, names[2:], strict=False)
     )
 
 
