@@ -31,7 +31,7 @@ from simreduce.export.frameworks.tensorflow import mode_files
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.advice import Sureness, difference_error, recommend_setting
+from simreduce.study.advice import Sureness, difference_error, recommend_setting, sureness_of
 from simreduce.study.ranking import Ending, ask, choice_of, in_order, lasting
 from simreduce.study.scenario import WORTH, Scenario
 from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate as evaluate_strategy
@@ -544,5 +544,8 @@ class Search(ABC, Generic[S]):
             bound=min([max(bound, floor) if stopped else bound, *(r.seconds for r in rows)]),
             floor=floor,
             base=base,
+            sureness=sureness_of(
+                self.scenario, [each.nbytes for each in self.scenario.workload.gradients]
+            ),
             stopped=stopped,
         )
