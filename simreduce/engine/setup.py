@@ -295,10 +295,9 @@ class Setup(Simulator):
         """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
         if self.layout.task_count > 1:
             return "net"
-        machine = self._alone
+        machine, reach = self._alone, self.nccl.reach
+        machine = machine if reach == DEFAULT_REACH else machine.limit_peers(reach)
         ranks = machine.devices if isinstance(self.machine, Folded) else self.layout.ranks
-        if self.nccl.reach != DEFAULT_REACH:
-            machine = machine.limit_peers(self.nccl.reach)
         if machine.nodes[ranks[0]].peer != OFF and any(map(is_nvlink, machine.links)):
             return "nvlink"
         peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])

@@ -95,8 +95,8 @@ class Choice:
     @property
     def called(self) -> str:
         """The bytes of the smallest and the largest call of NCCL, in words."""
-        sizes = [call.nbytes for call in self.setup.calls_of(self.resolved, self.workload)]
-        return " to ".join(dict.fromkeys(map(units.format_size, (min(sizes), max(sizes)))))
+        sizes = sorted(call.nbytes for call in self.setup.calls_of(self.resolved, self.workload))
+        return " to ".join(dict.fromkeys(map(units.format_size, sizes[:1] + sizes[-1:])))
 
     @property
     def width(self) -> int:

@@ -221,6 +221,7 @@ class Topology:
         parts = re.split(f"({_SCALED}|{_WITHOUT})", self.source, maxsplit=1)
         return "".join(parts[1:]).removeprefix(", ")
 
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - few machines, each with many plans
     def limit_peers(self, reach: str) -> Topology:
         """The same machine with GPUs that copy to each other directly no farther than `reach`, one
         of `REACHES`, and else through the host.

@@ -147,10 +147,10 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
         ]
         if any(node.kind not in ("gpu", "cpu") for node in ends):
             kind[i] = _NVLS
-        elif kind[i] == _PCI:
-            kernel = signatures.executor[copies[i]] >= Executor.KERNEL
-            router = (site.topology if kernel else site.by_nccl).router
-            kind[i] = _PCI if router.is_peer(*(node.name for node in ends)) else _SHM
+        elif kind[i] == _PCI and not (
+            site.by_nccl if signatures.executor[copies[i]] < Executor.KERNEL else site.topology
+        ).router.is_peer(*(node.name for node in ends)):
+            kind[i] = _SHM
     slowest = np.full(len(copies), np.inf)
     np.minimum.at(slowest, row, resources.rates[routes.links])
     return Sends(copies[mine], kind[mine], wires[mine], network[mine], slowest[mine])

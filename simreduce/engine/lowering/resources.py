@@ -39,11 +39,6 @@ class Site(NamedTuple):
     home: Ints | None
 
 
-@lru_cache(maxsize=16)
-def _limit(topology: Topology, reach: str) -> Topology:
-    return topology if reach == DEFAULT_REACH else topology.limit_peers(reach)
-
-
 def find_site(plan: Plan, topology: Topology | Folded, reach: str = DEFAULT_REACH) -> Site:
     """Raises InputError if the topology lacks a device, or if only one of the two is folded."""
     folded = topology.machines if isinstance(topology, Folded) else 1
@@ -68,7 +63,10 @@ def find_site(plan: Plan, topology: Topology | Folded, reach: str = DEFAULT_REAC
         names += twins
         home = np.array(topology.home, dtype=np.int64)
     place = np.array([graph.router.index[name] for name in names], dtype=np.int64)
-    return Site(graph, _limit(graph, reach), place, tuple(nodes), home)
+    return Site(
+        graph, graph if reach == DEFAULT_REACH else graph.limit_peers(reach), place, tuple(nodes),
+        home,
+    )  # fmt: skip
 
 
 def _machines(count: int) -> str:

@@ -32,10 +32,9 @@ _PLUGIN = (
 _BY_SIZE: tuple[Line, ...] = (
     "The choice depends on the size: build NCCL's example tuner plugin.", *_PLUGIN,
 )  # fmt: skip
-_OR_RULES = f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:"
-_WITH_RULES = (
-    "Calls of all sizes obey these variables, which were chosen for those of {sizes}.",
-    f"Others keep NCCL's own choice only by {TUNER}, with NCCL's example tuner plugin:",
+_OR_RULES = (
+    f"Or by the rules in {TUNER}, with NCCL's example tuner plugin:",
+    *(f"{name}={value}" for name, value in _PLUGIN),
 )
 _NO_LISTS: tuple[Line, ...] = (
     "RCCL would take kernels of MSCCL before it asks the plugin or looks here.",
@@ -121,18 +120,9 @@ def _environment(choice: Choice) -> str:
             *[f"As predicted where applications call {' and '.join(called)}."] * bool(called),
             *(_NO_LISTS if asks_first else ()),
             *more,
-            *(
-                []
-                if by_size
-                else [
-                    *(
-                        [each.format(sizes=choice.called) for each in _WITH_RULES]
-                        if alike
-                        else [_OR_RULES]
-                    ),
-                    *(f"{name}={value}" for name, value in _PLUGIN),
-                ]
-            ),
+            *[f"Chosen for calls of {choice.called}, and obeyed by calls of all sizes."]
+            * bool(alike),
+            *(() if by_size else _OR_RULES),
         ]
     )
 
@@ -141,8 +131,7 @@ def _as_one_rule(choice: Choice) -> Strategy | None:
     """The strategy that variables say, where rules say the same of all calls of the workload: one
     algorithm and protocol, and one number of channels unless NCCL takes that by itself.
     """
-    calls = choice.setup.calls_of(choice.resolved, choice.workload)
-    at = choice.facts
+    at, calls = choice.facts, choice.setup.calls_of(choice.resolved, choice.workload)
     rules = [
         next((r for r in choice.rules if r.matches(c.collective, c.nbytes, at.nodes, at.n)), None)
         for c in calls

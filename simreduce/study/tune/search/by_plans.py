@@ -198,8 +198,8 @@ class ModeSearch(Search[Scenario]):
 
     def run(self, do: Do) -> None:
         """Simulate all; distributed_replicated is for several tasks."""
-        one = self.scenario.setup.layout.task_count == 1
-        modes = [each for each in MODES if each.mode == "parameter_server" or not one]
+        several = self.scenario.setup.layout.task_count > 1
+        modes = [each for each in MODES if several or each.mode != "distributed_replicated"]
         self.outcome.seconds |= {
             setting: each.seconds for setting, each in zip(modes, do(evaluate, modes), strict=True)
         }

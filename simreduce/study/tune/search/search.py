@@ -361,11 +361,9 @@ def nccl_files(
 
 def sizes_words(found: Tuned, setting: Setting) -> str:
     """Which calls NCCL's variables were chosen for, where rules are told by them; else ""."""
-    told = found.target == _NCCL and setting.rules
-    if not told or "\nNCCL_ALGO=" not in files_of(found, setting)[ENVIRONMENT]:
-        return ""
-    sizes = _choice(found, setting).called
-    return f"for calls of {sizes}; others keep NCCL's own choice only with its tuner plugin"
+    env = files_of(found, setting)[ENVIRONMENT] if found.target == _NCCL and setting.rules else ""
+    text = f"for calls of {_choice(found, setting).called}; others keep NCCL's own choice only with"
+    return f"{text} its tuner plugin" if "\nNCCL_ALGO=" in env else ""
 
 
 def why_nothing(found: Tuned) -> tuple[str, ...]:

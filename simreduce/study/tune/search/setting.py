@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
+from simreduce.computing import group_by
 from simreduce.computing.workers import Progress, answering, time_is_up, working
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
@@ -237,13 +238,13 @@ def rules_text(rules: Sequence[Rule]) -> str:
     """Rules as one line, by where each gives way to the next of its collective:
     `to 65536 B ring+ll+8, nvls+simple+16`.
     """
-    names = ["all_reduce", *(rule.collective for rule in rules), ""]
     return ", ".join(
-        (f"{r.collective} " if r.collective not in ("all_reduce", before) else "")
-        + (f"to {r.most} B " if r.collective == after else "")
-        + f"{r.algorithm}+{r.protocol}"
-        + (f"+{r.channels}" if r.channels > 0 else "")
-        for r, before, after in zip(rules, names, names[2:], strict=False)
+        (f"{name} " if name != "all_reduce" and rule is mine[0] else "")
+        + (f"to {rule.most} B " if rule is not mine[-1] else "")
+        + f"{rule.algorithm}+{rule.protocol}"
+        + (f"+{rule.channels}" if rule.channels > 0 else "")
+        for name, mine in group_by(rules, lambda rule: rule.collective).items()
+        for rule in mine
     )
 
 

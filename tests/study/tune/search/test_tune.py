@@ -493,6 +493,6 @@ def test_a_choice_for_one_size_leaves_other_sizes_nccl_s_own():
         )  # fmt: skip
         assert same or 19 <= octave <= 21
         assert not same or octave != 20
-    words = "chosen for those of 1.049 MB.\n# Others keep NCCL's own choice only by nccl_tuner.csv"
+    words = "# Chosen for calls of 1.049 MB, and obeyed by calls of all sizes.\n# Or by the rules"
     assert words in files["nccl.env"]
     assert advice_of(found).caveat.startswith("for calls of 1.049 MB; others keep NCCL's own")
