@@ -13,6 +13,7 @@ from simreduce.engine.runtime import NcclConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import InputError, TopologyError
 from simreduce.files.formats.syntax import Faults
+from simreduce.plan import Executor
 from simreduce.planners.layouts import Decision, layout
 from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.strategy import parse_strategy
@@ -287,3 +288,59 @@ def test_registered_buffers_are_copied_out_of_no_buffer_of_nccl_within_a_machine
     assert registered.interval(1 << 28, 1.0, "all_gather") is None
     said = "buffer registration's times are nominal: no published table of it was compared"
     assert said == registered.nominal(["nccl"])
+
+
+@pytest.mark.parametrize("setting", [{"p2p_disable": True}, {"p2p_level": "LOC"}])
+@pytest.mark.parametrize("runtime", ["by_strategy", "nccl", "tensorflow"])
+@pytest.mark.parametrize("machine", ["dgx1v", "dgx1vx2"])
+def test_channels_take_the_paths_of_a_machine_without_the_peer_access_that_nccl_gives_up(
+    machine, runtime, setting
+):
+    whole, strategy = load_topology(machine), parse_strategy("nccl")
+    told = Setup(whole, runtime, nccl=Settings(**setting)).running(strategy)
+    without = Setup(whole.limit_peers("off"), runtime).running(strategy)
+    took, takes = (each.simulate(each.compile("nccl", MIB)) for each in (told, without))
+
+    assert took.seconds == takes.seconds
+    assert took.links == takes.links
+    assert not any("nvlink" in use.name for use in took.links)
+    assert took.topology_digest == whole.digest
+    assert told.slowest_link == without.slowest_link
+
+
+def test_without_peer_access_times_have_the_size_of_nccl_s_own_estimate():
+    setup = Setup("dgx1v", "by_strategy", nccl=Settings(p2p_disable=True))
+    size = 64 << 20
+    took = setup.simulate(setup.compile("nccl", f"bytes:{size}")).seconds
+
+    assert took == pytest.approx(setup.call(size).seconds, rel=0.1)
+    assert setup.slowest_link == "shm"
+
+
+def test_a_level_of_nvlinks_leaves_them_and_takes_peer_access_over_pcie():
+    level = Settings(p2p_level="NVL")
+    for machine, same in (("dgx1v", True), ("a100-pcie-8", False)):
+        free, told = (Setup(machine, "nccl", nccl=nccl) for nccl in (Settings(), level))
+        seconds = [each.find_seconds(each.compile("nccl", "bytes:64M")) for each in (free, told)]
+        assert (seconds[0] == seconds[1]) is same
+        assert seconds[0] <= seconds[1]
+
+
+def test_what_nccl_gives_up_others_keep():
+    """TensorFlow's own copies, and kernels that are not NCCL's."""
+    for strategy in ("ring", "one_shot"):
+        free, told = (
+            Setup("dgx-h100", "by_strategy", nccl=nccl)
+            for nccl in (Settings(), Settings(p2p_disable=True))
+        )
+        plans = [each.compile(strategy, MIB) for each in (free, told)]
+        assert free.find_seconds(plans[0]) == told.find_seconds(plans[1])
+
+
+def test_symmetric_kernels_need_peer_access():
+    free = Settings(symmetric=True)
+
+    assert Setup("dgx-h100", "nccl", nccl=free).call(1 << 16).algorithm == "symmetric"
+    without = Setup("dgx-h100", "nccl", nccl=replace(free, p2p_disable=True))
+    assert without.call(1 << 16).algorithm != "symmetric"
+    assert without.compile("nccl", "bytes:64K").executor.max() < Executor.KERNEL

@@ -16,6 +16,7 @@ from simreduce.plan import Kind
 from simreduce.plan.ops import CHANNELS, FOLLOWING
 from simreduce.plan.plan import Executor
 from simreduce.topology import Node
+from simreduce.topology.elements import DEFAULT_REACH
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,8 @@ class NcclConstants:
     take 17 us on 2 P100 and 50 on 8, 16 on 4 V100, 60 on 12).
 
     Over links of `zero_copy`, blocks write by Simple to buffers that users register, and copy
-    nothing out.
+    nothing out. Channels write to the memory of peers no farther than `reach`, as in `Node.peer`,
+    and else through the host's.
 
     `kernels` are the costs of kernels without channels: NCCL's symmetric ones, and those of others.
 
@@ -255,6 +257,7 @@ class NcclConstants:
     software: Mapping[str, Software] = field(default_factory=lambda: dict(_SOFTWARE))
     copy_out: Mapping[str, float] = field(default_factory=lambda: dict(_COPY_OUT))
     zero_copy: tuple[str, ...] = ()
+    reach: str = DEFAULT_REACH
     join: Mapping[str, float] = field(default_factory=lambda: dict(_JOIN))
     unaligned_peer: float = math.inf
     first_pass: float = 0.8

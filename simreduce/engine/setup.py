@@ -62,6 +62,7 @@ from simreduce.planners.nccl.library import library_of
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.compiler import check_size, compile_collective, many_ops
 from simreduce.topology import Folded, Topology, load_topology
+from simreduce.topology.elements import DEFAULT_REACH, OFF
 from simreduce.topology.formats import is_graph
 from simreduce.topology.loader import machine_of
 from simreduce.topology.routing import is_nvlink
@@ -155,15 +156,15 @@ class Setup(Simulator):
 
     @cached_property
     def constants(self) -> Calibration:
-        """The fitted constants, with the cost of a call in every launch, and without copies out of
-        NCCL's buffers by Simple where users register theirs (NVIDIA/nccl src/register/coll_reg.cc,
-        12df1a1, read 2026-11).
+        """The fitted constants, with the cost of a call in every launch, with the reach that NCCL's
+        settings leave to its channels, and without copies out of its buffers by Simple where users
+        register theirs (NVIDIA/nccl src/register/coll_reg.cc, 12df1a1, read 2026-11).
 
         A stream waits for the framework before each call, as it waits for its launch: by NCCL, of
         a kernel that reads its peers, or by copy engines.
         """
-        nccl, cost = self.fitted.nccl, self.call_cost
-        if not (self._zero_copy or cost):
+        nccl, cost, reach = self.fitted.nccl, self.call_cost, self.nccl.reach
+        if not (self._zero_copy or cost or reach != DEFAULT_REACH):
             return self.fitted
         kernels, zero_copy = nccl.kernels, ("nvlink", "pci") if self._zero_copy else ()
         kernels = replace(
@@ -172,7 +173,9 @@ class Setup(Simulator):
             engine_launch=kernels.engine_launch + cost,
             engine_multicast_launch=kernels.engine_multicast_launch + cost,
         )
-        nccl = replace(nccl, launch=nccl.launch + cost, zero_copy=zero_copy, kernels=kernels)
+        nccl = replace(
+            nccl, launch=nccl.launch + cost, zero_copy=zero_copy, reach=reach, kernels=kernels
+        )
         return replace(self.fitted, nccl=nccl)
 
     @cached_property
@@ -292,9 +295,10 @@ class Setup(Simulator):
         """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
         if self.layout.task_count > 1:
             return "net"
-        machine = self._alone
+        machine, reach = self._alone, self.nccl.reach
+        machine = machine if reach == DEFAULT_REACH else machine.limit_peers(reach)
         ranks = machine.devices if isinstance(self.machine, Folded) else self.layout.ranks
-        if any(map(is_nvlink, machine.links)):
+        if machine.nodes[ranks[0]].peer != OFF and any(map(is_nvlink, machine.links)):
             return "nvlink"
         peers = (machine.router.is_peer(ranks[0], other) for other in ranks[1:])
         return "pci" if any(peers) else "shm"

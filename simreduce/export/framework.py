@@ -93,6 +93,12 @@ class Choice:
         return escape(text.translate({ord('"'): "'", ord("\\"): "/", ord("\n"): " "}))
 
     @property
+    def called(self) -> str:
+        """The bytes of the smallest and the largest call of NCCL, in words."""
+        sizes = sorted(call.nbytes for call in self.setup.calls_of(self.resolved, self.workload))
+        return " to ".join(dict.fromkeys(map(units.format_size, sizes[:1] + sizes[-1:])))
+
+    @property
     def width(self) -> int:
         """Bytes of an element of the first gradient."""
         return dtypes.SIZES[self.workload.gradients[0].dtype]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simreduce.computing import group_by
+from simreduce.computing import group_by, grouped
 from simreduce.errors import TopologyError
 from simreduce.files import exists, read_text
 from simreduce.topology.elements import (
@@ -290,21 +290,23 @@ def _check_figures(link: Link) -> Iterator[str]:
 def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """GPUs of one model that do not have the same number of NVLinks, or more than the model has.
 
-    Of dies that spend some of their xGMI ports on their host and a NIC, some have fewer.
+    Of dies that spend some of their xGMI ports on their host and a NIC, some have fewer. Bridges
+    join pairs of GPUs in PCIe slots, and others may be bare.
     """
-    lanes: dict[str, int] = dict.fromkeys(machine.devices, 0)
-    uneven: set[str] = set()
-    word = "NVLinks"
-    for link in machine.links:
-        if link.source in lanes and is_nvlink(link):
-            lanes[link.source] += link.lanes
-            word = links_name(link.link_class)
-        elif link.link_class == HOST_XGMI:
-            uneven.add(link.source)
+    links = grouped((link.source, link) for link in machine.links if is_nvlink(link))
+    lanes = {gpu: sum(link.lanes for link in links.get(gpu, ())) for gpu in machine.devices}
+    uneven = {link.source for link in machine.links if link.link_class == HOST_XGMI}
+    word = links_name(next((some[0].link_class for some in links.values()), "nvlink"))
+    bridged = all(
+        len({link.target for link in links[gpu]}) == 1 and links[gpu][0].target in lanes
+        for gpu in lanes
+        if gpu in links
+    )
     by_model = group_by(machine.devices, lambda name: machine.nodes[name].model)
     for model, names in by_model.items():
-        usual = statistics.mode(lanes[name] for name in names)
-        for name in names:
+        linked = [name for name in names if lanes[name] or not bridged] or names
+        usual = statistics.mode(lanes[name] for name in linked)
+        for name in linked:
             if lanes[name] != usual and name not in uneven:
                 yield (
                     f"{place(name)}: {name!r} has {lanes[name]} {word}, most GPUs like it "

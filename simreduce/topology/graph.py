@@ -33,7 +33,7 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
-    OFF,
+    REACHES,
     Cable,
     Link,
     Node,
@@ -221,12 +221,16 @@ class Topology:
         parts = re.split(f"({_SCALED}|{_WITHOUT})", self.source, maxsplit=1)
         return "".join(parts[1:]).removeprefix(", ")
 
-    def without_peers(self) -> Topology:
-        """The same machine with peer access switched off: its GPUs copy to each other through the
-        host.
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - few machines, each with many plans
+    def limit_peers(self, reach: str) -> Topology:
+        """The same machine with GPUs that copy to each other directly no farther than `reach`, one
+        of `REACHES`, and else through the host.
         """
-        nodes = [replace(n, peer=OFF) if n.kind == "gpu" else n for n in self.nodes.values()]
-        return self.vary(source=f"{self.source}, no peer access", nodes=nodes)
+        nodes = [
+            replace(n, peer=min(n.peer, reach, key=REACHES.index)) if n.kind == "gpu" else n
+            for n in self.nodes.values()
+        ]
+        return self.vary(source=f"{self.source}, peer access {reach}", nodes=nodes)
 
     def vary(self, **changes: Any) -> Topology:
         """The same machine with other arguments of `assemble`."""

@@ -241,8 +241,8 @@ def test_what_runs_today_is_kept_unless_a_change_is_worth_it():
 
     [line] = _advice(ranking)
     assert line == (
-        "Recommended: Keep tf_cnn_benchmarks' defaults: an all-reduce takes 1 ms. --reduce=gpu "
-        "would save 0.5 %, less than the 1 % that a change has to save."
+        "Recommended: Keep variable_update=replicated with its own all-reduce: an all-reduce takes "
+        "1 ms. --reduce=gpu would save 0.5 %, less than the 1 % that a change has to save."
     )
     assert "copy_to_gpus" == RUN.write(ranking)["recommended"]
 
@@ -250,7 +250,7 @@ def test_what_runs_today_is_kept_unless_a_change_is_worth_it():
     [line] = _advice(worth)
     assert line == (
         "Recommended: Set --reduce=gpu: an all-reduce takes 995 us, 0.5% faster than "
-        "tf_cnn_benchmarks' defaults (1 ms)."
+        "variable_update=replicated with its own all-reduce (1 ms)."
     )
 
 

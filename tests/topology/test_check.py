@@ -42,6 +42,23 @@ def test_a_machine_without_fault(tmp_path):
         assert found(tmp_path, text, name) == []
 
 
+def test_bridges_join_pairs_beside_bare_gpus(tmp_path):
+    """GPUs in PCIe slots: no NVLink is missing, but a bridge is whole."""
+    pairs = '[["gpu0", "gpu[1-3]"], ["gpu1", "gpu[2-3]"], ["gpu2", "gpu3"]]'
+    one = GOOD.replace(pairs, '[["gpu0", "gpu1"]]')
+    uneven = f'{one}[links.nvlink1]\nlanes = 1\npairs = [["gpu2", "gpu3"]]\n'
+    three = GOOD.replace(pairs, '[["gpu0", "gpu1"], ["gpu1", "gpu2"], ["gpu0", "gpu2"]]')
+    switch = GOOD.replace(pairs, '[["gpu[0-2]", "sw0"]]') + (
+        '[nodes.nvswitch]\nnames = ["sw0"]\nkind = "nvswitch"\n'
+    )
+
+    assert found(tmp_path, one) == []
+    assert any("1 NVLinks, most GPUs like it 2" in each for each in found(tmp_path, uneven))
+    for text, most in ((three, 4), (switch, 2)):
+        faults = found(tmp_path, text)
+        assert any(f"'gpu3' has 0 NVLinks, most GPUs like it {most}" in each for each in faults)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [

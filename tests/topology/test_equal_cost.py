@@ -342,7 +342,7 @@ def test_the_rule_is_part_of_a_topology(tmp_path):
     path.write_text(BOARD + '[routing]\nequal_cost = "hashed"\nseed = 7\n')
     board = load_topology(str(path))
 
-    for same in (pickle.loads(pickle.dumps(board)), board.without_peers(), board.scale(2.0)):  # noqa: S301
+    for same in (pickle.loads(pickle.dumps(board)), board.limit_peers("off"), board.scale(2.0)):  # noqa: S301
         assert same.router.switching == Switching("hashed", 7)
     path.write_text(to_toml(board))
     assert load_topology(str(path)).digest == board.digest

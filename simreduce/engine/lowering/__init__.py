@@ -299,8 +299,8 @@ def lower_unpriced(
     disturbance: Disturbance = CALM,
     working_set: Mapping[str, float] | None = None,
 ) -> tuple[Unpriced, CoreWork]:
-    """The first part of `lower`, which no constant of NCCL matters to, and the work of cores."""
-    site = find_site(plan, topology)
+    """The first part of `lower`, which no time of NCCL's matters to, and the work of cores."""
+    site = find_site(plan, topology, calibration.nccl.reach)
     nodes = site.nodes[: len(plan.devices)]
     call, signatures = group_ops(plan, runtime, nodes, cores=calibration.cpu is not None)
     cores = find_core_work(plan, signatures, site, runtime, calibration, disturbance, working_set)

@@ -314,6 +314,18 @@ def _at_home(routes: Routes, site: Site) -> tuple[Ints, AnyInts, Floats | float]
 
 def _find_routes(signatures: Signatures, site: Site, runtime: Runtime, *, bundled: bool) -> Routes:
     """The routes of copies. A staged copy goes through the hosts of both machines."""
+    if site.by_nccl is not site.topology:
+        mine = (signatures.executor != Executor.TF) & (signatures.executor < Executor.KERNEL)
+        parts = [
+            (some, _find_routes(
+                Signatures(*(column[some] for column in signatures)),
+                site._replace(topology=machine, by_nccl=machine), runtime, bundled=bundled,
+            ))
+            for some, machine in ((mine, site.by_nccl), (~mine, site.topology))
+        ]  # fmt: skip
+        rows, holding = join_rows(len(mine), *parts), np.empty(len(mine), dtype=np.bool_)
+        holding[mine], holding[~mine] = (part.holds_lane for _, part in parts)
+        return Routes(rows.start, rows.links, holding, rows.shares, parts[0][1].bundled)
     router = site.topology.router
     source, target = site.place[signatures.source], site.place[signatures.target]
     machines, host = find_hosts(site.topology)

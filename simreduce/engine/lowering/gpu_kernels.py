@@ -139,7 +139,7 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
     wires = np.bincount(row, far * latency * routes.crossing, minlength=len(copies))
     network = np.zeros(len(copies), dtype=facts.name.dtype)
     network[row[far]] = facts.name[routes.links[far]]
-    names, router = tuple(site.topology.nodes), site.topology.router
+    names = tuple(site.topology.nodes)
     for i in np.flatnonzero(mine & (kind != NET)).tolist():
         ends = [
             site.topology.nodes[names[site.place[column[copies[i]]]]]
@@ -147,7 +147,9 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site, resources: Re
         ]
         if any(node.kind not in ("gpu", "cpu") for node in ends):
             kind[i] = _NVLS
-        elif kind[i] == _PCI and not router.is_peer(*(node.name for node in ends)):
+        elif kind[i] == _PCI and not (
+            site.by_nccl if signatures.executor[copies[i]] < Executor.KERNEL else site.topology
+        ).router.is_peer(*(node.name for node in ends)):
             kind[i] = _SHM
     slowest = np.full(len(copies), np.inf)
     np.minimum.at(slowest, row, resources.rates[routes.links])

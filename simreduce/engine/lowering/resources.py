@@ -20,23 +20,26 @@ from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE
 from simreduce.topology import Folded, Link, Node, Topology, direction, find_links
+from simreduce.topology.elements import DEFAULT_REACH
 from simreduce.topology.routing import switching as switching_rules
 
 
 class Site(NamedTuple):
     """The devices of a plan on a topology; for a folded plan also another machine's devices.
 
-    `place` is a device's place in the topology. `nodes` gives its lanes their names. `home` is the
-    link that represents each link; None if every link represents itself.
+    `by_nccl` is the topology for NCCL's channels, which may reach fewer peers. `place` is a
+    device's place in the topology. `nodes` gives its lanes their names. `home` is the link that
+    represents each link; None if every link represents itself.
     """
 
     topology: Topology
+    by_nccl: Topology
     place: Ints
     nodes: tuple[Node, ...]
     home: Ints | None
 
 
-def find_site(plan: Plan, topology: Topology | Folded) -> Site:
+def find_site(plan: Plan, topology: Topology | Folded, reach: str = DEFAULT_REACH) -> Site:
     """Raises InputError if the topology lacks a device, or if only one of the two is folded."""
     folded = topology.machines if isinstance(topology, Folded) else 1
     if folded != plan.machines:
@@ -60,7 +63,10 @@ def find_site(plan: Plan, topology: Topology | Folded) -> Site:
         names += twins
         home = np.array(topology.home, dtype=np.int64)
     place = np.array([graph.router.index[name] for name in names], dtype=np.int64)
-    return Site(graph, place, tuple(nodes), home)
+    return Site(
+        graph, graph if reach == DEFAULT_REACH else graph.limit_peers(reach), place, tuple(nodes),
+        home,
+    )  # fmt: skip
 
 
 def _machines(count: int) -> str:

@@ -120,6 +120,8 @@ def _environment(choice: Choice) -> str:
             *[f"As predicted where applications call {' and '.join(called)}."] * bool(called),
             *(_NO_LISTS if asks_first else ()),
             *more,
+            *[f"Chosen for calls of {choice.called}, and obeyed by calls of all sizes."]
+            * bool(alike),
             *(() if by_size else _OR_RULES),
         ]
     )
@@ -129,8 +131,7 @@ def _as_one_rule(choice: Choice) -> Strategy | None:
     """The strategy that variables say, where rules say the same of all calls of the workload: one
     algorithm and protocol, and one number of channels unless NCCL takes that by itself.
     """
-    calls = choice.setup.calls_of(choice.resolved, choice.workload)
-    at = choice.facts
+    at, calls = choice.facts, choice.setup.calls_of(choice.resolved, choice.workload)
     rules = [
         next((r for r in choice.rules if r.matches(c.collective, c.nbytes, at.nodes, at.n)), None)
         for c in calls

@@ -218,7 +218,9 @@ TF_CNN_BENCHMARKS = Framework(
     lambda choice: {_FILE: arguments([word] for word in (text_of(flags_of, choice) or "").split())},
     refusals_of(flags_of, "its flags do"),
     nearest,
-    default=lambda _: "copy_to_gpus",  # --variable_update=replicated and no other flag
+    # Of what replicates variables; without a flag, they are on servers (parameter_server).
+    default=lambda _: "copy_to_gpus",
+    default_words="variable_update=replicated with its own all-reduce",
     published=2017,
     has_typed=True,
     by_plans=True,

@@ -41,6 +41,7 @@ from simreduce.planners.nccl.orders import Channel
 from simreduce.planners.nccl.time_model import Entry, TimeModel, Tuner, bounded
 from simreduce.planners.synthesis.trees import parents, second_tree
 from simreduce.topology import Folded, Topology
+from simreduce.topology.elements import OFF
 
 _P2P_LL = 16 << 10
 """Bytes up to which send and receive use LL."""
@@ -425,14 +426,14 @@ class Decide:
         )
 
     def _takes_symmetric(self, known: Facts, collective: str, wanted: Decision) -> str:
-        """`symmetric` or `engine` where NCCL takes one: buffers are symmetric windows, and nothing
-        asks for an algorithm; else "".
+        """`symmetric` or `engine` where NCCL takes one: buffers are symmetric windows, GPUs may
+        reach each other's memory, and nothing asks for an algorithm; else "".
         """
         settings, library = self.settings, library_of(known)
         asked = wanted.algorithm or wanted.protocol or settings.algorithms or settings.protocols
         if not settings.symmetric or asked or not known.nodes == 1 < known.n:
             return ""
-        if not joined(self.machine, known.ranks):
+        if settings.reach == OFF or not joined(self.machine, known.ranks):
             return ""
         engines, version = library.engines_since, library.version(settings)
         by_engines = collective in BY_ENGINES and settings.cta_policy == _ZERO

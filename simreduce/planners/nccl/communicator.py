@@ -243,8 +243,11 @@ class NodeReading:
         """The ports on NVSwitches, or else a path for every two GPUs."""
         gpus = self.gpus
         ports = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
-        direct = not self.settings.p2p_disable and not any(self._off(gpu, gpu) for gpu in gpus)
-        if direct and len(gpus) > 1 and all(pair in self.rates for port in ports for pair in port):
+        if (
+            len(gpus) > 1
+            and not any(self._off(gpu, gpu) for gpu in gpus)
+            and all(pair in self.rates for port in ports for pair in port)
+        ):
             return {"ports": tuple((self.arcs[a], self.arcs[b], self.rates[a]) for a, b in ports)}
         return {"paths": tuple(tuple(self._between(u, v) for v in gpus) for u in gpus)}
 
@@ -274,7 +277,7 @@ class NodeReading:
     def _between(self, u: str, v: str) -> BoxPath | None:
         if u == v:
             return BoxPath(LOC, (), LOCAL, 0)
-        nvlinks = not (self.settings.p2p_disable or self._off(u, v))
+        nvlinks = not self._off(u, v)
         if nvlinks:
             if (u, v) in self.rates:
                 return self._path((u, v), NVL)
@@ -292,13 +295,12 @@ class NodeReading:
         return self._path(walk, kind)
 
     def _off(self, u: str, v: str) -> bool:
-        return OFF in (self.topology.nodes[u].peer, self.topology.nodes[v].peer)
+        return OFF in (self.settings.reach, *(self.topology.nodes[gpu].peer for gpu in (u, v)))
 
     def _peer_level(self, u: str, v: str) -> int:
         """The farthest path over which two GPUs copy directly."""
-        level = self.settings.p2p_level
-        reach = min(_REACHES[self.topology.nodes[gpu].peer] for gpu in (u, v))
-        return min(_LEVELS[level] if level else PXB, reach)
+        level = _LEVELS[self.settings.p2p_level or "PXB"]
+        return min(level, *(_REACHES[self.topology.nodes[gpu].peer] for gpu in (u, v)))
 
     def _through_host(self, u: str, v: str) -> list[str]:
         hosts = [name for name, node in self.around.items() if node.kind == "cpu"]

@@ -24,6 +24,7 @@ from simreduce.planners.nccl.constants import (
     Version,
     load_tuner,
 )
+from simreduce.topology.elements import DEFAULT_REACH, OFF
 from simreduce.units import plural
 
 Filter = tuple[tuple[str, frozenset[str]], ...]
@@ -74,6 +75,14 @@ class Settings:
         if self.tuner:
             known["tuner"] = plural(len(self.tuner), "rule")
         return " ".join(f"{name}={value}" for name, value in known.items())
+
+    @property
+    def reach(self) -> str:
+        """The farthest path over which GPUs copy directly where that is nearer than by default, as
+        in `Node.peer`.
+        """
+        level = "LOC" if self.p2p_disable else self.p2p_level
+        return {"LOC": OFF, "NVL": "NV", "PIX": "PIX"}.get(level, DEFAULT_REACH)
 
     @property
     def release(self) -> Version:

@@ -60,6 +60,7 @@ from simreduce.study.tune.simulate import (
     unfolded,
 )
 from simreduce.topology import Folded, Topology, route
+from simreduce.topology.elements import OFF
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 T = TypeVar("T")
@@ -577,7 +578,7 @@ def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> Peer
         peers=tuple(
             tuple(a != b and topology.router.is_peer(a, b) for b in devices) for a in devices
         ),
-        disabled=_matrices(topology.without_peers(), calibration),
+        disabled=_matrices(topology.limit_peers(OFF), calibration),
         enabled=_matrices(topology, calibration),
     )
 

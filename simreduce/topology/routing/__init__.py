@@ -310,7 +310,7 @@ def list_rows(found: Iterable[Iterable[tuple[int, float]]]) -> RouteRows:
     return RouteRows(start, links, shares if (shares != 1.0).any() else None)
 
 
-def join_rows(count: int, *parts: tuple[Bools, RouteRows]) -> RouteRows:
+def join_rows(count: int, *parts: tuple[Bools, RouteRows | Routes]) -> RouteRows:
     """`count` rows, each of the next rows, end to end, of the parts that have it."""
     start = np.zeros(count + 1, dtype=np.int64)
     for at, rows in parts:

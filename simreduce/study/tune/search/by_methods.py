@@ -29,7 +29,6 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.nccl.constants import Rule
-from simreduce.study.advice import sureness_of
 from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.rank import sharing_candidates
@@ -142,7 +141,6 @@ class ShardedSearch(Search[StepScenario]):
             default=min(found.rows, key=lambda row: row.setting.tie_break, default=found.default),
             points=self.ruled + len({*self.settings, *self.unfit}),
             calls=len(self.collectives) + self.ruled,
-            sureness=sureness_of(scenario, [g.nbytes for g in scenario.workload.gradients]),
             unfit=len(self.unfit),
             spent=self.spent,
         )

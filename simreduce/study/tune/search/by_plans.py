@@ -192,14 +192,16 @@ class PlanSearch(Search[Scenario]):
 
 
 class ModeSearch(Search[Scenario]):
-    """The search of `MODES`: every mode is simulated."""
+    """The search of `MODES`: every mode is simulated that a machine, or several, has."""
 
     floors = inf, inf
 
     def run(self, do: Do) -> None:
-        """Simulate all."""
+        """Simulate all; distributed_replicated is for several tasks."""
+        several = self.scenario.setup.layout.task_count > 1
+        modes = [each for each in MODES if several or each.mode != "distributed_replicated"]
         self.outcome.seconds |= {
-            setting: each.seconds for setting, each in zip(MODES, do(evaluate, MODES), strict=True)
+            setting: each.seconds for setting, each in zip(modes, do(evaluate, modes), strict=True)
         }
 
 

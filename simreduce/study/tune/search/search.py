@@ -26,11 +26,12 @@ from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.export import export, why_not
 from simreduce.export.framework import Choice
 from simreduce.export.frameworks import FRAMEWORKS, TARGETS, USUAL
+from simreduce.export.frameworks.nccl import ENVIRONMENT
 from simreduce.export.frameworks.tensorflow import mode_files
 from simreduce.planners.nccl.constants import Rule
 from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy, parse_strategy
-from simreduce.study.advice import Sureness, difference_error, recommend_setting
+from simreduce.study.advice import Sureness, difference_error, recommend_setting, sureness_of
 from simreduce.study.ranking import Ending, ask, choice_of, in_order, lasting
 from simreduce.study.scenario import WORTH, Scenario
 from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate as evaluate_strategy
@@ -345,13 +346,24 @@ def files_of(found: Tuned, setting: Setting | None = None) -> Mapping[str, str]:
         return {}
     files = dict(export(name, choice))
     if (setting.rules or setting.channels) and name != _NCCL:
-        files |= nccl_files(found, setting.rules, setting.channels)
+        files |= nccl_files(found, setting.strategy, setting.rules, setting.channels)
     return files
 
 
-def nccl_files(found: Tuned, rules: tuple[Rule, ...] = (), channels: int = 0) -> Mapping[str, str]:
-    """NCCL's own files, by rules or by its own choice, with so many channels at least."""
-    return export(_NCCL, _choice(found, Setting(_NCCL, rules, channels)))
+def nccl_files(
+    found: Tuned, strategy: str = _NCCL, rules: tuple[Rule, ...] = (), channels: int = 0
+) -> Mapping[str, str]:
+    """NCCL's own files for the packs of a strategy, by rules or by its own choice, with so many
+    channels at least.
+    """
+    return export(_NCCL, _choice(found, Setting(strategy, rules, channels)))
+
+
+def sizes_words(found: Tuned, setting: Setting) -> str:
+    """Which calls NCCL's variables were chosen for, where rules are told by them; else ""."""
+    env = files_of(found, setting)[ENVIRONMENT] if found.target == _NCCL and setting.rules else ""
+    text = f"for calls of {_choice(found, setting).called}; others keep NCCL's own choice only with"
+    return f"{text} its tuner plugin" if "\nNCCL_ALGO=" in env else ""
 
 
 def why_nothing(found: Tuned) -> tuple[str, ...]:
@@ -530,5 +542,8 @@ class Search(ABC, Generic[S]):
             bound=min([max(bound, floor) if stopped else bound, *(r.seconds for r in rows)]),
             floor=floor,
             base=base,
+            sureness=sureness_of(
+                self.scenario, [each.nbytes for each in self.scenario.workload.gradients]
+            ),
             stopped=stopped,
         )

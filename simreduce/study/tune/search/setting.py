@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from simreduce import dtypes
+from simreduce.computing import group_by
 from simreduce.computing.workers import Progress, answering, time_is_up, working
 from simreduce.engine import AtLeast
 from simreduce.engine.setup import Setup
@@ -234,13 +235,16 @@ def with_channels(setup: Setup, channels: int) -> Setup:
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
-    """Rules as one line: `up to 65536 B ring+ll+8, then nvls+simple+16`."""
+    """Rules as one line, by where each gives way to the next of its collective:
+    `to 65536 B ring+ll+8, nvls+simple+16`.
+    """
     return ", ".join(
-        (f"{r.collective} " if r.collective != "all_reduce" and not r.least else "")
-        + (f"to {r.most} B " if r.most is not None else "")
-        + f"{r.algorithm}+{r.protocol}"
-        + (f"+{r.channels}" if r.channels > 0 else "")
-        for r in rules
+        (f"{name} " if name != "all_reduce" and rule is mine[0] else "")
+        + (f"to {rule.most} B " if rule is not mine[-1] else "")
+        + f"{rule.algorithm}+{rule.protocol}"
+        + (f"+{rule.channels}" if rule.channels > 0 else "")
+        for name, mine in group_by(rules, lambda rule: rule.collective).items()
+        for rule in mine
     )
 
 

@@ -136,7 +136,7 @@ class StepCalls:
     def chosen(self, rules: Sequence[Rule], size: CallSize, channels: int = 0) -> Decision:
         """NCCL's choice for a call by `rules`, or its own where none is for that size."""
         own = self.own(size, channels)
-        rule = next((r for r in rules if r.most is None or size.nbytes <= r.most), None)
+        rule = next((r for r in rules if r.least <= size.nbytes <= (r.most or size.nbytes)), None)
         if rule is None:
             return own
         return own._replace(
@@ -338,15 +338,17 @@ class StepCalls:
 def make_rules(
     setup: Setup, collective: str, sizes: Sequence[int], chosen: Sequence[Decision]
 ) -> tuple[Rule, ...]:
-    """One rule for each range of sizes, ascending, with the same choice."""
+    """One rule for each range of sizes, ascending, with the same choice: from half the smallest
+    to twice the largest, beyond which nothing was simulated.
+    """
     known = facts(setup.machine, setup.layout.ranks, setup.nccl)
-    rules, least = list[Rule](), 0
+    rules, least = list[Rule](), sizes[0] // 2
     for at, how in enumerate(chosen, 1):
         last = at == len(chosen)
         if last or how != chosen[at]:
-            most = None if last else boundary(sizes[at - 1], sizes[at])
+            most = 2 * sizes[-1] if last else boundary(sizes[at - 1], sizes[at])
             rules.append(Rule(collective, least, most, *how[:3], known.nodes, known.n))
-            least = (most or 0) + 1
+            least = most + 1
     return tuple(rules)
 
 

@@ -34,6 +34,7 @@ from simreduce.study.tune.search.search import (
     files_of,
     join,
     nccl_files,
+    sizes_words,
 )
 from simreduce.study.tune.search.setting import (
     Setting,
@@ -231,9 +232,12 @@ def advice_of(found: Tuned) -> Advised:
     return frameworks.phrase(
         name, option, today, fastest, found.reason, words, standing or words(today) or today.name,
         error=found.error(today.row, other.row),
-        caveat="" if option is today else frameworks.caveat_of(
-            found.scenario, option.row.setting.strategy, today.row.setting.strategy
-        ),
+        caveat="" if option is today else ", ".join(filter(None, (
+            frameworks.caveat_of(
+                found.scenario, option.row.setting.strategy, today.row.setting.strategy
+            ),
+            sizes_words(found, option.row.setting),
+        ))),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
-from simreduce.planners.nccl import Settings
+from simreduce.planners.nccl import Settings, choose
 from simreduce.planners.nccl.constants import Rule, read_tuner
 from simreduce.report.ranking import tuned_text
 from simreduce.study.scenario import Scenario
@@ -296,7 +296,7 @@ def test_rules_by_size_say_what_was_simulated():
     rules = found.best.setting.rules
 
     assert len(rules) == 2
-    assert (rules[0].least, rules[-1].most) == (0, None)
+    assert (rules[0].least, rules[-1].most) == (512, 2 << 24)
     assert rules[0].most + 1 == rules[1].least
     assert rules[0].protocol != rules[1].protocol
     told = scenario.but(nccl=replace(Settings(), tuner=rules)).setup
@@ -474,3 +474,25 @@ def test_what_was_not_simulated_says_nothing_of_how_flat_the_best_is():
     found = Tuned(problem(3), "pytorch", "time", (best,), best, 9, 9, 1e-3, 1e-3, curve=places)
 
     assert found.flat is None
+
+
+def test_a_choice_for_one_size_leaves_other_sizes_nccl_s_own():
+    """The plugin's file is NCCL's own but for calls from half to twice of that size."""
+    workload = Workload("w", (Gradient("g", 1 << 18, _FLOAT),))
+    scenario = Scenario("s", "s", machine("dgx-h100"), workload, None, framework="nccl")
+    found = tune(scenario, "nccl")
+    files, at = files_of(found), scenario.setup.communicator.facts
+    told = Settings(tuner=read_tuner(files["nccl_tuner.csv"], ""))
+    [rule] = found.advised.setting.rules
+
+    assert (rule.least, rule.most) == (1 << 19, 1 << 21)
+    for octave in range(10, 31):
+        own, ruled = (choose(at, "all_reduce", 1 << octave, each) for each in (Settings(), told))
+        same = (own.algorithm, own.protocol, own.channels) == (
+            ruled.algorithm, ruled.protocol, ruled.channels,
+        )  # fmt: skip
+        assert same or 19 <= octave <= 21
+        assert not same or octave != 20
+    words = "# Chosen for calls of 1.049 MB, and obeyed by calls of all sizes.\n# Or by the rules"
+    assert words in files["nccl.env"]
+    assert advice_of(found).caveat.startswith("for calls of 1.049 MB; others keep NCCL's own")
