@@ -582,7 +582,8 @@ def other_numerics(scenario: StepScenario, pair: Pair, framework: str) -> OtherS
         yield frameworks.half_words(framework, pair[0], bf16=bf16), 1.0, halved
     if step.job.reduces_once:
         more = replace(step.job, accumulate=passes, no_sync=True)
-        yield f"no_sync({passes})", 2.0, lambda: seconds(job=more)
+        words = FRAMEWORKS[framework or "any"].accumulation
+        yield words.format(passes), 2.0, lambda: seconds(job=more)
 
 
 def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:

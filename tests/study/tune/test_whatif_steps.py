@@ -103,7 +103,7 @@ def test_gains_outside_of_what_keeps_numerics_by_hand(tmp_path):
     assert ranking.outside == pytest.approx(
         {
             "gradients in bf16": (c + t) / (c + t / 2),
-            "no_sync(2)": 2 * (c + t) / (2 * c + t),
+            "gradient accumulation over 2 passes": 2 * (c + t) / (2 * c + t),
             "one more cable port beside each": (c + t) / (c + t / 2),
         }
     )

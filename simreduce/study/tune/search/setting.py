@@ -159,14 +159,27 @@ class Setting:
         """The setting in one line."""
         parts = [
             f"{self.method}," if self.sharding is not None else "",
-            f"{self.mode}, variables on each {self.device.upper()}" if self.mode else self.strategy,
-            f"[{rules_text(self.rules)}]" if self.rules else "",
+            f"{self.mode}, variables on each {self.device.upper()}"
+            if self.mode
+            else self.as_strategy or f"{self.strategy} [{rules_text(self.rules)}]",
             f"NCCL_MIN_NCHANNELS={self.channels}" if self.channels else "",
             f"gpu_indices {','.join(map(str, self.order))}" if self.order else "",
             f"cycle {self.cycle * 1e3:g} ms" if self.cycle is not None else "",
             *(f"{key}={value}" for key, value in self.knobs.items()),
         ]
         return " ".join(filter(None, parts))
+
+    @property
+    def as_strategy(self) -> str:
+        """The strategy with the rule, if there is one, as commands take it; "" for several rules
+        and those of shards.
+        """
+        if not self.rules:
+            return self.strategy
+        [rule, *more] = self.rules
+        if more or self.sharding is not None or rule.most is not None:
+            return ""
+        return f"nccl:{_how(rule)}{self.strategy.removeprefix('nccl')}"
 
     @property
     def knobs(self) -> dict[str, object]:
@@ -234,14 +247,19 @@ def with_channels(setup: Setup, channels: int) -> Setup:
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
-    """Rules as one line: `up to 65536 B ring+ll+8, then nvls+simple+16`."""
+    """Rules as one line: `to 65536 B ring+ll+channels=8, nvls+simple+channels=16`."""
     return ", ".join(
         (f"{r.collective} " if r.collective != "all_reduce" and not r.least else "")
         + (f"to {r.most} B " if r.most is not None else "")
-        + f"{r.algorithm}+{r.protocol}"
-        + (f"+{r.channels}" if r.channels > 0 else "")
+        + _how(r)
         for r in rules
     )
+
+
+def _how(rule: Rule) -> str:
+    """What a rule says of a call, as strategies do."""
+    channels = f"+channels={rule.channels}" * (rule.channels > 0)
+    return f"{rule.algorithm}+{rule.protocol}{channels}"
 
 
 def reducing_scenario(scenario: S) -> S:
