@@ -495,8 +495,8 @@ def _asides(found: Tuned) -> Iterator[str]:
     step, fit = found.scenario.step, found.advised.fit
     if fit and fit.fits is not None:
         yield f"A GPU {fit.words}."
-    replicated = found.advised.setting.sharding is None
-    if step and step.job.update and replicated and {*found.by_method} & {*METHODS} - {DDP}:
+    if (step and step.job.update and found.advised.setting.sharding is None
+            and {*found.by_method} & {*METHODS} - {DDP}):  # fmt: skip
         saved = step.job.update * (1 - 1 / len(found.scenario.setup.layout))
         words = f"Sharding the update of {units.format_duration(step.job.update)}"
         yield f"{words} alone saves up to {units.format_duration(saved)}."
@@ -835,8 +835,15 @@ def _tuned_facts(document: Written, advice: Written) -> Iterator[Fact]:
         answer, more = "not known", f"{tried}; others were not looked at."
     else:
         less = 1 - document["bound_us"] / (time or inf)
-        more = f"{tried}; no setting of these is more than {less:.1%} faster."
-        answer, more = "perhaps", more if less <= _TELLING else f"{tried}."
+        answer, more = (
+            "perhaps",
+            tried
+            + (
+                f"; no setting of these is more than {less:.1%} faster."
+                if less <= _TELLING
+                else "."
+            ),
+        )
     if document.get("calls"):
         more += " Bounds from calls of nearby sizes are tested, not proven."
     if document.get("hurried"):

@@ -174,12 +174,11 @@ class Setting:
         """The strategy with the rule, if there is one, as commands take it; "" for several rules
         and those of shards.
         """
-        if not self.rules:
-            return self.strategy
-        [rule, *more] = self.rules
-        if more or self.sharding is not None or rule.most is not None:
+        if self.rules[1:] or (self.rules and self.sharding is not None):
             return ""
-        return f"nccl:{_how(rule)}{self.strategy.removeprefix('nccl')}"
+        return self.strategy.replace(
+            "nccl", f"nccl{':' * len(self.rules)}{rules_text(self.rules)}", 1
+        )
 
     @property
     def knobs(self) -> dict[str, object]:
@@ -251,15 +250,10 @@ def rules_text(rules: Sequence[Rule]) -> str:
     return ", ".join(
         (f"{r.collective} " if r.collective != "all_reduce" and not r.least else "")
         + (f"to {r.most} B " if r.most is not None else "")
-        + _how(r)
+        + f"{r.algorithm}+{r.protocol}"
+        + (f"+channels={r.channels}" if r.channels > 0 else "")
         for r in rules
     )
-
-
-def _how(rule: Rule) -> str:
-    """What a rule says of a call, as strategies do."""
-    channels = f"+channels={rule.channels}" * (rule.channels > 0)
-    return f"{rule.algorithm}+{rule.protocol}{channels}"
 
 
 def reducing_scenario(scenario: S) -> S:
