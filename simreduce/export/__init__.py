@@ -22,8 +22,9 @@ from simreduce.export.frameworks import (
     USUAL,
     find_framework,
 )
+from simreduce.export.frameworks.nccl import NCCL
 from simreduce.export.frameworks.tensorflow import call_of, flags_of
-from simreduce.planners.layouts import Layout
+from simreduce.planners.layouts import OPEN, Layout
 from simreduce.planners.strategy import Strategy, parse_strategy, resolve
 
 
@@ -61,7 +62,15 @@ def export(name: str, choice: Choice) -> Mapping[str, str]:
         raise StrategyError(
             [*reasons, *[f"{text}: the nearest setting is that of {near}"] * bool(near)]
         )
-    return target.files(choice)
+    return _files(target, choice)
+
+
+def _files(target: Framework, choice: Choice) -> Mapping[str, str]:
+    """The files for a target, with NCCL's where the strategy says how NCCL reduces."""
+    named = any(":" in each.algorithm for each in choice.resolved.ranges)
+    if not target.trains or not (named or choice.strategy.nccl != OPEN) or NCCL.refusals(choice):
+        return target.files(choice)
+    return {**target.files(choice), **NCCL.files(choice)}
 
 
 def nearest(name: str, choice: Choice) -> str:
@@ -105,11 +114,11 @@ def export_choice(choice: Choice, others: Sequence[Strategy] = ()) -> tuple[Expo
 def _exported(name: str, choice: Choice, others: Sequence[Strategy]) -> Exported:
     target, reasons = FRAMEWORKS[name], why_not(name, choice)
     if not reasons:
-        return Exported(name, target.title, target.files(choice))
+        return Exported(name, target.title, _files(target, choice))
     for each in others:
         other = replace(choice, strategy=each)
         if not why_not(name, other):
-            return Exported(name, target.title, target.files(other), instead=each.text)
+            return Exported(name, target.title, _files(target, other), instead=each.text)
     return Exported(name, target.title, {}, reasons, nearest(name, choice))
 
 

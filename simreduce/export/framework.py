@@ -338,10 +338,11 @@ class Framework:
     `tune` tries `packings` besides the default's, each with the bytes of a bucket, where NCCL runs
     the reductions, and those in half precision too if `half` says so. `in_half` says by method, or
     by "" for all others, what to type for that, with `{half}` (bf16) and `{dtype}` (bfloat16); a
-    text without them is fp16's. What does not pack (`packs`)
-    has the packings and shards of the scenario. `by_plans` says that whole plans of all algorithms
-    are searched, `modes` that there are tf_cnn_benchmarks' modes with variables on servers,
-    `cycles` that a background thread has a cycle, `settled` that buffers are settled before a step.
+    text without them is fp16's. `accumulation` is what to type so that `{}` passes reduce once.
+    What does not pack (`packs`) has the packings and shards of the scenario. `by_plans` says that
+    whole plans of all algorithms are searched, `modes` that there are tf_cnn_benchmarks' modes with
+    variables on servers, `cycles` that a background thread has a cycle, `settled` that buffers are
+    settled before a step.
 
     It has the `methods` of a step, and those that are `named` if the scenario names them. `knobs`
     are the settings of shards by PyTorch's names, with the values that are tried, the defaults
@@ -367,6 +368,7 @@ class Framework:
     packings: Callable[[Workload], list[tuple[str, int]]] | None = None
     half: bool = False
     in_half: Mapping[str, str] = field(default_factory=dict)
+    accumulation: str = "gradient accumulation over {} passes"
     packs: bool = True
     by_plans: bool = False
     modes: bool = False

@@ -469,6 +469,9 @@ _SETTINGS_SHOWN = 10
 _FEW = 2
 """Rules that are shown in a line."""
 
+_TELLING = 0.5
+"""The largest bound on what is left to gain that says anything."""
+
 _TAKES = {"time": "one all-reduce", "step": "a training step"}
 
 
@@ -492,7 +495,8 @@ def _asides(found: Tuned) -> Iterator[str]:
     step, fit = found.scenario.step, found.advised.fit
     if fit and fit.fits is not None:
         yield f"A GPU {fit.words}."
-    if step and step.job.update and any(n in METHODS and n != DDP for n in found.by_method):
+    if (step and step.job.update and found.advised.setting.sharding is None
+            and {*found.by_method} & {*METHODS} - {DDP}):  # fmt: skip
         saved = step.job.update * (1 - 1 / len(found.scenario.setup.layout))
         words = f"Sharding the update of {units.format_duration(step.job.update)}"
         yield f"{words} alone saves up to {units.format_duration(saved)}."
@@ -830,8 +834,16 @@ def _tuned_facts(document: Written, advice: Written) -> Iterator[Fact]:
     elif document["stopped"]:
         answer, more = "not known", f"{tried}; others were not looked at."
     else:
-        less = f"{1 - document['bound_us'] / (time or inf):.1%}"
-        answer, more = "perhaps", f"{tried}; no setting of these is more than {less} faster."
+        less = 1 - document["bound_us"] / (time or inf)
+        answer, more = (
+            "perhaps",
+            tried
+            + (
+                f"; no setting of these is more than {less:.1%} faster."
+                if less <= _TELLING
+                else "."
+            ),
+        )
     if document.get("calls"):
         more += " Bounds from calls of nearby sizes are tested, not proven."
     if document.get("hurried"):

@@ -100,8 +100,9 @@ def decide(
     """Return the option to run, the fastest, and why that is not the one to run.
 
     It is today's unless another saves that part of its time, `worth`, and there is no `doubt` that
-    it does. Of those, one that is within `worth` of the best, the simplest. What is not simulated
-    counts against an option. Where none fits a GPU, it is the one that needs the least memory.
+    it does. Of those, one that is within `worth` of the best, the simplest; where all these are in
+    doubt, the simplest of the next. What is not simulated counts against an option. Where none
+    fits a GPU, it is the one that needs the least memory.
     """
     given = [*options]
     fitting = [each for each in given if not each.misfit]
@@ -128,18 +129,27 @@ def decide(
     if lasting(fastest) >= lasting(today) * (1 - _SAME):
         return today, today, ""
     enough = _counted(today) * (1 - worth)
-    good = [each for each in near if each is not today and _counted(each) <= enough]
+    good = [
+        each
+        for each in ranked
+        if (each is fastest or not each.undispatched)
+        and (each is not today and _counted(each) <= enough)
+    ]
     reason = too_little(worth)
     if fastest.unsimulated and lasting(fastest) <= enough:
         reason = (
             f"less than the {units.format_duration(fastest.unsimulated)} of copies into flat"
             " parameters, which are not simulated"
         )
-    for each in sorted(good, key=lambda each: each.simplicity):
+    # Those near the best come first, then those as near to each other.
+    good.sort(
+        key=lambda e: (max(1.0, -((1 - _counted(e) / best) // (worth or _SAME))), e.simplicity)
+    )
+    for each in good:
         why = _LACKING if each.undispatched and not today.undispatched else doubt(each, today)
         if not why:
-            return each, fastest, ""
-        if each is fastest or len(good) == 1:
+            return each, fastest, "" if each in near else reason
+        if each is fastest:
             reason = why
     return today, fastest, reason
 

@@ -232,7 +232,7 @@ def test_variables_say_what_one_rule_says_of_all_calls():
     ],
 )  # fmt: skip
 def test_ddp_gets_the_arguments_of_its_buckets(strategy, arguments, hook):
-    [text] = export("pytorch", choice(strategy)).values()
+    text = export("pytorch", choice(strategy))["simreduce_ddp.py"]
     tree = ast.parse(text)
     [table] = [node for node in tree.body if isinstance(node, ast.Assign)]
 
@@ -420,3 +420,20 @@ def test_other_collectives_have_settings_of_nccl_and_msccl_only():
     assert not why_not("msccl", replace(made, strategy=parse_strategy("ring", "all_gather")))
     for target in set(TARGETS) - {"nccl", "msccl", "mscclpp"}:
         assert why_not(target, made)
+
+
+@pytest.mark.parametrize(
+    ("target", "packing"),
+    [("pytorch", "+ddp=38,view"), ("horovod", "+fusion"), ("jax", "+fusion=1M")],
+)
+def test_what_a_strategy_has_nccl_do_stands_beside_a_frameworks_files(target, packing):
+    """Its variables; without any, NCCL has nothing to set."""
+    setup, work = Setup("dgx1v"), load_workload("resnet50")
+    told, own = (
+        export(target, Choice(setup, work, parse_strategy(f"{spec}{packing}")))
+        for spec in ("nccl:tree+simple+channels=2", "nccl")
+    )
+
+    assert {*told} == {*own, "nccl.env", "nccl_tuner.csv"}
+    assert "NCCL_ALGO=allreduce:tree\n" in told["nccl.env"]
+    assert "NCCL_PROTO=allreduce:simple\nNCCL_MIN_NCHANNELS=2\n" in told["nccl.env"]

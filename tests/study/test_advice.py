@@ -61,6 +61,19 @@ def test_a_doubt_keeps_what_runs_today_and_is_the_reason():
     assert (other, "") == (option, reason)
 
 
+def test_where_the_best_is_in_doubt_the_best_that_is_sure_is_run():
+    """Of those as fast, the simplest; the reason is why it is not the fastest."""
+    today, fast, worse = Option("today", 1.0), Option("fast", 0.8), Option("worse", 0.9)
+    sure, simple = Option("sure", 0.95, simplicity=2), Option("simple", 0.951, simplicity=1)
+
+    def doubt(option, _):
+        return "who knows" * (option in (fast, worse))
+
+    options = [today, fast, worse, sure, simple, Option("slow", 0.98)]
+    assert (simple, fast, "who knows") == decide(options, today, 0.01, doubt)
+    assert (today, fast, "who knows") == decide(options, today, 0.06, doubt)
+
+
 def test_what_does_not_fit_is_run_only_if_nothing_fits():
     today, large = Option("today", 1.0, misfit=True), Option("large", 0.1, misfit=True)
     fits = Option("fits", 5.0)

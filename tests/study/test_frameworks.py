@@ -72,6 +72,19 @@ def test_a_framework_that_is_named_is_the_only_one(tmp_path):
     assert advice.do in ("Keep Horovod's defaults", "Set HOROVOD_FUSION_THRESHOLD=1048576")
 
 
+def test_advice_names_every_part_that_is_set(tmp_path):
+    """What NCCL is told too."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'topology = "dgx-a100x4"\nworkload = "alexnet"\nframework = "pytorch"\n'
+        'strategies = ["nccl:ring+ll+channels=1+ddp", "nccl:ring+simple+ddp=40,view"]\n'
+    )
+    [advice] = rank(load_scenario(str(path))).advice
+
+    said = "bucket_cap_mb=40, gradient_as_bucket_view=True, NCCL_ALGO=allreduce:ring"
+    assert f"{said}, NCCL_PROTO=allreduce:simple (DDP)" == advice.fastest_words
+
+
 def test_copies_that_a_sharded_method_needs_count_against_it():
     """Three times all parameters in and out of the memory of a GPU."""
     at = scenario("dgx-a100")

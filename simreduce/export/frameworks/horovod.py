@@ -83,5 +83,6 @@ HOROVOD = Framework(
     packings=thresholds,
     half=True,
     in_half={"": "compression=hvd.Compression.fp16"},
+    accumulation="backward_passes_per_step={}",
     cycles=True,
 )

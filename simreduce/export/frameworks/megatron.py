@@ -329,6 +329,7 @@ DEEPSPEED = Framework(
     MeshProgram("Megatron-DeepSpeed", _mesh_files, _mesh_limits, schedules=("1f1b",)),
     default=lambda choice: f"nccl+bucket={_ELEMENTS * choice.width}",
     in_half={"": '"communication_data_type": "{half}"'},
+    accumulation="gradient_accumulation_steps={}",
     packings=lambda _: [],
     methods=(REPLICATED, *_STAGES),
     unit=_ELEMENTS,

@@ -326,6 +326,7 @@ PYTORCH = Framework(
         REPLICATED: "register_comm_hook(None, default_hooks.{half}_compress_hook)",
         "": "MixedPrecision(reduce_dtype=torch.{dtype})",
     },
+    accumulation="no_sync() for {} passes",
     methods=(REPLICATED, "fsdp", "hsdp"),
     named=("zero2", "zero3"),
     knobs={

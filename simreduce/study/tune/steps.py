@@ -26,6 +26,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, SimreduceError, StrategyError
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.plan import verify, wrong_elements
+from simreduce.planners.packing.arrangement import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, hanging, strategy_of
@@ -368,7 +369,9 @@ def _advise(scenario: StepScenario, options: Sequence[Option], name: str) -> Adv
 
     known = [each for each in options if is_default(each) and files(each) is not None]
     methods = [DDP, *scenario.step.methods]
-    today = min(known, key=lambda each: methods.index(method(each)), default=None)
+    today = min(
+        known, key=lambda each: (sharded and each.misfit, methods.index(method(each))), default=None
+    )
     return frameworks.advise(
         name, options, today, files, scenario, method=method,
         calls=lambda each: _calls(scenario.setup, each.name, each.row),
@@ -573,6 +576,12 @@ def other_numerics(scenario: StepScenario, pair: Pair, framework: str) -> OtherS
         return case.seconds(case.job, case.setup)
 
     def halved() -> float:
+        packer: Any = pair[1] and pair[1].packer
+        half = BF16 if bf16 and hasattr(packer, BF16) else FP16
+        if pair[0] == DDP and pair[1] and hasattr(packer, half):
+            cast = {half: True} | ({"view": False} if hasattr(packer, "view") else {})
+            how = replace(pair[1], text=f"{pair[1].text},{half}", packer=replace(packer, **cast))
+            return case_of(scenario, (DDP, how)).simulate().step.seconds
         dtype = code("bfloat16" if bf16 else "float16")
         return seconds(sharding=replace(step.sharding or Sharding(), reduce_dtype=dtype))
 
@@ -582,7 +591,11 @@ def other_numerics(scenario: StepScenario, pair: Pair, framework: str) -> OtherS
         yield frameworks.half_words(framework, pair[0], bf16=bf16), 1.0, halved
     if step.job.reduces_once:
         more = replace(step.job, accumulate=passes, no_sync=True)
-        yield f"no_sync({passes})", 2.0, lambda: seconds(job=more)
+        yield (
+            FRAMEWORKS[framework or "any"].accumulation.format(passes),
+            2.0,
+            lambda: seconds(job=more),
+        )
 
 
 def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:

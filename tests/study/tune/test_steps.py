@@ -16,7 +16,7 @@ from simreduce.report.step_page import step_text
 from simreduce.report.steps import step_document
 from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import load_scenario
-from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.study.tune.steps import MethodRanking, rank_steps
 from tests.thorough import slow
 
@@ -411,6 +411,22 @@ def test_what_would_fit_is_of_the_methods_of_the_scenario_or_else_of_its_framewo
     assert found.fits_with.partition(" (")[0] == says
     if "zero1" in methods:  # as `tune` says, whose default is no shards where they are one of many
         assert found.advice[0].today_words == "DeepSpeed's defaults (DDP)"
+
+
+def test_the_default_is_the_first_method_that_fits_in_both_commands(tmp_path):
+    """Of those that the scenario names; no framework shards unless it is told to."""
+    path = tmp_path / "large.toml"
+    path.write_text(
+        'topology = "dgx1v"\nworkload = "gpt2-xl"\nframework = "deepspeed"\n'
+        'strategies = ["nccl"]\n[step]\nbatch = 1\nrate = "60 TFLOP/s"\n'
+        'method = ["zero1", "zero2", "zero3"]\n'
+    )
+    scenario = with_step(load_scenario(str(path)))
+    [advice], tuned = rank_steps(scenario).advice, advice_of(tune(scenario, "deepspeed"))
+
+    assert advice.today_words == tuned.today_words
+    assert not advice.today.misfit
+    assert advice.today_words.startswith("DeepSpeed's defaults with ZeRO-")
 
 
 def test_more_recomputation_makes_room(tmp_path):

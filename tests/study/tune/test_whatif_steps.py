@@ -103,10 +103,39 @@ def test_gains_outside_of_what_keeps_numerics_by_hand(tmp_path):
     assert ranking.outside == pytest.approx(
         {
             "gradients in bf16": (c + t) / (c + t / 2),
-            "no_sync(2)": 2 * (c + t) / (2 * c + t),
+            "gradient accumulation over 2 passes": 2 * (c + t) / (2 * c + t),
             "one more cable port beside each": (c + t) / (c + t / 2),
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("machine", "framework", "strategy", "half", "cast", "passes"),
+    [
+        ("dgx1v", "horovod", "nccl+fusion", "fusion=128M,fp16", "Compression.fp16",
+         "backward_passes_per_step=2"),
+        ("rtx4090-2", "pytorch", "nccl+ddp", "ddp=25,1,bf16", "bf16_compress_hook",
+         "no_sync() for 2 passes"),
+        ("rtx4090-2", "pytorch", "nccl+ddp=40,view", "ddp=40,bf16", "bf16_compress_hook",
+         "no_sync() for 2 passes"),
+    ],
+)  # fmt: skip
+def test_half_precision_gains_what_the_row_of_its_setting_says(
+    tmp_path, machine, framework, strategy, half, cast, passes
+):
+    """With today's packing, as one then types it, in the words of the framework."""
+    path = tmp_path / "step.toml"
+    path.write_text(
+        f'topology = "{machine}"\nworkload = "vgg16"\nframework = "{framework}"\n'
+        f'strategies = ["{strategy}"]\n[step]\nbatch = 8\nrate = "100 TFLOP/s"\n'
+    )
+    outside = rank_steps(load_scenario(str(path))).outside
+    path.write_text(path.read_text().replace(f'["{strategy}"]', f'["{strategy}", "nccl+{half}"]'))
+    rows = {row.step.method: row for row in rank_steps(load_scenario(str(path))).candidates}
+    [said] = [ratio for words, ratio in outside.items() if cast in words]
+
+    assert said == pytest.approx(rows[strategy].seconds / rows[f"nccl+{half}"].seconds)
+    assert passes in outside
 
 
 def test_a_step_that_hides_nearly_all_says_nothing_of_other_numerics(tmp_path):

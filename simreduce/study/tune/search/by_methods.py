@@ -133,12 +133,20 @@ class ShardedSearch(Search[StepScenario]):
         return fit._replace(needed=known.peak) if known else fit
 
     def answer(self, *, stopped: bool = False) -> Tuned:
-        """The answer, whose default is the setting with fewest words."""
+        """The answer, whose default is that of the first method that has one which fits."""
         found, scenario = super().answer(stopped=stopped), self.aim.scenario
         return replace(
             found,
             scenario=self.before.scenario if self.before else scenario,
-            default=min(found.rows, key=lambda row: row.setting.tie_break, default=found.default),
+            default=min(
+                found.rows,
+                key=lambda row: (
+                    row.misfit,
+                    self.aim.methods.index(row.setting.method),
+                    row.setting.tie_break,
+                ),
+                default=found.default,
+            ),
             points=self.ruled + len({*self.settings, *self.unfit}),
             calls=len(self.collectives) + self.ruled,
             unfit=len(self.unfit),

@@ -391,14 +391,8 @@ def ranking_of(found: Tuned, most: int, can_run: Callable[[Strategy], bool]) -> 
 
 def _as_strategy(setting: Setting) -> str:
     """The strategy that says all of a setting; "" if none does."""
-    if setting.order or setting.mode or setting.sharding or len(setting.rules) > 1:
-        return ""
-    for rule in setting.rules:
-        return (
-            f"nccl:{rule.algorithm}+{rule.protocol}+channels={rule.channels}"
-            + setting.strategy.removeprefix("nccl")
-        )
-    return "" if setting.channels else setting.strategy
+    unsaid = setting.order or setting.mode or setting.sharding or setting.channels
+    return "" if unsaid else setting.as_strategy
 
 
 def _choice(found: Tuned, setting: Setting) -> Choice:

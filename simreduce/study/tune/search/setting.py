@@ -160,14 +160,26 @@ class Setting:
         """The setting in one line."""
         parts = [
             f"{self.method}," if self.sharding is not None else "",
-            f"{self.mode}, variables on each {self.device.upper()}" if self.mode else self.strategy,
-            f"[{rules_text(self.rules)}]" if self.rules else "",
+            f"{self.mode}, variables on each {self.device.upper()}"
+            if self.mode
+            else self.as_strategy or f"{self.strategy} [{rules_text(self.rules)}]",
             f"NCCL_MIN_NCHANNELS={self.channels}" if self.channels else "",
             f"gpu_indices {','.join(map(str, self.order))}" if self.order else "",
             f"cycle {self.cycle * 1e3:g} ms" if self.cycle is not None else "",
             *(f"{key}={value}" for key, value in self.knobs.items()),
         ]
         return " ".join(filter(None, parts))
+
+    @property
+    def as_strategy(self) -> str:
+        """The strategy with the rule, if there is one, as commands take it; "" for several rules
+        and those of shards.
+        """
+        if self.rules[1:] or (self.rules and self.sharding is not None):
+            return ""
+        return self.strategy.replace(
+            "nccl", f"nccl{':' * len(self.rules)}{rules_text(self.rules)}", 1
+        )
 
     @property
     def knobs(self) -> dict[str, object]:
@@ -236,13 +248,13 @@ def with_channels(setup: Setup, channels: int) -> Setup:
 
 def rules_text(rules: Sequence[Rule]) -> str:
     """Rules as one line, by where each gives way to the next of its collective:
-    `to 65536 B ring+ll+8, nvls+simple+16`.
+    `to 65536 B ring+ll+channels=8, nvls+simple+channels=16`.
     """
     return ", ".join(
         (f"{name} " if name != "all_reduce" and rule is mine[0] else "")
         + (f"to {rule.most} B " if rule is not mine[-1] else "")
         + f"{rule.algorithm}+{rule.protocol}"
-        + (f"+{rule.channels}" if rule.channels > 0 else "")
+        + (f"+channels={rule.channels}" if rule.channels > 0 else "")
         for name, mine in group_by(rules, lambda rule: rule.collective).items()
         for rule in mine
     )

@@ -52,11 +52,14 @@ from simreduce.training.sharded import DDP
 def with_advice(found: Tuned, workers: int = 1) -> Tuned:
     """Return the answer with the setting to use, and why that is not the fastest, if it is not.
 
-    Where a change is worth it, simpler settings than the fastest are simulated too.
+    Where a change is worth it, simpler settings are simulated too, of the default's method where
+    the fastest is in doubt.
     """
     chosen, reason = _decide(found)
-    if chosen.row != found.default and not found.stopped:
-        found = _with_simpler(found, chosen.row, workers)
+    now = found.default
+    row = found.by_method.get(now.setting.method, now) if chosen.row == now else chosen.row
+    if row.seconds <= now.seconds * (1 - found.scenario.worth) and not found.stopped:
+        found = _with_simpler(found, row, workers)
         chosen, reason = _decide(found)
     found, chosen, reason = _with_its_peak(found, chosen, reason)
     outside = {} if found.stopped else _outside(found, chosen.row.setting)

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from simreduce.planners.nccl.constants import Rule
+from simreduce.planners.strategy import parse_strategy
+from simreduce.report.ranking import tuned_text
 from simreduce.study.advice import Sureness
 from simreduce.study.frameworks import SCALES
 from simreduce.study.scenario_files import load_scenario
@@ -35,6 +37,32 @@ def test_a_default_that_costs_nothing_is_kept(tmp_path):
     assert not advice.changes
     assert "Keep PyTorch's defaults (DDP)" == advice.do
     assert "bucket_cap_mb" not in files_of(found)["simreduce_ddp.py"]
+
+
+def test_a_setting_is_named_as_one_types_it():
+    """One rule of NCCL's is part of a strategy; several are listed."""
+    rule = Rule("all_reduce", 0, None, "tree", "simple", 2, -1, -1)
+    one = Setting("nccl+ddp=38,view", rules=(rule,))
+    several = replace(one, rules=(replace(rule, most=9, algorithm="ring", channels=0), rule))
+
+    assert "nccl:tree+simple+channels=2+ddp=38,view" == one.label == parse_strategy(one.label).text
+    assert several.label == ("nccl+ddp=38,view [to 9 B ring+simple, tree+simple+channels=2]")
+
+
+def test_shards_are_not_offered_twice_and_a_bound_says_something(tmp_path):
+    """What sharding the update saves stands beside settings that do not; a bound that leaves more
+    than half is left out.
+    """
+    found = tune(asked(tmp_path, BUSY.replace("[step]", '[step]\nupdate = "8 ms"')), "deepspeed")
+    rows = {row.setting.method: row for row in found.rows}
+
+    for method in ("ddp", "zero1"):
+        assert ("alone saves up to" in tuned_text(replace(found, chosen=rows[method]))) is (
+            method == "ddp"
+        )
+    for part in (0.9, 0.1):
+        text = tuned_text(replace(found, bound=part * found.advised.seconds))
+        assert ("no setting of these is more than" in text) is (part == 0.9)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +119,23 @@ def test_a_simpler_setting_than_the_fastest_is_simulated_and_used(worth_it):
     assert fancy == again.best
     assert not again.advised.setting.order
     assert "" == again.reason
+
+
+def test_where_the_fastest_is_in_doubt_a_simpler_gain_that_is_sure_is_advised(
+    worth_it, monkeypatch
+):
+    """DDP's own caps with views, which nobody tried."""
+    now, doubted = worth_it.default, Setting("nccl+ddp=31,view")
+    monkeypatch.setattr(
+        "simreduce.study.frameworks.not_told_apart",
+        lambda option, *_: "who knows" * (option.row.setting == doubted),
+    )
+    fast = replace(now, setting=doubted, seconds=now.seconds / 2)
+    again = with_advice(replace(worth_it, rows=(fast, now), chosen=None))
+
+    assert Setting("nccl+ddp=25,1,view") == again.advised.setting
+    assert (fast, "who knows") == (again.best, again.reason)
+    assert advice_of(again).changes
 
 
 def test_what_other_calls_gain_has_to_be_more_than_their_error():
