@@ -480,7 +480,8 @@ BESIDE = Document(
         " the given nodes; null if a failure stops it, missing unless placements were tried.",
         lambda found: finite(found.given) if found.tried else ABSENT,
         optional=True),
-    Key("given_healthy_slowdown", RATIO, "The same while nothing fails.",
+    Key("given_healthy_slowdown", RATIO, "The slowdown of the slowest job on the given nodes while"
+        " nothing fails; missing unless placements were tried with failures.",
         lambda found: found.healthy if found.tried and found.lost else ABSENT, optional=True),
     Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches.",
         _switches),

@@ -183,23 +183,21 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
     if not (question.place and given.complete):
         return given
     names = node_names(question.setup.layout, question.setup.topology)
-    whole = tuple(replace(outcome, after=()) for outcome in given.outcomes)
-    calm = {question.nodes: given._replace(outcomes=whole, failures=(), lost=None)}
-    tried, compared, ended = {question.nodes: given} if question.fails else calm, 1, False
+    whole = given._replace(outcomes=tuple(replace(job, after=()) for job in given.outcomes))
+    calm = {question.nodes: whole}
+    tried, ended = {question.nodes: given} if question.fails else calm, False
     with suppress(*((KeyboardInterrupt,) if progress else ())):
         for nodes in islice(_placements(question, names, calm), MOST_PLACED - 1):
             next(told, None)
             with suppress(InputError):  # of nodes that cannot run a job
                 placed = question.place([[label(names[node]) for node in mine] for mine in nodes])
                 calm[nodes] = _simulate(replace(placed, fails=()), None, given.alone)
-        for nodes in sorted(calm, key=lambda nodes: _slowdowns(calm[nodes]))[:MOST_COMPARED]:
-            if nodes not in tried:
-                placed, first = replace(calm[nodes].question, fails=question.fails), _best(tried)
-                found = _simulate(
-                    placed, None, given.alone, told, calm[nodes].outcomes, tried[first]
-                )
-                tried |= {nodes: found} if found.complete else {}
-                compared += 1
+        others = [nodes for nodes in calm if nodes not in tried]
+        others.sort(key=lambda nodes: _slowdowns(calm[nodes]))
+        for nodes in others[: MOST_COMPARED - 1]:
+            placed, best = replace(calm[nodes].question, fails=question.fails), tried[_best(tried)]
+            found = _simulate(placed, None, given.alone, told, calm[nodes].outcomes, best)
+            tried |= {nodes: found if found.complete else best}  # which the first of equal ones is
         ended = True
     best = tried[_best(tried)]
     pairs = zip(_slowdowns(given), _slowdowns(best), strict=True)
@@ -209,8 +207,8 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
     )  # fmt: skip
     kept = next(differ, True)
     return (given if kept else best)._replace(
-        tried=max(compared, len(tried)), given=given.slowest.slowdown, kept=kept, complete=ended,
-        healthy=max(each.slowdown for each in whole),
+        tried=len(tried), given=given.slowest.slowdown, kept=kept, complete=ended,
+        healthy=calm[question.nodes].slowest.slowdown,
     )  # fmt: skip
 
 
