@@ -505,8 +505,10 @@ def _loss(table: Mapping[str, Any], machine: Setup, parts: Sequence[set[int]]) -
     for node in mine:
         faults.check(node in most, table["name"], f"its node {label(names[node])} is cut off")
     if isinstance(count, int):
-        words = f"{units.plural(count, 'node')} asked for, and {len(most)}{NOT_FREE}"
+        words = f"{units.plural(count, 'node')} asked for, and at most {len(most)} are joined"
         faults.check(count <= len(most), table["name"], words)
+    alone = "pattern" in table and len(most.difference(mine)) < (1 if mine else 2)
+    faults.check(isinstance(count, str) or not alone, table["name"], "nobody is left to send")
     return next(iter(faults.problems), "")
 
 

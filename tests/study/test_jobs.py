@@ -521,6 +521,18 @@ def test_traffic_stops_alone_if_an_end_of_it_is_lost(tmp_path, part, nodes, stop
     assert reason in jobs_text(found)
 
 
+def test_jobs_of_one_node_go_on_where_nothing_joins_nodes(tmp_path):
+    """And traffic of all nodes stops, as nobody is left to send to."""
+    text = INCAST.replace("incast", "permutation").replace("to = [0]\n", "")
+    text = f'topology = "dgx-a100x5,fabric=fat_tree,radix=6,nics=1"\nfails = "leaf"\n{SMALL}{text}'
+    found = answer_jobs(read(tmp_path, text))
+    [failure] = BESIDE.write(found)["failures"]
+
+    assert (failure["part"], failure["stops"]) == ("leaf0", ["a", "b", "x"])
+    assert "a: 2 nodes asked for, and at most 1 are joined; " in failure["reason"]
+    assert failure["reason"].endswith("x: nobody is left to send")
+
+
 def test_a_job_stops_with_the_storage_that_it_needs(tmp_path):
     text = TWO.replace('"2-3"', "1") + '[job.checkpoint]\nsize = "1 MB"\nevery = "1 s"\nto = [3]\n'
     found = answer_jobs(read(tmp_path, f'fails = "n3"\n{text}'))
