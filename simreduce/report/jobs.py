@@ -441,7 +441,8 @@ _FAILURE = Record(
     Key("whose", TEXT, 'The jobs on the node of the part; "" for none.',
         column=Column("of", left=True, keep="known")),
     Key("worst", list_of(_WORST), "Each job, by the part of these whose failure costs it most."),
-    Key("stops", list_of(TEXT), "The jobs that it stops.",
+    Key("stops", list_of(TEXT), "The jobs that it stops, and traffic with an end that is lost.",
+        lambda failure: [*failure.stops, *failure.idle],
         column=Column("stops", left=True, keep="known", show=units.first_few)),
     Key("job", TEXT, 'The job that loses most; "" if jobs stop, or without such a part.',
         lambda failure: failure.slowest.job.name if failure.slowest and not failure.stops else "",
@@ -450,7 +451,7 @@ _FAILURE = Record(
         " null if jobs stop, or without such a part.",
         lambda failure: finite(failure.slowdown) if failure.part else None,
         column=Column("slowdown", show=_TIMES, missing="")),
-    Key("reason", TEXT, 'Why jobs cannot go on; "" if all can, or without such a part.',
+    Key("reason", TEXT, 'Why these cannot go on; "" if all can, or without such a part.',
         column=Column("why they stop", left=True, keep="known")),
 )  # fmt: skip
 BESIDE = Document(
@@ -479,6 +480,9 @@ BESIDE = Document(
         " the given nodes; null if a failure stops it, missing unless placements were tried.",
         lambda found: finite(found.given) if found.tried else ABSENT,
         optional=True),
+    Key("given_healthy_slowdown", RATIO, "The slowdown of the slowest job on the given nodes while"
+        " nothing fails; missing unless placements were tried with failures.",
+        lambda found: found.healthy if found.tried and found.lost else ABSENT, optional=True),
     Key("switches", list_of(list_of(COUNT)), "Nodes of jobs that share their switches.",
         _switches),
     Key("traffic", list_of(_STREAM), "What else moves.", "question.streams"),
@@ -532,13 +536,22 @@ def jobs_report(document: Written) -> Page:
         f"{worst['slowdown']:.2f} times as long as alone, its longest repetition"
         f" {worst['worst']:.2f} times."
     )  # fmt: skip
+    lost = max(
+        (each for each in document.get("failures", ()) if each["part"]), default=None,
+        key=lambda each: inf if each["slowdown"] is None else each["slowdown"],
+    )  # fmt: skip
     return Page(
         title=f"{document['title']}: jobs beside each other",
         about=f"{units.plural(len(jobs), 'job')} on {document['topology']}.",
         answer=document["answer"],
         sure=caution(document["factor"], document["calibration"], "times of the communication"),
         facts=(
-            Fact("Which job loses most?", worst["job"], longest),
+            *_healthy(document, lost),
+            Fact(
+                f"Which loses most if {lost['part']} fails?" if lost else "Which job loses most?",
+                worst["job"],
+                longest,
+            ),
             Fact("Whom does it meet?", worst["meets"]),
             *_placed(document),
             Fact(
@@ -567,6 +580,19 @@ def jobs_report(document: Written) -> Page:
             ),
         ),
     )
+
+
+def _healthy(document: Written, lost: Written | None) -> Iterator[Fact]:
+    """The job that loses most while nothing fails, if parts may fail."""
+    rows = [(each["seconds"] / (each["alone_s"] or inf), each["job"]) for each in document["jobs"]]
+    if lost:
+        slow, job = max(rows, key=lambda row: row[0])
+        given = "" if document.get("kept", True) else (
+            f"; {document['given_healthy_slowdown']:.2f} times on the given nodes"
+        )  # fmt: skip
+        why = " A failure decides which nodes are better." if "placements" in document else ""
+        words = f"{slow:.2f} times as long as alone{given}.{why}"
+        yield Fact("Which job loses most while nothing fails?", job, words)
 
 
 def _placed(document: Written) -> Iterator[Fact]:

@@ -50,6 +50,7 @@ from simreduce.study.scenario_files import (
     read_scenario_file,
 )
 from simreduce.topology import load_topology
+from simreduce.topology.elements import joined
 from simreduce.topology.loader import CLASSES, NONE, part_named
 from simreduce.topology.switch_groups import label
 from simreduce.training.calls import GroupPlans, channels_of
@@ -181,9 +182,9 @@ class JobsQuestion:
     """Jobs on the machine of `setup`, beside traffic; each `does` something, in words, on
     its `nodes`; keys that are `fixed` say why there are no copies. `nominal` says which times rest
     on no measurement. `fits` has what the GPUs of each hold at least, None where it has no step.
-    `fails` are parts to lose: `without` one of them, and the jobs of these names, this is another
-    question, and so it is where jobs `place` their nodes, by name, elsewhere; None where they are
-    to stay.
+    `fails` are parts to lose: `without` one of them this is another question, and so it is where
+    jobs `place` their nodes, by name, elsewhere; None where they are to stay. `lost` are jobs and
+    traffic that cannot go on without a part, and why.
     """
 
     path: Path
@@ -197,8 +198,9 @@ class JobsQuestion:
     nominal: str
     fits: tuple[MemoryFit | None, ...]
     fails: tuple[str, ...]
-    without: Callable[..., JobsQuestion]
+    without: Callable[[str], JobsQuestion]
     place: Callable[[Sequence[Sequence[str]]], JobsQuestion] | None
+    lost: Mapping[str, str]
 
     @property
     def misfits(self) -> list[str]:
@@ -236,12 +238,11 @@ def load_jobs(text: str) -> JobsQuestion:
 
 def build_jobs(
     path: Path, document: Mapping[str, Any], load: LoadMachine = load_topology, copies: int = 1,
-    options: Mapping[str, str] | None = None, failed: str = NONE, stopped: Collection[str] = (),
+    options: Mapping[str, str] | None = None, failed: str = NONE,
 ) -> JobsQuestion:  # fmt: skip
     """So many copies of the jobs of tables that were read from the file at `path`, and perhaps
     changed; ScenarioError lists every fault. For a key in `options`, faults name the text given
-    there instead of the file. `failed` is the part that the machine lacks; jobs of names
-    that are `stopped` do not run.
+    there instead of the file. `failed` is the part that the machine lacks.
     """
     faults = Faults(str(path), options=options)
     values = JOBS.read(document, faults)
@@ -288,17 +289,23 @@ def build_jobs(
             copies = 1
     raw = document["job"] if tables else []
     rows: list[tuple[int, Any]] = [
-        (i, table)
-        for i, table in enumerate(_copies(tables, copies, {*owner}))
-        if table["name"] not in stopped
-    ]
+        (i, table) for i, table in enumerate(_copies(tables, copies, {*owner}))
+    ]  # fmt: skip
     nodes: list[tuple[int, ...]] = [() for _ in rows]
-    streams = list[Stream]()
+    streams, lost = list[Stream](), dict[str, str]()
     if machine is not None:
-        nodes = _share_out([each["nodes"] for _, each in rows], machine, faults)
-        reads = _Streams(path, machine, faults)
-        for i, each in enumerate(values["traffic"] or []):
-            streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
+        parts, traffic = _joined_nodes(machine), values["traffic"] or []
+        if failed != NONE:
+            every = (*(each for _, each in rows), *traffic)
+            lost = {each["name"]: why for each in every if (why := _loss(each, machine, parts))}
+            rows = [(i, each) for i, each in rows if each["name"] not in lost]
+            faults.problems += [] if rows else lost.values()
+        where = [f"job[{i}].nodes" if failed == NONE else each["name"] for i, each in rows]
+        nodes = _share_out(where, [each for _, each in rows], machine, parts, faults)
+        reads = _Streams(path, machine, parts, faults)
+        for i, each in enumerate(traffic):
+            if each["name"] not in lost:
+                streams += reads.of_table(f"traffic[{i}]", each, each.faulty)
         for (i, each), mine in zip(rows, nodes, strict=True):
             streams += reads.of_job(i, f"job[{i % len(raw)}]", each, mine)
     # The machine is built once; where it has faults, jobs are read for theirs.
@@ -347,6 +354,7 @@ def build_jobs(
         tuple(part for part in values["fails"] if part != NONE),
         partial(build_jobs, path, document, load, copies, options),
         on if values["placement"] else None,
+        lost,
     )  # fmt: skip
 
 
@@ -474,28 +482,62 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
     )
 
 
+def _joined_nodes(machine: Setup) -> list[set[int]]:
+    """The places of nodes that routes join, the largest part of the machine last."""
+    ranks, wires = machine.layout.ranks, machine.topology.wires
+    parts = joined(ranks, ((link.source, link.target) for link in wires))
+    nodes = [*enumerate(machine.layout.tasks)]
+    found = ({node for node, task in nodes if ranks[task[0]] in part} for part in parts)
+    return sorted(filter(None, found), key=len)
+
+
+def _loss(table: Mapping[str, Any], machine: Setup, parts: Sequence[set[int]]) -> str:
+    """Why a job or traffic lacks nodes, as some have failed or are cut off; "" if it does not."""
+    faults, shape, count = Faults(), machine.layout, table["nodes"]
+    ends = (table, table.get("checkpoint") or {}, table.get("reads") or {})
+    mine = [
+        node for text in (count, *(end.get("to") for end in ends)) if isinstance(text, str)
+        for node in read_places(faults, table["name"], shape, machine.topology, text, "its node ")
+    ]  # fmt: skip
+    # Of equal parts the later one, which has more of the machine.
+    most = max(reversed(parts), key=lambda part: len(part.intersection(mine)))
+    most, names = most if isinstance(count, str) else parts[-1], node_names(shape, machine.topology)
+    for node in mine:
+        faults.check(node in most, table["name"], f"its node {label(names[node])} is cut off")
+    if isinstance(count, int):
+        words = f"{units.plural(count, 'node')} asked for, and at most {len(most)} are joined"
+        faults.check(count <= len(most), table["name"], words)
+    alone = "pattern" in table and len(most.difference(mine)) < (1 if mine else 2)
+    faults.check(isinstance(count, str) or not alone, table["name"], "nobody is left to send")
+    return next(iter(faults.problems), "")
+
+
 def _share_out(
-    asked: Sequence[int | str | None], machine: Setup, faults: Faults
-) -> list[tuple[int, ...]]:
-    """The nodes of each job: those that it names, or the first that nobody does."""
+    at: Sequence[str], tables: Sequence[Mapping[str, Any]], machine: Setup,
+    parts: Sequence[set[int]], faults: Faults,
+) -> list[tuple[int, ...]]:  # fmt: skip
+    """The nodes of each job: those that it names, or the first that nobody does.
+
+    These are in the smallest part of the machine with room for them, so that small jobs leave the
+    others to large ones; of a job with storage in the largest.
+    """
     shape, owner = machine.layout, dict[int, int]()
-    found = [() if isinstance(nodes, int) else _named(f"job[{i}].nodes", nodes, machine, faults)
-             for i, nodes in enumerate(asked)]  # fmt: skip
+    found = [() if isinstance(each["nodes"], int) else _named(path, each["nodes"], machine, faults)
+             for path, each in zip(at, tables, strict=True)]  # fmt: skip
     names = node_names(shape, machine.topology)
     for i, mine in enumerate(found):
         for node in mine:
             first = owner.setdefault(node, i)
-            faults.check(
-                first == i, f"job[{i}].nodes", f"job[{first}] has node {label(names[node])} too"
-            )
-    free = [node for node in range(len(shape.tasks)) if node not in owner]
-    for i, nodes in enumerate(asked):
-        if isinstance(nodes, int) and faults.check(
-            nodes <= len(free),
-            f"job[{i}].nodes",
-            f"{nodes} asked for, and {len(free)} of {len(shape.tasks)}{NOT_FREE}",
-        ):
-            found[i], free = tuple(free[:nodes]), free[nodes:]
+            faults.check(first == i, at[i], f"job[{first}] has node {label(names[node])} too")
+    free = [sorted(part.difference(owner)) for part in parts]
+    for i, each in enumerate(tables):
+        if isinstance(count := each["nodes"], int):
+            have = free[-1:] if each["checkpoint"] or each["reads"] else free
+            most = max(map(len, have))
+            words = f"{units.plural(count, 'node')} asked for, and {most} of {len(shape.tasks)}"
+            if faults.check(count <= most, at[i], f"{words}{NOT_FREE}"):
+                part = next(part for part in have if len(part) >= count)
+                found[i], part[:count] = tuple(part[:count]), ()
     return found
 
 
@@ -509,8 +551,10 @@ def _named(path: str, nodes: str | None, machine: Setup, faults: Faults) -> tupl
 class _Streams:
     """Reads traffic on a machine from tables of the file `source`."""
 
-    def __init__(self, source: Path, machine: Setup, faults: Faults) -> None:
-        self._source, self._machine, self._faults = source, machine, faults
+    def __init__(
+        self, source: Path, machine: Setup, parts: Sequence[set[int]], faults: Faults
+    ) -> None:
+        self._source, self._machine, self._parts, self._faults = source, machine, parts, faults
         at = machine.running(None)
         self.flows = TrafficFlows(Fabric(
             simpy.Environment(), at.topology, at.constants, at.runtime, at.disturbance, fixed=False
@@ -545,7 +589,7 @@ class _Streams:
                 f"{path}.nodes",
                 f"{asked} asked for, and the machine has {units.plural(count, 'node')}",
             )
-            mine = tuple(range(min(asked, count)))
+            mine = tuple(sorted(self._parts[-1])[:asked])
         others = _named(f"{path}.to", to, self._machine, faults)
         needs = pattern in (INCAST, READS, WRITES)
         faults.check(

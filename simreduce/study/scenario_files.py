@@ -490,16 +490,17 @@ def _part(values: FieldValues, topology: Topology | None, faults: Faults) -> Lay
 
 
 def read_places(
-    faults: Faults, path: str, shape: Layout, topology: Topology, nodes: str
+    faults: Faults, path: str, shape: Layout, topology: Topology, nodes: str, whose: str = ""
 ) -> tuple[int, ...]:
     """The places of the nodes of a host list among those of a layout, in the order of the list.
 
-    Notes nodes that the topology lacks, or that have failed, and leaves them out.
+    Notes nodes that the topology lacks, or, with `whose` before them, that have failed, and leaves
+    these out.
     """
     names = read_machines(faults, path, topology, nodes)
     place = {name: i for i, name in enumerate(node_names(shape, topology))}
     for name in names:
-        faults.check(name in place, path, f"{label(name)} has failed")
+        faults.check(name in place, path, f"{whose}{label(name)} has failed")
     return tuple(place[name] for name in names if name in place)
 
 

@@ -14,7 +14,7 @@ from simreduce.errors import InputError, ScenarioError
 from simreduce.report.jobs import BESIDE, jobs_text
 from simreduce.study.job_files import build_jobs, elsewhere, load_jobs
 from simreduce.study.scenario_files import build_meshes, build_scenario, read_scenario_file
-from simreduce.study.tune.jobs import MOST_PLACED, answer_jobs, fit_jobs
+from simreduce.study.tune.jobs import MOST_COMPARED, MOST_PLACED, answer_jobs, fit_jobs
 from simreduce.study.tune.rank import rank
 from simreduce.training.mesh.passes import Costs
 from simreduce.training.mesh.write import simulate_mesh
@@ -123,7 +123,7 @@ def test_what_is_missing_empty_or_nothing_is_one_fault_each(tmp_path):
         "traffic[0].rate",
     ]  # fmt: skip
     too_many = TWO.replace("nodes = 2\n", "nodes = 5\n").replace('"2-3"', "4")
-    assert faults(tmp_path, too_many) == ["job[0].nodes: 5 asked for, and 4 of 4 are free"]
+    assert faults(tmp_path, too_many) == ["job[0].nodes: 5 nodes asked for, and 4 of 4 are free"]
 
 
 def test_a_machine_that_is_not_known_is_said_once(tmp_path):
@@ -139,7 +139,7 @@ def test_a_machine_that_is_not_known_is_said_once(tmp_path):
         (('"2-3"', '"3-4"'), f"job[1].nodes: {NAME} has no node '4'"),
         (('name = "b"', 'name = "a"'), "job[1].name: job[0] is named 'a' too"),
         (("nodes = 2", "nodes = true"), "must be how many, a list"),
-        (("nodes = 2", "nodes = 3"), "3 asked for, and 2 of 4 are free"),
+        (("nodes = 2", "nodes = 3"), "3 nodes asked for, and 2 of 4 are free"),
         (("nodes = 2", "nodes = [2]"), "job[1].nodes: job[0] has node n2 too"),
         (('"2-3"', '"2-2,2"'), "job[1].nodes: n2 is named twice"),
     ],
@@ -430,7 +430,7 @@ def test_a_node_that_has_failed_is_nobodys(tmp_path):
     stopped = answer_jobs(read(tmp_path, text.replace('"2-3"', "[0, 2]")))
     document = BESIDE.write(stopped)
 
-    assert document["answer"] == "b stops if n0 fails: job[1].nodes: n0 has failed."
+    assert document["answer"] == "b stops if n0 fails: b: its node n0 has failed."
     assert [each["slowdown"] for each in document["jobs"]] == [pytest.approx(1.0, abs=0.01), None]
     assert [each["by_neighbours"] for each in document["jobs"]] == pytest.approx([1.0, 1.0])
     assert jobs_text(stopped).count("stops") >= 4
@@ -449,8 +449,9 @@ def test_only_jobs_that_need_a_part_stop_with_it(tmp_path):
     two = answer_jobs(read(tmp_path, f"{a}[[job]]{b}[[job]]{c}"))
     [failure], rows = found.failures, BESIDE.write(found)["jobs"]
 
-    assert (failure.stops, failure.part, failure.reason[:8]) == (["b"], "n1.mlx5_0", "no route")
-    assert found.loss.startswith("b stops if n1.mlx5_0 (of b) fails: no route")
+    reason = "b: its node n1 is cut off"
+    assert (failure.stops, failure.part, failure.reason) == (["b"], "n1.mlx5_0", reason)
+    assert found.loss == f"b stops if n1.mlx5_0 (of b) fails: {reason}"
     assert [rows[0]["failed_s"], rows[2]["failed_s"]] == [each.seconds for each in two.outcomes]
     assert rows[1]["failed_s"] is rows[1]["slowdown"] is None
     assert rows[0]["slowdown"] < found.outcomes[0].by_neighbours  # without the one that it met
@@ -475,7 +476,108 @@ def test_jobs_for_which_there_is_no_room_together_all_stop(tmp_path):
     found = answer_jobs(read(tmp_path, f'fails = "n0"\n{text}'))
 
     assert found.lost.stops == ["a", "b"]
-    assert found.loss.startswith("the jobs stop if n0 fails: job[1].nodes: 2 asked for")
+    assert found.loss.startswith(
+        "the jobs stop if n0 fails: b: 2 nodes asked for, and 1 of 3 are free"
+    )
+
+
+SMALL = "".join(
+    f'[[job]]\nname = "{name}"\nnodes = {nodes}\nworkload = "bytes:16M"\ncount = 1\n'
+    for name, nodes in (("one", 1), ("a", 2), ("b", 2))
+)
+
+
+@pytest.mark.parametrize("part", ["n0.mlx5_0", "n2.mlx5_0"])
+def test_a_node_without_its_only_nic_counts_as_lost(tmp_path, part):
+    """But for a job of one node, which leaves the others to those that need several."""
+    text = f'topology = "dgx-a100x5,fabric=fat_tree,radix=6,nics=1"\nfails = "{part}"\n{SMALL}'
+    question = read(tmp_path, text)
+    found, cut = answer_jobs(question), int(part[1])
+
+    assert (found.lost.stops, found.lost.reason) == ([], "")
+    left = question.without(part)
+    assert left.nodes[0] == (cut,)
+    assert sorted(sum(left.nodes, ())) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("part", "nodes", "stops", "reason"),
+    [
+        ("n3", "[3]", ["x"], "x: its node n3 has failed"),
+        ("n3.mlx5_0", "[3]", ["x"], "x: its node n3 is cut off"),
+        ("n0", "[3]", ["a"], "a: its node n0 has failed"),
+    ],
+)
+def test_traffic_stops_alone_if_an_end_of_it_is_lost(tmp_path, part, nodes, stops, reason):
+    text = (
+        f'{MACHINE}fails = "{part}"\n[[job]]\nname = "a"\nnodes = "0-1"\ncount = 1\n'
+        '[[job]]\nname = "b"\nnodes = 1\nworkload = "bytes:1M"\ncount = 1\n'
+    ).replace('"0-1"', '"0-1"\nworkload = "bytes:16M"') + INCAST.replace("[0]", nodes)
+    found = answer_jobs(read(tmp_path, text))
+    [failure] = BESIDE.write(found)["failures"]
+
+    assert (failure["stops"], failure["reason"]) == (stops, reason)
+    assert [each.slowdown < 10 for each in found.lost.outcomes] == ["a" not in stops, True]
+    assert reason in jobs_text(found)
+
+
+def test_jobs_of_one_node_go_on_where_nothing_joins_nodes(tmp_path):
+    """And traffic of all nodes stops, as nobody is left to send to."""
+    text = INCAST.replace("incast", "permutation").replace("to = [0]\n", "")
+    text = f'topology = "dgx-a100x5,fabric=fat_tree,radix=6,nics=1"\nfails = "leaf"\n{SMALL}{text}'
+    found = answer_jobs(read(tmp_path, text))
+    [failure] = BESIDE.write(found)["failures"]
+
+    assert (failure["part"], failure["stops"]) == ("leaf0", ["a", "b", "x"])
+    assert "a: 2 nodes asked for, and at most 1 are joined; " in failure["reason"]
+    assert failure["reason"].endswith("x: nobody is left to send")
+
+
+def test_a_job_stops_with_the_storage_that_it_needs(tmp_path):
+    text = TWO.replace('"2-3"', "1") + '[job.checkpoint]\nsize = "1 MB"\nevery = "1 s"\nto = [3]\n'
+    found = answer_jobs(read(tmp_path, f'fails = "n3"\n{text}'))
+
+    assert (found.lost.stops, found.lost.reason) == (["b"], "b: its node n3 has failed")
+
+
+def test_progress_is_one_count_with_failures_and_placements(tmp_path):
+    """And of placements, only those that may be the best are simulated after failures."""
+    for head in (f'fails = "nic"\n{FAILS}', f'fails = "nic"\n{PLACED}'):
+        seen = []
+        found = answer_jobs(read(tmp_path, head), lambda *counts, to=seen: to.append(counts))
+        done, totals = zip(*seen, strict=True)
+        assert list(done) == sorted(done)
+        assert len({*totals}) == 1
+        assert done[-1] <= totals[0]
+        assert found.complete
+
+
+def test_failures_of_a_placement_end_where_one_makes_it_worse_than_the_best(tmp_path):
+    question, lost = read(tmp_path, f'fails = ["nic", "leaf"]\n{PLACED}'), []
+    found = answer_jobs(question)
+
+    def place(nodes):
+        placed = question.place(nodes)
+        return replace(placed, without=lambda part: lost.append(part) or placed.without(part))
+
+    again = answer_jobs(replace(question, place=place))
+    parts = sum(each.kinds for each in found.failures)
+    assert again.question.nodes == found.question.nodes
+    assert len(lost) < parts * (again.tried - 1) <= parts * MOST_COMPARED
+
+
+def test_what_decides_is_said_beside_what_holds_while_nothing_fails(tmp_path):
+    found = answer_jobs(read(tmp_path, f'fails = "nic"\n{FAILS}'))
+    text = jobs_text(found)
+    slow = max(each.by_neighbours for each in found.outcomes)
+
+    assert "Which job loses most while nothing fails?" in text
+    assert f"{slow:.2f} times as long as alone." in text
+    assert f"Which loses most if {found.lost.part} fails?" in text
+    placed = answer_jobs(read(tmp_path, f'fails = "spine"\n{PLACED}'))
+    healthy = BESIDE.write(placed)["given_healthy_slowdown"]
+    assert healthy == placed.healthy > 1.5
+    assert f"{healthy:.2f} times on the given nodes. A failure decides" in jobs_text(placed)
 
 
 FAILS = (
@@ -599,7 +701,8 @@ def test_nodes_on_which_a_job_alone_is_faster_are_found(tmp_path):
 
 def test_an_interrupt_leaves_the_placements_so_far(tmp_path):
     def progress(done, total):
-        if total == MOST_PLACED and done == 3:
+        assert total == 2 * MOST_PLACED
+        if done == 6:
             raise KeyboardInterrupt
 
     found = answer_jobs(read(tmp_path, PLACED), progress)
@@ -610,10 +713,10 @@ def test_an_interrupt_leaves_the_failures_so_far(tmp_path):
     """Only who is told of the progress has use for some of them."""
     whole = read(tmp_path, f'fails = ["spine", "nic"]\n{FAILS}')
 
-    def without(part, stopped):
+    def without(part):
         if not part.startswith("spine"):
             raise KeyboardInterrupt
-        return whole.without(part, stopped)
+        return whole.without(part)
 
     question = replace(whole, without=without)
     found = answer_jobs(question, lambda _done, _all: None)

@@ -692,8 +692,8 @@ def jobs(faults: Faults, file: str, fit: float | None) -> Reply:
     read = faults.attempt("", read_scenario_file, file)
     question = faults.require(faults.attempt("", build, *read) if read else None)
     if fit is None:
-        what = "placements" if question.place else "repetitions"
-        with Progress(f"simulated {{}} of {{}} {what}") as progress:
+        limit = "at most " if question.place else ""
+        with Progress(f"simulated {{}} of {limit}{{}} repetitions") as progress:
             found = answer_jobs(question, progress)
     else:
         most = len(question.setup.layout.tasks) // sum(map(len, question.nodes))

@@ -1,18 +1,19 @@
 """Jobs beside each other, before and after a part of the machine fails, and how many copies fit.
 
 All jobs start again on what is left: NCCL searches the machine anew, and a job that says how many
-nodes it has takes others that are free. Of a class of parts, those that differ are simulated, the
-first `MOST_TRIED` of them; the worst stands for its class, and the worst of all for the failure.
+nodes it has takes others that are free. Nodes that nothing joins to the rest count as lost. Of a
+class of parts, those that differ are simulated, the first `MOST_TRIED` of them; the worst stands
+for its class, and the worst of all for the failure.
 Parts differ by their links, and by the jobs and the traffic of the devices that these lead to; and
 by the nodes of these, unless too many do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice, product, takewhile, zip_longest
+from itertools import chain, count, islice, product, takewhile, zip_longest
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +26,7 @@ from simreduce.engine import NCCL
 from simreduce.errors import InputError
 from simreduce.planners.layouts import node_names
 from simreduce.study.advice import Sureness
-from simreduce.study.job_files import MOST_JOBS, MOST_REPEATED, JobsQuestion, build_jobs, build_mix
+from simreduce.study.job_files import MOST_JOBS, JobsQuestion, build_jobs, build_mix
 from simreduce.study.scenario import WORTH, LoadMachine
 from simreduce.study.tune.placement.orders import Orders
 from simreduce.topology import load_topology
@@ -43,8 +44,10 @@ from simreduce.topology.routing.switching import SPLIT
 from simreduce.topology.switch_groups import label, switch_groups
 from simreduce.training.shared_fabric import JobOutcome, simulate_jobs
 
-MOST_PLACED, _NEAR = 32, 1 << 14
-"""Placements that are simulated, and exchanges of the best that are looked at."""
+MOST_PLACED, MOST_COMPARED, _NEAR = 32, 8, 1 << 14
+"""Placements that are simulated, of which so many after failures, and exchanges of the best that
+are looked at.
+"""
 Places = tuple[tuple[int, ...], ...]
 """The nodes of each job."""
 _NO_MORE_JOBS = f"at most {MOST_JOBS} jobs are simulated"
@@ -59,8 +62,9 @@ def finite(value: float | None) -> float | None:
 class JobsFailure(NamedTuple):
     """The worst `part` for the jobs that was tried of those that `fails` means: of `kinds` that
     differ, and `parts` in all; "" if the machine has none. Jobs that cannot go on, for a `reason`,
-    take for ever; the `outcomes` of others are those without them. `whose` are the jobs on the node
-    of the part. `worst` has each job with the part of these that costs it most, and its slowdown.
+    take for ever; the `outcomes` of others are those without them, and without traffic that is
+    `idle` then. `whose` are the jobs on the node of the part. `worst` has each job with the part of
+    these that costs it most, and its slowdown.
     """
 
     fails: str
@@ -71,6 +75,7 @@ class JobsFailure(NamedTuple):
     reason: str = ""
     whose: str = ""
     worst: tuple[tuple[str, str, float], ...] = ()
+    idle: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -115,7 +120,7 @@ class JobsAnswer(NamedTuple):
     If copies of them `fit`, these are those that do, or one copy if none does. Where so many
     placements were `tried`, they are on the nodes of the best of these, unless the given one is
     `kept`, as none is worth a move; and `alone` is a repetition on the given nodes, where the
-    slowest job's slowdown is `given`.
+    slowest job's slowdown is `given`, and `healthy` while nothing fails.
     """
 
     question: JobsQuestion
@@ -127,6 +132,7 @@ class JobsAnswer(NamedTuple):
     tried: int = 0
     given: float = 0.0
     kept: bool = False
+    healthy: float = 0.0
 
     @property
     def slowest(self) -> JobOutcome:
@@ -154,8 +160,7 @@ class JobsAnswer(NamedTuple):
     def loss(self) -> str:
         """What that job loses, in words, and by which failure."""
         slow, after = self.slowest, f" if {self.lost.words} fails" if self.lost else ""
-        if self.lost and self.lost.reason:
-            names = self.lost.stops
+        if self.lost and (names := self.lost.stops):
             who = "the jobs" if len(names) == len(self.outcomes) else units.first_few(names)
             return f"{who} {units.noun(len(names), 'stops', 'stop')}{after}: {self.lost.reason}"
         return f"{slow.job.name} takes {slow.slowdown:.2f} times as long as alone{after}"
@@ -163,23 +168,36 @@ class JobsAnswer(NamedTuple):
 
 def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> JobsAnswer:
     """Simulate the jobs, and then without each part that may fail; on other nodes too, if they are
-    to be placed.
+    to be placed: all of these while nothing fails, and then the best of them after each failure.
 
     With `progress`, Ctrl-C ends it with the repetitions, failures and placements so far, once every
     job has a repetition. InputError and Deadlock as of `simulate_jobs`.
     """
-    given = _simulate(question, progress)
+    each = sum(job.count for job in question.jobs)
+    parts = sum(bool(failure.part) for failure in _parts(question)) if progress else 0
+    more = MOST_PLACED - 1 + (MOST_COMPARED - 1) * parts if question.place else 0
+    total = each * (1 + parts + more)
+    told = (progress(each * i, total) for i in count(1)) if progress else iter(())
+    within = (lambda done, _: progress(done, total)) if progress else None
+    given = _simulate(question, within, told=told)
     if not (question.place and given.complete):
         return given
     names = node_names(question.setup.layout, question.setup.topology)
-    tried, ended = {question.nodes: given}, False
+    whole = given._replace(outcomes=tuple(replace(job, after=()) for job in given.outcomes))
+    calm = {question.nodes: whole}
+    tried, ended = {question.nodes: given} if question.fails else calm, False
     with suppress(*((KeyboardInterrupt,) if progress else ())):
-        for nodes in islice(_placements(question, names, tried), MOST_PLACED - 1):
-            if progress:
-                progress(len(tried), MOST_PLACED)
+        for nodes in islice(_placements(question, names, calm), MOST_PLACED - 1):
+            next(told, None)
             with suppress(InputError):  # of nodes that cannot run a job
                 placed = question.place([[label(names[node]) for node in mine] for mine in nodes])
-                tried[nodes] = _simulate(placed, None, given.alone)
+                calm[nodes] = _simulate(replace(placed, fails=()), None, given.alone)
+        others = [nodes for nodes in calm if nodes not in tried]
+        others.sort(key=lambda nodes: _slowdowns(calm[nodes]))
+        for nodes in others[: MOST_COMPARED - 1]:
+            placed, best = replace(calm[nodes].question, fails=question.fails), tried[_best(tried)]
+            found = _simulate(placed, None, given.alone, told, calm[nodes].outcomes, best)
+            tried |= {nodes: found if found.complete else best}  # which the first of equal ones is
         ended = True
     best = tried[_best(tried)]
     pairs = zip(_slowdowns(given), _slowdowns(best), strict=True)
@@ -189,8 +207,9 @@ def answer_jobs(question: JobsQuestion, progress: Progress | None = None) -> Job
     )  # fmt: skip
     kept = next(differ, True)
     return (given if kept else best)._replace(
-        tried=len(tried), given=given.slowest.slowdown, kept=kept, complete=ended
-    )
+        tried=len(tried), given=given.slowest.slowdown, kept=kept, complete=ended,
+        healthy=calm[question.nodes].slowest.slowdown,
+    )  # fmt: skip
 
 
 def _slowdowns(found: JobsAnswer) -> list[float]:
@@ -242,41 +261,41 @@ def _placements(
 
 
 def _simulate(
-    question: JobsQuestion, progress: Progress | None, alone: Mapping[str, float] = _UNKNOWN
-) -> JobsAnswer:
-    """Simulate the jobs, and then without each part that may fail. `alone` has the seconds of jobs
-    by themselves, where these are known.
+    question: JobsQuestion, progress: Progress | None = None,
+    alone: Mapping[str, float] = _UNKNOWN, told: Iterator[object] | None = None,
+    whole: tuple[JobOutcome, ...] = (), best: JobsAnswer | None = None,
+) -> JobsAnswer:  # fmt: skip
+    """Simulate the jobs, unless the `whole` is known, and then without each part that may fail.
+
+    `alone` has the seconds of jobs by themselves, where these are known. `told` takes a step at
+    each failure. The answer is not complete if a failure makes it worse than the `best` of others;
+    parts like the worst of that one are tried first.
     """
-    whole = simulate_jobs(question.jobs, question.streams, alone, progress)
+    whole = whole or simulate_jobs(question.jobs, question.streams, alone, progress)
     known = {each.job.name: each.alone for each in whole}
 
-    def go_on(
-        part: str, stopped: Collection[str] = (), most: int = MOST_REPEATED
-    ) -> tuple[dict[str, JobOutcome], str]:
-        """What comes of the jobs but these without the part, or why they cannot go on."""
+    def lose(failure: JobsFailure) -> JobsFailure:
+        next(told or iter(()), None)
+        after, reason, idle = dict[str, JobOutcome](), "", list[str]()
         try:
-            left = question.without(part, stopped)
-            jobs = [replace(each, count=min(each.count, most)) for each in left.jobs]
-            found = simulate_jobs(jobs, left.streams, known)
+            left = question.without(failure.part)
+            found = simulate_jobs(left.jobs, left.streams, known)
+            after, reason = {each.job.name: each for each in found}, "; ".join(left.lost.values())
+            idle = [name for name in left.lost if name not in known]
         except InputError as error:
             problems = "; ".join(error.problems).replace(f"{question.path}: ", "")
-            return {}, problems.partition("; fails cuts ")[0]
-        return {each.job.name: each for each in found}, ""
+            reason = problems.partition("; fails cuts ")[0]
+        outcomes = (after.get(each.job.name, replace(each, times=(inf,))) for each in whole)
+        return failure._replace(outcomes=tuple(outcomes), reason=reason, idle=tuple(idle))
 
-    def lose(failure: JobsFailure) -> JobsFailure:
-        part = failure.part
-        found, reason = go_on(part)
-        if reason and len(known) > 1:
-            stopped = {name for name in known if go_on(part, {*known} - {name}, 1)[1]}
-            if 0 < len(stopped) < len(known):
-                found, _ = go_on(part, stopped)
-        outcomes = (found.get(each.job.name, replace(each, times=(inf,))) for each in whole)
-        return failure._replace(outcomes=tuple(outcomes), reason=reason)
-
-    parts = [each for text in question.fails for each in _failures(question, text)]
-    stopped = not all(each.complete for each in whole)
-    coming = (lose(each) if each.part else each for each in parts if not stopped)
-    tried = until_stopped(coming, lambda _: progress is not None)
+    parts = _parts(question) if all(each.complete for each in whole) else []
+    limit = best.slowest.slowdown * (1 + 1e-6) if best else inf
+    worst = (best.lost.fails, best.lost.whose) if best and best.lost else ("", "")
+    order = sorted(parts, key=lambda each: (each.fails, each.whose) != worst)
+    coming = (lose(each) if each.part else each for each in order)
+    fine = takewhile(lambda each: not each.part or each.slowdown <= limit, coming)
+    tried = until_stopped(fine, lambda _: progress is not None)
+    tried.sort(key=lambda each: question.fails.index(each.fails))
     of_each = group_by(tried, lambda each: each.fails).values()
     failures = tuple(_worst(some) for some in of_each)
     real = (each for each in failures if each.part)
@@ -284,7 +303,13 @@ def _simulate(
     if lost is not None:
         pairs = zip(whole, lost.outcomes, strict=True)
         whole = tuple(replace(each, after=left.times) for each, left in pairs)
-    return JobsAnswer(question, whole, failures, lost, not stopped and len(tried) == len(parts))
+    complete = all(each.complete for each in whole) and len(tried) == len(parts)
+    return JobsAnswer(question, whole, failures, lost, complete)
+
+
+def _parts(question: JobsQuestion) -> list[JobsFailure]:
+    """All parts whose failures are simulated."""
+    return [each for text in question.fails for each in _failures(question, text)]
 
 
 def _worst(tried: Sequence[JobsFailure]) -> JobsFailure:

@@ -174,7 +174,7 @@ def test_what_cannot_be_names_the_key(tmp_path):
     rate = evaluate(question.cell({"traffic.noise.rate": "1 TB/s"}))
 
     assert nodes.state == "refused"
-    assert nodes.reason == "job[0].nodes: 9 asked for, and 4 of 4 are free"
+    assert nodes.reason == "job[0].nodes: 9 nodes asked for, and 4 of 4 are free"
     assert rate.reason.startswith("traffic[0].rate: offers ")
 
 
