@@ -537,7 +537,7 @@ def bench(
     check_collective(collective)
     chosen = [read_strategy(each, collective) for each in _as_list(strategies, "strategies")]
     code = dtypes.code(expect(dtype, str, "the name of a dtype, such as 'float'"))
-    least = dtypes.SIZES[code] * (parts_of(collective, setup.layout.n))
+    least = dtypes.SIZES[code] * parts_of(collective, setup.layout.n)
     nbytes = [_read_size(each, least) for each in _as_list(sizes, "sizes")]
     _check_root(root, collective, setup.layout.n)
     _check_flag(faithful, "faithful")
