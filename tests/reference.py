@@ -18,7 +18,8 @@ from simreduce.files.formats import Format, MapOf, TableOf, TablesOf
 from simreduce.files.formats.documents import Lines, Output, Record, inside
 from simreduce.planners.algorithms import ALGORITHMS
 from simreduce.report.schemas import FORMATS, outputs
-from simreduce.workload.decoder import SHAPE
+from simreduce.workload.decoder import ARCHITECTURES, SHAPE, of_sequences
+from simreduce.workload.loader import load_workload, shipped
 
 _ROOT = Path(__file__).parents[1]
 _WIDTH = 99
@@ -55,6 +56,17 @@ def _algorithms() -> str:
     """Every registered algorithm."""
     rows = [f"| `{a.name}` | {a.summary} |" for a in ALGORITHMS.values()]
     return "\n".join(["| algorithm | how |", "| --- | --- |", *rows])
+
+
+def _models() -> str:
+    """Every shipped model with its size, and the tokens of a sequence unless stated."""
+    rows = []
+    for name in shipped():
+        known = ARCHITECTURES.get(name)
+        tokens = f"{known.usual}" if known and of_sequences(name) else ""
+        rows.append(f"| `{name}` | {load_workload(name).elements / 1e6:,.1f} M | {tokens} |")
+    head = ["| model | parameters | tokens of a sequence |", "| --- | --- | --- |"]
+    return "\n".join([*head, *rows])
 
 
 def _api() -> str:
@@ -148,6 +160,7 @@ GENERATED: Mapping[str, Callable[..., str]] = {
     "algorithms": _algorithms,
     "api": _api,
     "source": lambda place: f"```py\n{(_ROOT / place).read_text('utf-8')}```",
+    "models": _models,
     "decoder": lambda: reference(SHAPE),
     "formats": lambda: "\n\n".join(reference(form) for form in FORMATS.values()),
     "outputs": lambda: "\n\n".join(output_reference(found) for found in outputs().values()),
