@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache, partial
+from math import inf
 from typing import Any
 
 from simreduce import units
@@ -15,6 +16,7 @@ from simreduce.errors import StrategyError
 from simreduce.export import StrategySettings, export, settings, why_not
 from simreduce.export.framework import METHODS, REPLICATED, Choice, changes
 from simreduce.export.frameworks import FRAMEWORKS
+from simreduce.export.frameworks.nccl import ENVIRONMENT
 from simreduce.planners.packing.arrangement import BF16, FP16
 from simreduce.planners.strategy import Strategy, parse_strategy, resolve
 from simreduce.study.advice import (
@@ -128,23 +130,30 @@ def advise(
         each if each is today else replace(each, simplicity=simplicity(each))
         for each in in_full_precision(options, scenario)
     ]
-    known = [each for each in options if files(each) is not None]
+    ranked = sorted(options, key=lambda each: (each.misfit, lasting(each)))
+    known = _with_files(scenario.worth, ranked, files)
     if not known:
         return None
-    if today is not None and all(each is not today for each in known):
-        known.append(today)
+    own = [today] if today is not None and all(each is not today for each in known) else []
 
     def doubt(one: Option, other: Option) -> str:
         late = calls(one) and calls(other) and starts_late(scenario, one.name, other.name)
         return late or not_told_apart(one, other, error(one, other)) or of_calls(one, other)
 
-    option, fastest, reason = decide(known, today, scenario.worth, doubt)
-    plain = files_of("nccl", scenario, parse_strategy("nccl")) or {}
-    usual = {**plain, **((files(today) if today else _usual_files(name, scenario)) or {})}
+    option, fastest, reason = decide([*known, *own], today, scenario.worth, doubt)
+    if today and option is today and lasting(fastest) <= lasting(today) * (1 - scenario.worth):
+        # Those near the fastest are in doubt; another may be sure.
+        known = [
+            each for each in ranked if lasting(each) < lasting(today) and files(each) is not None
+        ]
+        option, fastest, reason = decide([*known, today], today, scenario.worth, doubt)
+    usual = (files(today) if today else _usual_files(name, scenario)) or {}
 
     def words(each: Option) -> str:
         told = files(each) or {}
-        before = {**told, **plain} if today and method(today) != method(each) else usual
+        plain = (ENVIRONMENT in told and files_of("nccl", scenario, parse_strategy("nccl"))) or {}
+        other = today and method(today) != method(each)
+        before = {**told, **plain} if other else {**plain, **usual}
         return words_of(name, told, before, method(each), strategy_of(each.name))
 
     other = fastest if option is today else option
@@ -304,6 +313,23 @@ def _usual_files(name: str, scenario: Scenario) -> Mapping[str, str] | None:
     if FRAMEWORKS[name].has_typed:  # its files take a compiled plan
         return typed_files(name, settings(parse_strategy(text), scenario.setup.layout))
     return files_of(name, scenario, parse_strategy(text))
+
+
+def _with_files(worth: float, ranked: Sequence[Option], files: Files) -> list[Option]:
+    """The options with a setting up to the first whose time is no lower bound, and those near it.
+
+    The fastest without unsimulated copies is among them; all, if none of them fits.
+    """
+    found, limit = list[Option](), inf
+    for each in ranked:
+        enough = lasting(each) > limit and not found[0].misfit
+        if enough and any(not other.unsimulated for other in found):
+            break
+        if files(each) is not None:
+            found.append(each)
+            if not each.undispatched and limit == inf:
+                limit = lasting(each) * (1 + worth)
+    return found
 
 
 def not_told_apart(option: Option, today: Option, error: float | None) -> str:

@@ -238,10 +238,13 @@ def test_tune_advises_more_channels_and_its_files_set_them(six: Path) -> None:
     assert {row.get("min_nchannels") for row in rows} == {None, 32}
 
 
-def test_tune_advises_more_channels_where_only_larger_buckets_are_faster_yet(six: Path) -> None:
+def test_tune_advises_more_channels_where_larger_buckets_are_faster_yet(six: Path) -> None:
+    """Those start after back-propagation; smaller ones than today's gain besides, for sure."""
     found = tuned(six, "pytorch")
-    assert found.best.setting.strategy != found.default.setting.strategy
-    assert found.advised.setting == replace(found.default.setting, channels=32)
+    assert found.best.setting.strategy == "nccl+ddp=236"
+    assert found.advised.setting == replace(
+        found.default.setting, strategy="nccl+ddp=15.75", channels=32
+    )
     assert "NCCL_MIN_NCHANNELS=32" in files_of(found)["nccl.env"]
 
 
