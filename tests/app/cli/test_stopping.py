@@ -108,7 +108,7 @@ def dawdle_after(monkeypatch):
 def test_a_budget_of_time_ends_a_ranking_with_what_it_has(
     simreduce, scenario, dawdle_after, monkeypatch, option
 ):
-    monkeypatch.setattr(setups, "QUICK", 0.1)
+    monkeypatch.setattr(setups, "QUICK", 1.0)
     dawdle_after(import_module("simreduce.study.tune.rank"), "evaluate", 2)
     begun = time.monotonic()
     status, out, _ = simreduce("run", scenario, "--workers", "1", *option)
