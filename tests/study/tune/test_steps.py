@@ -413,6 +413,7 @@ def test_what_would_fit_is_of_the_methods_of_the_scenario_or_else_of_its_framewo
         assert found.advice[0].today_words == "DeepSpeed's defaults (DDP)"
 
 
+@pytest.mark.slow
 def test_the_default_is_the_first_method_that_fits_in_both_commands(tmp_path):
     """Of those that the scenario names; no framework shards unless it is told to."""
     path = tmp_path / "large.toml"
