@@ -87,7 +87,7 @@ def test_copies_are_those_that_fit_on_each_machine_alone(load, runner):
     ]
     assert {1, 2} == {each.fit.copies for each in alone.values()}
     assert [name for name, _ in found.refused] == [o.key.label for o in question.options[:2]]
-    assert all("5 asked for, and 4 of 4 are free" in reason for _, reason in found.refused)
+    assert all("5 nodes asked for, and 4 of 4 are free" in reason for _, reason in found.refused)
 
 
 @pytest.mark.parametrize(
