@@ -232,3 +232,24 @@ def test_an_unknown_target_gets_the_nearest():
     with pytest.raises(InputError, match=near):
         check_mesh_target("megatorn")
     assert {"megatron", "nemo", "torchtitan", "deepspeed"} == set(MESH_PROGRAMS)
+
+
+def test_megatron_interleaves_only_what_it_starts():
+    """More than two stages, or two whose sends are overlapped; one stage has nothing to interleave
+    (megatron/training/arguments.py).
+    """
+    two = changed(LLAMA, pp=2, dp=4, virtual=10)
+    with pytest.raises(InputError, match="interleaves two ranks of a pipeline only where"):
+        flags(two)
+    beside = flags(changed(two, overlap=frozenset(("p2p",))))
+    assert beside["num-virtual-stages-per-pipeline-rank"] == "10"
+    assert "no-overlap-p2p-communication" not in beside
+    alone = flags(changed(LLAMA, pp=1, dp=8, split=(16,) * 5))
+    assert not {"num-virtual-stages-per-pipeline-rank", "no-overlap-p2p-communication"} & {*alone}
+
+
+@pytest.mark.parametrize(("mesh", "wanted"), [({}, True), ({"tp": 1, "cp": 1, "dp": 16}, False)])
+def test_megatron_s_variable_is_written_where_it_asks_for_it(mesh, wanted):
+    files = MESH_PROGRAMS["megatron"].export(changed(LLAMA, **mesh))
+
+    assert ("CUDA_DEVICE_MAX_CONNECTIONS=1\n" == files.get("megatron.env")) is wanted
