@@ -240,13 +240,23 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Inside, Ctrl-C and SIGTERM call a handler."""
+    before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, own in before.items():
+            signal.signal(each, own)
+
+
+@contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C, so that a command prints the results it has.
 
     Python drops an interrupt that arrives in a callback of C code, as numba has while it loads
     compiled code, or in a destructor. Such an interrupt is raised again soon.
     """
-    before = {each: signal.signal(each, _interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
     _heard[0] = -inf
     hook = sys.unraisablehook
     timers: list[threading.Timer] = []
@@ -264,13 +274,12 @@ def interruptible() -> Iterator[None]:
 
     sys.unraisablehook = raise_again
     try:
-        yield
+        with _handling(_interrupt):
+            yield
     finally:
         for timer in timers:
             timer.cancel()
         sys.unraisablehook = hook
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 @contextlib.contextmanager
@@ -289,14 +298,8 @@ def holding_interrupts() -> Iterator[list[int]]:
         ending.enter_context(workers.no_time())
         os.write(2, b"simreduce: the answer is being written; once more ends without it\n")
 
-    before = {each: signal.signal(each, hold) for each in (signal.SIGINT, signal.SIGTERM)}
-    ending = contextlib.ExitStack()
-    try:
-        with ending:
-            yield held
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    with _handling(hold), contextlib.ExitStack() as ending:
+        yield held
 
 
 class Progress(workers.Work):

@@ -52,11 +52,15 @@ def gathers_beside(job: MeshedJob) -> bool:
     return "param_gather" in job.overlap and job.optimizer == "distributed"
 
 
+def interleaves(job: MeshedJob) -> bool:
+    """Whether ranks of a pipeline have several stages each."""
+    return job.virtual > 1 and job.mesh.pp > 1
+
+
 def flags(job: MeshedJob) -> list[list[object]]:
     """Each argument with its values."""
     mesh, shape = job.mesh, job.shape
     grouped, full = shape.groups != shape.heads, job.recompute == "full"
-    interleaved = job.virtual > 1 and mesh.pp > 1
     graphs = " ".join(_GRAPHED[name] for name in sorted(job.graphs))
     dropout = None if shape.dropout else 0.0
     found: dict[str, object] = {
@@ -76,7 +80,7 @@ def flags(job: MeshedJob) -> list[list[object]]:
         "normalization": "LayerNorm" if shape.bias else "RMSNorm",
         "attention-dropout": dropout,
         "hidden-dropout": dropout,
-        "num-virtual-stages-per-pipeline-rank": job.virtual if interleaved else None,
+        "num-virtual-stages-per-pipeline-rank": job.virtual if interleaves(job) else None,
         "group-query-attention": grouped,
         "num-query-groups": shape.groups if grouped else None,
         **(_expert_flags(job) if shape.experts else {}),
@@ -92,7 +96,7 @@ def flags(job: MeshedJob) -> list[list[object]]:
         "grad-reduce-in-bf16": job.reduced == 2 and job.half == "bf16",
         "overlap-param-gather": gathers_beside(job),
         "tp-comm-overlap": "tp" in job.overlap and splits_sequences(job),
-        "no-overlap-p2p-communication": interleaved and "p2p" not in job.overlap,
+        "no-overlap-p2p-communication": interleaves(job) and "p2p" not in job.overlap,
         "squared-relu": not shape.gated and not shape.bias,
         "recompute-activations": job.recompute == "selective",
         "use-flash-attn": job.attention == "fused",
@@ -208,9 +212,7 @@ def _files(job: MeshedJob) -> dict[str, str]:
         "model": {
             "tensor_model_parallel_size": job.mesh.tp,
             "pipeline_model_parallel_size": job.mesh.pp,
-            "virtual_pipeline_model_parallel_size": (
-                job.virtual if job.virtual > 1 and job.mesh.pp > 1 else None
-            ),
+            "virtual_pipeline_model_parallel_size": job.virtual if interleaves(job) else None,
             "num_layers_in_last_pipeline_stage": job.split[-1] if job.splitting == "last" else None,
             "context_parallel_size": job.mesh.cp,
             "expert_model_parallel_size": job.mesh.ep,
