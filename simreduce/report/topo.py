@@ -39,8 +39,16 @@ from simreduce.files.formats.documents import (
     or_null,
 )
 from simreduce.files.tables import Column, Table
-from simreduce.planners.nccl import Graph, NcclChoice, estimates, p2p, ring_orders, tree_parents
-from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, NcclPlan, nvls_channels
+from simreduce.planners.nccl import (
+    Graph,
+    NcclChoice,
+    estimates,
+    graphs,
+    p2p,
+    ring_orders,
+    tree_parents,
+)
+from simreduce.planners.nccl.choice import BY_ENGINE, SENDS, SYMMETRIC, NcclPlan
 from simreduce.planners.nccl.communicator import CLASSES
 from simreduce.planners.nccl.constants import ALL_PAIRS, COLLECTIVES, KERNELS, PROTOCOLS
 from simreduce.planners.nccl.library import library_of
@@ -532,14 +540,9 @@ def _about(asked: ChosenCalls, about: str) -> list[str]:
     ]
 
 
-def _widest(at: NcclPlan) -> float:
-    """GB/s of the widest path of a GPU."""
-    return library_of(at.facts).search(at.facts, at.facts.boxes[0], at.settings).reach
-
-
 def _graph_lines(at: NcclPlan) -> Iterator[str]:
     box = at.facts.boxes[0]
-    yield f"NCCL INFO === System : maxBw {_widest(at):.1f} totalBw {box.total:.1f} ==="
+    yield f"NCCL INFO === System : maxBw {at.paths.widest():.1f} totalBw {box.total:.1f} ==="
     devs = {nic.name: dev for dev, nic in enumerate(box.nics)}
     for graph in _graphs(at):
         yield (
@@ -551,7 +554,7 @@ def _graph_lines(at: NcclPlan) -> Iterator[str]:
         for channel in graph.channels:
             nets = channel.net_in, channel.net_out
             ends = [[f"NET/{devs[net]}"] if net else [] for net in nets]
-            gpus = [f"GPU/{gpu}" for gpu in channel.gpus]
+            gpus = [f"GPU/{at.facts.members[0][gpu]}" for gpu in channel.gpus]
             orders.append(" ".join([*ends[0], *gpus, *ends[1]]))
         yield from (f"NCCL INFO {places:>2} : {order}" for places, order in _folded(orders))
 
@@ -565,7 +568,7 @@ def _folded(values: Iterable[T], digits: int = 1) -> Iterator[tuple[str, T]]:
 
 
 def _graphs(at: NcclPlan) -> list[Graph]:
-    found = at.graphs
+    found = graphs(at.facts, at.settings)
     return [found.ring, found.tree, *([found.nvls] if found.nvls else [])]
 
 
@@ -711,7 +714,10 @@ _GRAPH = Record(
         "type_inter", one_of(*CLASSES), "The class of the paths between nodes.",
         lambda graph: CLASSES[graph.type_inter],
     ),
-    Key("cross_nic", FLAG, "Whether a channel uses different NICs to send and to receive."),
+    Key(
+        "cross_nic", FLAG, "Whether a channel uses different NICs to send and to receive.",
+        lambda graph: bool(graph.cross_nic),
+    ),
     Key("same_channels", FLAG, "Whether all channels have the same order."),
     Key(
         "channels",
@@ -739,7 +745,7 @@ NCCL = Document(
     Key("ranks", COUNT, "GPUs.", "plan.facts.n"),
     Key(
         "widest_path_gb_per_s", _GB_PER_SECOND, "The widest path of a GPU.",
-        lambda asked: _widest(asked.plan),
+        lambda asked: asked.plan.paths.widest(),
     ),
     Key("total_gb_per_s", _GB_PER_SECOND, "All paths of a GPU.", "plan.facts.boxes.0.total"),
     Key(
@@ -748,7 +754,7 @@ NCCL = Document(
     Key("channels", COUNT, "Channels of rings and trees.", "plan.model.channels"),
     Key(
         "nvls_channels", COUNT, "Channels of NVLink SHARP; 0 without it.",
-        lambda asked: nvls_channels(asked.plan) if asked.plan.graphs.nvls else 0,
+        lambda asked: asked.plan.model.running_nvls() if asked.plan.graphs.nvls else 0,
     ),
     Key(
         "rings", list_of(list_of(COUNT)), "The ranks of each ring, in order.",

@@ -27,7 +27,7 @@ from simreduce.engine import (
     Runtime,
 )
 from simreduce.engine.calibrate import DISPATCHED
-from simreduce.engine.runtime import LINK_KINDS, NVLS, PROTOCOLS, Call, NcclConstants
+from simreduce.engine.runtime import ISSUED, LINK_KINDS, NVLS, PROTOCOLS, Call, NcclConstants
 from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
 from simreduce.testing import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
@@ -167,13 +167,14 @@ def topologies(
 
 @st.composite
 def calibrations(draw: st.DrawFn, figures: FigureRanges) -> Calibration:
-    """Dispatch costs for some kinds of op, other figures for some link classes."""
+    """Dispatch costs for some kinds of op, other figures for some link classes; hosts may issue."""
     return Calibration(
         "random",
         dispatch=draw(_by_name(DISPATCHED, figures.delay)),
         links=draw(_by_name(_LINKS, _link_constants(figures))),
         cpu=draw(processors(figures)) if draw(_BOOLEANS) else None,
         nccl=draw(nccl_constants(figures)),
+        issue=draw(_by_name(tuple(ISSUED), figures.delay)) if draw(_BOOLEANS) else {},
     )
 
 

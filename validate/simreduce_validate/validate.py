@@ -24,12 +24,15 @@ from simreduce.app.cli.setups import (
     details_option,
     device_options,
     gpus_options,
+    refuse,
     sizes_options,
     warmup_option,
 )
 from simreduce.files import check_place, exists
 from simreduce.files.formats.syntax import Faults
 from simreduce_validate.measuring import overwrite_fault
+from simreduce_validate.nccl_library.command import BACKEND, reply
+from simreduce_validate.nccl_library.tools import VERSIONS
 from simreduce_validate.report.accuracy import accuracy_lines
 from simreduce_validate.report.accuracy_plot import AccuracyPoint, accuracy_plot
 from simreduce_validate.report.documents import document
@@ -84,6 +87,13 @@ from simreduce_validate.validation import Validation, measure, read_campaign
 )
 @device_options
 @click.option(
+    "--nccl",
+    multiple=True,
+    metavar="VERSION|NAME=VALUE",
+    help="With --backend nccl: ask this version, such as 2.30.7, or set a variable. Repeatable; "
+    f"default {VERSIONS[-1]}.",
+)
+@click.option(
     "--transfers",
     "traced",
     is_flag=True,
@@ -99,13 +109,21 @@ from simreduce_validate.validation import Validation, measure, read_campaign
 @calibration_option(None)
 @details_option("Print all statistics after the five lines that sum them up.")
 @report_options
-def validate(faults: Faults, out: str | None, details: bool, **options: Any) -> Reply:
+def validate(
+    faults: Faults, out: str | None, details: bool, nccl: tuple[str, ...], **options: Any
+) -> Reply:
     """Time all-reduces on real devices beside what is predicted for them.
 
     The devices stand for TOPOLOGY: a name, a file, an inline machine such as switch:4, or auto for
     this machine's GPUs. On Ctrl-C or SIGTERM, prints the sizes that are complete and exits with
     status 130.
+
+    --backend nccl needs no devices: it asks NCCL's own library what it would do on TOPOLOGY, and
+    shows graphs, choices and costs beside those that `simreduce nccl` predicts.
     """
+    if options["backend"] == BACKEND:
+        return reply(faults, options.pop("topology"), nccl, details=details, **options)
+    refuse(faults, ("nccl",), "only --backend nccl asks NCCL's library")
     if out is not None and exists(out):
         faults.add("", f"--out {overwrite_fault(out)}")
     if out is not None:

@@ -96,6 +96,7 @@ from simreduce.topology.importers.parts import (
     FORMS,
     UNKNOWN,
     GpuModel,
+    leaves_simple,
     model_named,
     read_link_table,
     with_nvlinks,
@@ -309,6 +310,11 @@ def _machine_file(
 @_output
 def export(machine: Topology, form: str) -> None:
     """Write a machine as one file without `extends`: ours, or NCCL's (NCCL_TOPO_FILE)."""
+    if form == "nccl" and leaves_simple(machine):
+        say(
+            f"simreduce: {machine.name}: on several nodes EFA's plugin sets NCCL_PROTO=simple, "
+            "which the file cannot say"
+        )
     write_output(
         output_path("output") or STDOUT,
         [to_toml(machine) if form == "toml" else to_nccl_xml(machine)],

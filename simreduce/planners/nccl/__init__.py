@@ -5,12 +5,11 @@
 'nccl:nvls+simple+channels=16'
 """
 
-from simreduce.planners.nccl.channel_search import Graph, Graphs
+from simreduce.planners.nccl.channel_search import Channel, Graph, Graphs
 from simreduce.planners.nccl.choice import (
     NcclChoice,
     P2p,
     choose,
-    double_tree,
     estimates,
     graphs,
     is_measured,
@@ -28,7 +27,6 @@ from simreduce.planners.nccl.environment import (
     load_conf,
     read_settings,
 )
-from simreduce.planners.nccl.orders import Channel
 
 __all__ = [
     "DEFAULTS",
@@ -41,7 +39,6 @@ __all__ = [
     "P2p",
     "Settings",
     "choose",
-    "double_tree",
     "estimates",
     "facts",
     "graphs",

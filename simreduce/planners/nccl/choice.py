@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import accumulate, pairwise, product
-
-import numpy as np
 
 from simreduce import units
 from simreduce.computing import once
-from simreduce.computing.arrays import Ints
 from simreduce.errors import StrategyError, near_or_all
 from simreduce.planners.layouts import Decision, joined
 from simreduce.planners.layouts.rings import NCCL, LibraryRules
-from simreduce.planners.nccl.channel_search import TREE, Graphs, graphs_of
+from simreduce.planners.nccl.channel_search import Graphs, graphs_of
 from simreduce.planners.nccl.communicator import NVL, Facts, facts
 from simreduce.planners.nccl.constants import (
     ALGORITHMS,
@@ -31,15 +29,16 @@ from simreduce.planners.nccl.constants import (
     COLLECTIVES,
     COLLNET,
     PROTOCOLS,
+    Rule,
     choose_engine,
     choose_symmetric,
-    tables,
+    version_text,
 )
 from simreduce.planners.nccl.environment import DEFAULTS, Settings, allows
-from simreduce.planners.nccl.library import library_of
-from simreduce.planners.nccl.orders import Channel
-from simreduce.planners.nccl.time_model import Entry, TimeModel, Tuner, bounded
-from simreduce.planners.synthesis.trees import parents, second_tree
+from simreduce.planners.nccl.library import Library, library_of
+from simreduce.planners.nccl.orders import TREE, NodePaths
+from simreduce.planners.nccl.time_model import Entry, TimeModel
+from simreduce.planners.synthesis.trees import double_tree
 from simreduce.topology import Folded, Topology
 from simreduce.topology.elements import OFF
 
@@ -48,12 +47,14 @@ _P2P_LL = 16 << 10
 _P2P_PART = 2 << 20
 """Bytes that 2.18 and before send to one GPU of the machine before they take another channel."""
 _THRESHOLDS = {"ll": 8, "ll128": 8, "simple": 64}
-"""Bytes for each thread below which channels are dropped, then threads. Logs of 2.28 and later show
-no other limit, although the scheduler has a least amount of traffic for a channel.
+"""Bytes for each thread below which channels are dropped, then threads. The library, asked of 2.18
+to 2.32, has no other limit but the least traffic of a channel (`_filled_channels`).
 """
 _LL_BYTES = 8 * 256
 """Bytes of each rank that 2.4 gives to a channel by LL before it takes another."""
-_WARP = 32
+_CHANNEL_RATE, _SENDS = 14, 8
+"""GB/s of the network for each channel of a pair, and sends that share one (2.29 and later)."""
+_WITHOUT_RULE = "one channel: the tuner's file has no rule for it, and the plugin then says one"
 SENDS = ("all_to_all", "send_receive")
 SYMMETRIC, BY_ENGINE = "symmetric", "engine"
 """The algorithms of a symmetric kernel, which the protocol names, and of copy engines."""
@@ -103,8 +104,12 @@ class NcclPlan:
     facts: Facts
     settings: Settings
     graphs: Graphs
-    tuner: Tuner
     model: TimeModel
+
+    @cached_property
+    def paths(self) -> NodePaths:
+        """The first node as a search sees it."""
+        return NodePaths(self.facts, self.facts.boxes[0], self.settings)
 
 
 Machine = Topology | Folded | Facts
@@ -116,18 +121,17 @@ def plan(machine: Machine, settings: Settings = DEFAULTS) -> NcclPlan:
 
     def tune() -> NcclPlan:
         library = library_of(known)
-        library.version(settings)
-        found = graphs_of(known, settings, library.search)
-        tuner = library.tuner(known, found, settings)
-        return NcclPlan(known, settings, found, tuner, tuner.model())
+        own = replace(settings, version=library.version(settings))
+        found = graphs_of(known, own, library.search)
+        return NcclPlan(known, own, found, library.model(known, found, own))
 
     made: NcclPlan = once(known.cache, ("plan", settings), tune)
     return made
 
 
 def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
-    """The graphs that NCCL searches for."""
-    return plan(machine, settings).graphs
+    """The graphs that NCCL finds for the first node, which its log has."""
+    return _graphs(plan(machine, settings), 0)
 
 
 def choose(
@@ -159,7 +163,7 @@ def choose(
     if settings.release < (2, 5):
         return _by_threshold(at, collective, nbytes)
     asked = algorithm == ALL_PAIRS
-    special = at.tuner.listed(collective, nbytes, asked=asked) if listed else None
+    special = at.model.listed(collective, nbytes, asked=asked) if listed else None
     if special and (asked or not (algorithm or protocol)):
         name, usual, channels = special
         return NcclChoice(
@@ -168,22 +172,25 @@ def choose(
     if asked:
         where, what = library_of(at.facts).title(settings), collective.replace("_", "-")
         raise StrategyError(f"{where} has no all-pairs {what} on {at.facts.name}")
-    if not (algorithm or protocol) and (found := _by_rule(at, collective, nbytes)):
-        return found
-    return _by_model(at, collective, nbytes, algorithm, protocol)
+    rule = None if algorithm or protocol else rule_of(at, collective, nbytes)
+    if rule and rule.algorithm:
+        entry = (collective, rule.algorithm, rule.protocol)
+        return _run(at, entry, nbytes, "a rule of the tuner's file", rule.channels)
+    found = _by_model(at, collective, nbytes, algorithm, protocol, rule.channels if rule else 0)
+    return replace(found, why=_WITHOUT_RULE) if rule else found
 
 
 def estimates(at: NcclPlan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
     """The planner's estimate in seconds of each algorithm and protocol that is allowed."""
     found = {
-        pair: at.tuner.microseconds(at.model, (collective, *pair), nbytes) * 1e-6
+        pair: at.model.microseconds((collective, *pair), nbytes) * 1e-6
         for pair in product((*ALGORITHMS, COLLNET), PROTOCOLS)
     }
     return {pair: seconds for pair, seconds in found.items() if math.isfinite(seconds)}
 
 
 def _by_model(
-    at: NcclPlan, collective: str, nbytes: int, algorithm: str, protocol: str
+    at: NcclPlan, collective: str, nbytes: int, algorithm: str, protocol: str, fixed: int = 0
 ) -> NcclChoice:
     every = estimates(at, collective, nbytes)
     found = [(a, p) for a, p in every if algorithm in ("", a) and protocol in ("", p)]
@@ -200,19 +207,31 @@ def _by_model(
     )
     entry = (collective, *best)
     if not (protocol or at.settings.protocols):
-        entry = (*entry[:2], at.tuner.protocol(entry, nbytes))
-    return _run(at, entry, nbytes, why)
+        entry = (*entry[:2], at.model.protocol(entry, nbytes))
+    return _run(at, entry, nbytes, why, fixed)
 
 
-def _by_rule(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice | None:
-    for rule in at.settings.tuner:
-        if rule.matches(collective, nbytes, at.facts.nodes, at.facts.n):
-            entry = (collective, rule.algorithm, rule.protocol)
-            if at.model.bandwidth.get(entry, 0.0) <= 0:
-                # NCCL ignores a tuner's choice that the communicator does not have.
-                return None
-            return _run(at, entry, nbytes, "a rule of the tuner's file", max(0, rule.channels))
-    return None
+def rule_of(at: NcclPlan, collective: str, nbytes: int) -> Rule | None:
+    """The rule of a tuner that NCCL obeys for a call: the first that matches and names what the
+    communicator has; None without a tuner.
+    """
+    settings = at.settings
+    pick = partial(
+        Rule.matches, collective=collective, nbytes=nbytes, nodes=at.facts.nodes, ranks=at.facts.n,
+        registered=settings.registered,
+    )  # fmt: skip
+    return next(
+        (
+            rule
+            for rule in settings.tuner
+            if pick(rule)
+            and (
+                not rule.algorithm
+                or at.model.bandwidth.get((collective, rule.algorithm, rule.protocol), 0.0) > 0
+            )
+        ),
+        None,
+    )
 
 
 def _by_threshold(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
@@ -283,50 +302,100 @@ def nominal_text(words: Iterable[str]) -> str:
 def _run(at: NcclPlan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> NcclChoice:
     """The choice with the channels and threads that are left for few bytes."""
     _, algorithm, protocol = entry
-    seconds = at.tuner.microseconds(at.model, entry, nbytes) * 1e-6
-    channels, threads = at.model.channels, at.model.threads[algorithm, protocol]
+    seconds = at.model.microseconds(entry, nbytes) * 1e-6
+    threads = at.model.threads[algorithm, protocol]
     threshold = _THRESHOLDS[protocol] * (at.facts.n if entry[1:] == ("ring", "ll") else 1)
-    if algorithm in ("nvls", "nvlstree"):
-        channels = nvls_channels(at)
-    elif algorithm == COLLNET:
-        why += f"; {nominal_text((COLLNET,))}"
-    elif not fixed:
-        channels = max(min(channels, nbytes // (threads * threshold)), 1)
-    few = algorithm in ("ring", "tree")
-    while few and nbytes < channels * threads * threshold and threads % 128 == 0:
+    most = few = at.model.running_nvls() if algorithm.startswith("nvls") else at.model.channels
+    if algorithm in ("ring", "tree", "pat"):
+        few = max(min(most, nbytes // (threads * threshold)), 1)
+    channels = min(fixed, most) or few
+    if algorithm == COLLNET:
+        why = f"{why}; {nominal_text((COLLNET,))}"
+    elif at.settings.release >= (2, 20) and at.settings.release != (2, 22):
+        channels = _filled_channels(at, entry, nbytes, channels)
+    # Threads are those of NCCL's own channels, whatever a tuner then says.
+    shrinks = algorithm in ("ring", "tree")
+    while shrinks and nbytes < few * threads * threshold and threads % 128 == 0:
         threads //= 2
-    known = seconds if math.isfinite(seconds) else math.nan
-    threads = max(threads, 3 * _WARP)
-    return NcclChoice(algorithm, protocol, fixed or channels, threads, known, why)
+    return NcclChoice(
+        algorithm, protocol, channels, at.model.launched(algorithm, protocol, threads),
+        seconds if math.isfinite(seconds) else math.nan, why,
+    )  # fmt: skip
 
 
-def nvls_channels(at: NcclPlan) -> int:
-    """Channels of NVLS when they run."""
-    newer = 24 if at.facts.nodes == 1 else 32
-    return bounded(newer if at.facts.capability >= 100 else 16, at.settings)
+def _filled_channels(at: NcclPlan, entry: Entry, nbytes: int, most: int) -> int:
+    """How many of `most` channels a call fills: each but the last takes whole cells of traffic, as
+    many as make an equal share. From 2.26 on a byte by LL counts four times, and cells are 32 KiB
+    from 2.29 on. By 2.20 and 2.21 all but the last take an equal share, in whole lines of their
+    threads, and by 2.22 all are filled.
+    """
+    collective, _, protocol = entry
+    n = at.facts.n
+    times = {"all_reduce": 2, "all_gather": n, "reduce_scatter": n}.get(collective, 1)
+    own = max(nbytes // n if collective in ("all_gather", "reduce_scatter") else nbytes, 1)
+    if at.settings.release < (2, 22):
+        line = 9600 if protocol == "ll128" else 4096
+        return -(-own // (line * -(-own // (line * most))))
+    times *= 4 if protocol == "ll" and at.settings.release >= (2, 26) else 1
+    least = (16 << 10) << (at.settings.release >= (2, 29))
+    cell = -(-least // times // 16) * 16
+    cells, share = -(-own // cell), max(least, times * own // most)
+    return max(min(-(-cells // -(-share // (cell * times))), most), 1)
 
 
 def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     """Channels and chunks of sends and receives.
 
-    A pair over NVLink has two channels for each link's worth of the path, others have two; all
-    pairs have the fewest of any, rounded up to a power of two.
+    A pair over NVLink has two channels for each link's worth of the path, another pair of a node
+    two, and pairs of several nodes as many as `_channels_over_network` says of the first GPU. All
+    have the fewest of any, rounded up to a power of two, and from 2.29 on half of that until eight
+    sends of each rank fit.
     """
     at = plan(machine, settings)
-    most = tables(settings.release).most_channels
-    box, counts = at.facts.boxes[0], [2] if at.facts.nodes > 1 else []
+    box, several = at.facts.boxes[0], at.facts.nodes > 1
+    channels = min(_power_of_two(at.model.channels), at.model.tables.most_channels)
     # All pairs of GPUs on a switch are alike.
     others = range(1, min(len(box.gpus), 2)) if box.switched else range(len(box.gpus))
     paths = [box.between(u, v) for u in range(len(box.gpus)) for v in others if u != v]
     near = [path for path in paths if path and path.kind <= NVL]
     direct = len(near) == len(paths)
-    counts += [at.tuner.peer_channels(path.rate) for path in near] + [2] * (not direct)
-    channels, inside = min(_power(at.model.channels), most), (512 if direct else 128) << 10
-    chunk = at.tuner.net_chunk() if at.facts.nodes > 1 else inside
-    return P2p(channels, min(_power(min(counts, default=2)), channels), chunk)
+    counts = [
+        *(at.model.peer_channels(path.rate) for path in near),
+        *[2] * (not direct), *[_channels_over_network(at)] * several,
+    ]  # fmt: skip
+    sends = -(-at.facts.n // _SENDS) if several and at.settings.release >= (2, 29) else 1
+    pair = _halved_to_fit(_power_of_two(min(counts, default=2)), sends, channels)
+    chunk = at.model.net_chunk() if several else (512 if direct else 128) << 10
+    return P2p(channels, pair, chunk)
 
 
-def _power(count: int) -> int:
+def _channels_over_network(at: NcclPlan) -> int:
+    """The channels of a pair on two nodes: up to 2.19 two, later one for each NIC near a GPU up to
+    what its PCIe link carries, or more: up to 2.28 two that four sends share, then one for each
+    14 GB/s of these NICs (asked of 2.18 to 2.32).
+    """
+    box, release = at.facts.boxes[0], at.settings.release
+    turns = at.paths.nics_within(-1, (box.order.index(0),))
+    near = filter(None, (box.to_nic[0][nic] for nic in turns))
+    rates = [*accumulate(path.rate for path in near)] or [0.0]
+    nics = 1 + sum(rate < box.pcie[0] for rate in rates[:-1])
+    if release < (2, 29):
+        return (
+            max(nics, _halved_to_fit(2, at.facts.n / 4, at.model.channels))
+            if release >= (2, 20)
+            else 2
+        )
+    return max(nics, -(-int(rates[nics - 1]) // _CHANNEL_RATE))
+
+
+def _halved_to_fit(count: int, sends: float, channels: int) -> int:
+    """The channels of a pair, halved until so many times as many are there."""
+    while count > 1 and count * sends > channels:
+        count //= 2
+    return count
+
+
+def _power_of_two(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
@@ -337,14 +406,10 @@ def _sends(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
     """
     found = p2p(at.facts, at.settings)
     each = nbytes // at.facts.n if collective == "all_to_all" else nbytes
-    most = found.channels_per_peer
-    while most * at.facts.n > 4 * found.channels and most > 1:
-        most //= 2
+    most = _halved_to_fit(found.channels_per_peer, at.facts.n / 4, found.channels)
     pair, part = most, _P2P_PART
     if at.settings.release >= (2, 19) or at.facts.nodes > 1:
-        part = max(found.chunk // 8, 1)
-        while pair * at.facts.n > found.channels and pair > 1:
-            pair //= 2
+        pair, part = _halved_to_fit(most, at.facts.n, found.channels), max(found.chunk // 8, 1)
         longest = found.chunk * (32 if at.facts.nodes == 1 else 1)
         while each > pair * longest and 2 * pair <= most:
             pair *= 2
@@ -358,7 +423,7 @@ def _sends(at: NcclPlan, collective: str, nbytes: int) -> NcclChoice:
 STEPS = 8
 """Parts of a buffer."""
 
-_ZERO = 2
+NO_CTAS = 2
 """NCCL_CTA_POLICY of no SM."""
 SUMMED = ("all_reduce", "reduce_scatter")
 """Collectives whose symmetric kernels add."""
@@ -380,7 +445,8 @@ class Decide:
         """
         wanted = wanted._replace(step=self.settings.buffer // STEPS, rules=self.rules)
         if wanted.channels and wanted.algorithm in ("nvls", "nvlstree"):
-            most = nvls_channels(plan(facts(self.machine, gpus, self.settings), self.settings))
+            at = plan(facts(self.machine, gpus, self.settings), self.settings)
+            most = at.model.running_nvls()
             if wanted.channels > most:
                 raise StrategyError(
                     f"{wanted.algorithm} has up to {most} channels here, not {wanted.channels}: "
@@ -435,36 +501,41 @@ class Decide:
             return ""
         if settings.reach == OFF or not joined(self.machine, known.ranks):
             return ""
-        engines, version = library.engines_since, library.version(settings)
-        by_engines = collective in BY_ENGINES and settings.cta_policy == _ZERO
-        if by_engines and engines is not None and version >= engines:
+        engines = library.engines_since
+        by_engines = collective in BY_ENGINES and settings.cta_policy == NO_CTAS
+        if by_engines and engines is not None and library.version(settings) >= engines:
             return BY_ENGINE
-        has = any(kernel.collective == collective for kernel in library.symmetric)
-        sums = collective in SUMMED and not wanted.floats
-        return SYMMETRIC if has and not sums and version >= library.symmetric_since else ""
+        return "" if _lacks_symmetric(library, collective, settings, wanted) else SYMMETRIC
 
 
 def _symmetric(
     known: Facts, collective: str, nbytes: int, settings: Settings, wanted: Decision
 ) -> str:
     """The name of the symmetric kernel that a library takes, unless one is wanted."""
-    library, what = library_of(known), collective.replace("_", "-")
-    among = [kernel for kernel in library.symmetric if kernel.collective == collective]
-    if not among:
-        raise StrategyError(f"{library.name} has no symmetric kernel for an {what}")
-    names = [kernel.name for kernel in among]
-    if wanted.protocol and wanted.protocol not in names:
-        has = ", ".join(names)
-        raise StrategyError(f"{library.name} has no {wanted.protocol}; its kernel is {has}")
-    if library.version(settings) < library.symmetric_since:
-        since, own = ".".join(map(str, library.symmetric_since)), library.version_text(settings)
-        raise StrategyError(f"{library.name} has symmetric kernels from {since} on; this is {own}")
-    if collective in SUMMED and not wanted.floats:
-        raise StrategyError(f"NCCL's symmetric {what}s are of floats of at most 32 bits")
-    multicast = known.multicast and settings.nvls
+    library = library_of(known)
+    if lacks := _lacks_symmetric(library, collective, settings, wanted):
+        raise StrategyError(lacks)
     return wanted.protocol or choose_symmetric(
-        known.n, nbytes, known.capability, among, multicast=multicast
-    )
+        known.n, nbytes, known.capability, library.kernels_of(collective),
+        multicast=known.multicast and settings.nvls,
+    )  # fmt: skip
+
+
+def _lacks_symmetric(
+    library: Library, collective: str, settings: Settings, wanted: Decision
+) -> str:
+    """Why a library has no symmetric kernel as it is wanted; "" if it has."""
+    name, what = library.name, collective.replace("_", "-")
+    kernels = [kernel.name for kernel in library.kernels_of(collective)]
+    if not kernels:
+        return f"{name} has no symmetric kernel for an {what}"
+    if wanted.protocol not in ("", *kernels):
+        return f"{name} has no {wanted.protocol}; its kernel is {', '.join(kernels)}"
+    if library.version(settings) < library.symmetric_since:
+        since, own = version_text(library.symmetric_since), library.version_text(settings)
+        return f"{name} has symmetric kernels from {since} on; this is {own}"
+    sums = collective in SUMMED and not wanted.floats
+    return f"NCCL's symmetric {what}s are of floats of at most 32 bits" if sums else ""
 
 
 def _by_engines(known: Facts, collective: str, nbytes: int, settings: Settings, _: Decision) -> str:
@@ -479,12 +550,17 @@ def _by_engines(known: Facts, collective: str, nbytes: int, settings: Settings, 
 def ring_orders(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple[int, ...], ...]:
     """The ranks in ring order, for each running channel: node after node."""
     at = plan(machine, settings)
-    bases = _bases(at)
+    rings, members = at.graphs.ring.count, at.facts.members
+    # Where rings cross, odd nodes exchange every two, so that each goes on by the NIC it came by.
+    crossed = at.graphs.ring.cross_nic == 2 and rings % 2 == 0
+    own = [_graphs(at, node).ring.channels for node in range(at.facts.nodes)]
     return tuple(
         tuple(
-            base + gpu for node, base in enumerate(bases) for gpu in _of(at, node, "ring", i).gpus
+            members[node][gpu]
+            for node in range(at.facts.nodes)
+            for gpu in own[node][channel % rings ^ (crossed and node % 2)].gpus
         )
-        for i in (c % at.graphs.ring.count for c in range(at.model.channels))
+        for channel in range(at.model.channels)
     )
 
 
@@ -492,50 +568,33 @@ def tree_parents(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple
     """The parent of each rank, -1 for the root, for each running channel.
 
     Inside a node the GPUs are a chain. Between nodes the first GPUs of the chains are one tree for
-    the first half of the channels, and the other of the double tree for the second half; a second
-    child hangs on the second GPU of its parent node, unless the tree is plain.
+    the first half of the channels, and the other of the double tree for the second half. A
+    child that comes before its parent in the binary tree hangs on its parent's second GPU, unless
+    the tree is plain: so the library joined four nodes.
     """
     at = plan(machine, settings)
-    bases, count = _bases(at), at.graphs.tree.count
-    balanced = at.graphs.tree.pattern == TREE
-    shapes = double_tree(at.facts.nodes)
+    members, count = at.facts.members, at.graphs.tree.count
+    nodes = range(at.facts.nodes)
+    shapes = double_tree(len(nodes))
+    places = nodes, nodes[::-1] if len(nodes) % 2 == 0 else (len(nodes) - 1, *nodes[:-1])
     found = []
     for channel in range(at.model.channels):
-        tree, above_gpu, served = shapes[channel // count % 2], [-1] * at.facts.n, set[int]()
-        for node, (base, above) in enumerate(zip(bases, tree, strict=True)):
-            gpus = _of(at, node, "tree", channel % count).gpus
+        turn, above_gpu = channel // count % 2, [-1] * at.facts.n
+        tree, place = shapes[turn], places[turn]
+        for node, above in enumerate(tree):
+            own = _graphs(at, node).tree.channels[channel % count].gpus
+            chain = [members[node][gpu] for gpu in own]
             if above >= 0:
-                there = _of(at, above, "tree", channel % count).gpus
-                # Of a balanced tree the second GPU serves the second child.
-                second = balanced and len(there) > 1 and above in served
-                above_gpu[base + gpus[0]] = bases[above] + there[second]
-            served.add(above)
-            for parent, gpu in pairwise(gpus):
-                above_gpu[base + gpu] = base + parent
+                upper = _graphs(at, above).tree
+                there = upper.channels[channel % count].gpus
+                second = upper.pattern == TREE and place[node] < place[above]
+                above_gpu[chain[0]] = members[above][there[second]]
+            for parent, rank in pairwise(chain):
+                above_gpu[rank] = parent
         found.append(tuple(above_gpu))
     return tuple(found)
 
 
-def double_tree(nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two binary trees of nodes as parents, -1 for the root: of an even number none has children in
-    both. The second is the first mirrored, or shifted by one where the number is odd.
-    """
-    up = parents(nodes)
-
-    def tree(place: Ints) -> tuple[int, ...]:
-        found = np.full(nodes, -1)
-        found[place[1:]] = place[up[1:]]
-        return tuple(found.tolist())
-
-    return tree(np.arange(nodes)), tree(second_tree(nodes))
-
-
-def _bases(at: NcclPlan) -> list[int]:
-    """The first rank of each node."""
-    return [0, *accumulate(len(box.gpus) for box in at.facts.boxes)][:-1]
-
-
-def _of(at: NcclPlan, node: int, pattern: str, channel: int) -> Channel:
-    """A channel of a node; nodes that differ have channels of their own."""
-    graphs = graphs_of(at.facts, at.settings, library_of(at.facts).search, at.facts.boxes[node])
-    return (graphs.ring if pattern == "ring" else graphs.tree).channels[channel]
+def _graphs(at: NcclPlan, node: int) -> Graphs:
+    """The graphs of a node; nodes that differ have channels of their own."""
+    return graphs_of(at.facts, at.settings, library_of(at.facts).search, at.facts.boxes[node])

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from simreduce.computing import breadth_first, grouped
+from simreduce.computing import breadth_first, grouped, once
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.layouts.rings import rules_of
 from simreduce.planners.nccl.constants import NVLINK, PCI, XGMI, tables
-from simreduce.planners.nccl.environment import Settings
+from simreduce.planners.nccl.environment import DEFAULTS, Settings
 from simreduce.planners.synthesis import way_to
 from simreduce.topology import Folded, Link, Node, Topology, link_classes, route
 from simreduce.topology.elements import OFF, TCP
@@ -56,8 +56,8 @@ class Nic:
 @dataclass(frozen=True, eq=False)
 class Box:
     """One node. `to_nic[u][k]` leads from GPU u to a NIC and `from_nic[k][u]` back; None without a
-    way. `capacity` is in GB/s, by arc. GPUs that all hang on NVSwitches have `ports`, others have
-    `paths` from each to each.
+    way. `capacity` is in GB/s, by arc. GPUs that all hang on NVSwitches have `ports`; others,
+    and those that do not copy by these, have `paths` from each to each.
     """
 
     gpus: tuple[str, ...]
@@ -68,14 +68,18 @@ class Box:
     nvlink: tuple[float, ...]
     """Sum of the NVLinks of each GPU."""
     pcie: tuple[float, ...]
+    up: tuple[tuple[int, ...], ...]
+    """Arcs of each GPU's PCIe link, out and in; () without one."""
     paths: tuple[tuple[BoxPath | None, ...], ...] = ()
     ports: tuple[tuple[int, int, float], ...] = ()
     """Arcs out of each GPU and into it, and their rate."""
+    order: tuple[int, ...] = ()
+    """The GPUs as NCCL's graph of the node has them, which is how a search tries them."""
 
     @property
     def switched(self) -> bool:
         """Whether every two GPUs are joined by the port of each."""
-        return bool(self.ports)
+        return bool(self.ports) and not self.paths
 
     @property
     def total(self) -> float:
@@ -84,7 +88,7 @@ class Box:
 
     def between(self, u: int, v: int) -> BoxPath | None:
         """The path from GPU u to GPU v."""
-        if not self.ports:
+        if self.paths:
             return self.paths[u][v]
         if u == v:
             return BoxPath(LOC, (), LOCAL, 0)
@@ -96,7 +100,10 @@ def crossbar(gpus: tuple[str, ...], port: float) -> Box:
     """GPUs on one switch."""
     n = len(gpus)
     ports = tuple((u, n + u, port) for u in range(n))
-    return Box(gpus, (), (port,) * (2 * n), ((),) * n, (), (port,) * n, (0.0,) * n, ports=ports)
+    return Box(
+        gpus, (), (port,) * (2 * n), ((),) * n, (), (port,) * n, (0.0,) * n, ((),) * n,
+        ports=ports, order=tuple(range(n)),
+    )  # fmt: skip
 
 
 def hardware(kind: int) -> str:
@@ -112,8 +119,12 @@ _GENERATION = {
 _SOCKETS = {"qpi": 6.0, "upi": 10.0, "upi2": 22.0, "grace_link": 6.0}
 _EMERALD_RAPIDS = 38e9
 """Bytes/s of a UPI link from which on a Xeon counts as Emerald Rapids."""
+_BESIDE_C2C = 48.0
+"""GB/s of the PCIe port beside the C2C of a GPU, which counts in its place."""
 _TEN_GIGABIT = 1.25
-"""GB/s of a port whose network is not stated, as NCCL takes one of unknown speed."""
+"""GB/s of a port whose network is not stated, as NCCL takes one of unknown speed: the library too,
+asked of 2.27.
+"""
 _REACHES = {OFF: LOC, "NV": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "SYS": SYS}
 _LEVELS = {"LOC": LOC, "NVL": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "NODE": PHB, "SYS": SYS}
 
@@ -143,7 +154,10 @@ class NodeReading:
         ends = {link.target for gpu in self.gpus for link in topology.wires_from[gpu]}
         self.crossbars = {node.name for node in around if node.kind in ("nvswitch", "switch")}
         self.crossbars |= {name for name in ends if topology.nodes[name].kind == "switch"}
-        self.nics = [name for name, node in self.around.items() if node.kind == "nic"]
+        self.nics, self.hosts = (
+            [name for name, node in self.around.items() if node.kind == kind]
+            for kind in ("nic", "cpu")
+        )
         self.rates = self._rates()
         self.arcs = {pair: arc for arc, pair in enumerate(self.rates)}
 
@@ -156,9 +170,8 @@ class NodeReading:
                 continue
             for link in self.topology.wires_from[name]:
                 a, b = ("NVS" if e in self.crossbars else e for e in (link.source, link.target))
-                inside = self._between_gpus(b)
-                inside = inside or (b in self.around and self.around[b].kind != "gpu")
-                if a == b or not inside:
+                device = b in self.around and self.around[b].kind != "gpu"
+                if a == b or not (device or self._between_gpus(b)):
                     continue
                 if self.is_nvlink(link):
                     nvlinks[a, b] = nvlinks.get((a, b), 0.0) + self.rate(link)
@@ -188,8 +201,9 @@ class NodeReading:
         if self._kinds(link) == {"cpu"}:
             if link.link_class.startswith("xgmi"):
                 return self.tables.amd_sockets
-            newer = link.nominal / link.lanes > _EMERALD_RAPIDS
-            return 40.0 if newer else _SOCKETS.get(link.link_class, 10.0)
+            usual = _SOCKETS.get(link.link_class, 10.0)
+            known = 40.0 if link.nominal / link.lanes > _EMERALD_RAPIDS else usual
+            return min(known, self.tables.socket_cap)
         return link.nominal / 1e9 if link.link_class == "c2c" else link.bandwidth / 1e9
 
     def signature(self) -> object:
@@ -203,19 +217,66 @@ class NodeReading:
         reach = tuple(self.topology.nodes[gpu].peer for gpu in self.gpus)
         return rates, reach, tuple(self._nic(name).rate for name in self.nics), len(self.gpus)
 
+    def boxes(self) -> list[tuple[Box, tuple[int, ...]]]:
+        """The node, or a node for each part of it that NCCL joins by the network, with the places
+        of its GPUs.
+        """
+        parts = self._parts()
+        if len(parts) == 1:
+            box = self.box()
+            return [(box, tuple(range(len(box.gpus))))]
+        around = [*self.around.values()]
+        return [
+            (NodeReading(self.topology, around, part, self.settings, 1, several=True).box(),
+             tuple(map(self.gpus.index, part)))
+            for part in parts
+        ]  # fmt: skip
+
+    def _parts(self) -> list[list[str]]:
+        """GPUs that reach each other, directly or through the host, at least as fast as by NICs.
+
+        Without NVLink GPUs of two sockets with NICs of 100 Gbit/s do not: NCCL takes them for two
+        nodes (in its source since 2.14; asked of 2.27 and 2.30).
+        """
+        if self.settings.release < (2, 14) or not self.nics:
+            return [[*self.gpus]]
+        by_nic = dict(zip(self.gpus, map(self._rate_to_nic, self.gpus), strict=True))
+        firsts: list[int] = []
+        for i, gpu in enumerate(self.gpus):
+            near = (first for first, other in zip(firsts, self.gpus, strict=False)
+                    if self._stays_inside(gpu, other, min(by_nic[gpu], by_nic[other])))  # fmt: skip
+            firsts.append(min(near, default=i))
+        return [*grouped(zip(firsts, self.gpus, strict=True)).values()]
+
+    def _stays_inside(self, u: str, v: str, by_nic: float) -> bool:
+        path = self._between(u, v)
+        return not path or path.kind == NVB or path.rate >= by_nic
+
+    def _rate_to_nic(self, gpu: str) -> float:
+        """GB/s of a GPU's widest way to a NIC that passes no host; 0 without one."""
+        walks = {name: self._walk(gpu, name) for name in self.nics}
+        near = [name for name, walk in walks.items() if walk and self._kind(walk) <= PXB]
+        rates = (min(self._path(walks[name], PIX).rate, self._nic(name).rate) for name in near)
+        return max(rates, default=0.0)
+
     def box(self) -> Box:
         """The node as the search sees it."""
         gpus = self.gpus
-        ports = [self.rates.get((gpu, "NVS"), 0.0) for gpu in gpus]
         if self.copies > 1:
-            return crossbar(gpus * self.copies, ports[0] or LOCAL)
+            return crossbar(gpus * self.copies, self.rates.get((gpus[0], "NVS"), LOCAL))
+        links = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
+        switched = len(gpus) > 1 and all(way in self.rates for link in links for way in link)
+        off = any(self._copies_off(gpu, gpu) for gpu in gpus)
         nvlink = tuple(
             sum(rate for (a, b), rate in self.rates.items() if a == gpu and self._between_gpus(b))
+            + self.tables.c2c_as_nvlink * self._is_on_c2c(gpu)
             for gpu in gpus
         )
         pcie = tuple(
-            max((rate for (a, b), rate in self.rates.items() if a == gpu and not
-                 self._between_gpus(b)), default=0.0)
+            max((_BESIDE_C2C if link.link_class == "c2c" else self.rate(link)
+                 for link in self.topology.wires_from[gpu]
+                 if (gpu, link.target) in self.rates and not self._between_gpus(link.target)),
+                default=0.0)
             for gpu in gpus
         )  # fmt: skip
         nics = [self._nic(name) for name in self.nics]
@@ -223,33 +284,60 @@ class NodeReading:
             # The network is reached by no NIC of a machine file: as if by one near all GPUs.
             nics = [Nic("net", self.network)]
         # Every NIC sends and receives at the rate of its port.
-        ports_of = [(nic, len(self.rates) + 2 * i) for i, nic in enumerate(nics)]
+        nic_ports = [(nic, len(self.rates) + 2 * i) for i, nic in enumerate(nics)]
+        ports = tuple((self.arcs[a], self.arcs[b], self.rates[a]) for a, b in links if switched)
         return Box(
             gpus=gpus,
             nics=tuple(nics),
             capacity=(*self.rates.values(), *(rate for nic in nics for rate in (nic.rate,) * 2)),
             to_nic=tuple(
-                tuple(self._to_nic(gpu, *port, out=True) for port in ports_of) for gpu in gpus
+                tuple(self._to_nic(gpu, *port, out=True) for port in nic_ports) for gpu in gpus
             ),
             from_nic=tuple(
-                tuple(self._to_nic(gpu, *port, out=False) for gpu in gpus) for port in ports_of
+                tuple(self._to_nic(gpu, *port, out=False) for gpu in gpus) for port in nic_ports
             ),
             nvlink=nvlink,
             pcie=pcie,
-            **self._inner(),
-        )
+            up=tuple(map(self._pcie_arcs, gpus)),
+            paths=() if ports and not off else tuple(
+                tuple(self._between(u, v) for v in gpus) for u in gpus
+            ),
+            ports=ports,
+            order=self._order(),
+        )  # fmt: skip
 
-    def _inner(self) -> dict[str, Any]:
-        """The ports on NVSwitches, or else a path for every two GPUs."""
-        gpus = self.gpus
-        ports = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
-        if (
-            len(gpus) > 1
-            and not any(self._off(gpu, gpu) for gpu in gpus)
-            and all(pair in self.rates for port in ports for pair in port)
-        ):
-            return {"ports": tuple((self.arcs[a], self.arcs[b], self.rates[a]) for a, b in ports)}
-        return {"paths": tuple(tuple(self._between(u, v) for v in gpus) for u in gpus)}
+    def _order(self) -> tuple[int, ...]:
+        """The first rank's graph has its GPU and all NICs as the file has them, and from 2.21 on
+        other ranks add theirs in turn: so did the library wherever some switches have no NIC.
+        """
+        ways = {name: self._way_from_host(name) for name in (*self.gpus, *self.nics)}
+        arcs = {
+            name: [way[0], *(self.arcs[pair] for pair in itertools.pairwise(way[1:]))]
+            for name, way in ways.items()
+        }
+        number: dict[str, int] = {}
+        later = {gpu: i for i, gpu in enumerate(self.gpus) if i and self.settings.release >= FUSED}
+        for name in sorted(ways, key=lambda name: (later.get(name, 0), arcs[name])):
+            for part in ways[name][1:]:
+                number.setdefault(part, len(number))
+
+        places = [
+            [host, *map(number.__getitem__, parts)]
+            for host, *parts in (ways[gpu] for gpu in self.gpus)
+        ]
+        return tuple(sorted(range(len(self.gpus)), key=places.__getitem__))
+
+    def _way_from_host(self, name: str) -> list[Any]:
+        """The place of the nearest host, and the nodes from there to a device."""
+        walks = [[i, *self._walk(name, host)[::-1]] for i, host in enumerate(self.hosts)]
+        return min((walk for walk in walks if len(walk) > 1), key=len, default=[0, name])
+
+    def _is_on_c2c(self, gpu: str) -> bool:
+        return any(link.link_class == "c2c" for link in self.topology.wires_from[gpu])
+
+    def _pcie_arcs(self, gpu: str) -> tuple[int, ...]:
+        ups = ((a, b) for a, b in self.rates if a == gpu and not self._between_gpus(b))
+        return next(((self.arcs[a, b], self.arcs[b, a]) for a, b in ups), ())
 
     @cached_property
     def network(self) -> float:
@@ -277,14 +365,13 @@ class NodeReading:
     def _between(self, u: str, v: str) -> BoxPath | None:
         if u == v:
             return BoxPath(LOC, (), LOCAL, 0)
-        nvlinks = not self._off(u, v)
-        if nvlinks:
-            if (u, v) in self.rates:
-                return self._path((u, v), NVL)
-            relays = [w for w in ("NVS", *self.gpus) if {(u, w), (w, v)} <= self.rates.keys()]
-            if relays:
-                ways = [self._path((u, w, v), NVL if w == "NVS" else NVB) for w in relays]
-                return ways[0] if relays[0] == "NVS" else max(ways, key=lambda path: path.rate)
+        nvlinks = not self._copies_off(u, v)
+        if nvlinks and (u, v) in self.rates:
+            return self._path((u, v), NVL)
+        relays = [w for w in ("NVS", *self.gpus) if {(u, w), (w, v)} <= self.rates.keys()]
+        if nvlinks and relays:
+            ways = [self._path((u, w, v), NVL if w == "NVS" else NVB) for w in relays]
+            return min(ways, key=lambda path: (path.kind, -path.rate))
         walk = self._walk(u, v)
         kind = self._kind(walk)
         if not walk:
@@ -294,7 +381,7 @@ class NodeReading:
             walk, kind = self._through_host(u, v) or walk, PHB
         return self._path(walk, kind)
 
-    def _off(self, u: str, v: str) -> bool:
+    def _copies_off(self, u: str, v: str) -> bool:
         return OFF in (self.settings.reach, *(self.topology.nodes[gpu].peer for gpu in (u, v)))
 
     def _peer_level(self, u: str, v: str) -> int:
@@ -303,8 +390,7 @@ class NodeReading:
         return min(level, *(_REACHES[self.topology.nodes[gpu].peer] for gpu in (u, v)))
 
     def _through_host(self, u: str, v: str) -> list[str]:
-        hosts = [name for name, node in self.around.items() if node.kind == "cpu"]
-        ways = [(self._walk(u, host), self._walk(host, v)) for host in hosts]
+        ways = [(self._walk(u, host), self._walk(host, v)) for host in self.hosts]
         whole = [[*one, *other[1:]] for one, other in ways if one and other]
         return min(whole, key=len, default=[])
 
@@ -342,11 +428,10 @@ class NodeReading:
         if not walk:
             return None
         kind, off = self._kind(walk), self.topology.nodes[gpu].gpudirect == OFF
-        grace = any(link.link_class == "c2c" for link in self.topology.wires_from[gpu])
-        if kind == PHB and not off and grace and self.tables.since(27):
+        if kind == PHB and not off and self._is_on_c2c(gpu) and self.tables.since(27):
             kind = P2C
-        level = _LEVELS.get(self.settings.gdr_level, 0)
-        if kind <= PXB and ((level and kind > level) or off):
+        level = _LEVELS.get(self.settings.gdr_level, SYS)
+        if kind <= PXB and (kind > level or off):
             # Without GPUDirect data goes through the memory of the host.
             walk, kind = self._through_host(gpu, nic.name) or walk, PHB
         path = self._path(walk if out else walk[::-1], kind)
@@ -358,13 +443,14 @@ class NodeReading:
 class Facts:
     """A communicator: its nodes, the slowest and the newest compute capability, and the CPUs.
 
-    `ranks` are the GPUs by rank, node by node; in a folded machine they repeat. Equal nodes share
-    a box, which has the names of the first.
+    `ranks` are the GPUs by rank, machine by machine; in a folded machine they repeat. Equal nodes
+    share a box, which has the names of the first; `members` are the ranks of each box's GPUs.
     """
 
     name: str
     ranks: tuple[str, ...]
     boxes: tuple[Box, ...]
+    members: tuple[tuple[int, ...], ...]
     capability: int
     newest: int
     arch: str
@@ -394,6 +480,8 @@ class Facts:
         return tuple(dict.fromkeys(self.boxes))
 
 
+FUSED = (2, 21)
+"""From this version on each rank reads its own GPU, and NCCL joins what they read."""
 _SWITCHES = ("nvswitch", "switch")
 
 _FOUND: dict[object, Facts] = {}
@@ -404,7 +492,7 @@ _MOST_FOUND = 1024
 def facts(
     machine: Topology | Folded | Facts,
     gpus: Sequence[str] = (),
-    settings: Settings | None = None,
+    settings: Settings = DEFAULTS,
 ) -> Facts:
     """The facts of a machine, or of some of its GPUs; made once for each machine.
 
@@ -412,15 +500,12 @@ def facts(
     """
     if isinstance(machine, Facts):
         return machine
-    settings = settings or Settings()
     gpus = () if tuple(gpus) == machine.devices else gpus
-    paths = settings.release, settings.p2p_disable, settings.p2p_level, settings.gdr_level
-    key = (machine.digest, machine.name, tuple(gpus), paths)
-    if key not in _FOUND:
-        if len(_FOUND) >= _MOST_FOUND:
-            _FOUND.pop(next(iter(_FOUND)))
-        _FOUND[key] = _facts(machine, gpus, settings)
-    return _FOUND[key]
+    key = (
+        machine.digest, machine.name, tuple(gpus), settings.release, settings.p2p_disable,
+        settings.p2p_level, settings.gdr_level,
+    )  # fmt: skip
+    return once(_FOUND, key, lambda: _facts(machine, gpus, settings), most=_MOST_FOUND)
 
 
 def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) -> Facts:
@@ -432,20 +517,24 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
     chosen = tuple(gpus) or machine.devices
     by_machine = grouped((topology.nodes[gpu].machine, gpu) for gpu in chosen)
     around = {name: topology.nodes_of[name] for name in by_machine}
-    made: dict[object, Box] = {}
+    made: dict[object, list[tuple[Box, tuple[int, ...]]]] = {}
     several = len(by_machine) > 1 or (copies > 1 and not one_task)
-    boxes = []
+    boxes: list[tuple[Box, tuple[int, ...]]] = []
+    first = 0
     for name, members in by_machine.items():
         seen = NodeReading(
             topology, around[name], members, settings, copies if one_task else 1, several
         )
-        signature = seen.signature()
-        if signature not in made:
-            made[signature] = seen.box()
-        boxes.append(made[signature])
-    if not one_task:
-        boxes *= copies
+        alike = once(made, seen.signature(), seen.boxes)
+        boxes += [(box, tuple(first + i for i in places)) for box, places in alike]
+        first += len(members)
     ranks = tuple(gpu for members in by_machine.values() for gpu in members) * copies
+    if not one_task:
+        boxes = [
+            (box, tuple(copy * first + rank for rank in members))
+            for copy in range(copies)
+            for box, members in boxes
+        ]
     capabilities = [capability(topology, gpu) for gpu in chosen]
     arch, vendor = _cpu(topology, around)
     inside = {node.name: node for node in next(iter(around.values()))}
@@ -456,10 +545,13 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         for link in topology.wires_from[name]
         if link.target not in inside
     ]
+    # A node that the network splits has no link that leaves it.
+    stated = [node.network for node in inside.values() if node.network]
     return Facts(
-        machine.name, ranks, tuple(boxes), min(capabilities), max(capabilities), arch, vendor,
+        machine.name, ranks, tuple(box for box, _ in boxes), tuple(members for _, members in boxes),
+        min(capabilities), max(capabilities), arch, vendor,
         any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
-        networks[0] if networks and len(boxes) > 1 else "",
+        (networks or stated or [""])[0] if len(boxes) > 1 else "",
         rules_of(topology.nodes[chosen[0]].model).library,
         partial(_aggregates, topology, tuple(chosen)),
     )  # fmt: skip

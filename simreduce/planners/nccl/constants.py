@@ -1,19 +1,20 @@
 """The constants of NCCL's planner by version: microseconds, GB/s, and the ladders of speeds.
 
-They were read from the public history of NVIDIA/nccl. Exact: 2.8, 2.17, 2.19 to 2.21 and 2.30.
-Between these, a constant changes with the version that the release history names. Not known
-exactly: 2.5 to 2.7 (their caps of trees and of LL come from 2.6), the Blackwell rows of 2.25 to
-2.28, and since when trees have Blackwell's rows. Before 2.5 there was no model (`choice`).
+They were read from the public history of NVIDIA/nccl. From 2.18 on the library itself says the
+same, of the last wheel of each version. Exact before: 2.8 and 2.17; between these, a constant
+changes with the version that the release history names. Not known exactly: 2.5 to 2.7 (their caps
+of trees and of LL come from 2.6). Before 2.5 there was no model (`choice`).
 
 The CSV of NCCL's example tuner plugin: rules that choose instead of the model.
 
     collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps[,regBuff]]
 
-The first rule that matches wins; -1 matches everything, or leaves the channels to NCCL. Lines that
-begin with # do not count. The plugin's largest size, 4294967295, means any size.
-
-So its README (NVIDIA/nccl, plugins/tuner/example) has it. Its code gives a call one channel if no
-rule matches or a rule has -1 channels: whoever writes a file covers every call and says how many.
+Lines that begin with # do not count. -1 matches everything. The first rule wins that matches and
+has an algorithm and a protocol which NCCL has for the call. Sizes are as they stand: rules that end
+at 4294967295, the largest of the plugin's README, are for no call of 4 GiB. 0 channels leave their
+number to NCCL; -1 are one, whatever the README says, and so many has a call without a rule, by
+NCCL's own algorithm. So says the plugin of NVIDIA/nccl, plugins/tuner/example (2026-06), asked by
+the libraries 2.28.9 and 2.30.7 (tests/planners/nccl/answers/tuner).
 
 NCCL's symmetric kernels (2.27 and later), and how NCCL chooses among them.
 
@@ -34,15 +35,21 @@ from math import exp, log1p
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, near_or_all, quote
 from simreduce.files import read_text
 from simreduce.files.formats.syntax import Faults
 
 Version = tuple[int, int]
-CURRENT: Version = (2, 30)
+CURRENT: Version = (2, 32)
 CURRENT_RCCL: Version = (2, 27)
 """Of ROCm 7.1 and 7.2; the published times were taken with it and with older ones."""
 OLDEST: Version = (2, 4)
+
+
+def version_text(version: Version) -> str:
+    """A version as users write it: 2.27."""
+    return ".".join(map(str, version))
+
 
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
 COLLNET = "collnet"
@@ -51,15 +58,6 @@ ALL_PAIRS = "allpairs"
 """The algorithm of MSCCL that RCCL has."""
 PROTOCOLS = ("ll", "ll128", "simple")
 COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
-EFA_LATENCY = {"efa_100": 75.0, "efa_100x4": 75.0, "efa_200x2": 35.0, "efa_400": 35.0}
-"""Microseconds that the plugin for EFA states for its network, by class: "NET/OFI Internode latency
-set at 75.0 us" in logs of p4d; aws/aws-ofi-nccl src/platform-aws.cpp.
-"""
-SIMPLE_ONLY = ("efa_100",)
-"""Networks whose plugin sets NCCL_PROTO=simple unless the user sets it: EFA that sends and receives
-(p3dn, p4d) may deliver bytes out of order, which LL and LL128 do not stand (aws/aws-ofi-nccl issues
-76 and 280).
-"""
 
 NVLINK, PCI, NET = "nvlink", "pci", "net"
 XGMI = {90: 36.0, 94: 48.0, 95: 48.0}
@@ -94,11 +92,17 @@ class Tables:
     nvlink: Mapping[int, float]
     """GB/s of one NVLink, by compute capability."""
     amd_sockets: float = 16.0
+    socket_cap: float = float("inf")
+    """GB/s that sockets of other makers are planned with at most: of Xeons, versions know
+    generations up to Skylake at first (asked of 2.23 to 2.27).
+    """
     most_channels: int = 64
     bus_caps: tuple[float, ...] = (float("inf"),) * 4
     ll128_by_collective: Row | tuple[float, ...] = ()
     """Cap of LL128 by collective: of a channel in 2.8 and 2.9, of all channels before."""
     pat_efficiency: float = 0.75
+    c2c_as_nvlink: float = 0.0
+    """GB/s that C2C adds to the NVLinks of its GPU (2.19 to 2.25)."""
 
     def since(self, minor: int) -> bool:
         """Whether this is version 2.`minor` or later."""
@@ -113,9 +117,9 @@ class Tables:
 _TREE = tuple(
     tuple(map(float, row.split()))
     for row in (
-        "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
-        "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
-        ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
+        "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1 1",
+        "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1 1",
+        ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9 .9",
     )
 )
 _LL128_2_8 = "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .5 .6 .6 .7 .7 .8 .9 .9 .92 .92"
@@ -136,9 +140,9 @@ _NEWEST = Tables(
         (NET, "tree"): (5.0, 8.5, 14.0), (NET, "ring"): (2.7, 4.0, 14.0),
         (NET, "nvls"): (0, 0, 18.0), (NET, "nvlstree"): (0, 0, 20.9), (NET, "pat"): (0, 0, 14.0),
     },
-    ll_cap=((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0)),
+    ll_cap=((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.4, 90.0, 70.0)),
     ring_ll128=((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3),
-    tree_ll128=((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0)),
+    tree_ll128=((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 36.7, 20.0)),
     tree_cap=((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0)),
     nvls_tree_cap=(_NONE, _NONE, (0.0, 57.7, 45.5), (0.0, 96.0, 80.0)),
     nvls_efficiency=(0.0, 0.0, 0.85, 0.74),
@@ -153,6 +157,10 @@ def _late_trees(at: Tables, **late: float) -> dict[tuple[str, str], Row]:
 
 
 _OLDER: tuple[tuple[Version, Callable[[Tables], dict[str, Any]]], ...] = (
+    ((2, 32), lambda at: {
+        "ll_cap": (*at.ll_cap[:3], (282.0, 90.0, 70.0)),
+        "tree_ll128": (*at.tree_ll128[:3], (55.6, 31.67, 20.0)),
+    }),
     ((2, 29), lambda at: {
         "ring_ll128": (*at.ring_ll128[:3], (73.4,) * 3),
         "nvls_tree_cap": (*at.nvls_tree_cap[:3], (0.0, 96.0, 43.8)),
@@ -162,6 +170,9 @@ _OLDER: tuple[tuple[Version, Callable[[Tables], dict[str, Any]]], ...] = (
         "tree_ll128": (*at.tree_ll128[:3], (73.4, 73.4, 58.0)),
         "tree_cap": (*at.tree_cap[:3], (77.4, 82.8, 72.0)),
     }),
+    ((2, 27), lambda at: {"nvlink": {**at.nvlink, 100: 40.0}}),
+    ((2, 26), lambda _: {"c2c_as_nvlink": 450.0, "socket_cap": 10.0}),
+    ((2, 25), lambda at: {"nvlink": {**at.nvlink, 100: at.nvlink[90]}}),
     ((2, 24), lambda _: {"pat_efficiency": 0.85}),
     ((2, 23), lambda at: {
         "base": {**at.base, "tree": (6.8, 14.0, 0.0)},
@@ -172,9 +183,10 @@ _OLDER: tuple[tuple[Version, Callable[[Tables], dict[str, Any]]], ...] = (
         "steps": {**at.steps, **{(NVLINK, name): (0, 0, 23.0) for name in ("nvls", "nvlstree")}},
         "ll_cap": (*at.ll_cap[:2], *(at.ll_cap[1],) * 2),
     }),
-    ((2, 20), lambda at: {"nvlink": {**at.nvlink, 90: 20.0}}),
+    ((2, 20), lambda at: {"nvlink": {**at.nvlink, 90: 20.0, 100: 20.0}}),
     ((2, 19), lambda at: {
         "amd_sockets": 5000.0,
+        "c2c_as_nvlink": 0.0,
         "steps": {**at.steps, **_late_trees(at, nvlink=4.0, pci=6.0, net=14.0),
                   (NET, "nvlstree"): (0, 0, 19.0)},
     }),
@@ -240,35 +252,32 @@ _BEFORE_2_10 = "42 30 24 21 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12"
 
 def ladder(capability: int, nodes: int, version: Version) -> tuple[float, ...]:
     """The speeds of a channel in GB/s that the search tries, the highest first."""
-    row = 100 if capability >= 100 and version >= (2, 25) else 90 if capability >= 90 else 70
-    text = (_INTRA if nodes == 1 else _INTER)[row] if version >= (2, 10) else _BEFORE_2_10
-    speeds = tuple(map(float, text.split()))
+    since = (2, 25) if nodes == 1 else (2, 27)
+    row = 100 if capability >= 100 and version >= since else 90 if capability >= 90 else 70
+    rows = {row: _BEFORE_2_10} if version < (2, 10) else _INTRA if nodes == 1 else _INTER
+    speeds = tuple(map(float, rows[row].split()))
     if version < (2, 18) and row == 70:
         # The planning rate of an NVLink was 22 then, and the ladder was made for it.
         speeds = tuple({40.0: 44.0, 20.0: 22.0}.get(speed, speed) for speed in speeds)
-    if version < (2, 29) and nodes > 1:
-        speeds = tuple(speed for speed in speeds if speed not in (86.0, 80.0))
-    return speeds
+    later = (86.0, 80.0) if nodes > 1 else (45.0,)
+    return tuple(speed for speed in speeds if version >= (2, 29) or speed not in later)
 
 
 NAMED = {name.replace("_", ""): name for name in COLLECTIVES}
 """Collectives by the names that NCCL has for them."""
-_ALGORITHMS = {
+TUNER_ALGORITHMS = {
     "tree": "tree", "ring": "ring", "nvls": "nvls", "nvls_tree": "nvlstree", "pat": "pat",
     "collnet_direct": "collnetdirect", "collnet_chain": "collnetchain",
 }  # fmt: skip
-ANY_SIZE = 4294967295
-_WIDEST = 200
-"""Characters of a comment; the plugin reads 255 of a line, and takes the rest for another."""
-_NUMBERS = {
-    "min": 0, "max": 0, "channels": -1, "nNodes": -1, "nRanks": -1, "numPipeOps": -1, "regBuff": -1,
-}  # fmt: skip
-"""The numbers of a line in order, and the least of each."""
+ANY_SIZE = (1 << 64) - 1
+"""The largest size that a rule can end at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A line: for which collective, sizes and communicators it is, and what it chooses."""
+    """A line: for which collective, sizes and communicators it is, and what it chooses: "" and 0
+    are NCCL's own algorithm and channels. With -1, `registered` is for all buffers.
+    """
 
     collective: str
     least: int
@@ -278,8 +287,11 @@ class Rule:
     channels: int
     nodes: int
     ranks: int
+    registered: int = -1
 
-    def matches(self, collective: str, nbytes: int, nodes: int, ranks: int) -> bool:
+    def matches(
+        self, collective: str, nbytes: int, nodes: int, ranks: int, *, registered: bool = False
+    ) -> bool:
         """Whether the rule is for this call."""
         return (
             self.collective == collective
@@ -287,27 +299,8 @@ class Rule:
             and (self.most is None or nbytes <= self.most)
             and self.nodes in (-1, nodes)
             and self.ranks in (-1, ranks)
+            and self.registered in (-1, registered)
         )
-
-
-HEADER = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
-
-
-def tuner_text(rules: Iterable[Rule], title: str = "") -> str:
-    """The file that has these rules, under a comment; `numPipeOps` and `regBuff` match anything."""
-    algorithms = {ours: theirs for theirs, ours in _ALGORITHMS.items()}
-    collectives = {ours: theirs for theirs, ours in NAMED.items()}
-    rows = (
-        (
-            collectives[rule.collective], rule.least, ANY_SIZE if rule.most is None else rule.most,
-            algorithms[rule.algorithm], rule.protocol, rule.channels, rule.nodes, rule.ranks,
-            -1, -1,
-        )
-        for rule in rules
-    )  # fmt: skip
-    lines = (",".join(map(str, row)) for row in rows)
-    heads = [f"# {line}"[:_WIDEST] for line in (title, f"{HEADER},numPipeOps,regBuff") if line]
-    return "\n".join([*heads, *lines, ""])
 
 
 def load_tuner(path: str) -> tuple[Rule, ...]:
@@ -316,7 +309,9 @@ def load_tuner(path: str) -> tuple[Rule, ...]:
 
 
 def read_tuner(content: str, source: str) -> tuple[Rule, ...]:
-    """The rules of a text; raises `InputError` with every fault."""
+    """The rules of a text, and last those of calls without one; raises `InputError` with every
+    fault.
+    """
     faults = Faults(source)
     rules = []
     for number, line in enumerate(content.split("\n"), 1):
@@ -325,40 +320,55 @@ def read_tuner(content: str, source: str) -> tuple[Rule, ...]:
             if cells[0] != "collective_type":
                 rules.append(_rule(cells, faults, f"line {number}"))
     faults.raise_any()
-    return tuple(rule for rule in rules if rule is not None)
+    rest = [Rule(name, 0, None, "", "", 1, -1, -1) for name in NAMED.values()]
+    return (*(rule for rule in rules if rule is not None), *rest)
 
 
 def _rule(cells: list[str], faults: Faults, place: str) -> Rule | None:
     if not 8 <= len(cells) <= 10:
         faults.add(place, f"must have 8, 9 or 10 fields, got {len(cells)}")
         return None
-    before = len(faults.problems)
-    collective = _word(cells[0], NAMED, "collective", faults, place)
-    algorithm = _word(cells[3], _ALGORITHMS, "algorithm", faults, place)
-    protocol = _word(cells[4], {name: name for name in PROTOCOLS}, "protocol", faults, place)
-    least, most, *numbers = (
-        _number(cell, low, name, faults, place)
-        for cell, (name, low) in zip(cells[1:3] + cells[5:], _NUMBERS.items(), strict=False)
-    )
-    if len(faults.problems) > before:
+    columns = zip(_COLUMNS, cells, strict=False)
+    found: list[Any] = [faults.attempt(place, read, cell) for read, cell in columns]
+    if None in found:
         return None
-    top = None if most == ANY_SIZE else most
-    return Rule(collective, least, top, algorithm, protocol, *numbers[:3])
+    collective, least, most, algorithm, protocol, *numbers = (*found, -1, -1)[:10]
+    channels, nodes, ranks, joined, registered = numbers
+    if joined not in (-1, 1):
+        return None  # no call is predicted as joined with others
+    words = collective, least, most, algorithm, protocol
+    return Rule(*words, abs(channels), nodes, ranks, registered)
 
 
-def _word(text: str, known: dict[str, str], what: str, faults: Faults, place: str) -> str:
-    if text.lower() in known:
-        return known[text.lower()]
-    near = did_you_mean(text.lower(), known) or f"; known: {', '.join(known)}"
-    faults.add(place, f"unknown {what} {quote(text)}{near}")
-    return ""
+def unknown(what: str, word: str, known: Iterable[str]) -> ValueError:
+    """The fault of a word that is not among those that are known."""
+    return ValueError(f"unknown {what} {quote(word)}{near_or_all(word, known, '; known: ')}")
 
 
-def _number(text: str, least: int, name: str, faults: Faults, place: str) -> int:
-    if re.fullmatch(r"-?[0-9]{1,18}", text) and int(text) >= least:
-        return int(text)
-    faults.add(place, f"{name}: must be a whole number of at least {least}, got {quote(text)}")
-    return least
+def _word(what: str, known: Mapping[str, str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in known:  # another case is a word that the plugin does not know, either
+            raise unknown(what, text, known)
+        return known[text]
+
+    return read
+
+
+def _number(name: str, least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if re.fullmatch(r"-?[0-9]{1,20}", text) and int(text) >= least:
+            return int(text)
+        raise ValueError(f"{name}: must be a whole number of at least {least}, got {quote(text)}")
+
+    return read
+
+
+_COLUMNS = (
+    _word("collective", NAMED), _number("min", 0), _number("max", 0),
+    _word("algorithm", TUNER_ALGORITHMS), _word("protocol", {name: name for name in PROTOCOLS}),
+    *(_number(name, -1) for name in ("channels", "nNodes", "nRanks", "numPipeOps", "regBuff")),
+)  # fmt: skip
+"""How the fields of a line are read."""
 
 
 BY_ENGINES = ("all_gather", "all_to_all")
@@ -418,6 +428,14 @@ def choose_symmetric(
             us, blocks = _estimate(kernel, gpus, nbytes, capability)
             costs[kernel.name] = us * (1.0 + _PENALTY * blocks)
     return min(costs, key=costs.__getitem__, default="")
+
+
+def symmetric_blocks(
+    collective: str, gpus: int, nbytes: int, capability: int, *, flagged: bool, switched: bool
+) -> int:
+    """The blocks that NCCL takes for its kernel of that kind."""
+    kernel = SymmetricKernel("", collective, flagged, switched)
+    return _estimate(kernel, gpus, nbytes, capability)[1]
 
 
 def _estimate(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import InputError, did_you_mean, quote
+from simreduce.errors import InputError, quote
 from simreduce.files import read_text
-from simreduce.files.formats import Field, FieldValues, Format, Scalar
+from simreduce.files.formats import FLAG, Field, FieldValues, Format, Scalar, whole
 from simreduce.files.formats.syntax import Faults, inside
 from simreduce.planners.nccl.constants import (
     ALGORITHMS,
@@ -23,6 +23,8 @@ from simreduce.planners.nccl.constants import (
     Rule,
     Version,
     load_tuner,
+    unknown,
+    version_text,
 )
 from simreduce.topology.elements import DEFAULT_REACH, OFF
 from simreduce.units import plural
@@ -49,12 +51,17 @@ class Settings:
     protocols: Filter = ()
     min_channels: int | None = None
     max_channels: int | None = None
+    min_ctas: int | None = None
+    max_ctas: int | None = None
+    nvls_channels: int | None = None
+    threads: int | None = None
     buffer: int = 4 << 20
     nvls: bool = True
     p2p_disable: bool = False
     p2p_level: str = ""
     gdr_level: str = ""
     cross_nic: int = 2
+    pxn_disable: bool = False
     p2p_net_chunk: int = 128 << 10
     symmetric: bool = False
     registered: bool = False
@@ -70,10 +77,10 @@ class Settings:
         """
         known = assignments(self)
         if self.version not in (None, CURRENT):
-            known = {"version": ".".join(map(str, self.release)), **known}
+            known = {"version": version_text(self.release), **known}
         known |= {name: "1" for name in _OF_APPLICATIONS if getattr(self, name)}
-        if self.tuner:
-            known["tuner"] = plural(len(self.tuner), "rule")
+        if told := [rule for rule in self.tuner if rule.algorithm]:
+            known["tuner"] = plural(len(told), "rule")
         return " ".join(f"{name}={value}" for name, value in known.items())
 
     @property
@@ -101,8 +108,8 @@ def _version(value: object) -> Version:
     found = (2, int(match[1])) if match else (0, 0)
     if not OLDEST <= found <= CURRENT:
         raise ValueError(
-            f"must be a version from {'.'.join(map(str, OLDEST))} to "
-            f"{'.'.join(map(str, CURRENT))}, such as 2.18, got {quote(value)}"
+            f"must be a version from {version_text(OLDEST)} to {version_text(CURRENT)}, such as"
+            f" 2.18, got {quote(value)}"
         )
     return found
 
@@ -120,8 +127,7 @@ def _filter(words: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Scalar[Fil
             if i and not colon:
                 raise ValueError(f"{quote(part)}: all but the first part name a collective first")
             if colon and key not in NAMED:
-                near = did_you_mean(key, NAMED) or f"; known: {', '.join(NAMED)}"
-                raise ValueError(f"unknown collective {quote(function)}{near}")
+                raise unknown("collective", function, NAMED)
             found.append((NAMED.get(key, ""), _set(names.strip(), words, ignored)))
         return tuple(found)
 
@@ -134,8 +140,7 @@ def _set(names: str, words: tuple[str, ...], ignored: tuple[str, ...]) -> frozen
     for name in names.removeprefix("^").split(","):
         word = name.strip().lower().replace("_", "")
         if word and word not in (*words, *ignored):
-            near = did_you_mean(word, words) or f"; known: {', '.join(words)}"
-            raise ValueError(f"unknown name {quote(name.strip())}{near}")
+            raise unknown("name", name.strip(), words)
         wanted.append(COLLNET if word in ignored else word)
     given = frozenset(wanted) & {*words, *((COLLNET,) if ignored else ())}
     return frozenset(words) - given if names.startswith("^") else given
@@ -143,24 +148,19 @@ def _set(names: str, words: tuple[str, ...], ignored: tuple[str, ...]) -> frozen
 
 def _whole(least: int, most: int) -> Scalar[int]:
     """A whole number, or its text, as environment variables have it."""
-    words = f"a whole number from {least} to {most}"
+    kind = whole(least, most)
 
     def read(value: object) -> int:
-        text = str(value).strip()
-        known = not isinstance(value, bool) and re.fullmatch(r"[0-9]{1,12}", text)
-        if not known or not least <= int(text) <= most:
-            raise ValueError(f"must be {words}, got {quote(value)}")
-        return int(text)
+        is_text = isinstance(value, str) and re.fullmatch(r" *[0-9]{1,12} *", value)
+        return kind.read(int(str(value)) if is_text else value)
 
-    return Scalar(words, {"type": ["integer", "string"], "minimum": least, "maximum": most}, read)
+    return Scalar(kind.words, {**kind.schema, "type": ["integer", "string"]}, read)
 
 
 def _flag(value: object) -> bool:
     """True or false, or 1 or 0 as environment variables have it; or the text of one."""
-    text = str(value).strip().lower()
-    if text not in ("true", "false", "1", "0"):
-        raise ValueError(f"must be true or false, got {quote(value)}")
-    return text in ("true", "1")
+    words = {"true": True, "1": True, "false": False, "0": False}
+    return FLAG.read(words.get(str(value).strip().lower(), value))
 
 
 def _level(value: object) -> str:
@@ -168,8 +168,7 @@ def _level(value: object) -> str:
     if re.fullmatch(r"[0-5]", text):
         return _OLD_LEVELS[int(text)]
     if text not in _LEVELS:
-        near = did_you_mean(text, _LEVELS) or f"; known: {', '.join(_LEVELS)}"
-        raise ValueError(f"unknown level {quote(value)}{near}")
+        raise unknown("level", str(value), _LEVELS)
     return text
 
 
@@ -180,13 +179,34 @@ _TUNER = Scalar("a file", {"type": "string"}, lambda value: load_tuner(str(value
 
 
 def _check(values: FieldValues, faults: Faults, path: str) -> None:
-    low, high = values["NCCL_MIN_NCHANNELS"], values["NCCL_MAX_NCHANNELS"]
-    faults.check(
-        not low or not high or low <= high,
-        inside(path, "NCCL_MIN_NCHANNELS"),
-        f"must be at most the maximum, {high}",
-    )
+    for what in ("NCHANNELS", "CTAS"):
+        low, high = values[f"NCCL_MIN_{what}"], values[f"NCCL_MAX_{what}"]
+        faults.check(
+            not low or not high or low <= high,
+            inside(path, f"NCCL_MIN_{what}"),
+            f"must be at most the maximum, {high}",
+        )
 
+
+_NOT_MODELLED = {
+    name: f"not modelled: {words}"
+    for name, words in {
+        "NCCL_IB_HCA": "leave NICs out of the machine, as `nics=4` does",
+        "NCCL_LL128_NTHREADS": "it changes threads of LL128",
+        "NCCL_MIN_P2P_NCHANNELS": "it changes channels of sends",
+        "NCCL_MAX_P2P_NCHANNELS": "it changes channels of sends",
+        "NCCL_NCHANNELS_PER_NET_PEER": "it changes channels of sends",
+        "NCCL_SHM_DISABLE": "without it GPUs that cannot copy directly meet over the network",
+        "NCCL_NVB_DISABLE": "without it no GPU forwards for others",
+        "NCCL_NET_DISABLE_INTRA": "GPUs of a node meet over its NICs where these are faster",
+        "NCCL_P2P_PXN_LEVEL": "it changes the NICs of sends",
+        "NCCL_NET_GDR_READ": "it changes the paths to NICs",
+        "NCCL_PAT_ENABLE": "NCCL_ALGO=^PAT leaves PAT out",
+        "NCCL_TOPO_FILE": "import it, with `simreduce topo import`",
+        "NCCL_GRAPH_FILE": "graphs are searched for",
+    }.items()
+}
+"""Variables that change what NCCL does, and for which there is no model."""
 
 SETTINGS = Format(
     "nccl",
@@ -201,8 +221,15 @@ SETTINGS = Format(
         "Algorithms that NCCL may choose: `Ring`, `^NVLS`, or `Ring;allreduce:Tree`.",
     ),
     Field("NCCL_PROTO", _filter(PROTOCOLS), "Protocols that NCCL may choose, written alike."),
-    Field("NCCL_MIN_NCHANNELS", _whole(1, 64), "Fewest channels."),
-    Field("NCCL_MAX_NCHANNELS", _whole(1, 64), "Most channels."),
+    Field("NCCL_MIN_NCHANNELS", _whole(1, 64), "Fewest channels of rings and trees."),
+    Field("NCCL_MAX_NCHANNELS", _whole(1, 64), "Most channels of rings and trees."),
+    Field("NCCL_MIN_CTAS", _whole(1, 64), "Fewest channels, those of NVLS too."),
+    Field("NCCL_MAX_CTAS", _whole(1, 64), "Most channels, those of NVLS too."),
+    Field("NCCL_NVLS_NCHANNELS", _whole(1, 64), "Channels of NVLS."),
+    Field(
+        "NCCL_NTHREADS", _whole(64, 512),
+        "Most threads of a channel by LL and by Simple, of rings and trees.",
+    ),
     Field(
         "NCCL_BUFFSIZE", _whole(1 << 12, 1 << 30), "Bytes of the buffer of Simple.",
         default_words="4194304",
@@ -233,6 +260,10 @@ SETTINGS = Format(
         default_words="2",
     ),
     Field(
+        "NCCL_PXN_DISABLE", _whole(0, 1),
+        "1 has no GPU send by the NIC of another, over NVLink.", default_words="0",
+    ),
+    Field(
         "NCCL_P2P_NET_CHUNKSIZE", _whole(1 << 10, 1 << 30),
         "Bytes of a chunk that send and receive move over the network.", default_words="131072",
     ),
@@ -258,11 +289,15 @@ SETTINGS = Format(
     ),
     Field("tuner", _TUNER, "A CSV file of NCCL's example tuner plugin, applied first."),
     check=_check,
+    refused=_NOT_MODELLED,
 )  # fmt: skip
 
 _FIELDS = {
     "version": "version", "NCCL_ALGO": "algorithms", "NCCL_PROTO": "protocols",
     "NCCL_MIN_NCHANNELS": "min_channels", "NCCL_MAX_NCHANNELS": "max_channels",
+    "NCCL_MIN_CTAS": "min_ctas", "NCCL_MAX_CTAS": "max_ctas",
+    "NCCL_NVLS_NCHANNELS": "nvls_channels", "NCCL_NTHREADS": "threads",
+    "NCCL_PXN_DISABLE": "pxn_disable",
     "NCCL_BUFFSIZE": "buffer", "NCCL_NVLS_ENABLE": "nvls", "NCCL_COLLNET_ENABLE": "collnet",
     "RCCL_MSCCL_ENABLE": "msccl",
     "NCCL_P2P_DISABLE": "p2p_disable",
@@ -303,6 +338,12 @@ def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mappin
     return found
 
 
+def without(settings: Settings, variable: str) -> Settings:
+    """Settings without one of their variables."""
+    name = _FIELDS[variable]
+    return replace(settings, **{name: getattr(DEFAULTS, name)})
+
+
 def assignments(settings: Settings) -> dict[str, str]:
     """The variables that say how settings differ from NCCL's defaults. What an application does,
     and the tuner's file, are none.
@@ -327,7 +368,7 @@ def _filter_text(part: tuple[str, frozenset[str]], *, collnet: bool) -> str:
 
 
 def load_conf(path: str) -> Mapping[str, Any]:
-    """The table of an nccl.conf: `NAME=value` lines, without names of no use here.
+    """The table of an nccl.conf: `NAME=value` lines.
 
     Raises `InputError` for lines of another form.
     """
@@ -336,4 +377,4 @@ def load_conf(path: str) -> Mapping[str, Any]:
     kept = [(f"line {i}", line) for i, line in lines if line.strip() and line.strip()[0] != "#"]
     table = read_assignments(kept, faults)
     faults.raise_any()
-    return {key: value for key, value in table.items() if key in SETTINGS.keys}
+    return table

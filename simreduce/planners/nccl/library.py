@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from simreduce.errors import StrategyError
 from simreduce.planners.layouts.rings import MESH_8, RCCL
-from simreduce.planners.nccl.channel_search import RING, TREE, ChannelSearch, Graph
+from simreduce.planners.nccl.channel_search import Channel, ChannelSearch, Graph
 from simreduce.planners.nccl.communicator import NVL, PXB, Box, Facts
 from simreduce.planners.nccl.constants import (
     ALL_PAIRS,
@@ -34,16 +34,17 @@ from simreduce.planners.nccl.constants import (
     Row,
     SymmetricKernel,
     Version,
+    version_text,
 )
 from simreduce.planners.nccl.environment import DEFAULTS, Settings
-from simreduce.planners.nccl.orders import Channel
+from simreduce.planners.nccl.orders import RING, TREE, Demand
 from simreduce.planners.nccl.time_model import (
     LL,
     LL128,
     SIMPLE,
     Entry,
     RingLimit,
-    Tuner,
+    TimeModel,
     bounded,
 )
 
@@ -196,7 +197,7 @@ class RcclSearch(ChannelSearch):
             Channel(way, *((self._near(way[0]), self._near(way[-1])) if self.several else ()))
             for way in model
         )
-        speed, inter = max(box.nvlink) / len(channels), self._limits()[0].inter
+        speed, inter = max(box.nvlink) / len(channels), self.outside[0]
         return Graph(RING, channels, speed, speed, NVL, inter, self.several, same_channels=False)
 
     def _near(self, gpu: int) -> str | None:
@@ -205,9 +206,9 @@ class RcclSearch(ChannelSearch):
         kinds = {nic.name: path.kind for nic, path in ways if path}
         return min(kinds, key=kinds.__getitem__, default=None)
 
-    def _is_doubled(self, graph: Graph) -> bool:
+    def _is_doubled(self, best: Demand) -> bool:
         """Whether channels are fast, and there may be more."""
-        return graph.speed_intra >= 25 and 2 * graph.count <= self.most
+        return best.speed_intra >= 25e3 and 2 * best.count <= self.most
 
     def tree(self, ring: Graph) -> Graph:
         """Trees are rings without their last hop."""
@@ -217,7 +218,7 @@ class RcclSearch(ChannelSearch):
         """AMD has no switches that sum."""
 
 
-class RcclTuner(Tuner):
+class RcclTimeModel(TimeModel):
     """RCCL's model of time."""
 
     def running(self) -> int:
@@ -265,6 +266,10 @@ class RcclTuner(Tuner):
     def _threads(self) -> dict[tuple[str, str], int]:
         return {(a, p): 256 for a in ("ring", "tree") for p in PROTOCOLS}
 
+    def launched(self, algorithm: str, protocol: str, threads: int) -> int:  # noqa: ARG002
+        """As many, and a few at least."""
+        return max(threads, 96)
+
     def _bandwidth(self, collective: str, algorithm: str, place: int) -> float:
         graph = self.graphs[algorithm]
         speed = graph.speed_intra if self.nodes <= 2 else graph.speed_inter
@@ -289,7 +294,7 @@ class RcclTuner(Tuner):
             inside = max(inside, 2.0 * (3 if place == SIMPLE else 1))
         return _BASE[place] + (steps - crossings) * inside + crossings * outer
 
-    def _plateau(self, entry: Entry, nbytes: int, channels: int) -> float:  # noqa: ARG002
+    def _plateau(self, entry: Entry, nbytes: int) -> float:  # noqa: ARG002
         return 1.0
 
     def _part(self, entry: Entry, nbytes: int) -> float:
@@ -344,8 +349,8 @@ class RcclTuner(Tuner):
 
 @dataclass(frozen=True)
 class Library:
-    """What a library does in its own way: `search` finds the graphs of a node, and `tuner` has the
-    model of time and counts channels. It has the `symmetric` kernels from a version on, copy
+    """What a library does in its own way: `search` finds the graphs of a node, and `model` has
+    its times and counts channels. It has the `symmetric` kernels from a version on, copy
     engines move its collectives from another, and from a third its blocks write to buffers of
     peers within a machine that applications register. None: it never does. Unless settings say its
     version, it is the `current` one, and none after the `newest` is known: `why` says what that one
@@ -354,7 +359,7 @@ class Library:
 
     name: str
     search: type[ChannelSearch]
-    tuner: type[Tuner]
+    model: type[TimeModel]
     symmetric: tuple[SymmetricKernel, ...]
     symmetric_since: Version
     engines_since: Version | None = None
@@ -367,21 +372,21 @@ class Library:
         """The library's version; StrategyError for one that is newer than what is known."""
         found = settings.version or self.current
         if found > self.newest:
-            known = f"{self.name} is known up to {_text(self.newest)}"
-            raise StrategyError(f"version {_text(found)}: {known}{self.why}")
+            known = f"{self.name} is known up to {version_text(self.newest)}"
+            raise StrategyError(f"version {version_text(found)}: {known}{self.why}")
         return found
+
+    def kernels_of(self, collective: str) -> list[SymmetricKernel]:
+        """Its symmetric kernels for a collective."""
+        return [kernel for kernel in self.symmetric if kernel.collective == collective]
 
     def version_text(self, settings: Settings) -> str:
         """The version as users write it: 2.27."""
-        return _text(self.version(settings))
+        return version_text(self.version(settings))
 
     def title(self, settings: Settings) -> str:
         """The library's name and version."""
         return f"{self.name} {self.version_text(settings)}"
-
-
-def _text(version: Version) -> str:
-    return ".".join(map(str, version))
 
 
 _REGISTERED = (2, 23)
@@ -390,9 +395,9 @@ Communications Library 2.23", 2025).
 """
 
 LIBRARIES = {
-    "nccl": Library("NCCL", ChannelSearch, Tuner, KERNELS, (2, 27), (2, 28), _REGISTERED),
+    "nccl": Library("NCCL", ChannelSearch, TimeModel, KERNELS, (2, 27), (2, 28), _REGISTERED),
     "rccl": Library(
-        "RCCL", RcclSearch, RcclTuner, SYMMETRIC_OF_RCCL, (2, 28),
+        "RCCL", RcclSearch, RcclTimeModel, SYMMETRIC_OF_RCCL, (2, 28),
         current=CURRENT_RCCL, newest=(2, 28),
         why=", as later ones have direct kernels of their own (RCCL_DDA_ENABLE)",
     ),

@@ -1,419 +1,419 @@
-"""Channels that fit into a node at one speed: Hamiltonian cycles and paths within capacities.
+"""One search for channels: walks through orders of the GPUs of a node, as NCCL makes them.
 
-Walks through all GPUs of a node on what its channels leave of the capacities.
-
-Channels that come into a node by a NIC and leave it by one.
+They are made depth first, on what channels leave of the links, until there are as many channels as
+may be, or so many steps are made (`ncclTopoSearchRec`, NVIDIA/nccl src/graph/search.cc). The order
+of trying and the number of steps decide what is found, so both are NCCL's.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections import Counter, defaultdict
+import math
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-import numpy as np
+from simreduce.planners.nccl.communicator import LOCAL, NVL, P2C, PHB, PXB, PXN, Box, BoxPath, Facts
+from simreduce.planners.nccl.environment import Settings
 
-from simreduce.computing.arrays import Floats
-from simreduce.planners.nccl.communicator import LOC, NVL, P2C, PHB, PXB, PXN, Box, BoxPath
+RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
 
-_STEPS = 200
-"""Steps of a walk through orders before it gives up."""
-_FAILURES = 8
-"""Walks of one task that may fail before all others do."""
-SLACK = 1e-6
+REVISED = (2, 19)
+"""From this version on, channels go to neighbours alone on NVSwitches, other NICs are tried before
+farther paths, and NVLS is made faster outside; asked of 2.18 and 2.21.
+"""
+_BY_NUMBER_STEPS = 1 << 10
+"""Steps of the first try, of GPUs by their numbers."""
+_CROSSING = 0.15
+"""By how much channels must be better that leave a node by another NIC, for each kind of crossing.
+"""
 _HOST_COST = 1.2
 """Bytes of PCIe that a byte copied between GPUs through an Intel host bridge takes."""
+_REQUESTS = 1 / 8
+"""Bytes that a GPU before A100 sends for each byte that it reads."""
+_FRAMES = 4
+"""Calls within each other for a GPU of a channel, at most."""
+
+Loads = tuple[tuple[int, float], ...]
+"""Arcs of a path, and what a byte over it takes of each."""
+
+
+class NodePaths:
+    """A node as the search sees it: paths between GPUs and to NICs, and which are near.
+
+    GPUs are numbered as in NCCL's graph of the node: the first is `order[0]` of the box.
+    """
+
+    def __init__(self, facts: Facts, box: Box, settings: Settings) -> None:
+        self.box, self.n = box, len(box.gpus)
+        self.ranks, self.nics = range(self.n), range(len(box.nics) if facts.nodes > 1 else 0)
+        self.between = [[box.between(u, v) for v in box.order] for u in box.order]
+        self.into = [[box.from_nic[k][u] for u in box.order] for k in self.nics]
+        self.out = [[box.to_nic[u][k] for k in self.nics] for u in box.order]
+        self.up = [box.up[u] for u in box.order]
+        self.others = [list(self._others(u)) for u in self.ranks]
+        """For each GPU those with a way from it, by number from its own on: the negated rate and
+        the hops of the way, the distance by number, and the GPU.
+        """
+        self.nearest = [[to for *_, to in sorted(each)] for each in self.others]
+        self.near_nics = [_nearest(row) for row in self.out]
+        self.near_gpus = [_nearest(row) for row in self.into]
+        self.near_gpu = [self._near_gpu(k) for k in self.nics]
+        if settings.release >= (2, 12) and not settings.pxn_disable:
+            farthest = P2C if settings.release >= (2, 28) else PXB
+            self.out = [[self._relayed(u, k, farthest) for k in self.nics] for u in self.ranks]
+        self.neighbours_only = bool(box.ports) and settings.release >= REVISED
+        self.own_gpu_first = settings.release >= (2, 27)
+        self.sends_requests = facts.capability < 80
+        self.slow_host = facts.vendor == "Intel"
+        self.loads = {id(way): loads for way, loads in self._loads()}
+        self.pull = functools.cache(self._pull)
+        self.nics_within = functools.cache(self._nics_within)
+
+    def _others(self, gpu: int) -> Iterator[tuple[float, int, int, int]]:
+        for i in range(1, self.n):
+            to = (gpu + i) % self.n
+            if way := self.between[gpu][to]:
+                yield -way.rate, way.hops, i, to
+
+    def _near_nic(self, gpu: int, turn: int) -> int:
+        """The NIC of a GPU's channel: GPUs that share NICs take them in turn."""
+        nics = self.near_nics[gpu]
+        gpus = self.near_gpus[nics[0]]
+        bits = len(nics).bit_length() - 1
+        place = self.box.order[gpu]
+        if len(nics) == 1 << bits:
+            place = int(f"{place % len(nics):0{bits}b}"[::-1], 2)
+        return nics[(place + turn % -(-len(nics) // max(len(gpus), 1))) % len(nics)]
+
+    def _near_gpu(self, nic: int) -> int | None:
+        turns = itertools.product(range(len(self.nics)), self.near_gpus[nic])
+        found = (u for turn, u in turns if self.near_nics[u] and self._near_nic(u, turn) == nic)
+        return next(found, None)
+
+    def _relayed(self, gpu: int, nic: int, farthest: int) -> BoxPath | None:
+        """The way out: a GPU's own, or over NVLink through the GPU near the NIC (PXN), where that
+        is wider or the own way crosses a host.
+        """
+        own, peer = self.out[gpu][nic], self.near_gpu[nic]
+        if peer is None or peer == gpu:
+            return own
+        first, last = self.between[gpu][peer], self.out[peer][nic]
+        if first is None or last is None or first.kind > NVL or last.kind > farthest:
+            return own
+        if own is not None and last.rate <= own.rate and own.kind <= PXN:
+            return own
+        arcs, rate = (*first.arcs, *last.arcs), min(first.rate, last.rate)
+        return BoxPath(PXN, arcs, rate, first.hops + last.hops)
+
+    def _loads(self) -> Iterator[tuple[BoxPath, Loads]]:
+        """What a byte over each path takes."""
+        for rows, port in ((self.between, 0), (self.out, 1)):
+            for way in filter(None, itertools.chain(*rows)):
+                cost = _HOST_COST if way.kind == PHB and self.slow_host else 1.0
+                inside, last = way.arcs[: len(way.arcs) - port], way.arcs[len(way.arcs) - port :]
+                yield way, (*((arc, cost) for arc in inside), *((arc, 1.0) for arc in last))
+        for ways in self.into:
+            for up, into in zip(self.up, ways, strict=True):
+                if into is not None:
+                    back = [(arc, _REQUESTS) for arc in up[:1]] if self.sends_requests else []
+                    yield into, (*((arc, 1.0) for arc in into.arcs), *back)
+
+    def _pull(self, head: int) -> BoxPath:
+        """What a channel of NVLS loads: every port both ways, that of its head twice."""
+        way = BoxPath(NVL, (), math.inf, 0)
+        ports = [(u, arc) for u, (*arcs, _) in enumerate(self.box.ports) for arc in arcs]
+        own = self.box.order[head]
+        self.loads[id(way)] = tuple((int(arc), 1.0 + (u == own)) for u, arc in ports)
+        return way
+
+    def _nics_within(self, kind: int, gpus: Sequence[int]) -> list[int]:
+        """NICs in the order of trying: those near the GPUs in turn, then others up to a class of
+        paths.
+        """
+        near = (
+            self._near_nic(gpu, turn) for gpu in gpus for turn in range(len(self.near_nics[gpu]))
+        )
+        others = (
+            nic
+            for each in range(kind + 1)
+            for gpu in gpus
+            for nic, way in enumerate(self.out[gpu])
+            if way and way.kind == each
+        )
+        return [*dict.fromkeys((*near, *others))]
+
+    def widest(self) -> float:
+        """The rate of the widest path: between GPUs, or to a NIC where there are several nodes."""
+        if self.n == 1 and not self.nics:
+            return LOCAL
+        if self.box.switched and not self.nics:
+            return max(self.box.nvlink)
+        pairs = itertools.permutations(self.ranks, 2)
+        ways = itertools.chain(*self.out) if self.nics else (self.between[u][v] for u, v in pairs)
+        return max((way.rate for way in ways if way), default=0.0)
+
+
+def _nearest(ways: Sequence[BoxPath | None]) -> list[int]:
+    """The places of the widest ways, of these the nearest."""
+    best = max(((way.rate, -way.kind) for way in ways if way), default=None)
+    return [i for i, way in enumerate(ways) if way and (way.rate, -way.kind) == best]
 
 
 @dataclass(frozen=True, slots=True)
-class PathLimits:
-    """The limits of a search: the paths that it may use.
+class Demand:
+    """What a search asks for, and what it has so far: `count` channels of `gpus` and `nics`.
 
-    They are classes of paths inside the node and to NICs, other NICs out, and trees that leave the
-    node where they came in instead of at the second GPU (`plain`).
+    Speeds are in MB/s. `least` and `most` are numbers of channels.
     """
 
-    intra: int
-    inter: int
-    cross: bool
-    plain: bool = False
-    pxn_c2c: bool = False
+    pattern: str
+    speed_intra: float
+    speed_inter: float
+    type_intra: int
+    type_inter: int
+    cross_nic: int
+    same_channels: bool
+    least: int
+    most: int
+    count: int = 0
+    hops: int = 0
+    gpus: tuple[tuple[int, ...], ...] = ()
+    nics: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def total(self) -> float:
+        """Channels x speed."""
+        return self.count * self.speed_intra
+
+    def is_better(self, count: int, hops: int, other: Demand, gpus: int) -> bool:
+        """Whether so many channels over so many hops are worth more than `other`."""
+        if count < self.least:
+            return False
+        if self.pattern == NVLS:
+            more = other.count < count <= gpus
+            return more or count * self.speed_inter > other.count * other.speed_inter
+        total = count * self.speed_intra
+        target = other.total * (1 - (other.cross_nic - self.cross_nic) * _CROSSING)
+        if total != target:
+            return total > target
+        comparable = (self.pattern, self.cross_nic) == (other.pattern, other.cross_nic)
+        return comparable and hops < other.hops
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """GPUs of a node in order, by their place in it, and the NICs before and after, by name; where
-    it was searched for, with the paths inside the node and those to and from NICs.
+_BY_NUMBER, _AGAIN = "by number", "again"
+"""Orders that are tried before others: of the GPUs by number, and that of the channel before."""
+
+
+class Walk:
+    """One search: it goes through channels within a demand, and keeps what is better than `best`.
+
+    `steps` are those that are left, -1 once there is nothing better to find.
     """
 
-    gpus: tuple[int, ...]
-    net_in: str | None = None
-    net_out: str | None = None
-    paths: tuple[BoxPath, ...] = field(default=(), repr=False)
-    outer: tuple[BoxPath, ...] = field(default=(), repr=False)
+    def __init__(self, paths: NodePaths, ask: Demand, best: Demand, steps: int) -> None:
+        self.paths, self.ask, self.best, self.steps = paths, ask, best, steps
+        self.count = self.hops = 0
+        self.left = [1e3 * rate for rate in paths.box.capacity]
+        self.ports = [nic.rate for nic in paths.box.nics]
+        self.orders = [[0] * paths.n for _ in range(ask.most)]
+        self.ends = [[-1, -1] for _ in range(ask.most)]
+        self.is_tree = ask.pattern in (TREE, PLAIN)
+        several = bool(paths.nics)
+        self.nics = paths.nics_within(ask.type_inter, paths.ranks)
+        # The steps after which a channel leaves by a NIC, or goes home to its first GPU.
+        self.exit = (paths.n - 1 if ask.pattern == RING else 0) if several else -1
+        self.home = paths.n - 1 if ask.pattern == RING and not several else -1
 
+    def all_channels(self) -> None:
+        """Make the search, whose functions call themselves for each GPU of each channel."""
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(before, _FRAMES * self.paths.n * self.ask.most))
+        try:
+            self._channels()
+        finally:
+            sys.setrecursionlimit(before)
 
-@dataclass(frozen=True)
-class Task:
-    """A node to fill with channels, and the limits to keep."""
-
-    box: Box
-    speed: float
-    ring: bool
-    limits: PathLimits
-    several: bool
-    intel: bool
-    failures: list[int] = field(default_factory=lambda: [0], compare=False)
-    """How many of its walks have failed."""
-
-    def load(self, path: BoxPath, *, between: bool = True) -> dict[int, float]:
-        """GB/s that a channel takes of every arc of a path."""
-        cost = self.speed * (_HOST_COST if self.intel and between and path.kind == PHB else 1.0)
-        return {arc: times * cost for arc, times in Counter(path.arcs).items()}
-
-    def hop(self, u: int, v: int) -> BoxPath | None:
-        """The path from a GPU to the next, if its class is allowed."""
-        path = self.box.between(u, v)
-        return path if path and path.kind <= self.limits.intra else None
-
-
-def fits(left: list[float], load: dict[int, float]) -> bool:
-    """Whether what is left has room for a load."""
-    return all(left[arc] >= need - SLACK for arc, need in load.items())
-
-
-def take(left: list[float], load: dict[int, float], sign: int = 1) -> bool:
-    """Take a load of what is left; False, and nothing taken, if it does not fit."""
-    if sign > 0 and not fits(left, load):
-        return False
-    for arc, need in load.items():
-        left[arc] -= sign * need
-    return True
-
-
-def walk(
-    task: Task, left: list[float], start: int, end: int | None, turn: int = 0
-) -> tuple[int, ...] | None:
-    """A Hamiltonian path from `start` on what is left, home again for a ring of one node. `end` is
-    the last GPU of a ring that leaves the node, or the second of a tree. `left` does not change.
-    """
-    # networkx has no search for Hamiltonian paths, and NCCL's order and its limits decide here.
-    n, steps = len(task.box.gpus), 0
-    gpus, taken = [start], [dict[int, float]()]
-    room = list(left)
-
-    def nexts(u: int) -> list[int]:
-        found = []
-        for v in range(n):
-            path = task.hop(u, v) if v not in gpus else None
-            second = not task.ring and end is not None and len(gpus) == 1
-            if path and (v == end or not second):
-                free = min((room[arc] for arc in path.arcs), default=0.0)
-                if free >= task.speed - SLACK:
-                    nearest = (v - u) % n if turn % 2 == 0 else (u - v) % n
-                    found.append(((path.kind, -free if turn < 2 else free, path.hops, nearest), v))
-        return [v for _, v in sorted(found, reverse=True)]
-
-    def home() -> bool:
-        if not task.ring or task.several:
-            return not task.ring or end is None or gpus[-1] == end
-        path = task.hop(gpus[-1], start)
-        return path is not None and fits(room, task.load(path))
-
-    stack = [nexts(start)]
-    while stack and steps < _STEPS and task.failures[0] < _FAILURES:
-        steps += 1
-        if len(gpus) == n and home():
-            return tuple(gpus)
-        if stack[-1] and len(gpus) < n:
-            v = stack[-1].pop()
-            path = task.hop(gpus[-1], v)
-            load = task.load(path) if path else {}
-            if take(room, load):
-                gpus.append(v)
-                taken.append(load)
-                stack.append(nexts(v))
+    def _channels(self) -> None:
+        """Try whatever can be the next channel, and those after it."""
+        ask, count = self.ask, self.count
+        if self.paths.nics:
+            self._over_nics()
+        elif ask.pattern == NVLS:
+            self._enter(count)
         else:
-            stack.pop()
-            gpus.pop()
-            take(room, taken.pop(), -1)
-    task.failures[0] += 1
-    return None
+            self._enter(*((self.orders[count - 1][0], _AGAIN) if count else (0, _BY_NUMBER)))
+            for gpu in self.paths.ranks if count == 0 or not ask.same_channels else ():
+                self._enter(gpu)
 
+    def _over_nics(self) -> None:
+        ask, paths, count = self.ask, self.paths, self.count
+        speed = int(ask.speed_inter / 1e3)
+        nics = self.nics
+        for i in range(1 if ask.pattern == NVLS else len(nics)):
+            nic = nics[(count + i) % len(nics)]
+            if self.ports[nic] < speed or not self._follows(nic, 1):
+                continue
+            self.ends[count][0] = nic
+            self.ports[nic] -= speed
+            if ask.pattern == NVLS:
+                heads = [order[0] for order in self.orders[:count]]
+                gpu = paths.near_gpu[nic]
+                if count < len(nics) and gpu is not None and gpu not in heads:
+                    self._enter(gpu, nic=nic)
+            elif count and ask.same_channels:
+                self._enter(self.orders[count - 1][0], _AGAIN, nic)
+            else:
+                if count == 0 and not paths.neighbours_only:
+                    kept, self.steps = self.steps, _BY_NUMBER_STEPS
+                    self._enter(0, _BY_NUMBER, nic)
+                    self.steps = kept if self.steps >= 0 else -1
+                for gpu in self._near(nic):
+                    self._enter(gpu, nic=nic)
+            self.ports[nic] += speed
 
-def through_nics(task: Task, most: int) -> list[Channel]:
-    """Channels that come in by a NIC and leave by the same one, unless others are allowed; each
-    takes the NIC that has served the fewest.
-    """
-    nics = range(len(task.box.nics))
-    left = list(task.box.capacity)
-    found: list[Channel] = []
-    served = [0] * len(task.box.nics)
-    while len(found) < most:
-        for k in sorted(nics, key=lambda k: (served[k], k)):
-            order = _by_nic(task, left, k)
-            if order:
-                served[k] += 1
-                found.append(order)
-                break
+    def _near(self, nic: int) -> list[int]:
+        """The GPUs near a NIC in the order of trying: its own first, before 2.27 those whose PCIe
+        link has something left.
+        """
+        own, by_own = self.paths.near_gpu[nic], self.paths.own_gpu_first
+        return sorted(
+            self.paths.near_gpus[nic],
+            key=lambda gpu: gpu != own if by_own else self._spare(gpu) <= 0,
+        )
+
+    def _follows(self, nic: int, end: int) -> bool:
+        """Whether a ring that crosses may take this NIC at one of its ends: every second one goes
+        back the way of the one before.
+        """
+        ask = self.ask
+        bound = ask.pattern == RING and ask.cross_nic == 2 and self.count % 2
+        return not bound or nic == self.ends[self.count - 1][end]
+
+    def _enter(self, gpu: int, forced: str = "", nic: int | None = None) -> None:
+        """Begin a channel with a GPU."""
+        if nic is None:
+            self._visit(gpu, 0, 1 << gpu, self.exit, forced)
+            return
+        way, back = self.paths.into[nic][gpu], self.paths.out[gpu][nic]
+        if self._take(way, back, self.ask.speed_inter, self.ask.type_inter):
+            self._visit(gpu, 0, 1 << gpu, self.exit, forced)
+            self._give_back(way, self.ask.speed_inter)
+
+    def _visit(self, gpu: int, step: int, seen: int, leaves: int, forced: str) -> None:
+        """Go on from a GPU, which is the channel's at this step."""
+        if self.steps <= 0:
+            return
+        self.steps -= 1
+        ask, last = self.ask, self.paths.n - 1
+        if step > last:
+            self._complete()
+            return
+        self.orders[self.count][step] = gpu
+        if step == leaves:
+            self._leave(gpu, step, seen, forced)
+        elif ask.pattern == NVLS:
+            self._pull(gpu)
+        elif step < last or step == self.home:
+            for to in self._next_gpus(gpu, step, seen, leaves, forced):
+                way, back = self.paths.between[gpu][to], self.paths.between[to][gpu]
+                if self._take(way, back, ask.speed_intra, ask.type_intra):
+                    self._visit(to, step + 1, seen | 1 << to, leaves, forced)
+                    self._give_back(way, ask.speed_intra)
         else:
-            break
-    return found
+            self._visit(gpu, last + 1, seen, -1, forced)
 
+    def _leave(self, gpu: int, step: int, seen: int, forced: str) -> None:
+        """Go out by a NIC, and on. A tree's two first GPUs share the way out, half each."""
+        ask, ends = self.ask, self.ends[self.count]
+        halved = ask.pattern == TREE
+        speed = ask.speed_inter / 2 if halved else ask.speed_inter
+        for nic in self.paths.nics_within(ask.type_inter, (gpu,)):
+            if halved and step and nic != ends[1]:
+                continue
+            crosses = nic != ends[0]
+            if crosses and (ask.cross_nic == 0 or ask.pattern == PLAIN):
+                continue
+            if not self._follows(nic, 0):
+                continue
+            way, back = self.paths.out[gpu][nic], self.paths.into[nic][gpu]
+            if self._take(way, back, speed, ask.type_inter):
+                ends[1] = nic
+                self._visit(gpu, step, seen, 1 if halved and step == 0 else -1, forced)
+                self._give_back(way, speed)
 
-def _by_nic(task: Task, left: list[float], k: int) -> Channel | None:
-    """One more channel over a NIC; what it takes is taken from `left`."""
-    box = task.box
-    into = [(path, u) for u, path in enumerate(box.from_nic[k]) if path]
-    for inward, start in sorted(into, key=lambda way: (way[0].kind, -way[0].rate, way[1])):
-        if inward.kind > task.limits.inter:
-            break
-        entry = task.load(inward, between=False)
-        if not take(left, entry):
-            continue
-        for gpus, outward, out in _ways(task, left, k, start):
-            paths = [p for u, v in itertools.pairwise(gpus) if (p := task.hop(u, v))]
-            loads = [*map(task.load, paths), task.load(outward, between=False)]
-            taken = list(itertools.takewhile(lambda load: take(left, load), loads))
-            if len(taken) == len(loads):
-                names = box.nics[k].name, box.nics[out].name
-                return Channel(gpus, *names, tuple(paths), (inward, outward))
-            for load in taken:
-                take(left, load, -1)
-        take(left, entry, -1)
-    return None
+    def _pull(self, head: int) -> None:
+        """Go on with the head of a channel of NVLS, which loads the ports of all GPUs."""
+        way = self.paths.pull(head)
+        if self._take(way, None, self.ask.speed_intra, NVL):
+            self._visit(head, self.paths.n, 0, -1, "")
+            self._give_back(way, self.ask.speed_intra)
 
+    def _next_gpus(self, gpu: int, step: int, seen: int, leaves: int, forced: str) -> Sequence[int]:
+        """The GPUs to try next: near and wide ones first, by number from this one on."""
+        order, n = self.orders[self.count], self.paths.n
+        if step == n - 1:
+            return (order[0],)
+        if forced == _BY_NUMBER:
+            return (step + 1,)
+        if forced == _AGAIN:
+            return (self.orders[self.count - 1][step + 1],)
+        if self.paths.neighbours_only:
+            beside = {RING: (-1, 1), TREE: (1, -1)}.get(self.ask.pattern, (1,))
+            near = dict.fromkeys((gpu + i) % n for i in beside)
+            return [v for v in near if not seen >> v & 1]
+        if leaves == -1:
+            return [v for v in self.paths.nearest[gpu] if not seen >> v & 1]
+        # What goes out next should be near the NIC.
+        into, found = self.paths.into[self.ends[self.count][0]], []
+        for rate, hops, i, to in self.paths.others[gpu]:
+            if not seen >> to & 1:
+                way, spare = into[to], -self._spare(to)
+                far = (-way.rate, spare, way.hops) if way else (0.0, spare, 0)
+                found.append((far, rate, hops, i, to))
+        found.sort()
+        if leaves != step + 1 and len({each[1:3] for each in found}) == 1:
+            found.reverse()
+        return [to for *_, to in found]
 
-def _ways(
-    task: Task, left: list[float], k: int, start: int
-) -> Iterator[tuple[tuple[int, ...], BoxPath, int]]:
-    """Orders from `start`, each with its way out and its NIC: the same NIC first, near GPUs first.
-    Rings leave by the last GPU, trees by the second or, plain, by the first.
-    """
-    n = len(task.box.gpus)
-    options: list[tuple[tuple[bool, int, float, int], int, int, BoxPath]] = []
-    alone = n == 1 or task.limits.plain
-    tour = _tour(task, start, k)
-    for out in range(len(task.box.nics)) if task.limits.cross else (k,):
-        for end in (start,) if alone else range(n):
-            path = exit_path(task, end, out)
-            if path and path.kind <= task.limits.inter and (alone or end != start):
-                # A tree goes on to the next of the tour, and a ring ends at its last.
-                far = tour.index(end) if not task.ring else n - tour.index(end)
-                options.append(((out != k, path.kind, -path.rate, far), end, out, path))
-    for _, end, out, path in sorted(options, key=lambda option: option[0]):
-        gpus = _any_order(task, left, tour, None if alone else end)
-        if gpus:
-            yield gpus, path, out
+    def _spare(self, gpu: int) -> float:
+        """What is left of a GPU's PCIe link."""
+        return min(map(self.left.__getitem__, self.paths.up[gpu]), default=-1.0)
 
+    def _complete(self) -> None:
+        """A channel is whole: keep what is better, and look for the next."""
+        self.count += 1
+        ask, count, hops = self.ask, self.count, self.hops
+        if ask.is_better(count, hops, self.best, self.paths.n):
+            gpus = tuple(map(tuple, self.orders[:count]))
+            nics = tuple((a, b) for a, b in self.ends[:count])
+            self.best = replace(ask, count=count, hops=hops, gpus=gpus, nics=nics)
+            if count == ask.most:
+                self.steps = -1
+        if count < ask.most:
+            self._channels()
+        self.count -= 1
 
-def _tour(task: Task, start: int, k: int) -> list[int]:
-    """All GPUs in the order in which NCCL tries them from a NIC (`ncclTopoSearchNextGpuSort`,
-    NVIDIA/nccl src/graph/search.cc).
+    def _take(self, way: BoxPath | None, back: BoxPath | None, speed: float, farthest: int) -> bool:
+        """Take a way, if its class is allowed, back too for a tree, and it has room."""
+        if way is None or way.kind > farthest:
+            return False
+        if self.is_tree and (back is None or back.kind > farthest):
+            return False
+        left, loads = self.left, self.paths.loads[id(way)]
+        for arc, times in loads:
+            if left[arc] < speed * times:
+                return False
+        for arc, times in loads:
+            left[arc] = math.floor(left[arc] - speed * times + 0.5)
+        self.hops += way.hops
+        return True
 
-    Upwards; but a ring over NVSwitches goes to the GPUs far from the NIC first, downwards.
-    """
-    n = len(task.box.gpus)
-    tour = [(start + i) % n for i in range(n)]
-    if task.ring and task.box.switched:
-        far = {u: (-p.rate, p.hops) for u, p in enumerate(task.box.from_nic[k]) if p}
-        for place in range(1, n):
-            here, rest = tour[place - 1], tour[place:]
-            best = max(rest, key=lambda u: (far.get(u, (0.0, 0)), (u - here) % n))
-            tour[place:] = [best, *(u for u in rest if u != best)]
-    return tour
-
-
-def _any_order(
-    task: Task, left: list[float], tour: list[int], end: int | None
-) -> tuple[int, ...] | None:
-    """An order of all GPUs along a tour; `end` is a ring's last, or a tree's second."""
-    if len(tour) == 1:
-        return (0,)
-    if not task.box.switched:
-        return walk(task, left, tour[0], end)
-    gpus = list(tour)
-    if end is not None:
-        gpus.remove(end)
-        gpus.insert(len(tour) if task.ring else 1, end)
-    return tuple(gpus)
-
-
-def exit_path(task: Task, gpu: int, k: int) -> BoxPath | None:
-    """The way from a GPU to a NIC: its own, or over NVLink through a GPU near the NIC (PXN)."""
-    own = task.box.to_nic[gpu][k]
-    if (own and own.kind <= PXB) or task.limits.inter < PXN:
-        return own
-    farthest = P2C if task.limits.pxn_c2c else PXB
-    best = None
-    for peer, row in enumerate(task.box.to_nic):
-        first, last = task.box.between(gpu, peer), row[k]
-        if peer != gpu and last and last.kind <= farthest and first and LOC < first.kind <= NVL:
-            path = BoxPath(
-                PXN, (*first.arcs, *last.arcs), min(first.rate, last.rate), first.hops + last.hops
-            )
-            if best is None or path.rate > best.rate:
-                best = path
-    return best if best and (own is None or best.kind < own.kind) else own
-
-
-_MOST_LISTED = 5
-"""GPUs up to which all cycles are listed where the walks may have missed some; chains up to 4."""
-_NODES = 200
-"""Nodes of the integer programme's tree: complete digraphs of 6 take long to rule out."""
-
-
-def fill(task: Task, least: int, most: int) -> list[Channel]:
-    """Channels that fit into the node together, as many as were found, `most` at most; none where
-    fewer than `least` fit.
-    """
-    if task.several:
-        return through_nics(task, most)
-    if len(task.box.gpus) == 1:
-        return [Channel((0,))] * most
-    if task.box.switched and task.limits.intra >= NVL:
-        return _on_switch(task, most)
-    return _inside(task, most) if _bound(task) >= least else []
-
-
-def _on_switch(task: Task, most: int) -> list[Channel]:
-    """Rings in the order of the GPUs; chains also start elsewhere, so that each port is used."""
-    n, room = len(task.box.gpus), int((min(task.box.nvlink) + SLACK) / task.speed)
-    same = [_order(task, tuple(range(n)))] * min(room, most)
-    # A chain spares one port in and one out; the same order first, as NCCL tries it.
-    if task.ring or len(same) == most or n * room < most * (n - 1):
-        return same
-    starts = [i * n // most if most < n else i % n for i in range(most)]
-    turned = [tuple((start + i) % n for i in range(n)) for start in starts]
-    out = Counter(gpu for order in turned for gpu in order[:-1])
-    into = Counter(gpu for order in turned for gpu in order[1:])
-    if max((*out.values(), *into.values())) > room:
-        return same
-    return [_order(task, order) for order in turned]
-
-
-def _order(task: Task, gpus: tuple[int, ...]) -> Channel:
-    ends = (*gpus, gpus[0]) if task.ring else gpus
-    paths = tuple(p for u, v in itertools.pairwise(ends) if (p := task.box.between(u, v)))
-    return Channel(gpus, paths=paths)
-
-
-def _inside(task: Task, most: int) -> list[Channel]:
-    """The same order again and again, then different ones; the more of the two."""
-    found = _greedy(task, most)
-    found = max(_same(task, found, most), found, key=len)
-    few = len(task.box.gpus) <= _MOST_LISTED - (not task.ring)
-    if few and len(found) < min(most, _bound(task)):
-        found = max(found, _list_orders(task, most), key=len)
-    return sorted(found, key=lambda order: _steps(task, order)) if task.ring else found
-
-
-def _steps(task: Task, order: Channel) -> list[tuple[float, int, int]]:
-    """NCCL's order of trying next GPUs: the widest path, the fewest links, the nearest number
-    (`ncclTopoSearchNextGpuSort`, NVIDIA/nccl src/graph/search.cc).
-    """
-    n = len(task.box.gpus)
-    hops = zip(order.paths, itertools.pairwise(order.gpus), strict=False)
-    return [(-path.rate, path.hops, (v - u) % n) for path, (u, v) in hops]
-
-
-def _bound(task: Task) -> int:
-    """No more channels than this fit: each leaves every GPU, or all but one."""
-    n = range(len(task.box.gpus))
-    slots = [
-        sum(int((path.rate + SLACK) / task.speed) for v in n if u != v and (path := task.hop(u, v)))
-        for u in n
-    ]
-    return min(slots) if task.ring else sum(slots) // max(len(slots) - 1, 1)
-
-
-def _same(task: Task, found: Sequence[Channel], most: int) -> list[Channel]:
-    """The first order found, as often as it fits."""
-    if not found:
-        return []
-    best = max(set(found), key=lambda order: (_times(task, order), [-g for g in order.gpus]))
-    return [best] * min(_times(task, best), most)
-
-
-def _load(task: Task, order: Channel) -> dict[int, float]:
-    """GB/s that a channel takes of every arc."""
-    total: defaultdict[int, float] = defaultdict(float)
-    for path in order.paths:
-        for arc, load in task.load(path).items():
-            total[arc] += load
-    return total
-
-
-def _times(task: Task, order: Channel) -> int:
-    rooms = (task.box.capacity[arc] / load for arc, load in _load(task, order).items())
-    return int(min(rooms, default=0.0) + SLACK)
-
-
-def _list_orders(task: Task, most: int) -> list[Channel]:
-    """The largest multiset of all orders that fit, by integer programming."""
-    orders = list(_all(task))
-    if not orders:
-        return []
-    use = np.zeros((len(task.box.capacity), len(orders)))
-    for column, order in enumerate(orders):
-        for arc, load in _load(task, order).items():
-            use[arc, column] = load
-    used = use.any(axis=1)
-    counts = _largest(use[used], np.array(task.box.capacity)[used] + SLACK, most)
-    return [order for order, count in zip(orders, counts, strict=True) for _ in range(count)]
-
-
-def _largest(use: Floats, room: Floats, most: int) -> list[int]:
-    """Whole numbers x with use x <= room and the largest sum, `most` at most."""
-    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a second to load
-
-    columns = use.shape[1]
-    # Of equal sums the one with fewer different orders: earlier orders weigh a little more.
-    weight = -(1.0 - 1e-6 * np.arange(columns) / columns)
-    rows = [LinearConstraint(use, ub=room), LinearConstraint(np.ones((1, columns)), ub=most)]
-    found = milp(
-        weight,
-        constraints=rows,
-        integrality=np.ones(columns),
-        bounds=Bounds(0, most),
-        options={"node_limit": _NODES},
-    )
-    return [round(x) for x in found.x] if found.x is not None else [0] * columns
-
-
-def _all(task: Task) -> Iterator[Channel]:
-    """Every order whose paths alone fit; cycles begin at GPU 0."""
-    n = len(task.box.gpus)
-    starts = (0,) if task.ring else range(n)
-    for start in starts:
-        others = [gpu for gpu in range(n) if gpu != start]
-        for rest in itertools.permutations(others):
-            order = _order(task, (start, *rest))
-            ends = (*order.gpus, start) if task.ring else order.gpus
-            allowed = all(task.hop(u, v) for u, v in itertools.pairwise(ends))
-            if allowed and _times(task, order):
-                yield order
-
-
-def _greedy(task: Task, most: int) -> list[Channel]:
-    """Orders over what is left, the widest hops first; several ways to begin are tried. As NCCL,
-    it tries the last order again first; where that finds fewer, each order counts once.
-    """
-    best: list[Channel] = []
-    for again, turn in itertools.product((most, 1), range(4)):
-        left = list(task.box.capacity)
-        found: list[Channel] = []
-        while len(found) < most:
-            start = 0 if task.ring else (len(found) * (turn + 1)) % len(task.box.gpus)
-            gpus = walk(task, left, start, None, turn)
-            if gpus is None:
-                break
-            order = _order(task, gpus)
-            for _ in range(min(again, most - len(found))):
-                if not take(left, _load(task, order)):
-                    break
-                found.append(order)
-        if len(found) > len(best):
-            best = found
-    return best
+    def _give_back(self, way: BoxPath | None, speed: float) -> None:
+        """Give back a speed of all that a way crosses."""
+        if way is not None:
+            left = self.left
+            for arc, times in self.paths.loads[id(way)]:
+                left[arc] = math.floor(left[arc] + speed * times + 0.5)
+            self.hops -= way.hops

@@ -9,26 +9,24 @@ Latencies are in microseconds and bandwidths in GB/s, of M bytes, here as in NCC
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from simreduce.planners.nccl.channel_search import PLAIN, Graphs
+from simreduce.planners.nccl.channel_search import Graphs
 from simreduce.planners.nccl.communicator import NVB, NVL, P2C, PXB, PXN, Facts, hardware
 from simreduce.planners.nccl.constants import (
     AMPERE,
     BLACKWELL,
     COLLECTIVES,
     COLLNET,
-    EFA_LATENCY,
     HOPPER,
     NET,
     PROTOCOLS,
-    SIMPLE_ONLY,
     VOLTA,
     tables,
 )
 from simreduce.planners.nccl.environment import Settings, allows
+from simreduce.planners.nccl.orders import PLAIN
+from simreduce.topology.importers.parts import EFA_LATENCY, SIMPLE_ONLY
 
 Entry = tuple[str, str, str]
 """Collective, algorithm, protocol."""
@@ -50,19 +48,14 @@ _COLLNET_ARITY, _COLLNET_HOPPER = 0.4, 0.85
 """Microseconds that each GPU of a node adds to CollNetDirect, and what it reaches on Hopper (same
 file).
 """
+_WARP, _MOST_THREADS = 32, 640
+_RISING = {
+    ("all_reduce", False): 5, ("all_reduce", True): 32, ("all_gather", True): 31,
+    ("reduce_scatter", True): 31,
+}  # fmt: skip
+"""Since when the latency of a ring by Simple rises, by collective and whether there is one node."""
 _POST = {"AMD": 2.0}
 """Microseconds to post a network operation on a host, 1 unless stated."""
-
-
-@dataclass(frozen=True)
-class TimeModel:
-    """Latency in microseconds and bandwidth in GB/s of every choice; bandwidth 0 is not allowed."""
-
-    latency: Mapping[Entry, float]
-    bandwidth: Mapping[Entry, float]
-    threads: Mapping[tuple[str, str], int]
-    channels: int
-    """Running channels of rings and trees."""
 
 
 def generation(capability: int, version: tuple[int, int]) -> int:
@@ -75,10 +68,14 @@ def generation(capability: int, version: tuple[int, int]) -> int:
 
 
 def bounded(count: int, settings: Settings) -> int:
-    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS."""
-    low, high = settings.min_channels, settings.max_channels
-    count = max(count, low) if low else count
-    return min(count, high) if high else count
+    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS, and those of CTAs."""
+    count = _within(count, settings.min_channels, settings.max_channels)
+    return _within(count, settings.min_ctas, settings.max_ctas)
+
+
+def _within(count: int, least: int | None, most: int | None) -> int:
+    count = max(count, least or 0)
+    return min(count, most or count)
 
 
 class RingLimit(NamedTuple):
@@ -90,13 +87,16 @@ class RingLimit(NamedTuple):
     channels: int
 
 
-class Tuner:
-    """Fills the model of one communicator."""
+class TimeModel:
+    """The model of one communicator: `latency` in microseconds and `bandwidth` in GB/s of every
+    choice, 0 of what is not allowed; `threads` of a block, and running `channels` of rings and of
+    trees.
+    """
 
     def __init__(self, facts: Facts, graphs: Graphs, settings: Settings) -> None:
         self.facts, self.settings = facts, settings
         self.tables = tables(settings.release)
-        self.graphs = {"ring": graphs.ring, "tree": graphs.tree, "pat": graphs.ring}
+        self.graphs = {"ring": graphs.ring, "tree": graphs.tree, "pat": graphs.tree}
         if graphs.nvls:
             self.graphs |= {"nvls": graphs.nvls, "nvlstree": graphs.nvls}
         if settings.collnet and facts.nodes > 1 and facts.aggregates():
@@ -105,33 +105,42 @@ class Tuner:
         self.local = self.n / self.nodes
         self.scale = min(self.nodes, 3) - 1
         self.row = generation(facts.capability, settings.release)
-        amd = facts.vendor == "AMD"
-        self.ll_row = self.row if self.nodes == 1 else AMPERE if amd else VOLTA
+        host = AMPERE if facts.vendor == "AMD" else VOLTA
+        self.ll_row = self.row if self.nodes == 1 else host
 
-    def model(self) -> TimeModel:
-        """Latencies, bandwidths and threads."""
-        latency: dict[Entry, float] = {}
-        bandwidth: dict[Entry, float] = {}
         modelled = self.n > 1 and self.tables.since(5)
-        for collective in COLLECTIVES if modelled else ():
-            for algorithm in filter(self._has, _OF[collective]):
-                simple_only = algorithm in ("nvls", "nvlstree", "pat", COLLNET)
-                for place in (SIMPLE,) if simple_only else (LL, LL128, SIMPLE):
-                    key = (collective, algorithm, PROTOCOLS[place])
-                    latency[key] = self._latency(collective, algorithm, place)
-                    allowed = self._allowed(collective, algorithm, place)
-                    rate = self._bandwidth(collective, algorithm, place)
-                    bandwidth[key] = rate if allowed else 0.0
-        return TimeModel(latency, bandwidth, self._threads(), self.running())
+        every = {
+            (collective, algorithm, PROTOCOLS[place]): (collective, algorithm, place)
+            for collective, algorithms in _OF.items() if modelled
+            for algorithm in filter(self._has, algorithms)
+            for place in ((LL, LL128, SIMPLE) if algorithm in ("ring", "tree") else (SIMPLE,))
+        }  # fmt: skip
+        self.latency = {key: self._latency(*each) for key, each in every.items()}
+        self.bandwidth = {
+            key: self._allowed(*each) * self._bandwidth(*each) for key, each in every.items()
+        }
+        self.threads, self.channels = self._threads(), self.running()
 
     def running(self) -> int:
         """Channels of rings and trees when they run: the connector doubles the graph's channels."""
         ring, most = self.graphs["ring"], self.tables.most_channels
         count = min(2 * ring.count, most)
         fast = self.facts.capability >= 90 and self.nodes > 1 and ring.speed_intra > 45.0
-        if fast and count < 16:
-            count = min(2 * count, most)
-        return bounded(count, self.settings)
+        count = bounded(min(2 * count, most) if fast and count < 16 else count, self.settings)
+        since, several = self.tables.since, self.nodes > 1
+        if "nvls" in self.graphs and not since(28) and (since(25) or not several):
+            count = max(count, self.running_nvls())
+        return count
+
+    def running_nvls(self) -> int:
+        """Channels of NVLS when they run, whatever the limits of rings are."""
+        newer, since = 24 if self.nodes == 1 and self.tables.since(27) else 32, self.tables.since
+        # NVLSTree of Blackwell from 2.30 on, by its source; asked of 400 Gbit/s and eight GPUs.
+        nic = min((nic.rate for box in self.facts.kinds for nic in box.nics), default=0.0)
+        if self.nodes > 2 and since(30) and nic >= 48.0 and (nic < 96.0 or self.local <= 8):
+            newer = 24
+        usual = self.settings.nvls_channels or (newer if self.row == BLACKWELL else 16)
+        return _within(usual, self.settings.min_ctas, self.settings.max_ctas)
 
     def _has(self, algorithm: str) -> bool:
         since, several = self.tables.since, self.nodes > 1
@@ -141,16 +150,17 @@ class Tuner:
             COLLNET: since(14),
             "pat": several and self.n == self.nodes and since(23),
         }.get(algorithm, True)
-        least = 2 if algorithm in ("nvls", "nvlstree") else 0
-        return fit and algorithm in self.graphs and self.graphs[algorithm].count >= least
+        return fit and algorithm in self.graphs
 
     def _steps(self, collective: str) -> int:
-        if collective == "all_reduce":
-            return 2 * (self.n - 1)
-        return self.n - 1 if collective in ("all_gather", "reduce_scatter") else self.n
+        once = self.n - 1
+        hops = {"all_reduce": 2 * once, "all_gather": once, "reduce_scatter": once}
+        return hops.get(collective, self.n)
 
     def _allowed(self, collective: str, algorithm: str, place: int) -> bool:
         settings, protocol = self.settings, PROTOCOLS[place]
+        if algorithm == "nvls" and collective != "all_reduce" and not self.tables.since(19):
+            return False
         # Before 2.24 rings of other collectives stayed, so that NCCL_ALGO=Tree ran whole programs.
         spared = not self.tables.since(24) and algorithm == "ring" and collective != "all_reduce"
         if not (spared or allows(settings.algorithms, collective, algorithm)):
@@ -165,9 +175,9 @@ class Tuner:
     def _trusts_ll128(self, algorithm: str) -> bool:
         """Whether the paths keep the order of the 128 bytes."""
         graph, cc, version = self.graphs[algorithm], self.facts.capability, self.settings.release
-        if cc < 70 or (cc != self.facts.newest and cc < 90):
-            return False
-        if version < (2, 27) and (cc not in (70, 80, 90, 100) or graph.type_inter == P2C):
+        asked = (70, 80, 90, 100) if version >= (2, 25) else (70, 80, 90)
+        older = version < (2, 27) and (cc not in asked or graph.type_inter == P2C)
+        if older or cc < 70 or (cc != self.facts.newest and cc < 90):
             return False
         inside, outside = NVB if version >= (2, 18) else NVL, PXN if cc >= 90 else PXB
         return graph.type_intra <= inside and graph.type_inter <= outside
@@ -187,11 +197,11 @@ class Tuner:
         elif algorithm == "tree":
             bus = self._tree(bus, collective, place)
         elif algorithm == "pat":
-            bus *= t.pat_efficiency
+            bus *= t.pat_efficiency * (min(1.0, graph.speed_inter / speed) if t.since(31) else 1.0)
         elif algorithm == COLLNET:
             direct = self.facts.boxes[0].switched
             bus *= _COLLNET_HOPPER if direct and self.facts.capability >= 90 else 1.0
-        if gathers and algorithm != "ring":
+        if gathers and algorithm != "ring" and t.since(23):
             return bus
         if algorithm == "nvlstree" and not t.since(19):
             return bus * 0.70 * self.nodes / (2 * (self.nodes - 1))
@@ -202,20 +212,21 @@ class Tuner:
     def _nvls_speed(self, algorithm: str, *, gathers: bool) -> float:
         graph, tree = self.graphs[algorithm], algorithm == "nvlstree"
         if not self.tables.since(28):
-            return min(graph.speed_intra, graph.speed_inter / (2 if tree and self.nodes > 2 else 1))
-        heads = (graph.count - 1) / graph.count
-        inside = graph.speed_intra * self.tables.nvls_efficiency[self.row] * heads
-        inside *= (self.local - 1) / self.local if gathers else 2
+            speed = min(graph.speed_intra, graph.speed_inter / (1 + (tree and self.nodes > 2)))
+            part = (self.local - 1) / self.local if self.tables.since(27) else 1.0
+            return speed * (part if gathers else 1.0)
+        inside = (
+            graph.speed_intra * self.tables.nvls_efficiency[self.row]
+            * (1 - 1 / graph.count) * (1 - 1 / self.local if gathers else 2)
+        )  # fmt: skip
         cap = self.tables.nvls_tree_cap[self.row][self.scale] if tree else math.inf
         return min(inside, graph.speed_inter * (2 if tree and self.nodes <= 2 else 1), cap)
 
     def _ring(self, bus: float, collective: str, place: int) -> float:
         t, count = self.tables, self.graphs["ring"].count
         if place == LL:
-            factor = 0.5
-            if not t.since(21):
-                sums = collective in ("all_reduce", "reduce")
-                factor = 1 / 4 if self.nodes > 1 or sums else 1 / 3
+            sums = self.nodes > 1 or collective in ("all_reduce", "reduce")
+            factor = 1 / 2 if t.since(21) else 1 / 4 if sums else 1 / 3
             return min(t.ll_cap[self.ll_row][self.scale], bus * factor)
         if place == LL128:
             part = 0.7 if self.local < 2 and not t.since(23) else 0.92
@@ -231,8 +242,7 @@ class Tuner:
 
     def _tree(self, bus: float, collective: str, place: int) -> float:
         t, graph = self.tables, self.graphs["tree"]
-        cap = t.tree_cap[self.row][self.scale]
-        bus = min(bus * 0.92, graph.count * cap if t.since(8) else cap)
+        bus = min(bus * 0.92, t.tree_cap[self.row][self.scale] * (graph.count if t.since(8) else 1))
         if place == LL:
             bus = min(bus / 3.8, t.ll_cap[self.ll_row][self.scale])
         elif place == LL128:
@@ -247,8 +257,7 @@ class Tuner:
             return self._collnet_latency()
         t, inside = self.tables, hardware(self.graphs[algorithm].type_intra)
         base, step = t.base[algorithm][place], t.steps[inside, algorithm][place]
-        alone = self.local == 1 and t.since(23)
-        outer = t.steps[NET, "tree" if alone else algorithm][place]
+        outer = t.steps[NET, "tree" if self.local == 1 and t.since(23) else algorithm][place]
         if t.since(18):
             # By Simple the NIC's last write is waited for as well.
             outer += EFA_LATENCY.get(self.facts.network, 0.0) * (2 if place == SIMPLE else 1)
@@ -276,10 +285,10 @@ class Tuner:
         t, graph = self.tables, self.graphs["ring"]
         if collective in ("broadcast", "reduce"):
             kind = NET if self.nodes > 1 else hardware(graph.type_intra)
-            if graph.same_channels:
-                return t.steps[kind, "ring"][place]
-            slow = t.steps[kind, "tree" if place == SIMPLE else "ring"][place]
-            return self._steps(collective) * slow
+            slow = "tree" if place == SIMPLE and not graph.same_channels else "ring"
+            return t.steps[kind, slow][place] * (
+                1 if graph.same_channels else self._steps(collective)
+            )
         steps, crossings = self._steps(collective), self.nodes - 1
         if collective == "all_reduce" and self.nodes > 1:
             # From 2.12 to 2.22 one crossing too many was counted each way.
@@ -291,21 +300,31 @@ class Tuner:
 
     def _threads(self) -> dict[tuple[str, str], int]:
         ring = self.graphs["ring"]
-        simple = 256 if ring.speed_intra * ring.count <= 12.0 else 512
+        simple = 512 if ring.speed_intra * ring.count > 12.0 or self.tables.since(31) else 256
+        stated = self.settings.threads
+        most = stated or 512
         return {
-            ("ring", "ll"): 512, ("ring", "ll128"): 640, ("ring", "simple"): simple,
-            ("tree", "ll"): 512, ("tree", "ll128"): 640, ("tree", "simple"): 512,
+            ("ring", "ll"): most, ("ring", "ll128"): 640, ("ring", "simple"): stated or simple,
+            ("tree", "ll"): most, ("tree", "ll128"): 640, ("tree", "simple"): most,
             ("nvls", "simple"): 640, ("nvlstree", "simple"): 640, ("pat", "simple"): 640,
             (COLLNET, "simple"): 640,
         }  # fmt: skip
 
-    def microseconds(self, model: TimeModel, entry: Entry, nbytes: int) -> float:
+    def launched(self, algorithm: str, protocol: str, threads: int) -> int:
+        """The threads of a block that has so many to move bytes; others wait for its peers."""
+        later = self.tables.since(22)
+        if algorithm == "tree" and later:
+            return _MOST_THREADS
+        more = {("ring", "simple"): 1, ("tree", "simple"): 4}.get((algorithm, protocol), 0)
+        return max(threads + more * _WARP, (4 if later else 3) * _WARP)
+
+    def microseconds(self, entry: Entry, nbytes: int) -> float:
         """The planner's estimate; infinite for what is not allowed."""
-        rate, latency = model.bandwidth.get(entry, 0.0), model.latency.get(entry, 0.0)
+        rate, latency = self.bandwidth.get(entry, 0.0), self.latency.get(entry, 0.0)
         if rate <= 0:
             return math.inf
         rate *= self._part(entry, nbytes)
-        return latency * self._plateau(entry, nbytes, model.channels) + nbytes / (1000 * rate)
+        return latency * self._plateau(entry, nbytes) + nbytes / (1000 * rate)
 
     def protocol(self, entry: Entry, nbytes: int) -> str:  # noqa: ARG002
         """The protocol of what was chosen, which a library may change by bytes alone."""
@@ -341,18 +360,26 @@ class Tuner:
         """The part of its rate that a choice reaches with so few bytes."""
         collective, algorithm, protocol = entry
         power = (nbytes >> 6).bit_length() - 1
-        x86_tree = (
-            algorithm == "nvlstree" and self.tables.since(29) and self.row == BLACKWELL
-            and self.facts.arch == "x86_64"
-        )  # fmt: skip
-        if collective == "all_reduce" and (algorithm == "tree" or x86_tree) and 0 <= power < 23:
+        blackwell = self.tables.since(29) and self.row == BLACKWELL
+        x86 = blackwell and self.facts.arch == "x86_64"
+        powers = {"tree": 23, "nvlstree": 24 if x86 else 0}.get(algorithm, 0)
+        if collective == "all_reduce" and 0 <= power < powers:
             return self.tables.correction[PROTOCOLS.index(protocol)][power]
         return 1.0
 
-    def _plateau(self, entry: Entry, nbytes: int, channels: int) -> float:
-        """How much longer the latency of a ring of several nodes is once chunks are full."""
-        if entry != ("all_reduce", "ring", "simple") or self.nodes == 1:
+    def _plateau(self, entry: Entry, nbytes: int) -> float:
+        """How much longer the latency of a ring is once chunks are full: of all-reduces on several
+        nodes, and between Blackwell GPUs on NVLink, by 2.31 of gathers and scatters, later of all
+        three, less of few steps, and of more than 256 KiB of each rank and channel.
+        """
+        collective, *by = entry
+        alone, t = self.nodes == 1, self.tables
+        inside = self.row == BLACKWELL and self.graphs["ring"].type_intra == NVL
+        full = 64 * self.channels * self.n if t.since(10) else self.n / 16 * 65536
+        rises = (inside or not alone) and t.since(_RISING.get((collective, alone), 99))
+        if not rises or by != ["ring", "simple"] or nbytes < full:
             return 1.0
-        full = 64 * channels * self.n if self.tables.since(10) else self.n / 16 * 65536
-        newer = self.facts.capability >= 80 and self.tables.since(12)
-        return (1.4 if newer else 1.9) if nbytes >= full else 1.0
+        if alone and t.since(32):
+            over = min(max(nbytes / (self.channels * self.n << 18) - 1, 0.0), 1.0)
+            return 1.0 + (1 - 0.25 ** (self._steps(collective) - 1)) * (0.4 - 0.1 * over)
+        return 1.4 if self.facts.capability >= 80 and t.since(12) else 1.9

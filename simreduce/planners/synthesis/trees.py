@@ -472,6 +472,20 @@ def second_tree(n: int) -> Ints:
     return (node + 1) % n if n % 2 else node[::-1]
 
 
+def double_tree(nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two binary trees of nodes as parents, -1 for the root: of an even number none has children in
+    both. The second is the first mirrored, or shifted by one where the number is odd.
+    """
+    up = parents(nodes)
+
+    def tree(place: Ints) -> tuple[int, ...]:
+        found = np.full(nodes, -1)
+        found[place[1:]] = place[up[1:]]
+        return tuple(found.tolist())
+
+    return tree(np.arange(nodes)), tree(second_tree(nodes))
+
+
 def ring_text(network: Network, ring: Sequence[int]) -> str:
     """`gpu0 > gpu3 > gpu2 > gpu0`."""
     return " > ".join(network.names[rank] for rank in (*ring, ring[0]))

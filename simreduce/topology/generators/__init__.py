@@ -21,8 +21,10 @@
 from a GPU to its router in a torus carries as much as all the router's others together. `latency=`
 is from end to end of two GPUs that are neighbours or share the switch or leaf, the alpha of the
 textbooks, 1 us unless stated: half of it on each cable of a switch, fat tree or dragonfly, all of
-it on a cable between GPUs or the routers of a torus. Memory is unlimited. All nodes count as one
-machine. `shuffle=SEED`, of networks but a switch, seats the GPUs in a random order instead of by
+it on a cable between GPUs or the routers of a torus. Memory is unlimited, unless `full` has
+`memory=`, the rate of each GPU's; it also takes `host=`, that of links of a class `host` of their
+own between GPUs and the host. All nodes count as one machine. `shuffle=SEED`, of networks but a
+switch, seats the GPUs in a random order instead of by
 number.
 
 A host `cpu0` is linked to every GPU (to the switch, the last leaf or router, the first router of a
@@ -329,6 +331,7 @@ GENERATORS: dict[str, Generator] = {
             pairs=lambda count: itertools.combinations(range(count), 2),
         ),
         "full:N",
+        ("host", "memory"),
     ),
     "ring": Generator(
         partial(linked, limit=DEVICES_LIMIT, words=" in a ring", pairs=neighbours), "ring:N"

@@ -70,11 +70,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
+from simreduce.files.formats import BANDWIDTH
 from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.inline import (
     DEVICES_LIMIT,
@@ -402,12 +403,17 @@ def linked(
 ) -> Shape:
     """GPUs that are linked by `pairs` of their numbers, and each to the host."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
+    host = settings.read("host", BANDWIDTH, bandwidth)
+    memory = settings.read("memory", BANDWIDTH, math.inf)
     count = settings.size(limit)
     settings.check()
-    *gpus, cpu = nodes = ends(count)
-    joins = [*((gpus[a], gpus[b]) for a, b in pairs(count)), *((gpu, cpu) for gpu in gpus)]
-    cables = [cable(*join, bandwidth, latency) for join in joins]
-    return Shape(f"{plural(count, 'device')}{words}", nodes, cables)
+    *gpus, cpu = ends(count)
+    gpus = [replace(gpu, memory_bandwidth=memory) for gpu in gpus]
+    cables = [cable(gpus[a], gpus[b], bandwidth, latency) for a, b in pairs(count)]
+    to_host = [cable(gpu, cpu, host, latency) for gpu in gpus]
+    if "host" in settings.values:
+        to_host = [replace(each, link_class="host") for each in to_host]
+    return Shape(f"{plural(count, 'device')}{words}", [*gpus, cpu], [*cables, *to_host])
 
 
 def neighbours(count: int) -> Iterable[Pair]:

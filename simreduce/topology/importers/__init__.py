@@ -4,8 +4,9 @@
 A machine as NCCL's topology XML, for `NCCL_TOPO_FILE`.
 
 Devices, what hangs on what, the generation and width of PCIe, the number of NVLinks, and NICs with
-their speed are read back as they were. What the format has no place for is lost, and comes back as
-the importer assumes it:
+their speed, and the latency that the plugin for EFA states, are read back as they were. Bus ids are
+made up, from PCI domain 1 on, so that most machines have nothing of these in /sys. What the format
+has no place for is lost, and comes back as the importer assumes it:
 
 - of GPUs the model (the first of its compute capability comes back), their memory, `peer`, and
   `gpudirect` but for "off";
@@ -26,8 +27,11 @@ from simreduce.topology.elements import OFF, link_classes, natural
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.nccl_xml import CPU_CLASS, MBIT_PER_S, SWITCH_CLASS
 from simreduce.topology.importers.parts import (
+    AMD,
+    EFA_LATENCY,
     GENERATIONS,
     HOSTS,
+    INTEL,
     MODELS,
     UNKNOWN,
     GpuModel,
@@ -42,6 +46,13 @@ _FAR_ENDS = {"nvswitch": ("ffff:00:00.0", SWITCH_CLASS), "cpu": ("ffff:ff:ff.0",
 """Bus ids and PCI classes of the nodes that NVLinks lead to besides GPUs."""
 
 
+_ANY_CORE = f'affinity="{",".join(["ffffffff"] * 8)}"'
+"""The cores of a CPU, which are not known. Without them NCCL asks the machine that it runs on, each
+rank for its own CPU, and ranks that see others do not join what they see: half of the NICs of a
+DGX H100 (2.30.7).
+"""
+
+
 def to_nccl_xml(topology: Topology) -> str:
     """The file of one machine; raises `TopologyError` for what NCCL's format cannot say (several
     machines, networks).
@@ -54,9 +65,12 @@ def to_nccl_xml(topology: Topology) -> str:
             f"{topology.name}: an NCCL topology file needs a CPU, and there is none"
         )
     writer = _XmlWriter(topology)
-    lines = ['<system version="1">']
+    lines, host = ['<system version="1">'], _host_of(topology)
+    # Also of Arm's CPUs, which need no more than `arch`: on x86, NCCL adds its own to the CPU of
+    # each rank's GPU, and CPUs that differ are not joined (2.27, 2.30).
+    maker = f'arch="{host.arch}" vendor="{host.vendor}" familyid="6" modelid="{host.models[0]}"'
     for number, cpu in enumerate(topology.hosts):
-        head = f'  <cpu numaid="{number}" {_cpu_attributes(_host_of(topology))}>'
+        head = f'  <cpu numaid="{number}" {_ANY_CORE} {maker}>'
         lines += [head, *writer.below(cpu, depth=2), "  </cpu>"]
     lost = [
         name
@@ -83,7 +97,7 @@ class _XmlWriter:
             key=lambda n: (kinds.index(n.kind), natural(n.name)),
         )
         self._ids = {
-            node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0"
+            node.name: f"{(number >> 8) + 1:04x}:{number & 255:02x}:00.0"
             for number, node in enumerate(order)
         }
         self._net = {name: i for i, name in enumerate(n.name for n in order if n.kind == "nic")}
@@ -120,9 +134,11 @@ class _XmlWriter:
         if node.kind == "nic":
             rate = link_classes()[node.network].bandwidth if node.network else 0
             speed = f' speed="{round(rate / MBIT_PER_S)}"' if rate else ""
+            known = EFA_LATENCY.get(node.network)
+            latency = f' latency="{known:g}"' if known else ""
             yield from (
                 "  <nic>",
-                f'    <net name={quoteattr(name)} dev="{self._net[name]}"{speed}/>',
+                f'    <net name={quoteattr(name)} dev="{self._net[name]}"{speed}{latency}/>',
                 "  </nic>",
             )
         if node.kind != "gpu":
@@ -150,18 +166,17 @@ class _XmlWriter:
 
 
 def _host_of(topology: Topology) -> Host:
-    """The CPU that has such links between its sockets; without any, Intel's, or Grace where GPUs
-    hang on C2C.
+    """The CPU that has such links between its sockets, Grace where GPUs hang on C2C; without any
+    link, the first of its model's maker, Intel's if that is not stated.
     """
-    classes = {link.link_class for link in topology.links}
-    of_class = next((host for host in HOSTS if host.link_class in classes), HOSTS[0])
-    return host_like("arm64", "", "") if "c2c" in classes else of_class
-
-
-def _cpu_attributes(host: Host) -> str:
-    if host.arch != "x86_64":
-        return f'arch="{host.arch}"'
-    return f'arch="x86_64" vendor="{host.vendor}" familyid="6" modelid="{host.models[0]}"'
+    rates = {link.link_class: link.nominal / link.lanes for link in topology.links}
+    model = topology.nodes[topology.hosts[0]].model.lower()
+    if "c2c" in rates or "grace" in model:
+        return host_like("arm64", "", "")
+    fit = [host for host in HOSTS if host.link_class in rates]
+    usual = host_like("x86_64", AMD if "epyc" in model else INTEL, "")
+    below = [host for host in fit if host.rate <= rates[host.link_class]]
+    return max(below, key=lambda host: host.rate, default=usual)
 
 
 def _pcie(link_class: str) -> tuple[str, str]:

@@ -21,12 +21,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce import units
+from simreduce.computing import group_by
 from simreduce.errors import TopologyError, quote
 from simreduce.files.formats import is_name
 from simreduce.files.formats.syntax import Element, Faults, read_xml
-from simreduce.topology.elements import OFF, STAGED, LinkClass, link_classes, natural, networks
+from simreduce.topology.elements import (
+    OFF,
+    STAGED,
+    LinkClass,
+    Node,
+    link_classes,
+    natural,
+    networks,
+)
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.parts import (
+    AMD,
+    EFA_LATENCY,
     GENERATIONS,
     MODELS,
     UNKNOWN,
@@ -42,9 +53,16 @@ from simreduce.topology.routing import links_name
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _GPU_CLASSES = ("0x03", "0x12")
 SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
+_NAMES = ("numaid", "busid", "dev", "name", "target")
+"""Attributes by which NCCL tells elements of a tag apart."""
 _MOST_NVLINKS = 1024
 MBIT_PER_S = 125_000
 """Bytes/s: the unit of the speed of a <net>."""
+_AMAZON = "0x1d0f"
+_EFA_100 = ((_AMAZON, "0xefa0"), (_AMAZON, "0xefa1"))
+"""PCI ids of EFA of 100 Gbit/s, which the files of AWS have in place of a <net>: aws/aws-ofi-nccl
+topology/, and drivers/infiniband/hw/efa/efa_main.c of Linux.
+"""
 _SAME_RATE = 0.15
 """A NIC whose speed is off by more than this part has no port for the class."""
 
@@ -91,7 +109,7 @@ def read_nccl_topology(
         raise TopologyError(
             f"{name}: {root.place}: a topology begins with <system>, not <{root.tag}>"
         )
-    cpus = [element for element in root.children if element.tag == "cpu"]
+    cpus = _first_host(root, reading.parts)
     reading.faults.check(cpus, root.place, "no <cpu>: there is nothing to hang devices on")
     for number, cpu in enumerate(cpus):
         numaid = cpu.get("numaid", str(number))
@@ -104,7 +122,9 @@ def read_nccl_topology(
             node not in reading.parts.nodes, cpu.place, f"there are two CPUs with numaid {numaid}"
         ):
             continue
-        reading.parts.add(node, "cpu")
+        made_by = "EPYC" if cpu.get("vendor") == AMD else ""
+        made_by = "Grace" if cpu.get("arch") == "arm64" else made_by
+        reading.parts.nodes[node] = Node(node, "cpu", made_by)
         for child in cpu.all("pci"):
             _pci(reading, child, node)
         # How a NIC hangs there is not said: a PCIe port is assumed, as for every device of unknown
@@ -134,6 +154,35 @@ def read_nccl_topology(
         parts.nodes.values(),
         parts.cables,
     ), parts.notes
+
+
+def _first_host(root: Element, parts: MachineBuilder) -> list[Element]:
+    """The CPUs of a file, or of its first host.
+
+    NCCL writes the hosts that NVLinks join (MNNVL) into one file, and a CPU again for each rank
+    that says more of it than another.
+    """
+    cpus = root.all("cpu")
+    hosts = dict.fromkeys(cpu.get("host_hash") for cpu in cpus)
+    if len(hosts) > 1:
+        parts.notes.append(
+            f"the file has {len(hosts)} hosts, and this is the first of them, "
+            f"host_hash {quote(next(iter(hosts)))}"
+        )
+    first = [cpu for cpu in cpus if cpu.get("host_hash") == next(iter(hosts))]
+    return _joined(first) if first and first[0].get("host_hash") else first
+
+
+def _joined(elements: Sequence[Element]) -> list[Element]:
+    """Elements without repetition: what several say of one thing is one element."""
+    alike = group_by(elements, lambda each: (each.tag, *map(each.get, _NAMES))).values()
+    for first, *others in alike:
+        for other in others:
+            first.attributes.update(other.attributes)
+            first.children.extend(other.children)
+        if others:
+            first.children[:] = _joined(first.children)
+    return [first for first, *_ in alike]
 
 
 def _pci(reading: _Reading, element: Element, above: str) -> None:
@@ -194,7 +243,7 @@ def _speed(element: Element) -> float | None:
 def _sockets(parts: MachineBuilder, cpus: Sequence[Element]) -> None:
     """Link every CPU to every other, as in NCCL."""
     host = host_like(cpus[0].get("arch"), cpus[0].get("vendor"), cpus[0].get("modelid"))
-    parts.link_cpus(host.link_class, host.lanes)
+    parts.link_cpus(host.link_class, host.lanes, host.rate)
     if len(cpus) > 1:
         parts.notes.append(
             f"the CPUs are taken to be joined by {host.lanes} {host.link_class} each"
@@ -229,7 +278,9 @@ def _devices(reading: _Reading, model: GpuModel | None) -> None:
             name for net in nets if is_name(name := net.get("name")) and name not in parts.nodes
         )
         stem = next(names, "") or parts.free("nic")
-        device.name = parts.add(stem, "nic", network=_network(reading, nets))
+        if len(nets) > 1:
+            parts.note("the ports of a NIC count as one, as NCCL joins them from 2.24 on")
+        device.name = parts.add(stem, "nic", network=_network(reading, device.element, nets))
         _wire(reading, device.element, device.name, device.above)
     _nvlinks(reading)
     _stage(parts)
@@ -247,15 +298,23 @@ def _model(reading: _Reading, gpu: Element | None) -> GpuModel:
         except TopologyError as error:
             reading.faults.add(gpu.place, str(error))
             return UNKNOWN
-    return model_of_sm(gpu.get("sm") if gpu else "", linked=bool(gpu and _links(gpu)))
+    if not gpu:
+        return UNKNOWN
+    return model_of_sm(gpu.get("sm"), linked=bool(_links(gpu)), on_c2c=bool(gpu.all("c2c")))
 
 
-def _network(reading: _Reading, nets: Sequence[Element]) -> str:
-    """The class with the rate nearest to the rate of all ports of a NIC; "" if none is stated.
+def _network(reading: _Reading, nic: Element, nets: Sequence[Element]) -> str:
+    """The class with the rate nearest to the rate of all ports of a NIC, of those whose plugin
+    states this latency, or EFA's where it is such an adapter; "" if no rate is stated.
 
     Where several classes have that rate, it is InfiniBand.
     """
     mbit_per_s = 0
+    adapter = nic.get("vendor").lower(), nic.get("device").lower()
+    stated = {_number(net.get("latency")) or 0.0 for net in nets}
+    alike = [name for name in networks() if {EFA_LATENCY.get(name, 0.0)} == stated] or networks()
+    if adapter[0] == _AMAZON and adapter[1].startswith("0xefa"):
+        alike = tuple(EFA_LATENCY)
     for net in nets:
         text = net.get("speed", "0")
         if not reading.faults.check(
@@ -266,9 +325,9 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
             return ""
         mbit_per_s += int(text)
     if not mbit_per_s:
-        return ""
+        return "efa_100" if adapter in _EFA_100 else ""
     rate = mbit_per_s * MBIT_PER_S
-    nearest = min(networks(), key=lambda name: abs(math.log(rate / link_classes()[name].bandwidth)))
+    nearest = min(alike, key=lambda name: abs(math.log(rate / link_classes()[name].bandwidth)))
     if abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE:
         reading.parts.note(
             f"no class of network has the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
@@ -342,10 +401,9 @@ def _nvlinks(reading: _Reading) -> None:
         elif natural(a) < natural(b):
             parts.link(a, b, _nvlink_class(parts, a), lanes)
     if ports:
-        switch = parts.add("nvswitch0", "nvswitch")
+        switch = parts.add_nvswitch(next(iter(ports)), f"{len(chips)} NVSwitch chips are one node")
         for name, lanes in ports.items():
             parts.link(name, switch, _nvlink_class(parts, name), lanes)
-        parts.notes.append(f"{len(chips)} NVSwitch chips are one node")
 
 
 def _host(reading: _Reading, device: _Device) -> str:
@@ -394,7 +452,9 @@ PATTERNS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NcclChannel:
-    """GPUs in order by their `dev`, and the NICs before and after them, None on one machine."""
+    """GPUs in order by their `dev`, and the NICs before and after them, None on one machine. A
+    channel of NVLS has one GPU, its head.
+    """
 
     gpus: tuple[int, ...]
     net_in: str | None
@@ -415,7 +475,10 @@ class NcclGraph:
 
 
 def read_nccl_graphs(text: str, name: str) -> tuple[NcclGraph, ...]:
-    """The graphs of a file; raises `TopologyError` with every fault."""
+    """The graphs of a file; raises `TopologyError` with every fault.
+
+    GPUs of several hosts that NVLinks join (MNNVL) are numbered through all hosts.
+    """
     root = read_xml(text, name, TopologyError)
     if root.tag != "graphs":
         raise TopologyError(f"{name}: {root.place}: graphs begin with <graphs>, not <{root.tag}>")
@@ -423,12 +486,25 @@ def read_nccl_graphs(text: str, name: str) -> tuple[NcclGraph, ...]:
     found = [_graph(element, faults) for element in root.all("graph")]
     faults.check(found, root.place, "no <graph>")
     faults.raise_any(TopologyError)
-    return tuple(found)
+    channels = [channel for graph in found for channel in graph.channels]
+    devs = sorted({gpu for channel in channels for gpu in channel.gpus})
+    if not devs or devs[-1] < _ONE_HOST:
+        return tuple(found)
+    return tuple(
+        replace(
+            graph,
+            channels=tuple(
+                replace(channel, gpus=tuple(map(devs.index, channel.gpus)))
+                for channel in graph.channels
+            ),
+        )
+        for graph in found
+    )
 
 
 def _graph(element: Element, faults: Faults) -> NcclGraph:
-    channels = tuple(_channel(child, faults) for child in element.all("channel"))
     pattern = PATTERNS.get(element.get("pattern"), "")
+    channels = tuple(_channel(child, pattern, faults) for child in element.all("channel"))
     faults.check(
         pattern,
         element.place,
@@ -457,20 +533,30 @@ def _graph(element: Element, faults: Faults) -> NcclGraph:
     )
 
 
-def _channel(element: Element, faults: Faults) -> NcclChannel:
+_ONE_HOST = 1 << 56
+"""A `dev` has the number of its host from this bit on."""
+
+
+def _channel(element: Element, pattern: str, faults: Faults) -> NcclChannel:
     gpus: list[int] = []
     nets: dict[bool, str] = {}
     for child in element.children:
-        dev = child.get("dev")
-        if child.tag == "gpu" and re.fullmatch(r"[0-9]{1,6}", dev):
-            gpus.append(int(dev))
-        elif child.tag == "net" and dev:
-            nets[bool(gpus)] = dev
+        text = child.get("dev")
+        # Hexadecimal from 2.21 on.
+        number = re.fullmatch(r"0x[0-9a-f]{1,16}|[0-9]{1,6}", text)
+        dev = int(text, 16 if text.startswith("0x") else 10) if number else None
+        if child.tag == "gpu" and dev is not None:
+            gpus.append(dev)
+        elif child.tag == "net" and text:
+            nets[bool(gpus)] = text if dev is None else str(dev % _ONE_HOST)
         else:
             faults.add(
                 child.place,
-                f"<{child.tag}> with dev {quote(dev)} is neither a GPU nor a net",
+                f"<{child.tag}> with dev {quote(text)} is neither a GPU nor a net",
             )
+    if pattern == "nvls":
+        # 2.18 writes the first GPU in place of those that are not there.
+        gpus = gpus[:1]
     faults.check(len(set(gpus)) == len(gpus), element.place, "a GPU stands twice in one channel")
     faults.check(gpus, element.place, "a channel without GPUs")
     return NcclChannel(tuple(gpus), nets.get(False), nets.get(True))

@@ -56,6 +56,8 @@ class GpuModel:
 
 
 GB = 10**9
+SUMMED_BY_SWITCHES = 90
+"""The compute capability from which on NVSwitches multicast and sum what GPUs send, times 10."""
 
 MODELS: Mapping[str, GpuModel] = {
     model.name: model
@@ -63,6 +65,7 @@ MODELS: Mapping[str, GpuModel] = {
         GpuModel("K80", 37, "", 0, "pcie3_x16", 240e9, 12 * GB),
         GpuModel("P100", 60, "nvlink1", 4, "pcie3_x16", 732e9, 16 * GB),
         GpuModel("P100-PCIE", 60, "", 0, "pcie3_x16", 732e9),
+        GpuModel("TITANX-PASCAL", 61, "", 0, "pcie3_x16", 480e9, 12 * GB),
         GpuModel("V100", 70, "nvlink2", 6, "pcie3_x16", 900e9),
         GpuModel("V100-PCIE", 70, "", 0, "pcie3_x16", 900e9),
         GpuModel("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9, 40 * GB),
@@ -162,12 +165,30 @@ def model_of_arch(gcn: str) -> GpuModel:
     return known[plain.partition(":")[0]]
 
 
-def model_of_sm(sm: str, *, linked: bool = False) -> GpuModel:
-    """The first model of a compute capability as NCCL writes it, if `linked` one with NVLinks if
-    there is one; `UNKNOWN` if there is none.
+def model_of_sm(sm: str, *, linked: bool = False, on_c2c: bool = False) -> GpuModel:
+    """The first model of a compute capability as NCCL writes it, if `linked` one with NVLinks, and
+    if `on_c2c` one beside Grace, if there is one; `UNKNOWN` if there is none.
     """
     alike = [model for model in MODELS.values() if str(model.sm) == sm and not model.arch]
+    alike.sort(key=lambda model: model.name.startswith("G") != on_c2c)
     return next((model for model in alike if model.nvlink or not linked), (*alike, UNKNOWN)[0])
+
+
+EFA_LATENCY = {"efa_100": 75.0, "efa_100x4": 75.0, "efa_200x2": 35.0, "efa_400": 35.0}
+"""Microseconds that the plugin for EFA states for its network, by class: "NET/OFI Internode latency
+set at 75.0 us" in logs of p4d; aws/aws-ofi-nccl src/platform-aws.cpp.
+"""
+
+SIMPLE_ONLY = ("efa_100",)
+"""Networks whose plugin sets NCCL_PROTO=simple unless the user sets it: EFA that sends and receives
+(p3dn, p4d) may deliver bytes out of order, which LL and LL128 do not stand (aws/aws-ofi-nccl issues
+76 and 280).
+"""
+
+
+def leaves_simple(machine: Topology) -> bool:
+    """Whether the plugin of a machine's network leaves NCCL the protocol Simple alone."""
+    return any(node.network in SIMPLE_ONLY for node in machine.nodes.values())
 
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
@@ -201,6 +222,16 @@ class MachineBuilder:
         )  # fmt: skip
         return name
 
+    def add_nvswitch(self, gpu: str, note: str) -> str:
+        """The switch of a GPU and those like it, which sums from H100 on (NVLink SHARP), as the
+        `note` then says.
+        """
+        model, name = model_in(self.nodes[gpu].model), "nvswitch0"
+        sums = model is not None and model.sm >= SUMMED_BY_SWITCHES and not model.arch
+        self.nodes[name] = Node(name, "nvswitch", reduces=sums)
+        self.notes.append(f"{note}{', which sums (NVLink SHARP)' * sums}")
+        return name
+
     def free(self, stem: str) -> str:
         """The first of stem0, stem1, ... that no node has."""
         number = sum(name.startswith(stem) for name in self.nodes)
@@ -232,11 +263,13 @@ class MachineBuilder:
         self.link(name, above, pcie)
         return name
 
-    def link_cpus(self, link_class: str, lanes: int) -> None:
-        """Links between every two CPUs."""
-        cpus = [name for name, node in self.nodes.items() if node.kind == "cpu"]
-        for a, b in itertools.combinations(cpus, 2):
-            self.link(a, b, link_class, lanes)
+    def link_cpus(self, link_class: str, lanes: int, rate: float = 0.0) -> None:
+        """Links between every two CPUs; `rate` is in bytes/s of a lane, that of the class if 0."""
+        known = self.classes[link_class]
+        if rate:
+            known = replace(known, bandwidth=rate, achievable=rate)
+        cpus = [node for node in self.nodes.values() if node.kind == "cpu"]
+        self.cables += [known.cable(*pair, lanes) for pair in itertools.combinations(cpus, 2)]
 
     def note(self, text: str) -> None:
         """A note, unless it is there already."""
@@ -252,26 +285,32 @@ class MachineBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A CPU as NCCL's XML names it, and the links between two such sockets."""
+    """A CPU as NCCL's XML names it, and the links between two such sockets; `rate` is in bytes/s
+    of a lane, 0 for that of the class.
+    """
 
     arch: str
     vendor: str
     models: tuple[str, ...]
     link_class: str
     lanes: int
+    rate: float = 0.0
 
 
+INTEL, AMD = "GenuineIntel", "AuthenticAMD"
 HOSTS = (
-    Host("x86_64", "GenuineIntel", ("85",), "upi", 2),
-    Host("x86_64", "GenuineIntel", ("79", "63"), "qpi", 2),
-    Host("x86_64", "GenuineIntel", ("143", "207"), "upi2", 3),
-    Host("x86_64", "AuthenticAMD", ("49",), "xgmi", 3),
-    Host("x86_64", "AuthenticAMD", ("17", "144", "2"), "xgmi3", 3),
-    Host("arm64", "", ("",), "grace_link", 1),
+    Host("x86_64", INTEL, ("85",), "upi", 2),
+    Host("x86_64", INTEL, ("79",), "qpi", 2),
+    Host("x86_64", INTEL, ("143",), "upi2", 3),
+    Host("x86_64", INTEL, ("207",), "upi2", 3, 40e9),
+    Host("x86_64", AMD, ("49",), "xgmi", 3),
+    Host("x86_64", AMD, ("17", "144", "2"), "xgmi3", 3),
+    Host("arm64", "ARM", ("0",), "grace_link", 1),
 )
 """Hosts by vendor and model ids; writers use the first model id of each.
 
-The first host of each vendor also serves for its models that are not here.
+The first host of each vendor also serves for its models that are not here. Intel's serve from their
+model id up to the next one's, as in NCCL: Broadwell, Skylake, Sapphire Rapids, Emerald Rapids.
 """
 
 
@@ -281,6 +320,9 @@ def host_like(arch: str, vendor: str, model: str) -> Host:
         host for host in HOSTS if host.arch == "x86_64"
     ]
     alike = [host for host in alike if host.vendor == vendor] or alike
+    if vendor == INTEL and model.isdecimal():
+        until = [host for host in alike if int(host.models[0]) <= int(model)]
+        return max(until or [HOSTS[1]], key=lambda host: int(host.models[0]))
     return next((host for host in alike if model in host.models), alike[0])
 
 
@@ -317,7 +359,7 @@ def with_nvlinks(
                 "[links] of the machine file"
             )
         if text == "switch":
-            switch = parts.add("nvswitch0", "nvswitch")
+            switch = parts.add_nvswitch(gpus[0], "NVSwitches are one node")
             for gpu in gpus:
                 parts.link(gpu, switch, model.nvlink, model.nvlinks)
         else:

@@ -518,10 +518,10 @@ def _nvlinks(table: TopologyMatrix, parts: MachineBuilder, model: GpuModel, faul
         and not table.xgmi
         and (max(total.values()) > most or (not model.nvlinks and len(gpus) > 4))
     ):
-        switch = parts.add("nvswitch0", "nvswitch")
+        note = "every pair has as many NVLinks as a GPU: NVSwitches, one node"
+        switch = parts.add_nvswitch(table.names[gpus[0]].lower(), note)
         for i in gpus:
             parts.link(table.names[i].lower(), switch, model.nvlink, max(neighbours[i]))
-        parts.notes.append("every pair has as many NVLinks as a GPU: NVSwitches, one node")
         return
     for i in gpus:
         faults.check(

@@ -173,6 +173,15 @@ def test_export_is_one_file(simreduce, tmp_path):
     assert xml.count('tclass="0x068000"') == 8
 
 
+def test_export_tells_what_the_plugin_for_the_network_sets(simreduce):
+    assert simreduce("topo", "export", "p4d", "--format", "nccl").err == (
+        "simreduce: p4d: on several nodes EFA's plugin sets NCCL_PROTO=simple, "
+        "which the file cannot say\n"
+    )
+    assert not simreduce("topo", "export", "p5", "--format", "nccl").err
+    assert not simreduce("topo", "export", "p4d").err
+
+
 def test_check_tells_every_fault_and_exits_with_2(simreduce, tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text(

@@ -13,6 +13,7 @@ from simreduce.planners.layouts import aggregations, layout
 from simreduce.planners.nccl import Settings, choose
 from simreduce.study.tune.sizes import tensor
 from simreduce.topology import load_topology
+from tests.thorough import THOROUGH
 
 H100 = "dgx-h100x{},fabric=rail_optimised,reduce=yes"
 RAILS = "dgx1vx{},fabric=rail_only,reduce=yes"
@@ -30,7 +31,7 @@ def test_the_sum_is_right(machine, elements):
     assert [] == verify(Setup(machine).compile("nccl:collnet", tensor(4 * elements, 0)))
 
 
-@pytest.mark.parametrize("each", range(1, 9))
+@pytest.mark.parametrize("each", range(1, 9) if THOROUGH else (1, 3, 8))
 @pytest.mark.parametrize("machine", [H100.format(3), RAILS.format(2)])
 def test_the_sum_is_right_for_any_gpus_of_each_machine(machine, each):
     shape = layout(load_topology(machine))
@@ -102,13 +103,13 @@ def test_it_runs_by_simple():
 
 
 def test_nccl_takes_it_only_where_it_is_enabled_and_switches_sum():
-    """NVIDIA/nccl src/graph/tuning.cc: 2 (3.7 + 7 x 0.4) + 31 us."""
+    """NVIDIA/nccl src/graph/tuning.cc: 2 (3.7 + 7 x 0.4) + 31 us, half of 0.85 x 8 x 48 GB/s."""
     on, machine = Settings(collnet=True), load_topology(H100.format(4))
     found = choose(machine, "all_reduce", 1 << 20, on)
 
     assert "collnet" == found.algorithm
     assert "nominal" in found.why
-    assert found.seconds == pytest.approx(44e-6 + (1 << 20) / 153e9, rel=1e-3)
+    assert found.seconds == pytest.approx(44e-6 + (1 << 20) / 163.2e9, rel=1e-3)
     for settings, topology, collective in (
         (Settings(), machine, "all_reduce"),
         (on, machine, "all_gather"),

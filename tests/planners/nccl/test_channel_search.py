@@ -9,13 +9,22 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.planners.nccl import Settings, facts, plan, ring_orders
+from simreduce.computing import once
+from simreduce.planners.nccl import (
+    Settings,
+    choose,
+    facts,
+    graphs,
+    plan,
+    ring_orders,
+    tree_parents,
+)
 from simreduce.planners.nccl.channel_search import ChannelSearch
-from simreduce.planners.nccl.communicator import NVL, SYS
+from simreduce.planners.nccl.communicator import NVL
 from simreduce.planners.nccl.constants import ladder
-from simreduce.planners.nccl.orders import PathLimits, Task, fill
+from simreduce.planners.nccl.orders import NodePaths
 from simreduce.topology import Topology, load_topology, shipped
-from simreduce.topology.importers.nccl_xml import read_nccl_graphs
+from simreduce.topology.importers.nccl_xml import read_nccl_graphs, read_nccl_topology
 from tests.thorough import examples
 
 RINGS = {
@@ -27,7 +36,7 @@ RINGS = {
     "hgx-b200": (16, 45, 45),
     "dgx1vx2": (4, 12, 12),
     "dgx-a100x2": (8, 24, 24),
-    "dgx-h100x2": (8, 45, 45),
+    "dgx-h100x2": (8, 48, 48),
     "hgx-b200x2": (8, 48, 48),
     "p4dx2": (4, 12, 12),
     "v100-mesh-4": (6, 20, 20),
@@ -80,7 +89,7 @@ ISSUE_514 = """
 def test_rings_of_a_published_log_of_p4d():
     """Far from the NIC first and downwards, and the GPU beside the one it came in by last."""
     logged = [tuple(map(int, line.split())) for line in ISSUE_514.strip().splitlines()]
-    found = ring_orders(load_topology("p4dx4"))[:4]
+    found = ring_orders(load_topology("p4dx4"), Settings(version=(2, 9)))[:4]
     turned = [(*ring[ring.index(0) :], *ring[: ring.index(0)]) for ring in found]
 
     assert logged == [ring[:20] for ring in turned]
@@ -171,17 +180,33 @@ def test_p2p_disable_leaves_the_host():
 
     assert ring.type_intra > NVL
     assert ring.count * ring.speed_intra <= 12
-    switched = plan(load_topology("dgx-a100"), Settings(p2p_disable=True)).graphs
-    assert switched.ring.type_intra > NVL
+
+
+@pytest.mark.slow
+def test_p2p_disable_leaves_switches():
+    """NVSwitches are not used either, and the search for other ways is a long one."""
+    ring = plan(load_topology("dgx-a100"), Settings(p2p_disable=True)).graphs.ring
+
+    assert ring.type_intra > NVL
 
 
 def test_rings_of_several_nodes_share_the_nics():
-    """One channel for each NIC, in by it and out by it."""
+    """One channel for each NIC; each second one goes back the way of the one before."""
     ring = plan(load_topology("dgx-h100x2")).graphs.ring
+    nics = [f"n0.mlx5_{i}" for i in range(8)]
 
-    assert sorted(c.net_in for c in ring.channels) == [f"n0.mlx5_{i}" for i in range(8)]
-    assert all(c.net_in == c.net_out for c in ring.channels)
-    assert ring.types == "NVL/PXN"
+    assert nics == [c.net_in for c in ring.channels]
+    assert nics == [ring.channels[i ^ 1].net_out for i in range(8)]
+    assert ring.types == "NVL/PIX"
+
+
+def test_rings_come_back_by_their_nic_where_they_may_not_cross():
+    """`NCCL_CROSS_NIC=0`, or before 2.19, at the price of a little speed."""
+    for settings_ in (Settings(cross_nic=0), Settings(version=(2, 18))):
+        ring = plan(load_topology("dgx-h100x2"), settings_).graphs.ring
+
+        assert all(c.net_in == c.net_out for c in ring.channels)
+        assert (45, "NVL/PXN") == (ring.speed_inter, ring.types)
 
 
 @pytest.mark.parametrize("capability", [70, 80, 90, 100])
@@ -244,12 +269,22 @@ def test_trees_are_chains_of_all_gpus_and_as_many_as_rings(machine):
     assert all(sorted(c.gpus) == list(range(facts(machine).n)) for c in found.tree.channels)
 
 
+def test_the_oldest_of_many_searches_is_forgotten():
+    """And made again when it is asked for."""
+    known, made = {}, []
+    for node in "abaca":
+        assert node == once(known, node, lambda node=node: made.append(node) or node, most=2)
+
+    assert ["a", "b", "c", "a"] == made
+    assert ["c", "a"] == [*known]
+
+
 def test_the_system_line():
     """maxBw and totalBw of NVIDIA/nccl issue 1499, four A100 with four links for each pair."""
     known = facts(load_topology("a100-mesh-4"))
 
     assert (80.0, 240.0) == (
-        ChannelSearch(known, known.boxes[0], Settings()).reach,
+        NodePaths(known, known.boxes[0], Settings()).widest(),
         known.boxes[0].total,
     )
 
@@ -261,29 +296,26 @@ SHIPPED = [
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_channels_of_every_speed_fit_and_slower_ones_are_no_fewer(name):
-    """What all channels take of a link, NICs included, is no more than it has."""
+def test_channels_fit_into_every_shipped_machine(name):
+    """What all rings take of a link, NICs included, is no more than it has; each has every GPU."""
     known = facts(load_topology(name))
-    box, several = known.boxes[0], known.nodes > 1
-    intel = known.vendor == "Intel"
-    counts = []
-    for speed in ladder(known.capability, known.nodes, (2, 30)):
-        limits = PathLimits(SYS, SYS, cross=False)
-        task = Task(box, speed, ring=True, limits=limits, several=several, intel=intel)
-        orders = fill(task, 1, 32)
-        counts.append(len(orders))
-        left = dict(enumerate(box.capacity))
-        for order in orders:
-            assert sorted(order.gpus) == list(range(len(box.gpus)))
-            assert len(order.paths) == len(box.gpus) - several
-            for path, inside in [(p, True) for p in order.paths] + [
-                (p, False) for p in order.outer
-            ]:
-                for arc, load in task.load(path, between=inside).items():
-                    left[arc] -= load
-        assert min(left.values()) >= -1e-3
-
-    assert counts == sorted(counts)
+    search = ChannelSearch(known, known.boxes[0], Settings())
+    paths, ring = search.paths, search.ring()
+    nics = [nic.name for nic in paths.box.nics]
+    left = dict(enumerate(paths.box.capacity))
+    for channel in ring.channels:
+        assert sorted(channel.gpus) == list(range(paths.n))
+        ends = (*channel.gpus, channel.gpus[0]) if known.nodes == 1 else channel.gpus
+        ways = [paths.between[u][v] for u, v in itertools.pairwise(ends)]
+        if known.nodes > 1:
+            ways += [
+                paths.into[nics.index(channel.net_in)][ends[0]],
+                paths.out[ends[-1]][nics.index(channel.net_out)],
+            ]
+        for way in ways:
+            for arc, times in paths.loads[id(way)]:
+                left[arc] -= times * ring.speed_intra
+    assert min(left.values()) >= -0.01
 
 
 def test_two_gpus_of_two_nodes_with_a_nic_each():
@@ -303,3 +335,135 @@ def test_two_gpus_of_different_sockets_without_nvlink():
     ring = plan(known).graphs.ring
 
     assert (1, 10, "SYS/PIX") == (ring.count, ring.speed_intra, ring.types)
+
+
+def _of(name, gpus, **settings):
+    machine = load_topology(name)
+    found = Settings(**settings)
+    return plan(facts(machine, [f"gpu{i}" for i in gpus], found), found)
+
+
+def test_gpus_that_the_network_joins_faster_are_several_nodes():
+    """GPUs 0 and 7 of a DGX-1 have no NVLink, and their NICs are faster than QPI."""
+    apart, together = _of("dgx1v", (0, 7)), _of("dgx1v", (0, 3))
+
+    assert (apart.facts.nodes, together.facts.nodes) == (2, 1)
+    assert [box.gpus for box in apart.facts.boxes] == [("gpu0",), ("gpu7",)]
+    assert (apart.graphs.ring.speed_inter, apart.graphs.ring.types) == (10.0, "LOC/PIX")
+    # By way of the host of the same socket GPUs stay together, whatever P2P_DISABLE says.
+    off = plan(load_topology("dgx1v"), Settings(p2p_disable=True))
+    assert [len(box.gpus) for box in off.facts.boxes] == [4, 4]
+
+
+def test_parts_of_a_node_may_interleave():
+    """Ranks 0 and 2 are one of the two nodes, ranks 1 and 3 the other."""
+    at = _of("dgx1v", (0, 5, 2, 7))
+    ring, parents = (find(at.facts, at.settings)[0] for find in (ring_orders, tree_parents))
+
+    assert at.facts.members == ((0, 2), (1, 3))
+    assert [{*ring[:2]}, {*ring[2:]}] == [{0, 2}, {1, 3}]
+    assert parents[2] == 0 or parents[0] == 2
+
+
+def test_a_node_that_is_split_has_the_network_of_its_nics():
+    """Its NICs have no link that leaves the machine."""
+    known = facts(load_topology("p4d"), settings=Settings(p2p_disable=True))
+
+    assert (known.nodes, known.network) == (2, "efa_100")
+
+
+def test_many_gpus_on_a_switch_are_searched_at_once():
+    """Their pairs are not looked at one by one."""
+    assert plan(load_topology("switch:400")).graphs.ring.count > 0
+
+
+def test_unequal_nodes_agree_on_plain_trees():
+    """Of GPUs 0, 3 and 5 one is a node of its own, whose tree is plain; the log has node 0's."""
+    at = _of("dgx1v", (0, 3, 5))
+
+    assert at.graphs.tree.pattern == "plain_tree"
+    assert graphs(at.facts, at.settings).tree.pattern == "tree"
+    assert tree_parents(at.facts, at.settings)[0] == (-1, 0, 0)
+
+
+def test_gpus_beside_nics_come_first():
+    """NCCL's graph has the first GPU's switch and those of NICs before others, from 2.21 on."""
+    machine = load_topology("dgx-h100")
+    for name in ("mlx5_1", "mlx5_3", "mlx5_5", "mlx5_7"):
+        machine = machine.without(name)
+
+    def ring(version):
+        settings = Settings(version=version)
+        return graphs(facts(machine, settings=settings), settings).ring.channels[0].gpus
+
+    assert facts(machine, settings=Settings()).boxes[0].order == (0, 2, 1, 3, 4, 6, 5, 7)
+    assert facts(machine, settings=Settings(version=(2, 20))).boxes[0].order == tuple(range(8))
+    assert ring((2, 27)) != ring((2, 20)) == tuple(range(8))
+
+
+def test_two_gpus_have_nvls_since_2_28():
+    assert _of("dgx-h100", (0, 1), version=(2, 27)).graphs.nvls is None
+    assert _of("dgx-h100", (0, 1), version=(2, 28)).graphs.nvls.count == 2
+
+
+def test_pxn_can_be_off():
+    """Without it a ring leaves by the NIC of its last GPU, not by that of its first."""
+    on, off = (_of("dgx1v", (0, 3, 5), pxn_disable=off) for off in (False, True))
+
+    assert (on.graphs.ring.types, off.graphs.ring.types) == ("NVL/PXN", "NVL/PIX")
+
+
+def test_without_gpudirect_nics_are_reached_through_hosts():
+    """NCCL_NET_GDR_LEVEL=LOC leaves a DGX A100 two channels, as NCCL's library answered."""
+    ring = plan(load_topology("dgx-a100x2"), Settings(gdr_level="LOC")).graphs.ring
+
+    assert (ring.count, ring.speed_inter, ring.types) == (2, 24.0, "NVL/PHB")
+
+
+def two_xeons(model):
+    """Eight H100 below four switches of two sockets, a NIC of 200 Gbit/s at each socket."""
+    bus = itertools.count(1)
+
+    def device(kind, inner):
+        link = 'link_speed="32 GT/s" link_width="16"'
+        return f'<pci busid="0001:{next(bus):02x}:00.0" class="{kind}" {link}>{inner}</pci>'
+
+    def switch(nic):
+        gpus = [device("0x030200", '<gpu sm="90" gdr="1"/>') for _ in range(2)]
+        return device("0x060400", "".join(gpus) + nic)
+
+    cpus = []
+    for numa in range(2):
+        nic = device("0x020000", f'<nic><net name="mlx5_{numa}" speed="200000"/></nic>')
+        maker = f'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="{model}"'
+        cpus.append(f'<cpu numaid="{numa}" {maker}>{switch(nic)}{switch("")}</cpu>')
+    return read_nccl_topology(f"<system>{''.join(cpus)}</system>", "xeons")[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "channels", "speed"),
+    [(207, (2, 23), 3, 3.0), (207, (2, 25), 3, 3.0), (207, (2, 26), 2, 20.0)],
+)
+def test_sockets_of_newer_xeons_count_as_skylake_s_before_2_26(model, version, channels, speed):
+    """The library was asked in 2.23.4, 2.25.1, 2.26.5, 2.27.7 and 2.30.7 (2026-11-30)."""
+    ring = plan(two_xeons(model), Settings(version=version)).graphs.ring
+
+    assert (ring.count, ring.speed_intra, ring.types) == (channels, speed, "SYS/PIX")
+
+
+def test_the_first_of_two_children_hangs_on_the_second_gpu():
+    """Nodes of four GPUs, where a DGX-1 cannot copy directly: node 2 has nodes 1 and 3 below it."""
+    at = plan(load_topology("dgx1vx2"), Settings(p2p_disable=True))
+    parents = tree_parents(at.facts, at.settings)[0]
+
+    assert [len(box.gpus) for box in at.facts.boxes] == [4] * 4
+    assert [parents[first] for first in (0, 4, 8, 12)] == [-1, 9, 0, 8]
+
+
+def test_switches_stay_where_gpus_cannot_copy():
+    """NVLS and the order of neighbours are those of NVSwitches, with NCCL_P2P_DISABLE too."""
+    at = plan(load_topology("dgx-h100"), Settings(version=(2, 27), p2p_disable=True))
+
+    assert at.graphs.nvls is not None
+    assert at.graphs.ring.channels[0].gpus == (0, 3, 2, 1)
+    assert choose(at.facts, "all_reduce", 1 << 16, at.settings).algorithm == "nvlstree"

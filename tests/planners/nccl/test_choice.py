@@ -78,7 +78,7 @@ def test_every_fault_of_the_settings_at_once():
 
     assert found == [
         "test: NCCL_ALG: unknown key (did you mean 'NCCL_ALGO'?)",
-        "test: version: must be a version from 2.4 to 2.30, such as 2.18, got '3.1'",
+        "test: version: must be a version from 2.4 to 2.32, such as 2.18, got '3.1'",
         "test: NCCL_ALGO: unknown collective 'allredcue' (did you mean 'allreduce'?)",
         "test: NCCL_PROTO: unknown name 'LL129' (did you mean 'll128'?)",
         "test: NCCL_P2P_LEVEL: unknown level 'PIXX' (did you mean 'PIX'?)",
@@ -86,12 +86,26 @@ def test_every_fault_of_the_settings_at_once():
     ]
 
 
+def test_variables_without_a_model_are_refused_with_the_reason():
+    """They are never ignored; the table stays what it is without them."""
+    faults = Faults("test")
+
+    found = read_settings({"NCCL_IB_HCA": "mlx5_0", "NCCL_MAX_CTAS": 4}, faults, "")
+
+    assert found == Settings(max_ctas=4)
+    assert faults.problems == [
+        "test: NCCL_IB_HCA: not modelled: leave NICs out of the machine, as `nics=4` does"
+    ]
+
+
 def test_conf_files(tmp_path):
-    """Comments and variables of no use here are left out; another form is a fault."""
+    """Comments are left out; another form is a fault."""
     file = tmp_path / "nccl.conf"
     file.write_text("# mine\nNCCL_ALGO=Ring\nNCCL_DEBUG=INFO\n\nNCCL_MAX_NCHANNELS = 4\n")
 
-    assert load_conf(str(file)) == {"NCCL_ALGO": "Ring", "NCCL_MAX_NCHANNELS": "4"}
+    assert load_conf(str(file)) == {
+        "NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO", "NCCL_MAX_NCHANNELS": "4",
+    }  # fmt: skip
     file.write_text("NCCL_ALGO Ring\n")
     with pytest.raises(InputError, match="line 1: must be NAME=value"):
         load_conf(str(file))
@@ -112,7 +126,7 @@ def test_few_bytes_take_few_channels_and_threads():
         own = [f.channels for f in found if f.protocol == protocol]
         assert own == sorted(own)
     assert found[0].channels == 1
-    assert found[0].threads == 96
+    assert found[0].threads == 128
     assert found[-1].channels == 24
 
 
@@ -124,20 +138,26 @@ allgather,0,4294967295,nvls_tree,simple,-1,-1,-1
 
 
 def test_rules_of_a_tuner():
-    """The first that matches wins; a choice that the machine does not have is ignored."""
+    """The first that matches wins; a choice that the machine does not have is passed over, and
+    channels that a call does not fill are ignored. A call without a rule has one channel.
+    """
     settings = Settings(tuner=read_tuner(RULES, "rules.csv"))
 
-    small, large = (choose(H100, "all_reduce", size, settings) for size in (1024, 1 << 30))
+    small, large = (choose(H100, "all_reduce", size, settings) for size in (65536, 1 << 30))
+    assert choose(H100, "all_reduce", 1024, settings).text == "nccl:tree+ll+channels=1"
     assert (small.text, large.text) == (
         "nccl:tree+ll+channels=2",
         "nccl:ring+simple+channels=8",
     )
     assert choose(H100, "all_gather", MIB, settings).algorithm == "ring"
-    assert choose(load_topology("dgx-h100x2"), "all_reduce", 1 << 30, settings).channels == 16
+    assert choose(load_topology("dgx-h100x2"), "all_reduce", 1 << 30, settings).channels == 1
+    assert choose(H100, "all_reduce", 1 << 32, settings).channels == 1
 
 
 def test_faults_of_a_tuner_are_all_there():
     """Each with its line."""
+    with pytest.raises(InputError, match=r"unknown algorithm 'Ring'.*'ring'"):
+        read_tuner("allreduce,0,1,Ring,ll,1,-1,-1", "")  # the plugin takes any other word for ring
     text = "allreduce,0,1,ring,ll,1\nallredcue,0,x,rong,ll,1,-2,-1\n"
     with pytest.raises(InputError) as caught:
         read_tuner(text, "rules.csv")
@@ -145,8 +165,8 @@ def test_faults_of_a_tuner_are_all_there():
     assert caught.value.problems == (
         "rules.csv: line 1: must have 8, 9 or 10 fields, got 6",
         "rules.csv: line 2: unknown collective 'allredcue' (did you mean 'allreduce'?)",
-        "rules.csv: line 2: unknown algorithm 'rong' (did you mean 'ring'?)",
         "rules.csv: line 2: max: must be a whole number of at least 0, got 'x'",
+        "rules.csv: line 2: unknown algorithm 'rong' (did you mean 'ring'?)",
         "rules.csv: line 2: nNodes: must be a whole number of at least -1, got '-2'",
     )
 
@@ -170,7 +190,7 @@ def test_before_2_5_byte_thresholds_decide():
 
 
 def test_sends():
-    """LL for few bytes; NVLink gives a pair many channels, a network two.
+    """LL for few bytes; NVLink gives a pair many channels, a NIC of 50 GB/s four.
 
     All pairs of eight ranks have four times as many as there are.
     """
@@ -178,7 +198,7 @@ def test_sends():
     assert choose(H100, "send_receive", 1 << 30).text == "nccl+simple+channels=16"
     assert (p2p(H100).channels, p2p(H100).channels_per_peer, p2p(H100).chunk) == (32, 32, 512 << 10)
     two = p2p(load_topology("dgx-h100x2"))
-    assert (two.channels, two.channels_per_peer, two.chunk) == (16, 2, 128 << 10)
+    assert (two.channels, two.channels_per_peer, two.chunk) == (16, 4, 128 << 10)
     chunk = Settings(p2p_net_chunk=1 << 20)
     assert p2p(load_topology("dgx-h100x2"), chunk).chunk == 1 << 20
 
@@ -374,3 +394,31 @@ def test_2_4_has_no_trees_where_the_user_wants_rings():
     assert "tree" == choose(pair, "all_reduce", 8, _settings(version="2.4")).algorithm
     rings = _settings(version="2.4", NCCL_ALGO="Ring")
     assert "ring" == choose(pair, "all_reduce", 8, rings).algorithm
+
+
+def test_limits_of_rings_are_not_those_of_nvls():
+    """NCCL_MAX_NCHANNELS leaves NVLS its channels, and before 2.28 rings run as many."""
+    machine = load_topology("dgx-h100")
+
+    def channels(nbytes, minor, **settings):
+        return choose(machine, "all_reduce", nbytes, Settings(version=(2, minor), **settings))
+
+    assert channels(1 << 30, 27, max_channels=4).channels == 16
+    assert channels(1 << 30, 27, max_ctas=4).channels == 4
+    assert channels(1 << 30, 27, nvls_channels=8).channels == 8
+    rings = [channels(1 << 19, minor, max_channels=4).channels for minor in (27, 30)]
+    assert rings == [16, 4]
+
+
+def test_small_calls_of_nvls_fill_few_channels():
+    settings = Settings(version=(2, 27), protocols=(("", frozenset({"simple"})),))
+    found = [choose(load_topology("dgx-h100"), "all_reduce", 1 << k, settings) for k in (10, 16)]
+
+    assert [(each.algorithm, each.channels) for each in found] == [("nvls", 1), ("nvls", 8)]
+
+
+def test_stated_threads_are_those_of_ll_and_simple():
+    at = plan(load_topology("dgx1v"), Settings(threads=256))
+
+    assert at.model.threads["ring", "ll"] == at.model.threads["tree", "simple"] == 256
+    assert at.model.threads["ring", "ll128"] == 640

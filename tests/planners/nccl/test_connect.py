@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.planners.nccl import double_tree, facts, ring_orders, tree_parents
+from simreduce.planners.nccl import facts, ring_orders, tree_parents
+from simreduce.planners.synthesis.trees import double_tree
 from simreduce.topology import load_topology
 
 

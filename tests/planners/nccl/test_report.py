@@ -84,7 +84,7 @@ def test_the_document():
 
     assert document["channels"] == 16
     assert [choice["nbytes"] for choice in document["choices"]] == [1 << 20, 1 << 21, 1 << 22]
-    assert document["graphs"][0]["speed_inter_gb_per_s"] == 45
+    assert document["graphs"][0]["speed_inter_gb_per_s"] == 48
     assert len(document["rings"][0]) == 16
     choice = document["choices"][0]
     assert choice["estimate_us"] == min(choice["estimates_us"].values())
@@ -133,7 +133,7 @@ def test_symmetric_windows_show_the_kernels_that_run(arguments, strategies):
     sizes = ("-b", "64K", "-e", "4M", "-f", "64", "--simulate", "--json")
     document = json.loads(_run(*arguments, *sizes).output)
     setting = dict(each.split("=") for each in arguments if "=" in each)
-    version = arguments[arguments.index("--version") + 1] if "--version" in arguments else "2.30"
+    version = arguments[arguments.index("--version") + 1] if "--version" in arguments else "2.32"
     settings = read_settings({"version": version, **setting}, Faults(), "")
     setup = Setup(arguments[0], "nccl", nccl=settings)
     collective = document["collective"]
@@ -148,3 +148,27 @@ def test_symmetric_windows_show_the_kernels_that_run(arguments, strategies):
 
 def test_the_document_says_rccl_s_version():
     assert json.loads(_run("mi300x", "-b", "1M", "--json").output)["nccl_version"] == "2.27"
+
+
+def test_variables_that_change_nothing_are_named():
+    """Others say nothing, nor do any where times are simulated, which more changes."""
+    given = ("dgx-h100", "NCCL_CROSS_NIC=1", "NCCL_NVLS_NCHANNELS=8", "-b", "1K")
+
+    assert _run(*given).stderr.splitlines() == ["simreduce: NCCL_CROSS_NIC changes nothing of this"]
+    assert not _run("dgx1v", "NCCL_BUFFSIZE=65536", "--simulate", "-b", "1K").stderr
+    # Without COLLNET_ENABLE nothing is left to choose, so that it acts.
+    collnet = ("NCCL_COLLNET_ENABLE=1", "NCCL_ALGO=collnetdirect", "-b", "64M")
+    assert not _run("dgx-h100x2,fabric=rail_optimised,reduce=yes", *collnet).stderr
+
+
+def test_variables_of_a_file_without_a_model_are_named(tmp_path):
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("NCCL_IB_HCA=mlx5_0\nNCCL_DEBUG=INFO\nNCCL_MAX_NCHANNELS=4\n")
+
+    said = _run("dgx1v", "NCCL_MAX_CTAS=2", "--conf", str(conf)).stderr
+
+    why = "not modelled: leave NICs out of the machine, as `nics=4` does"
+    assert said.splitlines() == [
+        f"simreduce: {conf}: NCCL_IB_HCA is left out: {why}",
+        f"simreduce: {conf}: NCCL_DEBUG is left out: unknown",
+    ]

@@ -4,6 +4,8 @@ machine.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from simreduce.errors import TopologyError
@@ -147,6 +149,93 @@ def test_a_shipped_machine_comes_back_with_its_matrix(name):
     assert [
         k for k in links(again) if k[2].startswith(GPU_LINKS) and "nvswitch" not in k[0] + k[1]
     ] == nvlinks
+
+
+def test_an_export_says_what_nccl_would_else_look_up():
+    """The generation of each GPU; and no bus id that a host bridge may have."""
+    for name, _ in shipped():
+        text = to_nccl_xml(load_topology(name))
+        assert text.count("<gpu ") == len(re.findall(r"<gpu [^>]*sm=.[1-9]", text)), name
+        assert 'busid="0000' not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "vendor", "model"),
+    [
+        ("k80-8", "x86_64", "GenuineIntel", "85"),
+        ("pcie-dual-root-4", "x86_64", "GenuineIntel", "79"),
+        ("dgx-h100", "x86_64", "GenuineIntel", "143"),
+        ("hgx-b200", "x86_64", "GenuineIntel", "207"),
+        ("rtx4090-2", "x86_64", "AuthenticAMD", "49"),
+        ("snellius", "x86_64", "AuthenticAMD", "17"),
+        ("gh200", "arm64", "ARM", "0"),
+        ("alps", "arm64", "ARM", "0"),
+    ],
+)
+def test_an_export_names_the_maker_of_every_cpu(name, arch, vendor, model):
+    """On x86, NCCL adds what is not there of the machine that it runs on."""
+    text = to_nccl_xml(load_topology(name))
+
+    said = f'arch="{arch}" vendor="{vendor}" familyid="6" modelid="{model}"'
+    assert text.count("<cpu ") == text.count(said)
+
+
+@pytest.mark.parametrize(
+    ("model", "link", "rate"),
+    [
+        ("63", "qpi", 19.2e9),
+        ("79", "qpi", 19.2e9),
+        ("85", "upi", 20.8e9),
+        ("106", "upi", 20.8e9),
+        ("173", "upi2", 32e9),
+        ("207", "upi2", 40e9),
+        ("", "upi", 20.8e9),
+    ],
+)
+def test_links_of_intel_s_sockets_by_generation(model, link, rate):
+    """A model that is not listed counts as the last one below it, as in NCCL."""
+    text = XML.replace("AuthenticAMD", "GenuineIntel").replace('modelid="49"', f'modelid="{model}"')
+    (socket,) = (k for k in imported(text).links if (k.source, k.target) == ("cpu0", "cpu1"))
+
+    assert (socket.link_class, socket.nominal / socket.lanes) == (link, rate)
+
+
+@pytest.mark.parametrize(
+    ("name", "latency", "network"),
+    [("p4d", "75", "efa_100"), ("p5", "75", "efa_100x4"), ("p5en", "35", "efa_200x2")],
+)
+def test_the_latency_of_efa_s_plugin_is_exported_and_tells_the_network(name, latency, network):
+    text = to_nccl_xml(load_topology(name))
+
+    assert text.count("<net ") == text.count(f' latency="{latency}"')
+    assert {n.network for n in imported(text).nodes.values() if n.kind == "nic"} == {network}
+    assert " latency=" not in to_nccl_xml(load_topology("dgx-h100"))
+
+
+@pytest.mark.parametrize(
+    ("adapter", "speed", "network"),
+    [
+        ('device="0xefa0"', "", "efa_100"),
+        ('device="0xEFA1"', "", "efa_100"),
+        ('device="0xefa2"', "", ""),
+        ('device="0xefa2"', 'speed="400000"', "efa_100x4"),
+        ('device="0xec20"', 'speed="100000"', "ib_edr"),
+    ],
+)
+def test_an_adapter_of_amazon_s_is_efa(adapter, speed, network):
+    """Files of AWS name it, and state no rate."""
+    text = XML.replace('class="0x020700"', f'class="0x020000" vendor="0x1d0f" {adapter}')
+    box = imported(text.replace('speed="200000"', speed))
+
+    assert box.nodes["mlx5_0"].network == network
+
+
+def test_ports_of_one_nic_count_as_one():
+    net = '<net name="mlx5_0" dev="0" speed="200000" port="1"/>'
+    _, notes = read_nccl_topology(XML.replace(net, net + net.replace("_0", "_1")), "x.xml")
+
+    assert "the ports of a NIC count as one, as NCCL joins them from 2.24 on" in notes
+    assert not any("ports" in note for note in read_nccl_topology(XML, "x.xml")[1])
 
 
 def test_what_the_format_cannot_say():
@@ -367,3 +456,12 @@ def test_faults_of_rccls_file():
     assert faults.count("'x' is not a number of xGMI links") == 2
     with pytest.raises(TopologyError, match="NVLinks, but a MI350X has xGMI links"):
         imported(RCCL_XML.replace("<xgmi", "<nvlink"))
+
+
+def test_hosts_without_links_between_sockets_are_intel_s_unless_stated():
+    """A machine of one socket says its maker by the model of its CPU."""
+    intel, amd = (to_nccl_xml(load_topology(name)) for name in ("k80-8", "rtx4090-2"))
+
+    assert 'arch="x86_64" vendor="GenuineIntel"' in intel
+    assert 'arch="x86_64" vendor="AuthenticAMD"' in amd
+    assert "arm64" not in intel + amd
