@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean
@@ -283,12 +283,28 @@ class NcclConstants:
         return max(seconds, self.launch + (each + self.post * posts) * max(gpus, 1))
 
 
+ISSUED: Mapping[str, str] = {
+    "device": "", "copy": "", "to_host": "copy", "from_host": "copy", "message": "copy",
+    "input": "", "output": "input", "add": "", "slice": "add", "concat": "add", "scale": "add",
+    "cast": "add",
+}  # fmt: skip
+"""What a host issues, and whose seconds stand for those that a calibration lacks.
+
+`device` is paid once a step for each GPU that takes part: its executor starts, and is waited for at
+the end. `to_host` and `from_host` are copies between a GPU and its host, `copy` those between
+GPUs. A `message` tells a device that an op of another one is done, which it does not read. A view
+of a value counts as `slice`, each part of a result as `output`.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Constants by op kind and link class.
 
     `dispatch[kind]` is what one op of that kind (`copy`, `add`, ...) costs before its latency, in
-    seconds, while it holds its lanes; on CPU devices, see `Processor`. `links` is by link class; by
+    seconds, while it holds its lanes; on CPU devices, see `Processor`. `issue` is what the host of
+    a machine takes to issue the ops of its GPUs, one after another (see `ISSUED`); without any, it
+    takes no time and nothing waits for it. `links` is by link class; by
     `CLASS:d2h` or `CLASS:h2d`, its links that lead from GPUs to their host or back; or by the name
     of one link. The narrowest counts. `step` is what a step costs for every machine that takes
     part, in seconds, besides the way to the others and back (see `step_cost`). `nccl` is for what
@@ -308,6 +324,16 @@ class Calibration:
     errors: Mapping[str, float] = field(default_factory=dict)
     controls: Mapping[tuple[str, int], float] = field(default_factory=dict)
     nccl: NcclConstants = field(default_factory=NcclConstants)
+    issue: Mapping[str, float] = field(default_factory=dict)
+
+    def issuing(self, what: str) -> float:
+        """Seconds in which a host issues one of `ISSUED`."""
+        return self.issue.get(what, self.issue.get(ISSUED[what], 0.0))
+
+    @property
+    def dispatches(self) -> bool:
+        """Whether it knows what the runtime takes to start an op."""
+        return bool(self.dispatch or self.issue)
 
 
 NOMINAL = Calibration(
@@ -347,7 +373,8 @@ class Runtime:
     GPUs and their sums are steps of kernels like NCCL's, with the queues and costs of its Simple
     protocol, and in no order but that of their connections. What NCCL executes has NCCL's under
     every runtime. `plain` says that lanes depend on no name, except that they hold the names of
-    nodes and machines as they are, and on whether two are equal.
+    nodes and machines as they are, and on whether two are equal. `host(call)` names the lane of the
+    host that issues the op, where a calibration knows what that takes (see `issued`).
     """
 
     name: str
@@ -358,6 +385,24 @@ class Runtime:
     pipes: Callable[[Call], tuple[str, ...]] = no_lanes
     kernels: bool = False
     plain: bool = False
+    host: Callable[[Call], tuple[str, ...]] = no_lanes
+
+    def issued(self, calibration: Calibration) -> Runtime:
+        """Return the runtime with hosts that issue ops, if the calibration knows what that takes.
+
+        An op then holds its host's lane until it is issued. What it queued for before are its
+        pipes: a stream takes ops as they were issued, and latencies of several pass together.
+        """
+        if not calibration.issue or self.host is no_lanes:
+            return self
+        return replace(self, lanes=self._lanes_of_hosts, pipes=self._pipes_of_issued)
+
+    def _lanes_of_hosts(self, call: Call) -> tuple[str, ...]:
+        return self.host(call) or self.lanes(call)
+
+    def _pipes_of_issued(self, call: Call) -> tuple[str, ...]:
+        behind = self.lanes(call) if self.host(call) else ()
+        return (*behind, *self.pipes(call))
 
     @property
     def queues(self) -> bool:
@@ -399,6 +444,15 @@ def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
     source, target = call.source.machine, call.target.machine
     between = call.kind == Kind.COPY and source != target
     return (f"{source}>{target} channel",) if between else ()
+
+
+def _tensorflow_host(call: Call) -> tuple[str, ...]:
+    """One process issues the ops of all GPUs of a machine, whatever GPU they are for.
+
+    Threads share the driver's lock and its one queue of what has ended.
+    """
+    ends = {call.source.kind, call.target.kind}
+    return (f"{call.source.machine} host",) if "gpu" in ends else ()
 
 
 def nccl_pipes(call: Call) -> tuple[str, ...]:
@@ -444,6 +498,7 @@ TENSORFLOW = Runtime(
     staged=True,
     pipes=_tensorflow_pipes,
     plain=True,
+    host=_tensorflow_host,
 )
 """TensorFlow's own copies and kernels."""
 

@@ -283,7 +283,7 @@ class Setup(Simulator):
         """Whether times of a strategy lack the dispatch of TensorFlow's ops, which the calibration
         does not know: they are lower bounds.
         """
-        dispatches = self.runtime.dispatch and not self.calibration.dispatch
+        dispatches = self.runtime.dispatch and not self.calibration.dispatches
         return dispatches and not strategy.reduced_by_nccl
 
     @cached_property
@@ -321,6 +321,18 @@ class Setup(Simulator):
         switch = " on a switch" if node.switched else ""
         return f"{len(node.gpus)} x {self._facts.capability / 10}{switch}"
 
+    @property
+    def split(self) -> str:
+        """Says that NCCL joins GPUs of one machine by its NICs, which is not simulated; "" if it
+        does not.
+        """
+        if self.communicator.facts.nodes <= self.layout.task_count:
+            return ""
+        return (
+            "NCCL joins GPUs of one node by its NICs, and these times are of the way through its"
+            " hosts: no published time says how far off they are"
+        )
+
     @cached_property
     def fitted_on(self) -> str:
         """The other machine that the calibration's constants of NCCL were fitted on, with its
@@ -351,6 +363,8 @@ class Setup(Simulator):
         """
         if self.nccl.collnet and self.layout.task_count > 1 and collective == "all_reduce":
             return None  # of CollNet nothing is known
+        if self.split:
+            return None
         nccl, library = self.fitted.nccl, self._facts.library
         known = is_known(self.node_kind, self.link_class, without, library)
         other = self.fitted_on.partition(" (")[0]

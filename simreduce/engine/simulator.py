@@ -509,17 +509,23 @@ def step_cost(
 ) -> float:
     """Return the seconds that a step takes besides its ops, where ops are dispatched.
 
-    They are `calibration.step` for every machine that takes part, and ways between the first
-    machine, where the step is started, and the farthest of the others: there, back with the answer
-    and, if anything is sent between machines, one for the request that every receiver sends when it
-    starts.
+    They are `calibration.step` for every machine that takes part, what its host takes to start
+    those of its GPUs that do (`issue`), and ways between the first machine, where the step is
+    started, and the farthest of the others: there, back with the answer and, if anything is sent
+    between machines, one for the request that every receiver sends when it starts.
     """
-    if not calibration.step or not runtime.dispatch:
+    if not runtime.dispatch or not (calibration.step or calibration.issue):
         return 0.0
-    place = (topology.pair if isinstance(topology, Folded) else topology).router.index
+    whole = topology.pair if isinstance(topology, Folded) else topology
+    place = whole.router.index
     names = sorted(
         (plan.devices[device] for device in np.unique(plan.device).tolist()), key=place.__getitem__
     )
+    gpus = [node for name in names if (node := whole.nodes[name]).kind == "gpu"]
+    most = max(Counter(gpu.machine for gpu in gpus).values(), default=0)
+    devices = calibration.issuing("device") * most
+    if not calibration.step:
+        return devices
     if isinstance(topology, Folded):
         # The next machine represents all others.
         machines, graph, others = plan.machines, topology.pair, [topology.twin[names[0]]]
@@ -534,13 +540,13 @@ def step_cost(
         copies = np.flatnonzero(plan.kind == Kind.COPY)
         sent = bool((machine[plan.source[copies]] != machine[plan.device[copies]]).any())
     if not others:
-        return calibration.step
+        return calibration.step + devices
     ways = graph.router.routes(
         np.full(len(others), place[names[0]]), np.array([place[name] for name in others])
     )
     waits = np.array(Resources.of(graph, calibration).latency)[ways.links]
     away = max(float(way.sum()) for way in np.split(waits * ways.crossing, ways.start[1:-1]))
-    return calibration.step * machines + (3.0 if sent else 2.0) * away
+    return calibration.step * machines + devices + (3.0 if sent else 2.0) * away
 
 
 def _floors(

@@ -22,6 +22,7 @@ from simreduce.engine.calibrate.intervals import MACHINE, OTHER_NET, SIZES, spre
 from simreduce.errors import InputError
 from simreduce.files.formats.documents import (
     BYTES,
+    BYTES_PER_SECOND,
     COUNT,
     FLAG,
     MICROSECONDS,
@@ -85,6 +86,7 @@ from simreduce.study.accuracy.kernels import (
     group_congestion,
     predict_compute,
     predict_congestion,
+    predict_interference,
     predict_kernels,
 )
 from simreduce.study.accuracy.mesh import (
@@ -97,6 +99,7 @@ from simreduce.study.accuracy.mesh import (
     predict_tails,
     scale_weakly,
 )
+from simreduce.study.accuracy.one_gpu import SOURCES as PASS_SOURCES, predict_passes
 from simreduce.version import __version__
 
 Lines = Callable[[AccuracyComparison[Any]], Iterable[str]]
@@ -259,10 +262,141 @@ COMPUTE = Chapter(
 )  # fmt: skip
 
 
+def _passes(name: str, about: str, head: str) -> tuple[Key, Key]:
+    """The measured and the predicted time of a part of a step."""
+    return (
+        Key(f"measured_{name}_us", or_null(MICROSECONDS), f"{about} As measured.", f"of.{name}",
+            column=Column(head, "(ms)", show=_in_ms)),
+        Key(f"predicted_{name}_us", MICROSECONDS, f"{about} As predicted.", name,
+            column=Column("predicted", "", show=_in_ms)),
+    )  # fmt: skip
+
+
+def _in_ms(microseconds: float | None) -> str:
+    return "" if microseconds is None else f"{microseconds / 1e3:.1f}"
+
+
+def _in_gb(nbytes: float | None) -> str:
+    return f"{nbytes / 1e9:.1f}" if nbytes else ""
+
+
+_PASS = Record(
+    "point",
+    "A step that was timed.",
+    Key("gpu", TEXT, "The GPU.", "of.gpu", column=Column("GPU", left=True)),
+    Key("workload", TEXT, "The model.", "of.workload", column=Column("model", left=True)),
+    Key("batch", COUNT, "Samples.", "of.batch", column=Column("batch")),
+    Key("kernels", TEXT, "How it runs.", "of.kernels", column=Column("kernels", left=True)),
+    Key("precision", TEXT, "Of products.", "of.precision",
+        column=Column("precision", left=True)),
+    *_passes("forward", "The forward pass.", "forward"),
+    *_passes("backward", "The backward pass.", "backward"),
+    *_passes("update", "The optimizer.", "update"),
+    Key("measured_us", MICROSECONDS, "The step as measured.", "published",
+        column=Column("step", "(ms)", show=_in_ms)),
+    Key("predicted_us", MICROSECONDS, "The step as predicted.", "predicted",
+        column=Column("predicted", "", show=_in_ms)),
+    _signed_error("The part by which the predicted step is too long."),
+    Key("gradients", or_null(RATIO), "The largest error of the time at which a layer's gradients"
+        " are ready, as a part of backward.", "late",
+        column=Column("gradients", show=percent(1))),
+    Key("measured_peak_bytes", BYTES, "The most that PyTorch allocated; 0 where nobody says.",
+        "of.peak", column=Column("peak", "(GB)", show=_in_gb)),
+    Key("predicted_peak_bytes", or_null(BYTES), "The most that it allocates as predicted.", "peak",
+        column=Column("predicted", "", show=_in_gb)),
+    Key("peak_error", or_null(RATIO), "The part by which the predicted peak is too high.",
+        column=Column("error", "", show=percent(1))),
+    Key("source", TEXT, "Who timed it.", "of.source", column=Column("timed by", left=True)),
+)  # fmt: skip
+
+
+def _who_timed(found: AccuracyComparison[Any]) -> list[str]:
+    """The sources of shipped steps, or the file of others."""
+    names = dict.fromkeys(point.of.source for point in found.points)
+    known = [f"{name}: {PASS_SOURCES[name]}" for name in names if name in PASS_SOURCES]
+    return comments(["", *(known or [found.about["source"]])])
+
+
+ONE_GPU = Chapter(
+    Document(
+        "accuracy-gpu",
+        "`simreduce accuracy gpu --json`: measured training steps of one GPU beside predictions.",
+        Key("source", TEXT, "Where the times come from.", "about.source"),
+        Key("points", list_of(_PASS), "Every step."),
+        command="accuracy gpu",
+    ),
+    predict_passes,
+    "predicted {} of {} steps",
+    {"points": nothing},
+    _who_timed,
+)  # fmt: skip
+
+
 def _by_constant(points: Iterable[Any]) -> Iterator[tuple[PointGroup[Any], object]]:
     """What was timed of each GPU, by group, and the constants that these determine."""
     groups = group_predicted(points, lambda point: (point.of.gpu, point.of.group)).values()
     return ((group, find_constant(group)) for group in groups)
+
+
+_BESIDE_GROUP = Record(
+    "group",
+    "Kernels of one kind beside one thing.",
+    Key("gpu", TEXT, "The GPU.", "of.gpu", column=Column("GPU", left=True)),
+    Key("group", TEXT, "What they are.", "of.group", column=Column("kernels", left=True)),
+    Key("beside", TEXT, "What runs beside them.", "of.what", column=Column("beside", left=True)),
+    Key("times", COUNT, "How many were timed.", "count", column=Column("times")),
+    Key("measured", RATIO, "The median of how many times as long they took.",
+        lambda group: float(np.median([point.published for point in group.points])),
+        column=Column("median", "factor", show="{:.2f}".format)),
+    Key("predicted", RATIO, "The median of what is predicted.",
+        lambda group: float(np.median([point.predicted for point in group.points])),
+        column=Column("predicted", show="{:.2f}".format)),
+    Key("most", RATIO, "The most that was measured.",
+        lambda group: max(point.published for point in group.points),
+        column=Column("largest", "factor", show="{:.2f}".format)),
+    _MEDIAN, _P90, _WORST, _BIAS,
+)  # fmt: skip
+_BESIDE_POINT = Record(
+    "point",
+    "A kernel beside something.",
+    Key("gpu", TEXT, "The GPU.", "of.gpu"),
+    Key("kind", TEXT, "What it is.", "of.kind"),
+    Key("shape", list_of(COUNT), "Its shape.", "of.shape"),
+    Key("beside", TEXT, "What runs beside it.", "of.beside"),
+    Key("blocks", COUNT, "SMs that it holds.", "of.blocks"),
+    Key("moved_bytes_per_s", BYTES_PER_SECOND, "What it moves through memory.", "of.moved"),
+    Key("alone_us", MICROSECONDS, "The median by itself.", "of.alone"),
+    Key("beside_us", MICROSECONDS, "The median beside it.", "of.seconds"),
+    Key("measured_factor", RATIO, "How many times as long it took.", "published"),
+    Key("predicted_factor", RATIO, "How many times as long is predicted.", "predicted"),
+)  # fmt: skip
+
+
+def _factor_lines(found: AccuracyComparison[Any]) -> Iterator[str]:
+    group = PointGroup(found.points)
+    times = units.plural(group.count, "time")
+    yield "#"
+    yield f"# of {times} half are within {group.median:.1%}, 90 % within {group.p90:.1%}"
+    yield f"# {found.about['source']}"
+
+
+INTERFERENCE = Chapter(
+    Document(
+        "accuracy-interference",
+        "`simreduce accuracy interference --json`: how many times as long kernels take beside"
+        " blocks that hold SMs, measured and predicted.",
+        Key("source", TEXT, "Where the times come from.", "about.source"),
+        Key("groups", list_of(_BESIDE_GROUP), "Errors by kind and by what runs beside.",
+            lambda found: group_predicted(
+                found.points, lambda p: (p.of.gpu, p.of.group, p.of.what)).values()),
+        Key("points", list_of(_BESIDE_POINT), "All that was timed."),
+        command="accuracy interference",
+    ),
+    predict_interference,
+    "predicted {} of {} times",
+    {"groups": nothing},
+    _factor_lines,
+)  # fmt: skip
 
 
 def _slowed(group: PointGroup[Any]) -> PointGroup[Any] | None:
@@ -1115,7 +1249,19 @@ THREE_SIZES = Chapter(
 )  # fmt: skip
 
 
-CHAPTERS = (NCCL, LEFT_OUT, UNSEEN, THREE_SIZES, SHARDED, MESH, KERNELS, COMPUTE, CONGESTION)
+CHAPTERS = (
+    NCCL,
+    LEFT_OUT,
+    UNSEEN,
+    THREE_SIZES,
+    SHARDED,
+    MESH,
+    KERNELS,
+    COMPUTE,
+    ONE_GPU,
+    INTERFERENCE,
+    CONGESTION,
+)
 """Those of this package; the harness has more."""
 
 

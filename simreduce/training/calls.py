@@ -15,18 +15,19 @@ that it waits for.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
 from simreduce import dtypes
-from simreduce.computing import once
+from simreduce.computing import grouped, once
 from simreduce.computing.arrays import Ints
-from simreduce.engine import IDEAL, NCCL, Fabric, Use
+from simreduce.engine import CALM, IDEAL, NCCL, Fabric, Use
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.lowering import Lowered
 from simreduce.engine.result import waited_until
@@ -36,10 +37,14 @@ from simreduce.errors import InternalError
 from simreduce.plan import ZEROS, Executor, Kind, Plan, part_for, side_by_side, split_independent
 from simreduce.plan.ops import ENGINE, count_blocks
 from simreduce.planners.layouts import Layout
+from simreduce.planners.nccl.communicator import capability
+from simreduce.planners.nccl.constants import symmetric_blocks
 from simreduce.planners.packing import DdpBuckets, Fusion
 from simreduce.planners.strategy import Strategy
 from simreduce.planners.strategy.compiler import compile_plan
+from simreduce.topology import Folded
 from simreduce.training.executions import COLLECTIVE, ExecutionNode
+from simreduce.training.interference import Channels
 from simreduce.training.variable_update import STRATEGIES, Flags, variable_update
 from simreduce.workload import Gradient, Workload
 
@@ -385,21 +390,33 @@ def leading(size: int) -> int:
 
 
 class CallCost(NamedTuple):
-    """Seconds of a call by itself, and the channels of its kernel, each a block on an SM."""
+    """Seconds of a call by itself, and the channels of its kernel, each a block on an SM.
+
+    Links bring each of its GPUs `rate` bytes a second at most; 0: as those of all ranks do. It
+    `brings` so many; 0: what its channels move.
+    """
 
     seconds: float
     channels: int
+    rate: float = 0.0
+    brings: float = 0.0
+
+    @property
+    def held(self) -> Channels:
+        """The channels, that rate, and what it brings."""
+        return Channels(*self[1:])
 
     @staticmethod
     def in_turn(calls: Sequence[CallCost], more: float = 0.0) -> CallCost:
         """Calls one after another, which with what comes between them take `more` seconds."""
         seconds = sum(each.seconds for each in calls) + more
-        return CallCost(seconds, max(each.channels for each in calls))
+        return CallCost(seconds, *max(each.held for each in calls))
 
     @staticmethod
     def alone(setup: Setup, plan: Plan) -> CallCost:
         """The cost of a plan by itself on a machine."""
-        return CallCost(setup.find_seconds(plan), channels_of(plan))
+        seconds = setup.find_seconds(plan)
+        return CallCost(seconds, *held_by(setup, plan, seconds=seconds))
 
 
 NOTHING = CallCost(0.0, 0)
@@ -421,11 +438,98 @@ def busiest_of(needed: Iterable[Busy]) -> str:
     return max(seconds, key=seconds.__getitem__, default="")
 
 
-def channels_of(plan: Plan) -> int:
-    """How many channels a kernel of NCCL has, at most; 0 of copy engines, and of others."""
+def held_by(
+    setup: Setup, plan: Plan, group: tuple[str, ...] = (), seconds: float = 0.0
+) -> Channels:
+    """The channels of a plan's kernel, and what links of its ranks bring a GPU; of several groups
+    at once, those of one. A plan of two machines that stand for all is one of all ranks.
+
+    Kernels without channels have the blocks of NCCL's symmetric kernels, copy engines none. Both
+    bring a GPU the tensor's bytes in the `seconds` that the plan takes alone; 0: not known yet.
+    """
+    ranks = group or plan.devices
+    some = len(ranks) < setup.layout.n and not isinstance(setup.machine, Folded)
+    rate = arriving(setup, ranks) if some else 0.0
     launches = (plan.kind == Kind.INPUT) & (plan.executor > 0) & (plan.stream >= 0)
-    channels = plan.stream[launches] // len(plan.devices)
-    return int(count_blocks(channels[channels & ENGINE == 0]).max(initial=0))
+    channels, executors = plan.stream[launches] // len(plan.devices), plan.executor[launches]
+    if not (executors >= Executor.KERNEL).any():
+        return Channels(int(count_blocks(channels).max(initial=0)), rate)
+    known = {name: i for i, name in enumerate(plan.devices) if name in setup.layout.ranks}
+    gpus = [known[name] for name in ranks if name in known]
+    given, results = (
+        np.bincount(plan.device[ops], plan.sizes(ops), len(plan.devices))[gpus]
+        for ops in (np.flatnonzero(plan.kind == kind) for kind in (Kind.INPUT, Kind.OUTPUT))
+    )
+    nbytes = int(np.maximum(given, results).max())
+    brings = nbytes / (seconds or setup.but(disturbance=CALM).find_seconds(plan))
+    if (channels & ENGINE).any():
+        return Channels(0, rate, brings)
+    blocks = symmetric_blocks(
+        plan.contract.collective, len(gpus), nbytes,
+        capability(setup.topology, plan.devices[gpus[0]]),
+        flagged=bool((executors == Executor.KERNEL_LL).any()),
+        switched=not {*plan.device[plan.kind == Kind.COPY].tolist()} <= {*known.values()},
+    )  # fmt: skip
+    return Channels(blocks, rate, brings)
+
+
+class _Links(NamedTuple):
+    """Bytes/s of the links into each GPU, by where they come from; those from and to each machine;
+    and how many ranks each has.
+    """
+
+    into: Mapping[str, Sequence[tuple[str, float]]]
+    machines: Mapping[str, float]
+    ranks: Mapping[str, int]
+
+
+@lru_cache(maxsize=256)
+def _links(setup: Setup) -> _Links:
+    wires, nodes = setup.topology.wires, setup.topology.nodes
+    ranks = Counter(nodes[name].machine for name in setup.layout.ranks)
+    ends = ((nodes[a.source].machine, nodes[a.target].machine, a.bandwidth) for a in wires)
+    joins = [each for each in ends if each[0] != each[1]]
+    into = grouped((target, bandwidth) for _, target, bandwidth in joins)
+    out = grouped((source, bandwidth) for source, _, bandwidth in joins)
+    return _Links(
+        grouped((link.target, (link.source, link.bandwidth)) for link in wires),
+        {each: max(sum(into.get(each, ())), sum(out.get(each, ()))) for each in ranks},
+        ranks,
+    )
+
+
+def slowest_gpu(setup: Setup, ranks: Sequence[str] = ()) -> float:
+    """Bytes/s that reach the GPU with the least: all its links together, but for those from GPUs
+    that are not among the `ranks`.
+    """
+    into, every = _links(setup).into, setup.layout.ranks
+    others = {*every} - {*ranks} if ranks else frozenset[str]()
+    each = (into.get(rank, ()) for rank in ranks or every)
+    return min(sum(rate for source, rate in links if source not in others) for links in each)
+
+
+def across(setup: Setup) -> float:
+    """Seconds for each byte that the machine with the narrowest links gets or sends.
+
+    Bytes go to or come from other machines, whichever takes less; 0 of one machine.
+    """
+    machines = _links(setup).machines
+    narrowest = min(machines.values())
+    return 1 / narrowest if len(machines) > 1 and narrowest > 0 else 0.0
+
+
+@lru_cache(maxsize=1 << 12)
+def arriving(setup: Setup, ranks: tuple[str, ...] = ()) -> float:
+    """Bytes/s of a collective of these ranks, or of all, that reach a GPU at most.
+
+    Those from other machines pass all of its GPUs of one, as in a ring: these have their part of
+    the machine's links.
+    """
+    known, nodes = _links(setup), setup.topology.nodes
+    here = Counter(nodes[name].machine for name in ranks or setup.layout.ranks)
+    parts = (known.machines[each] * count / known.ranks[each] for each, count in here.items())
+    between = min(parts) if len(here) > 1 else 0.0
+    return min(slowest_gpu(setup, ranks), between or math.inf)
 
 
 class Alone:
@@ -438,9 +542,9 @@ class Alone:
         self.env = simpy.Environment()
         self._cost = cost
 
-    def channels(self, what: Reduction) -> int:
+    def channels(self, what: Reduction) -> Channels:
         """The channels of its kernel."""
-        return self._cost(what).channels
+        return self._cost(what).held
 
     def move(self, what: Reduction, held: Ints | None = None) -> simpy.Event:
         """Start a reduction; the event is its end."""
@@ -454,27 +558,29 @@ class Alone:
 
 
 class OnFabric:
-    """Moves the reductions and `reads` of a method on a fabric.
+    """Moves the reductions and `reads` of a method on a fabric, on the ranks of a setup.
 
     `queued`: they share queues of the devices with kernels. `launch` is the cost of starting a
     step, in seconds. `known` are plans that have been lowered before.
     """
 
     def __init__(
-        self, fabric: Fabric, method: Method, reads: Sequence[Reduction], ranks: Sequence[str],
+        self, fabric: Fabric, method: Method, reads: Sequence[Reduction], setup: Setup,
         known: Lowering | None = None,
     ) -> None:  # fmt: skip
-        self.fabric, self.env = fabric, fabric.env
+        self.fabric, self.env, self._setup = fabric, fabric.env, setup
         plans = [each.moves for each in (*method.reductions, *reads)]
         self.lowering = known or Lowering(fabric, method.whole, plans)
-        self.queued = self.lowering.queues_behind(ranks, plans[: len(method.reductions)])
+        self.queued = self.lowering.queues_behind(
+            setup.layout.ranks, plans[: len(method.reductions)]
+        )
         self.launch = step_cost(method.whole, fabric.unfolded(), fabric.runtime, fabric.calibration)
-        self._channels: dict[int, tuple[Plan, int]] = {}
+        self._channels: dict[int, tuple[Plan, Channels]] = {}
 
-    def channels(self, what: Reduction) -> int:
+    def channels(self, what: Reduction) -> Channels:
         """The channels of its kernel."""
         plan = what.moves
-        return once(self._channels, id(plan), lambda: (plan, channels_of(plan)))[1]
+        return once(self._channels, id(plan), lambda: (plan, held_by(self._setup, plan)))[1]
 
     def move(self, what: Reduction, held: Ints | None = None) -> simpy.Event:
         """Start a reduction without the inputs at the places that are `held`."""

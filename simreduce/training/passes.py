@@ -15,7 +15,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import ceil
 from statistics import fmean
 from types import MappingProxyType
@@ -31,7 +31,15 @@ from simreduce.engine import Disturbance
 from simreduce.engine.fabric import LOW, Moment
 from simreduce.engine.setup import Setup
 from simreduce.plan import Kind, side_by_side
-from simreduce.training.calls import Alone, Fused, Method, OnFabric, Reduction
+from simreduce.training.calls import (
+    Alone,
+    Fused,
+    Method,
+    OnFabric,
+    Reduction,
+    arriving,
+    slowest_gpu,
+)
 from simreduce.training.executions import (
     BACKWARD,
     COLLECTIVE,
@@ -40,8 +48,16 @@ from simreduce.training.executions import (
     UPDATE,
     ExecutionNode,
 )
-from simreduce.training.executor import Ran, Run, length_of
-from simreduce.training.gpus import least_gpu, slowest_of
+from simreduce.training.executor import SLOWS_NOTHING, Ran, Run, length_of
+from simreduce.training.gpus import Gpu, least_gpu, slowest_of
+from simreduce.training.interference import (
+    Beside,
+    Channels,
+    Law,
+    Loses,
+    by_share,
+    slow_typical,
+)
 from simreduce.training.path import READ, SAME, TURN
 from simreduce.training.step import (
     DATA,
@@ -52,6 +68,7 @@ from simreduce.training.step import (
     Bucket,
     Ledger,
     PathPiece,
+    Profile,
     Span,
     StepJob,
     StepResult,
@@ -120,12 +137,43 @@ def slowest(job: StepJob, setup: Setup) -> float:
     return max(slowdowns(job, setup.disturbance, setup.layout.ranks))
 
 
-def loses_of(job: StepJob, setup: Setup) -> Callable[[int], float]:
-    """By what part of their speed a job's kernels slow down beside so many channels of NCCL's;
-    nothing if a GPU is not known. Of several kinds the one with the fewest SMs counts.
+def loses_of(job: StepJob, setup: Setup) -> Loses:
+    """By what part of their speed a job's kernels slow down; nothing if a GPU is not known. Of
+    several kinds the one with the fewest SMs counts.
     """
     gpu = job.gpu or least_gpu(setup)
-    return partial(gpu.loses, interference=job.interference) if gpu else lambda _: 0.0
+    if gpu is None:
+        return SLOWS_NOTHING.lose
+    if job.interference is not None:
+        return by_share(job.interference, gpu.units)
+    return _law(gpu, job.kernels, arriving(setup), slowest_gpu(setup))
+
+
+def least_losses(job: StepJob, setup: Setup) -> Callable[[int], float]:
+    """The same of the passes, forward or backward, that lose less beside so many channels of a
+    collective of all ranks.
+    """
+    lose = loses_of(job, setup)
+    return lambda n: min(lose((Channels(n),), phase) for phase in (FORWARD, BACKWARD))
+
+
+@lru_cache(maxsize=64)
+def _law(gpu: Gpu, kernels: Callable[[Gpu], Profile] | None, rate: float, most: float) -> Law:
+    """That of kernels that are known on any GPU, or of typical ones.
+
+    Each pass loses what its own kernels do: one that waits for its host loses less. Other phases
+    lose as much as both passes together.
+    """
+
+    def passes(beside: Beside, only: str) -> Mapping[str, float]:
+        slow = gpu.next_to(beside, only)
+        if kernels is None:
+            return {"": slow_typical(slow.slowed)}
+        found = kernels(slow)
+        both = {FORWARD: sum(found.forward), BACKWARD: sum(found.backward)}
+        return both | {"": found.seconds}
+
+    return Law(passes, rate, most)
 
 
 def merged_reads(job: StepJob, method: Method) -> list[Reduction]:
@@ -213,7 +261,7 @@ def spans_of(
     return [
         Span(
             each.node.lane, each.node.name, each.node.phase == BACKWARD,
-            since.get(id(each.node), each.begin) - begun, each.end - begun,
+            since.get(id(each.node), each.begin) - begun, each.end - begun, each.lost,
         )
         for each in ran
         if each.node.phase in (FORWARD, BACKWARD)
@@ -296,9 +344,8 @@ Nodes = Sequence[int]
 class Passes:
     """What moves reductions and reads gets them one by one.
 
-    What computes `loses` that part of its speed beside so many channels of NCCL's kernels. Nodes
-    that others held up went on `since` then; who looks `closely` learns that of reductions too.
-    Nodes have `moved` buckets. Both are by the identity of nodes.
+    Nodes that others held up went on `since` then; who looks `closely` learns that of reductions
+    too. Nodes have `moved` buckets. Both are by the identity of nodes.
     """
 
     mover: Alone | OnFabric
@@ -307,7 +354,6 @@ class Passes:
     method: Method
     reads: Sequence[Reduction]
     groups: Sequence[DeviceGroup]
-    loses: Callable[[int], float]
     closely: bool
     buffers: Buffers = field(default_factory=dict)
     since: dict[int, float] = field(default_factory=dict)
@@ -480,7 +526,7 @@ class Passes:
         ]
         held = np.concatenate([places for places, _ in late]) if late else None
         done = self.mover.move(what, held)
-        self.run.slow_beside(done, self.loses(self.mover.channels(what)))
+        self.run.slow_beside(done, self.mover.channels(what))
         for places, nodes in late:
             release = partial(self._release, node, done, places)
             self.run.add(

@@ -25,7 +25,7 @@ import numpy as np
 import simpy
 
 from simreduce.engine import Calibration, Runtime
-from simreduce.engine.runtime import Call, Software
+from simreduce.engine.runtime import Call, Software, no_lanes
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.topology import Link, Node, Topology, route
 
@@ -462,6 +462,13 @@ class Oracle:
                     weights = {**weights, f"shared memory of {owner}": past}
                 moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
                 nbytes, weights, cap = self._core_flow(owner, seconds, moved, nbytes, weights)
+            if host := self._host(call):
+                overhead += self._issue(plan, op, call)
+                lanes, pipes, holds = (
+                    host,
+                    lanes | pipes,
+                    kind == Kind.COPY and source.kind == "cpu",
+                )
             if executor != Executor.TF:  # the steps of one kernel: nothing is dispatched
                 far = self._is_message(call) and executor < Executor.KERNEL
                 overhead = Fraction(0)
@@ -510,6 +517,59 @@ class Oracle:
                 )
             )
         return jobs
+
+    def _host(self, call: Call) -> frozenset[str]:
+        """The lane of the host that issues an op, if it is known what that takes."""
+        tensorflow = call.executor == Executor.TF and self.runtime.host is not no_lanes
+        if not (
+            self.calibration.issue and tensorflow and "gpu" in (call.source.kind, call.target.kind)
+        ):
+            return frozenset()
+        return frozenset({f"host of {call.source.machine}"})
+
+    def _issue(self, plan: Plan, op: int, call: Call) -> Fraction:
+        """What a host does for an op: itself, what it reads a part of for the first time, messages
+        of what it waits for elsewhere, and parts of results.
+        """
+        what = call.kind.name.lower()
+        if call.kind == Kind.COPY:
+            what = "to_host" if call.target.kind == "cpu" else "copy"
+            what = "from_host" if call.source.kind == "cpu" else what
+        seconds = Fraction(self.calibration.issuing(what))
+        views, told = set(), set()
+        for other in range(op + 1):
+            kind, read = Kind(plan.kind[other]), plan.operands_of(other)
+            interval = int(plan.lo[other]), int(plan.hi[other])
+            parts = {
+                (value, *interval) for value in read
+                if interval != (int(plan.lo[value]), int(plan.hi[value]))
+                and kind in (Kind.COPY, Kind.ADD, Kind.SCALE, Kind.CAST)
+            }  # fmt: skip
+            at = plan.device[read[0]] if kind == Kind.COPY else plan.device[other]
+            waits = {(w, at) for w in self._waited(plan, other) if plan.device[w] != at}
+            if other == op:
+                seconds += len(parts - views) * Fraction(self.calibration.issuing("slice"))
+                seconds += len(waits - told) * Fraction(self.calibration.issuing("message"))
+            views, told = views | parts, told | waits
+        if call.kind == Kind.OUTPUT:
+            kept = self._pieces(plan, op) - 1
+            seconds += kept * Fraction(self.calibration.issuing("output"))
+        return seconds
+
+    def _waited(self, plan: Plan, op: int) -> set[int]:
+        """What an op waits for besides what it reads."""
+        found = set(plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist())
+        if plan.stream[op] >= 0 and plan.executor[op] == Executor.TF:
+            found |= {max((before for before in range(op) if plan.stream[before] == plan.stream[op]
+                           and plan.executor[before] == Executor.TF), default=-1)}  # fmt: skip
+        return found - {-1} - set(plan.operands_of(op))
+
+    def _pieces(self, plan: Plan, op: int) -> int:
+        """The tensors that a value is kept in."""
+        in_place = plan.kind[op] == Kind.CONCAT and plan.arg[op] == 1
+        if not in_place and plan.kind[op] != Kind.OUTPUT:
+            return 1
+        return sum(self._pieces(plan, read) for read in plan.operands_of(op))
 
     def _way(self, legs: Sequence[Any], stops: Sequence[str]) -> list[tuple[str, int]]:
         """The links of legs in order, each with how many hops there are before it."""

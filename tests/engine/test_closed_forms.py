@@ -429,6 +429,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
     calibration = Calibration(
         "scaled",
         dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()},
+        issue={what: seconds / k for what, seconds in scene.calibration.issue.items()},
         cpu=cpu
         and replace(
             cpu,

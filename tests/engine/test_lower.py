@@ -207,11 +207,13 @@ def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
 @settings(max_examples=examples(60))
 def test_a_part_is_lowered_as_by_itself(scene, copies):
     """Of plans side by side, that work on as much: the same ops, calls, lanes by name and bytes, in
-    another order of calls.
+    another order of calls. Streams run on from one to the next, and so do messages about them.
     """
     plans = [scene.plan] * copies
     together = side_by_side(plans, scene.plan.devices)
-    machine = (scene.topology, scene.runtime, scene.calibration)
+    issue = scene.calibration.issue
+    own = replace(scene.calibration, issue=issue and {**issue, "message": 0.0})
+    machine = (scene.topology, scene.runtime, own)
     resources = Resources.of(scene.topology, scene.calibration)
     whole = lower(together, *machine, resources)
     nodes = [scene.topology.nodes[name] for name in scene.plan.devices]

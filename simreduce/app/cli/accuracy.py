@@ -22,6 +22,7 @@ from simreduce.app.cli.reply import (
     Reply,
     picture_options,
     report_options,
+    say,
     show_until_stopped,
 )
 from simreduce.app.cli.setups import (
@@ -36,13 +37,14 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibrate import load_calibration, to_toml
 from simreduce.engine.calibrate.fit import read_nccl_log
 from simreduce.engine.setup import Setup
-from simreduce.errors import CalibrationError, InputError, near_or_all
+from simreduce.errors import CalibrationError, InputError, StrategyError, near_or_all
 from simreduce.files import read_text, write_file
 from simreduce.files.formats.syntax import Faults
 from simreduce.files.published import (
     COLLECTIVES as PUBLISHED,
     COMPUTE_SOURCE,
     CONGESTION_SOURCE as CRAB,
+    INTERFERENCE_SOURCE,
     KERNEL_SETS,
     RCCL,
     SOURCES,
@@ -51,28 +53,34 @@ from simreduce.files.published import (
     published_kernels,
     published_steps,
     published_tables,
+    slowed_kernels,
     timed_compute,
 )
 from simreduce.planners.layouts import OPEN
 from simreduce.planners.nccl import (
     DEFAULTS,
+    SETTINGS,
     Settings,
     facts,
+    graphs,
     load_conf,
+    p2p,
     plan,
     read_settings,
 )
 from simreduce.planners.nccl.choice import SENDS, Decide
 from simreduce.planners.nccl.constants import COLLECTIVES as TUNED_COLLECTIVES
-from simreduce.planners.nccl.environment import read_assignments
+from simreduce.planners.nccl.environment import read_assignments, without
 from simreduce.report.accuracy import (
     COMPUTE,
     CONGESTION,
     FITTED,
+    INTERFERENCE,
     KERNELS,
     LEFT_OUT,
     MESH,
     NCCL,
+    ONE_GPU,
     SHARDED,
     THREE_SIZES,
     UNSEEN,
@@ -86,6 +94,7 @@ from simreduce.study.accuracy import AccuracyComparison, order_machines
 from simreduce.study.accuracy.fit import fit_logs
 from simreduce.study.accuracy.kernels import SYSTEMS, System, congestible, predict_dispatches
 from simreduce.study.accuracy.mesh import SERIES
+from simreduce.study.accuracy.one_gpu import SOURCES as GPU_SOURCES, timed_steps
 from simreduce.study.tune.sizes import parts_of, tensor
 from simreduce.topology import Topology, copies_of, load_topology
 from simreduce.topology.generators import is_shape
@@ -113,6 +122,14 @@ _CHAPTERS = {
     "compute": (
         "simreduce.app.cli.accuracy:compute",
         "What one GPU computes: kernels and layers, measured.",
+    ),
+    "gpu": (
+        "simreduce.app.cli.accuracy:one_gpu",
+        "Training on one GPU: steps, passes and memory, measured.",
+    ),
+    "interference": (
+        "simreduce.app.cli.accuracy:interference",
+        "Kernels beside blocks that hold SMs, measured.",
     ),
     "congestion": (
         "simreduce.app.cli.accuracy:congestion",
@@ -358,6 +375,37 @@ def compute(file: str) -> Reply:
     return _reply(COMPUTE, [*COMPUTE.predict(timed_compute(file))], source=file or COMPUTE_SOURCE)
 
 
+@command(name="gpu", examples="simreduce accuracy gpu")
+@click.argument("file", default="", metavar="[FILE]")
+@report_options
+def one_gpu(file: str) -> Reply:
+    """Compare predicted training steps of one GPU with measured ones: models of Hugging Face on one
+    H200, and image models on V100 and A100. The column of gradients is the largest error of the
+    time at which a layer's gradients are ready, as a part of backward.
+
+    FILE has other steps, in the columns gpu, workload, batch, kernels, precision, forward_ms,
+    backward_ms, update_ms, step_ms, peak_mb, the most that PyTorch allocates, and source. Passes,
+    peak_mb and source may be empty, and update_ms is 0 if step_ms has no update.
+    """
+    source = file or "; ".join(GPU_SOURCES.values())
+    return _reply(ONE_GPU, [*ONE_GPU.predict(timed_steps(file))], source=source)
+
+
+@command(examples="simreduce accuracy interference")
+@click.argument("file", default="", metavar="[FILE]")
+@report_options
+def interference(file: str) -> Reply:
+    """Compare how many times as long kernels take beside blocks that hold SMs, as a collective's
+    do, with what was measured on one H200: products, attention, a convolution and kernels that move
+    bytes, beside 1 to 32 blocks that wait or copy, and beside copies from and to the host.
+
+    FILE has other times, in the columns gpu, kind, shape, beside (wait, paced20, copy, h2d or d2h),
+    blocks, alone_us, beside_us, low_us, high_us and copied_GBps.
+    """
+    found = INTERFERENCE.predict(slowed_kernels(file))
+    return _reply(INTERFERENCE, [*found], source=file or INTERFERENCE_SOURCE)
+
+
 @command(examples="simreduce accuracy congestion")
 @click.argument("file", default="", metavar="[FILE]")
 @click.option(
@@ -413,7 +461,7 @@ def congestion(faults: Faults, file: str, machines: tuple[str, ...]) -> Reply:
     "--version",
     default=None,
     metavar="2.N",
-    help="Of this NCCL; default 2.30. Kernels of all versions count as equally fast.",
+    help="Of this NCCL; default 2.32. Kernels of all versions count as equally fast.",
 )
 @click.option(
     "--conf", default=None, metavar="FILE", help="Read variables from an nccl.conf first."
@@ -463,7 +511,32 @@ def nccl(
             calls.append(ChosenCall(nbytes, found, seconds))
     given = f"variables {' '.join(variables)}" if variables else ""
     asked = ChosenCalls(machine, at, collective, calls)
+    if not simulate and conf is None:
+        _say_what_is_idle(asked, variables)
     return Reply(partial(nccl_text, asked, given), partial(NCCL_CHOICES.write, asked))
+
+
+def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
+    """Names on stderr the variables without which all that is printed is the same."""
+    settings = asked.plan.settings
+    names = [each.partition("=")[0].strip() for each in variables]
+
+    def shown(settings: Settings) -> tuple[object, ...] | None:
+        at = plan(facts(asked.machine, settings=settings), settings)
+        decide, devices = Decide(asked.machine, settings), asked.machine.devices
+        sizes = [call.nbytes for call in asked.calls]
+        try:
+            chosen = [decide.choice(devices, asked.collective, size, OPEN) for size in sizes]
+        except StrategyError:
+            return None
+        model, nvls = at.model, at.graphs.nvls and at.model.running_nvls()
+        table = model.latency, model.bandwidth, model.threads, model.channels
+        return graphs(at.facts, settings), table, nvls, p2p(at.facts, settings), chosen
+
+    own = shown(settings) if names else None
+    for name in dict.fromkeys(names):
+        if name.startswith("NCCL_") and shown(without(settings, name)) == own:
+            say(f"simreduce: {name} changes nothing of this")
 
 
 def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:
@@ -485,9 +558,12 @@ def _settings(
     """The settings of a file, overridden by the command line."""
     base = Settings()
     if conf is not None:
-        table = faults.attempt("--conf", load_conf, conf)
+        table = faults.attempt("--conf", load_conf, conf) or {}
         own = Faults(conf)
-        base = read_settings(table or {}, own, "")
+        left_out = [name for name in table if name not in SETTINGS.keys]
+        for name in left_out:
+            say(f"simreduce: {conf}: {name} is left out: {SETTINGS.refused.get(name, 'unknown')}")
+        base = read_settings({k: v for k, v in table.items() if k not in left_out}, own, "")
         faults.problems += own.problems
     given = dict(read_assignments([("", each) for each in variables], faults))
     options = {"version": version, "tuner": tuner}

@@ -30,6 +30,7 @@ from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.engine.calibrate.intervals import COLLECTIVES, SHIPPED
 from simreduce.engine.lowering.resources import TRANSFER
 from simreduce.engine.runtime import (
+    ISSUED,
     LINK_KINDS,
     MISFIT,
     NVLS,
@@ -274,6 +275,11 @@ CALIBRATION = Format(
           default_words="none"),
     Field("provenance", MapOf(TEXT), "Hardware, date, versions, source and method, in free text."),
     Field("dispatch", MapOf(LATENCY, DISPATCHED), "Cost of an op, by op kind."),
+    Field("issue", MapOf(LATENCY, tuple(ISSUED)),
+          "What the host of a machine takes to issue an op of its"
+          " GPUs, one after another, by what it issues. `to_host`, `from_host` and `message` are"
+          " `copy` unless given, `output` is `input`, other ops `add`.",
+          default_words="it takes no time"),
     Field("links", MapOf(TableOf(_LINK), key="CLASS"), "Figures of link classes."),
     Field("cpu", TableOf(_CPU), "The cores of CPU devices."),
     Field("nccl", TableOf(NCCL), "What NCCL's collectives cost."),
@@ -375,6 +381,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
         values["step"] or 0.0,
         None if values["cpu"] is None else _processor(values["cpu"]),
         nccl=nccl,
+        issue=values["issue"] or {},
         provenance=values["provenance"] or {},
         errors=errors,
         controls=controls,
@@ -402,11 +409,12 @@ def _misnamed(link: str) -> str:
 
 def _error_kinds(document: Mapping[str, Any]) -> dict[str, ValueKind[Any]]:
     """How the standard error of each constant in the file is read; it may be 0."""
-    dispatch, links = (
+    dispatch, issue, links = (
         table if isinstance(table := document.get(key), dict) else {}
-        for key in ("dispatch", "links")
+        for key in ("dispatch", "issue", "links")
     )
     names = [f"dispatch.{op}" for op in DISPATCHED if op in dispatch]
+    names += [f"issue.{what}" for what in ISSUED if what in issue]
     names += [f"links.{link}.{key}" for link in links for key in ("bandwidth", "latency")]
     names += ["step"] if "step" in document else []
     names += _CPU_CONSTANTS if "cpu" in document else ()
@@ -461,6 +469,7 @@ def to_toml(calibration: Calibration) -> str:
         "step": calibration.step and units.exact_duration(calibration.step),
         "provenance": calibration.provenance,
         "dispatch": {k: units.exact_duration(cost) for k, cost in calibration.dispatch.items()},
+        "issue": {what: units.exact_duration(cost) for what, cost in calibration.issue.items()},
         "links": {
             name: _changed(_LINK, link, LinkConstants()) for name, link in calibration.links.items()
         },

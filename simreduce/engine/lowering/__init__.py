@@ -32,6 +32,7 @@ from simreduce.engine.lowering.gpu_kernels import (
     add_kernel_costs,
     with_first_passes,
 )
+from simreduce.engine.lowering.issuing import find_messages, find_parts, issue_seconds
 from simreduce.engine.lowering.resources import (
     CoreWork,
     Resources,
@@ -300,9 +301,12 @@ def lower_unpriced(
     working_set: Mapping[str, float] | None = None,
 ) -> tuple[Unpriced, CoreWork]:
     """The first part of `lower`, which no time of NCCL's matters to, and the work of cores."""
+    runtime, own = runtime.issued(calibration), runtime
+    issued = None if runtime is own else (find_parts(plan), find_messages(plan))
     site = find_site(plan, topology, calibration.nccl.reach)
     nodes = site.nodes[: len(plan.devices)]
-    call, signatures = group_ops(plan, runtime, nodes, cores=calibration.cpu is not None)
+    cpus = calibration.cpu is not None
+    call, signatures = group_ops(plan, runtime, nodes, cores=cpus, issued=issued)
     cores = find_core_work(plan, signatures, site, runtime, calibration, disturbance, working_set)
     uses = find_uses(signatures, site, runtime, resources, cores)
     rows = number_lanes(signatures, site, runtime, cores, uses.sends, numbers)
@@ -313,6 +317,9 @@ def lower_unpriced(
         overhead[cores.calls] = turns
         uses.latency[cores.calls] += cores.in_turn - turns
         uses.holds[cores.calls] = False
+    if issued:
+        seconds, holds = issue_seconds(signatures, site.nodes, calibration, disturbance, uses.holds)
+        overhead, uses = overhead + seconds, uses._replace(holds=holds)
     calls = Calls(
         overhead=overhead,
         work=np.zeros_like(uses.latency),

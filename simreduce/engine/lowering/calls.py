@@ -30,7 +30,8 @@ class Signatures(NamedTuple):
     `away` is the number of machines from the source to the target, if the machines are folded and
     something may queue for it. `starts` is 1 where a kernel starts once the op is done (see
     `Runtime.kernels`). `slice` is the bytes of a slice that a block of NCCL's Simple sends, else 0:
-    its rate depends on them.
+    its rate depends on them. `parts` and `messages` are what a host issues for an op besides, where
+    hosts issue ops (see `issuing`).
     """
 
     executor: AnyInts
@@ -42,6 +43,8 @@ class Signatures(NamedTuple):
     away: AnyInts
     starts: AnyInts
     slice: AnyInts
+    parts: AnyInts
+    messages: AnyInts
 
 
 _ALIGNED = 64
@@ -50,17 +53,25 @@ _ALIGNED = 64
 _ONE: Ints = np.array([-1], dtype=np.int64)
 """A column that is the same for all ops."""
 _FREE = Signatures(
-    *np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0], [0], [0]], dtype=np.int64)
+    *np.array(
+        [[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0], [0], [0], [0], [0]], dtype=np.int64
+    )
 )
 
 
 def group_ops(
-    plan: Plan, runtime: Runtime, nodes: Sequence[Node], *, cores: bool = False
+    plan: Plan,
+    runtime: Runtime,
+    nodes: Sequence[Node],
+    *,
+    cores: bool = False,
+    issued: tuple[AnyInts, AnyInts] | None = None,
 ) -> tuple[AnyInts, Signatures]:
     """The call of every op, and the signatures of the calls in ascending order.
 
     `nodes` are the nodes of the plan's devices. `cores` says whether the cores of CPU devices are
-    known, so that it matters there what is a view (see `views`).
+    known, so that it matters there what is a view (see `views`). `issued` are, by op, the columns
+    `parts` and `messages`.
     """
     queues = runtime.queues or bool(plan.executor.any())
     call = np.zeros(len(plan), dtype=np.int32)
@@ -85,6 +96,10 @@ def group_ops(
         starts = _starts(plan, steps)[ops].astype(np.int64)
         executor = np.where(steps[ops], np.int8(Executor.NCCL), executor)
         channel = np.where(steps[ops], -2 - channel, channel)
+    parts: AnyInts = _ONE
+    messages: AnyInts = _ONE
+    if issued:
+        parts, messages = (column[ops] for column in issued)
     heads = Signatures(
         executor=executor,
         kind=plan.kind[ops],
@@ -95,6 +110,8 @@ def group_ops(
         away=away if queues else _ONE,
         starts=starts,
         slice=_ONE,
+        parts=parts,
+        messages=messages,
     )
     known, (number,) = number_distinct([_slices(plan, heads, ops)])
     which, distinct = _distinct(heads._replace(slice=number))

@@ -480,17 +480,19 @@ def published_kernels() -> tuple[PublishedKernel, ...]:
 
 COMPUTE_SOURCE = (
     "one H100 SXM and one H200 by themselves, driver 580.159.04, PyTorch 2.11 (CUDA 13.0),"
-    " 2026-11-27: python -m simreduce_validate.computing"
+    " 2026-11-27: python -m simreduce_validate.computing; one V100 of a DGX-1, CUDA 10.1, cuDNN"
+    " 7.6.2, 2019-10: https://github.com/baidu-research/DeepBench, results/train"
 )
 """Where the shipped times come from."""
 
-PRODUCT, ATTENTION, MOVES, EMPTY, HOST, LAYERS = (
-    "products of {} bits", "fused attention", "kernels that move bytes", "empty kernels",
-    "kernels that the host launches", "layers of Llama",
+PRODUCT, CONVOLVED, ATTENTION, MOVES, EMPTY, HOST, LAYERS = (
+    "products of {} bits", "convolutions of {} bits", "fused attention", "kernels that move bytes",
+    "empty kernels", "kernels that the host launches", "layers of Llama",
 )  # fmt: skip
 KINDS = {
     "product": PRODUCT,
     "product_sustained": PRODUCT,
+    **{f"convolution_{of}": CONVOLVED for of in ("results", "inputs", "weights")},
     **{
         f"attention{causal}_{way}": ATTENTION
         for causal in ("", "_causal")
@@ -510,11 +512,15 @@ KINDS = {
 }  # fmt: skip
 """What is timed, by the group that it belongs to.
 
-The shape of a product is rows x columns x inner; of attention sequences x tokens x heads x width of
-a head; of layers their number, then tokens, width, heads, groups of them and inner width.
+The shape of a product is rows x columns x inner; of a convolution of results, or of the gradients
+of inputs or weights, images x side x channels x filters x window x stride, all square; of attention
+sequences x tokens x heads x width of a head; of layers their number, then tokens, width, heads,
+groups of them and inner width.
 """
 
-_SIDES = {PRODUCT: 3, ATTENTION: 4, LAYERS: 6}
+_SIDES = {PRODUCT: 3, CONVOLVED: 6, ATTENTION: 4, LAYERS: 6}
+_BITS = {PRODUCT: (8, 16, 32), CONVOLVED: (16, 32), "adamw": (32,)}
+"""Bits of operands that kernels are known of, if not 16 alone."""
 
 
 class TimedCompute(NamedTuple):
@@ -567,7 +573,7 @@ def timed_compute(file: str = "") -> Sequence[TimedCompute]:
     """The times in a file, or those that are shipped. InputError lists every fault.
 
     `simreduce_validate.computing` measures them. `compute.csv` has those of one H100 and one H200,
-    by CUDA graphs; whole layers by eager PyTorch.
+    by CUDA graphs; whole layers by eager PyTorch; and products and convolutions of one V100.
     """
     faults = Faults(file)
     content = text_of_rows(file, "compute.csv")
@@ -580,8 +586,110 @@ def timed_compute(file: str = "") -> Sequence[TimedCompute]:
         sides = row.kind and row.shape and _SIDES.get(KINDS[row.kind])
         if sides and len(row.shape) != sides:
             faults.add(place, f"shape: {row.kind} has {sides} sides, not {len(row.shape)}")
+        if row.kind and row.bits is not None:
+            bits = _BITS.get(row.kind) or _BITS.get(KINDS[row.kind], (16,))
+            words = f"bits: {row.kind} has {' or '.join(map(str, bits))}, not {quote(row.bits)}"
+            faults.check(row.bits in bits, place, words)
     faults.raise_any()
     return [row for _, row in rows]
+
+
+INTERFERENCE_SOURCE = (
+    "one H200 by itself, driver 580.159.04, PyTorch (CUDA 13.0), 2026-11-28, beside blocks of 512"
+    " threads with 80 KiB of shared memory, each on an SM of its own"
+)
+"""Where the shipped times come from."""
+
+CONVOLUTION = "convolutions"
+_CONVOLUTIONS = tuple(f"conv{side}x{side}" for side in (1, 3, 5, 7))
+_BLOCKS = ("wait", "paced20", "copy")
+_ENGINES = ("h2d", "d2h")
+
+
+class SlowedKernel(NamedTuple):
+    """A kernel of a GPU that takes `alone` seconds by itself, and `seconds` beside so many blocks
+    that move `moved` bytes a second each way; beside copies to or from the host there are none.
+    """
+
+    gpu: str
+    kind: str
+    shape: tuple[int, ...]
+    beside: str
+    blocks: int
+    alone: float
+    seconds: float
+    moved: float
+
+    @property
+    def group(self) -> str:
+        """What it is."""
+        return CONVOLUTION if self.kind in _CONVOLUTIONS else KINDS[self.kind].format(16)
+
+    @property
+    def what(self) -> str:
+        """What runs beside it."""
+        names = {"wait": "blocks that wait", **dict.fromkeys(_ENGINES, "copy engines")}
+        return names.get(self.beside, "blocks that copy")
+
+
+def _gigabytes(text: str) -> float:
+    if text and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,9})?", text):
+        raise ValueError(f"must be a rate in GB/s, such as 12.5, got {quote(text)}")
+    return float(text or 0.0) * 1e9
+
+
+def _natural(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise ValueError(f"must be a whole number, got {quote(text)}")
+    return int(text)
+
+
+INTERFERENCE_ROW = Format(
+    "row",
+    "A kernel that was timed beside something.",
+    Field("gpu", LINE, "The model of the GPU.", required=True),
+    Field("kind", choice([*(kind for kind in KINDS if KINDS[kind] in (PRODUCT, ATTENTION, MOVES)),
+          *_CONVOLUTIONS], "kind"), "The kernel.", required=True),
+    Field("shape", text_of(_shape, "whole numbers joined by x", "8192x4096"), "Its shape; of"
+          " convolutions images x channels x rows x columns.", required=True),
+    Field("beside", choice([*_BLOCKS, *_ENGINES], "word"), "What runs beside it: blocks that wait,"
+          " or copy 20 GB/s each, or all they can; copies from or to the host.", required=True),
+    Field("blocks", text_of(_natural, "a whole number", "8"), "How many blocks, one on an SM.",
+          required=True),
+    Field("alone_us", _TIME, "The median by itself.", required=True),
+    Field("beside_us", _TIME, "The median beside it.", required=True),
+    Field("low_us", _TIME, "The least.", required=True),
+    Field("high_us", _TIME, "The most.", required=True),
+    Field("copied_GBps", text_of(_gigabytes, "a rate in GB/s", "12.5"),
+          "What all blocks copied; nothing for copies from and to the host."),
+)  # fmt: skip
+
+
+def slowed_kernels(file: str = "") -> Sequence[SlowedKernel]:
+    """The times in a file, or those that are shipped. InputError lists every fault."""
+    faults = Faults(file)
+    content = text_of_rows(file, "interference.csv")
+    keys = INTERFERENCE_ROW.keys
+    lines = [
+        (place, INTERFERENCE_ROW.read(row, faults, place))
+        for place, row in read_csv(content, keys, ",".join(keys), faults, InputError)
+    ]
+    for place, row in lines:
+        kind, shape, beside, blocks = (row[key] for key in ("kind", "shape", "beside", "blocks"))
+        sides = 4 if kind in _CONVOLUTIONS else _SIDES.get(KINDS.get(kind or "", ""))
+        if shape and sides and len(shape) != sides:
+            faults.add(place, f"shape: {kind} has {sides} sides, not {len(shape)}")
+        if beside and blocks is not None and (beside in _BLOCKS) != bool(blocks):
+            most = "1 or more" if beside in _BLOCKS else "0"
+            faults.add(place, f"blocks: must be {most} beside {beside}, got {blocks}")
+    faults.raise_any()
+    return [
+        SlowedKernel(
+            row["gpu"], row["kind"], row["shape"], row["beside"], row["blocks"], row["alone_us"],
+            row["beside_us"], 2.0 * (row["copied_GBps"] or 0.0),
+        )
+        for _, row in lines
+    ]  # fmt: skip
 
 
 CONGESTION_SOURCE = "github.com/HLC-Lab/CRAB @ 128fea7e52, data/backup, December 2025"

@@ -31,7 +31,7 @@ from simreduce.files.published import PublishedTable, published_tables
 from simreduce.planners.algorithms import COLLECTIVES
 from simreduce.planners.layouts import Layout, layout
 from simreduce.planners.nccl import Settings, read_settings
-from simreduce.planners.nccl.constants import CURRENT, OLDEST
+from simreduce.planners.nccl.constants import CURRENT, OLDEST, version_text
 from simreduce.planners.nccl.environment import read_assignments
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.tune.simulate import folded
@@ -227,7 +227,7 @@ def _settings(table: PublishedTable) -> Settings:
     faults = Faults(table.name)
     given = dict(read_assignments([("settings", line) for line in table.settings], faults))
     if table.version:
-        given["version"] = ".".join(map(str, min(max(table.version, OLDEST), CURRENT)))
+        given["version"] = version_text(min(max(table.version, OLDEST), CURRENT))
     return faults.require(read_settings(given, faults, ""))
 
 

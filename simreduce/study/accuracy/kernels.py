@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import permutations
-from math import log, prod
+from math import ceil, log, prod
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -26,13 +26,15 @@ from simreduce.engine.background import Stream, TrafficFlows
 from simreduce.engine.calibrate.fit import FreeConstant, fit_constants
 from simreduce.engine.runtime import NVLS, KernelConstants
 from simreduce.engine.setup import BY_STRATEGY, Setup
-from simreduce.errors import InputError
+from simreduce.errors import InputError, refuse
 from simreduce.files.formats.syntax import Faults
 from simreduce.files.published import (
     ACTIVE,
     ALL_TO_ALL as ALLTOALL,
     ATTENTION,
     BYTES,
+    CONVOLUTION,
+    CONVOLVED,
     EMPTY,
     EXPERTS,
     HOST,
@@ -43,6 +45,7 @@ from simreduce.files.published import (
     CongestedCall,
     PublishedDispatch,
     PublishedKernel,
+    SlowedKernel,
     TimedCompute,
     published_dispatches,
     published_kernels,
@@ -52,7 +55,17 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study.accuracy import Point, PointGroup, group_predicted
 from simreduce.study.tune.sizes import tensor
 from simreduce.topology import Topology, load_topology
+from simreduce.training.eager import (
+    AMP,
+    FP32,
+    OF_INPUTS,
+    OF_RESULTS,
+    OF_WEIGHTS,
+    Convolution,
+    Launched,
+)
 from simreduce.training.gpus import GPUS, LOSS, NORM, PLAIN, RESIDUAL, SOFTMAX, Gpu, Kernels, gpu_of
+from simreduce.training.interference import Beside
 from simreduce.training.mesh import EP, Mesh, MeshJob
 from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, MeshCall, Parts, reached
 from simreduce.training.mesh.passes import Costs
@@ -151,6 +164,7 @@ reads a parameter, its gradient and two moments in 32 bits, and writes three of 
 _PARTS = {  # what large calls of a group determine, and the largest part of a rate that they reach
     PRODUCT.format(16): "products",
     PRODUCT.format(8): "products8",
+    PRODUCT.format(32): "products32",
     ATTENTION: "attention",
     MOVES: "memory",
 }
@@ -158,7 +172,18 @@ _TIMES = {EMPTY: "kernel", HOST: "host"}
 
 
 def predict_compute(timed: Iterable[TimedCompute]) -> list[Point[TimedCompute]]:
-    """Each as it is predicted by the model of meshes; InputError if a GPU is not known."""
+    """Each as it is predicted by the model of meshes; InputError lists every GPU that is not known,
+    and every row whose GPU has no products of its bits.
+    """
+    timed, faults = list(timed), Faults()
+    for model in dict.fromkeys(each.gpu for each in timed):
+        faults.attempt("", _gpu, model)
+    for each in timed:
+        gpu = gpu_of(each.gpu)
+        lacks = gpu and gpu.lacks({8: "fp8", 32: FP32}.get(each.bits, AMP))
+        place = f"{each.gpu}, {each.kind} {'x'.join(map(str, each.shape))}, {each.bits} bits"
+        faults.check(not lacks, place, lacks or "")
+    faults.raise_any()
     return [Point(each, each.seconds, _seconds(each)) for each in timed]
 
 
@@ -205,8 +230,31 @@ def _seconds(timed: TimedCompute) -> float:
         return found.forward if timed.kind.endswith("forward") else found.inputs
     if timed.group == LAYERS:
         return _layers(gpu, *shape, forward=timed.kind == "layers_forward")
+    launched = Launched(gpu, FP32 if timed.bits == 32 else AMP)
+    if timed.group == CONVOLVED.format(timed.bits):
+        return _convolved(launched, _PASSES[timed.kind], *shape)
+    if timed.bits == 32:
+        return launched.product(*shape).seconds
     rows, columns, inner = shape
     return kernels.product(rows, columns, inner)
+
+
+_PASSES = {
+    "convolution_results": OF_RESULTS,
+    "convolution_inputs": OF_INPUTS,
+    "convolution_weights": OF_WEIGHTS,
+}
+
+
+def _convolved(
+    launched: Launched, of: str, images: int, side: int, channels: int, filters: int, window: int,
+    stride: int,
+) -> float:  # fmt: skip
+    places = ceil(side / stride) ** 2
+    shape = Convolution(
+        images, places, float(channels * window**2), filters, (window, window, stride)
+    )
+    return launched.convolved(shape, of).seconds
 
 
 def _layers(
@@ -217,6 +265,36 @@ def _layers(
     parts = Parts(MeshJob(shape, Mesh(), gpu, 1, 1, tokens, "1f1b", 1, (count,)))
     found = parts.attention.times + parts.feed_forward.times
     return count * (found.forward if forward else found.seconds)
+
+
+def predict_interference(timed: Iterable[SlowedKernel]) -> list[Point[SlowedKernel]]:
+    """How many times as long each takes beside what it ran beside; InputError if a GPU is not
+    known, or if blocks leave it no SM.
+    """
+    timed = list(timed)
+    refuse(
+        f"{each.gpu}, {each.kind} {'x'.join(map(str, each.shape))}: {each.blocks} blocks leave none"
+        f" of {units} SMs"
+        for each in timed
+        if each.blocks >= (units := _gpu(each.gpu).units)
+    )
+    return [Point(each, each.seconds / each.alone, _slowdown(each)) for each in timed]
+
+
+def _slowdown(timed: SlowedKernel) -> float:
+    gpu = _gpu(timed.gpu).next_to(Beside(timed.blocks, timed.moved))
+    slowed, shape = gpu.slowed, timed.shape
+    if timed.group == MOVES:
+        return slowed.moves
+    if timed.group == ATTENTION:
+        batch, tokens, heads, _ = shape
+        return slowed.attention(batch * tokens, heads)
+    if timed.group == CONVOLUTION:
+        images, channels, rows, columns = shape
+        places = int(timed.kind[-1]) ** 2
+        _, tiles = Launched(gpu, AMP).tiled(images * rows * columns, channels, places * channels)
+        return slowed.unpaired(tiles)
+    return slowed.product(*shape)
 
 
 def predict_dispatches() -> Iterator[Point[PublishedDispatch]]:

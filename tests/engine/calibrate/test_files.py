@@ -143,7 +143,7 @@ def test_a_file_may_have_no_constant(write):
 def test_an_empty_file_is_refused(write, path):
     """With the keys that it may have."""
     write("mine.toml", "# nothing\n")
-    keys = "title, step, provenance, dispatch, links, cpu, nccl, errors, controls"
+    keys = "title, step, provenance, dispatch, issue, links, cpu, nccl, errors, controls"
 
     assert (f"{path}: is empty; give any of {keys}",) == _refused(path)
 

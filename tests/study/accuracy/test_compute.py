@@ -89,3 +89,36 @@ def test_a_product_has_three_sides(tmp_path, shape):
     file.write_text(HEADER + f"H100,product,{shape},16,1,1,1\n")
     with pytest.raises(InputError, match="shape"):
         timed_compute(str(file))
+
+
+def test_a_row_has_bits_that_its_kernel_is_known_of(tmp_path):
+    """All at once, rather than times of other bits."""
+    file = tmp_path / "bits.csv"
+    rows = (
+        "H100,product,8x8x8,64", "V100,convolution_results,8x8x8x8x3x1,8",
+        "H100,attention_forward,8x8x8x8,32", "H100,adamw,8x8,16",
+    )  # fmt: skip
+    file.write_text(HEADER + "".join(f"{row},1,1,1\n" for row in rows))
+    with pytest.raises(InputError) as caught:
+        timed_compute(str(file))
+
+    assert [
+        f"{file}: line 2: bits: product has 8 or 16 or 32, not 64",
+        f"{file}: line 3: bits: convolution_results has 16 or 32, not 8",
+        f"{file}: line 4: bits: attention_forward has 16, not 32",
+        f"{file}: line 5: bits: adamw has 32, not 16",
+    ] == [*caught.value.problems]
+
+
+def test_every_product_that_a_gpu_lacks_is_said_at_once(tmp_path):
+    file = tmp_path / "eight.csv"
+    rows = "A100,product,8x8x8,8", "T4,gelu,8x8,16", "V100,product,8x8x8,8", "V100,product,8x8x8,32"
+    file.write_text(HEADER + "".join(f"{row},1,1,1\n" for row in rows))
+    with pytest.raises(InputError) as caught:
+        predict_compute(timed_compute(str(file)))
+
+    assert caught.value.problems[1:] == (
+        "A100, product 8x8x8, 8 bits: A100 has no products of fp8",
+        "V100, product 8x8x8, 8 bits: V100 has no products of fp8",
+    )
+    assert "no GPU 'T4'" in caught.value.problems[0]
