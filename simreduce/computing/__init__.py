@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
@@ -22,9 +23,11 @@ def group_by(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return grouped((key(value), value) for value in values)
 
 
-def once(known: dict[K, T], key: K, find: Callable[[], T]) -> T:
-    """What is known for a key, or is found now."""
+def once(known: dict[K, T], key: K, find: Callable[[], T], *, most: int = sys.maxsize) -> T:
+    """What is known for a key, or is found now; of more than `most` the oldest is forgotten."""
     if key not in known:
+        while len(known) >= most:
+            del known[next(iter(known))]
         known[key] = find()
     return known[key]
 

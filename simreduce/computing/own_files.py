@@ -186,7 +186,7 @@ class _UntrustedError(PermissionError):
     """What another user may have written."""
 
 
-def _check(found: os.stat_result) -> None:
+def check_owner(found: os.stat_result) -> None:
     """Raises _UntrustedError if another user may have written or may replace a file or folder.
 
     In a folder with the sticky bit, others add files but replace none.
@@ -218,7 +218,7 @@ def _opened(place: Path) -> Iterator[Path]:
         return
     number = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _check(os.fstat(number))
+        check_owner(os.fstat(number))
         held = Path(f"/proc/{os.getpid()}/fd/{number}")  # not `self`: a linker has it too
         yield held if held.exists() else place
     finally:
@@ -229,7 +229,7 @@ def _opened(place: Path) -> Iterator[Path]:
 def _checked(path: Path) -> Iterator[IO[bytes]]:
     """The file at `path`, open. OSError unless it is a plain one that can be trusted."""
     with os.fdopen(open_plain(str(path), os.O_RDONLY), "rb") as file:
-        _check(os.fstat(file.fileno()))
+        check_owner(os.fstat(file.fileno()))
         yield file
 
 
@@ -279,7 +279,7 @@ def _alone(folder: Path | None, name: str) -> Iterator[None]:
 
             number = open_lock(str(folder / "lock"), 0o600)
             stack.callback(os.close, number)
-            _check(os.fstat(number))
+            check_owner(os.fstat(number))
             os.fchmod(number, 0o600)  # others would lock what they can read
             place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
             _wait_for(lambda: fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place))
@@ -310,16 +310,20 @@ def _names() -> list[str]:
     return found
 
 
+def user_cache() -> Path:
+    """Where a user's programs keep what can be made again; RuntimeError for one without a home."""
+    user = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return user if user.is_absolute() else Path.home() / ".cache"
+
+
 def _folders() -> list[Path]:
     """Where files may be."""
     if given := os.environ.get(_FOLDER):
         return [Path(given).absolute()]  # a bare name would be looked for in the system's folders
     folders = [Path(__file__).parent / "__pycache__"]
     with contextlib.suppress(RuntimeError):  # a user without a home
-        user = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        home = user if user.is_absolute() else Path.home() / ".cache"
         # Earlier releases let a group write to `simreduce` itself where the umask did.
-        folders.append(home / "simreduce" / "code")
+        folders.append(user_cache() / "simreduce" / "code")
     return folders
 
 

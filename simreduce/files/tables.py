@@ -50,7 +50,7 @@ class Column:
     def stays(self, key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a table of these rows has this column."""
         if self.keep == "varied":
-            return len({row.get(key) for row in rows}) > 1
+            return len({self.cell(row) if self.cell else row.get(key) for row in rows}) > 1
         return self.keep == "always" or any(row.get(key) not in (None, "", []) for row in rows)
 
 

@@ -698,7 +698,7 @@ def sure_words(document: Written) -> tuple[str, str]:
         words = f"with 80% probability the step is within {step_range(choice)} of the prediction"
         if choice.get("mesh"):
             return step_range(choice), f"{words}, as published ones are (simreduce accuracy mesh)"
-        return step_range(choice), f"{words}, if the stated compute is right (simreduce accuracy)"
+        return step_range(choice), f"{words}, if its compute is right (simreduce accuracy)"
     slow, fast = rates[0], rates[-1]
     now = next((each for each in rates if each["factor"] == 1.0), slow)
     most, least = (price_words(document, each) for each in (slow, fast))

@@ -204,6 +204,7 @@ _SORTS = {
     "lane": "{}",
     "routing": "{}",
     "together": "{}",
+    "setting": "{}",
 }
 """Names of resources by the sort of a change."""
 _CHANGES = {
@@ -213,6 +214,8 @@ _CHANGES = {
     ("cost", "-10%"): "10% less to start {}",
     ("speed", "+10%"): "10% faster {}",
     ("queue", "none"): "no queue of {}",
+    ("symmetric memory", ""): "{} with buffers in symmetric memory",
+    ("copy engines", ""): "{} with buffers in symmetric memory and NCCL_CTA_POLICY 2",
 }
 
 

@@ -277,8 +277,8 @@ NOMINAL_KEY = Key(
     optional=True,
 )  # fmt: skip
 WARNING_KEY = Key(
-    "warning", TEXT, "What the library is slow at here and what to set, or whose constants its "
-    "times have; missing where there is nothing to say.",
+    "warning", TEXT, "What the library is slow at here and what to set, or what makes its times "
+    "less sure; missing where there is nothing to say.",
     lambda found: library_warning(found.scenario.setup, found.runtimes) or ABSENT, optional=True,
 )  # fmt: skip
 CALIBRATION_KEY = Key("calibration", TEXT, "The constants that times were predicted with.")

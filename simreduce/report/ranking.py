@@ -495,6 +495,8 @@ def _asides(found: Tuned) -> Iterator[str]:
     step, fit = found.scenario.step, found.advised.fit
     if fit and fit.fits is not None:
         yield f"A GPU {fit.words}."
+    if found.fits_with:
+        yield f"It would fit with {found.fits_with}."
     if (step and step.job.update and found.advised.setting.sharding is None
             and {*found.by_method} & {*METHODS} - {DDP}):  # fmt: skip
         saved = step.job.update * (1 - 1 / len(found.scenario.setup.layout))
@@ -756,7 +758,7 @@ def tune_report(document: Written) -> Page:
     told = caution(
         factor, document["calibration"], "times of the communication" if step else "times"
     )
-    told += " The time of compute is taken as the scenario gives it." * step
+    told += " What the time of compute is off by comes on top." * step
     return Page(
         title=page_title(
             document, f"{document['workload']} on {document['topology']}: best setting for {target}"
@@ -820,7 +822,7 @@ def _tuned_facts(document: Written, advice: Written) -> Iterator[Fact]:
         more += f" With buckets {sizes} times stay within {near} of the fastest."
     answer, why = sure(factor)
     if document["objective"] == "step":
-        why += " That is of the communication; compute is an input, as sure as what was stated."
+        why += " That is of the communication; what compute is off by comes on top."
     yield from facts(advice, more, factor, (answer, why), _left(document))
     yield from outside_facts(document)
     yield from _methods(document["rows"])

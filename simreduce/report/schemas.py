@@ -61,6 +61,7 @@ _OF_DEVICES = (
     "simreduce_validate.report.calibration:CALIBRATE",
     "simreduce_validate.report.documents:VALIDATE",
     "simreduce_validate.measuring.record:RECORD",
+    "simreduce_validate.report.nccl_library:LIBRARY",
 )
 """Outputs of the harness, which stands above this package. They are imported by name, as its
 commands are.

@@ -138,8 +138,9 @@ def show_constant(name: str, value: float) -> str:
 
 
 def _constants(found: Calibration) -> tuple[tuple[str, str, str], ...]:
-    """Costs of dispatch and figures of links, each with its standard error if it has one."""
+    """Costs of ops and figures of links, each with its standard error if it has one."""
     values: dict[str, float | None] = {f"dispatch.{key}": v for key, v in found.dispatch.items()}
+    values |= {f"issue.{key}": v for key, v in found.issue.items()}
     for name, link in found.links.items():
         values |= {f"links.{name}.bandwidth": link.bandwidth, f"links.{name}.latency": link.latency}
     return tuple(

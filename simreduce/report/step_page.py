@@ -479,6 +479,9 @@ def _figures(document: Written) -> str:
     return f"{name_of(best)}: a step takes {_ms(_time(best))}, {', '.join(words)}"
 
 
+_KERNELS = {"products": "products", "attention": "attention", "bytes": "what moves bytes"}
+
+
 def _notes(document: Written) -> Iterator[str]:
     """What the step to run exposes and waits for, what is wrong, and how steps differed."""
     best = best_of(document)
@@ -487,6 +490,9 @@ def _notes(document: Written) -> Iterator[str]:
     by = best.get("exposed_by_us") or {}
     exposed = ", ".join(f"{name.replace('_', '-')} {_ms(time)}" for name, time in by.items())
     yield exposed and f"exposed by {exposed}"
+    by = document.get("interference_by_us") or {}
+    lost = ", ".join(f"{_KERNELS[kind]} {_ms(time)}" for kind, time in by.items())
+    yield lost and f"beside collectives kernels lose {_ms(sum(by.values()))}: {lost}"
     if best.get("waiting_us"):
         yield (
             f"GPUs wait {_ms(best['waiting_us'])} of the compute on average for the slowest, whose"
@@ -553,7 +559,9 @@ def _memory_section(document: Written) -> Iterable[Section]:
     rows = _held(best_of(document))
     if not rows:
         return
-    words, table = "What a GPU holds at most", MEMORY.table(rows)
+    when = best_of(document).get("memory_bytes", {}).get("when", "")
+    words = "What a GPU holds at most" + f", in {when}" * bool(when)
+    table = MEMORY.table(rows)
     blocks: list[Block] = [Rows(words, table)]
     if len(rows) > 1:
         named = [{"name": f"stage {row['place']}", "peak": row.get("peak", 0.0)} for row in rows]

@@ -55,22 +55,22 @@ from simreduce.study.scenario import WORTH
 from simreduce.study.tune.meshes import MeshRanking, Ranking, programs_for
 from simreduce.study.tune.steps import MethodRanking, StepCandidate
 from simreduce.study.tune.whatif import Saving
-from simreduce.study.tune.whatif_steps import Effect, StepLook, percentiles_of_step
+from simreduce.study.tune.whatif_steps import Effect, StepLook, losses_by_kind, percentiles_of_step
 from simreduce.training import Bucket, PathPiece, StepResult, device_label
 from simreduce.training.mesh import ORDER
 from simreduce.training.path import seconds_by_kind
 from simreduce.training.step import CONSISTENCIES, SPENT_ON
 
 
-def _peak(row: Written) -> str:
-    peak = row["memory_bytes"]["peak"] if "memory_bytes" in row else None
-    return "" if peak is None else f"{peak / 1e9:.2f}{' *' * (row.get('fits') is False)}"
+def _needed(row: Written) -> str:
+    needed = row["memory_bytes"]["needed"] if "memory_bytes" in row else None
+    return "" if needed is None else f"{needed / 1e9:.2f}{' *' * (row.get('fits') is False)}"
 
 
-def _held(name: str, about: str, get: str = "", *, known: bool = False) -> Key:
-    """A figure of what a GPU holds, by the first word of its name."""
+def _held(name: str, about: str, get: str = "", *, known: bool = False, head: str = "") -> Key:
+    """A figure of what a GPU holds, headed by its name unless by another `head`."""
     keep: Literal["known", "always"] = "known" if known else "always"
-    column = Column(name.replace("_", " "), show=units.format_size, keep=keep)
+    column = Column(head or name.replace("_", " "), show=units.format_size, keep=keep)
     return Key(name, BYTES, about, get or name, column=column)
 
 
@@ -82,19 +82,30 @@ MEMORY = Record(
         column=Column("stage", keep="known"),
     ),
     _held("parameters", "Parameters, all the time."),
-    _held("gradients", "Gradients, all the time."),
+    _held("gradients", "Gradients at the peak."),
     _held("optimizer", "The optimizer's states."),
     _held("gathered", "Gathered parameters, at most at once.", known=True),
     _held("gathered_limit", "What these may never exceed.", known=True),
     _held("unreduced", "Gradients that are not reduced yet, at most at once.", known=True),
     _held("peak", "The most of all at once."),
     _held("activations", "Activations; 0 if they are not counted.", "activations.nbytes"),
+    _held("casts", "Parameters that autocast converts, until their backward pass.",
+          "most.casts", known=True),
+    _held("logits", "Logits with their gradients at the peak.", "most.logits", known=True),
+    _held("buckets", "DDP's copies of gradients.", known=True),
+    _held("nccl_buffers", "Buffers of NCCL's communicators, beside the peak.", known=True,
+          head="NCCL"),
+    Key("needed", BYTES, "The memory of a GPU on which that fits: with what the allocator reserves,"
+        " CUDA's context, NCCL's buffers and 5 % left."),
+    Key(
+        "when", TEXT, "When it holds most.", lambda memory: memory.most.at or ABSENT, optional=True,
+    ),
     Key(
         "in_flight", COUNT, "Passes whose activations are kept, at most.", written=False,
         column=Column("in flight", keep="known"),
     ),
-    order="place parameters gradients optimizer activations in_flight gathered gathered_limit "
-    "unreduced peak",
+    order="place parameters gradients optimizer activations casts logits buckets in_flight "
+    "gathered gathered_limit unreduced peak when nccl_buffers needed",
 )  # fmt: skip
 _IN = {key.name: replace(key, name=f"{key.name}_bytes", column=()) for key in MEMORY.keys}
 _HELD = Record(
@@ -135,6 +146,11 @@ _OF_ALL = (
     Key(
         "path_us", map_of(MICROSECONDS), "The critical path of the first step, by kind of piece:"
         " passes, transfers by their lane, waits.", lambda ranking: _path(ranking.closely),
+    ),
+    Key(
+        "interference_by_us", map_of(MICROSECONDS), "What kernels of the step to run lose beside"
+        " collectives, by what they are: products, attention, and what moves bytes; empty where"
+        " they are not known.", losses_by_kind,
     ),
 )  # fmt: skip
 
@@ -205,7 +221,7 @@ _FIGURES = (
     Key(
         "memory_bytes", MEMORY, "What a GPU holds, where that is known.",
         lambda c: c.step.memory or ABSENT, optional=True,
-        column=Column("memory", "(GB)", spare=2, cell=_peak, keep="known"),
+        column=Column("memory", "(GB)", spare=2, cell=_needed, keep="varied"),
     ),
     Key(
         "gpu_memory_bytes", or_null(BYTES),

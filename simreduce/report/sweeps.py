@@ -68,7 +68,7 @@ def sweep_text(
 ) -> str:
     """How many cells have which state, and why some have no answer."""
     nominal, rows = _nominal(sweep), [*rows]
-    kernels = dict.fromkeys(row.get("kernels") for row in rows if row["state"] == "done")
+    kernels = dict.fromkeys(row.get("constants") for row in rows if row["state"] == "done")
     unlike = "; ".join(filter(None, kernels)) if len(kernels) > 1 else ""
     lines = [
         f"simreduce {__version__}: sweep {sweep.id}, {sweep.name}: {_count(sweep.cells)}",
@@ -483,7 +483,7 @@ COMPARE = Document(
     Key(
         "warnings",
         list_of(TEXT),
-        "What a library is slow at on a machine, or whose constants its times have.",
+        "What a library is slow at on a machine, or what makes its times less sure.",
         "found.warnings",
     ),
     Key(

@@ -107,7 +107,10 @@ def decide(
     given = [*options]
     fitting = [each for each in given if not each.misfit]
     if not fitting:
-        nearest = min(given, key=lambda each: (each.needed, lasting(each), each.simplicity))
+        nearest = min(
+            given,
+            key=lambda each: (each.needed, lasting(each), each is not today, each.simplicity),
+        )
         return nearest, nearest, ""
     ranked = sorted(
         fitting,

@@ -53,14 +53,16 @@ from simreduce.topology import load_topology
 from simreduce.topology.elements import joined
 from simreduce.topology.loader import CLASSES, NONE, part_named
 from simreduce.topology.switch_groups import label
-from simreduce.training.calls import GroupPlans, channels_of
+from simreduce.training.calls import GroupPlans, held_by
 from simreduce.training.executions import ExecutionNode
+from simreduce.training.executor import Slows
+from simreduce.training.interference import Channels
 from simreduce.training.mesh import NCCL
 from simreduce.training.mesh.held import held_by_stages
 from simreduce.training.mesh.passes import Costs, MeshPasses
 from simreduce.training.mesh.pipeline import load_schedule
 from simreduce.training.mesh.write import write_ranks
-from simreduce.training.sharded import DDP, Sharding
+from simreduce.training.sharded import DDP
 from simreduce.training.shared_fabric import Job, RecordedJob
 from simreduce.training.simulation import MemoryFit, fit_of, least_memory
 
@@ -448,7 +450,7 @@ def _job(table: FieldValues, scenario: Scenario) -> Read:
         raise InputError("step.method: jobs take steps whose gradients a strategy sums (ddp)")
     method, names = question.method(strategy, setup.layout), setup.layout.ranks
     job = Job(table["name"], setup, method.plan, (question.job, method), *times)
-    sharding, held = question.sharding or Sharding(), question.activations
+    sharding, held = question.numerics, question.activations
     memory = least_memory(DDP, question.job.model, sharding, len(names), held)
     return job, f"step of {does}", nominal, fit_of(memory, setup.topology, names)
 
@@ -459,15 +461,17 @@ def _mesh_job(table: FieldValues, meshes: Meshes) -> Read:
     setup, job = meshes.setup.running(parse_strategy("nccl")), meshes.question.jobs[0]
     if job.tensor_all_reduce != NCCL:
         raise InputError("step.tensor_all_reduce: jobs take calls of NCCL; leave it out")
-    execution = write_ranks(job, MeshPasses(job, Costs(meshes.setup, job.mesh)), _MOST_NODES)
+    passes = MeshPasses(job, Costs(meshes.setup, job.mesh))
+    execution = write_ranks(job, passes, _MOST_NODES)
     if execution.notes:
         raise InputError(f"step: {execution.notes[0]}; at most {_MOST_NODES:,} are simulated")
-    plans = GroupPlans(setup, "nccl")
+    plans, held = GroupPlans(setup, "nccl"), dict[int, Channels]()
 
-    def slows(node: ExecutionNode, group: tuple[int, ...]) -> float:
+    def channels(node: ExecutionNode, group: tuple[int, ...]) -> Channels:
         plan = plans.of(node, group)
-        return job.slows(channels_of(plan)) if plan else 0.0
+        return once(held, id(plan), lambda: held_by(setup, plan)) if plan else Channels(0)
 
+    slows = Slows(channels, passes.loses)
     times = table["start"] or 0.0, table["count"] or 1
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     return (

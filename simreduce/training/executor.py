@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -22,6 +22,7 @@ import simpy
 
 from simreduce.errors import Deadlock, InputError
 from simreduce.training.executions import COLLECTIVE, COMPUTE, SEND, Execution, ExecutionNode
+from simreduce.training.interference import Channels, Flying, Loses
 
 _SHOWN = 5
 Meeting = tuple[object, ...]
@@ -32,15 +33,19 @@ Move = Callable[[ExecutionNode, tuple[int, ...]], simpy.Event]
 """Starts what a node moves in a group or between a pair; the event is its end."""
 Act = Callable[[float], simpy.Event]
 """What a node does, given when it was ready, in seconds; the event is its end."""
-Slows = Callable[[ExecutionNode, tuple[int, ...]], float]
-"""By what part of its speed what a node moves slows down compute beside it."""
-LEAST_SPEED = 0.1
-"""The part of its speed that compute keeps, whatever moves beside it."""
 
 
-def slows_nothing(_node: ExecutionNode, _group: tuple[int, ...]) -> float:
-    """Compute is as fast beside what moves as without it."""
-    return 0.0
+class Slows(NamedTuple):
+    """What slows down compute beside what nodes move: the channels `of` a node in its group, and by
+    what part of their speed kernels of a phase `lose` beside some.
+    """
+
+    of: Callable[[ExecutionNode, tuple[int, ...]], Channels]
+    lose: Loses
+
+
+SLOWS_NOTHING = Slows(lambda _node, _group: Channels(0), lambda _flying, _phase: 0.0)
+"""Compute is as fast beside what moves as without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,8 @@ class Ran(NamedTuple):
 
     A collective begins when its rank is there, and moves `since` all are. The `cause` is the node
     whose end let it begin, by rank and number, or of a collective that of the last rank; None at
-    the start of a run, and of nodes that were added later and did not wait.
+    the start of a run, and of nodes that were added later and did not wait. Compute `lost`
+    seconds beside each of what was in flight.
     """
 
     rank: int
@@ -76,8 +82,11 @@ class Ran(NamedTuple):
     number: int
     since: float
     cause: Place | None
+    lost: Lost = ()
 
 
+Lost = tuple[tuple[Flying, float], ...]
+"""Seconds that are lost beside what is in flight at once."""
 Place = tuple[int, int]
 """A rank, and the number of one of its nodes."""
 
@@ -101,7 +110,7 @@ def length_of(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def run_nodes(
-    execution: Execution, env: simpy.Environment, move: Move, slows: Slows = slows_nothing
+    execution: Execution, env: simpy.Environment, move: Move, slows: Slows = SLOWS_NOTHING
 ) -> tuple[Ran, ...]:
     """The run on whatever moves data, in the order of ends; Deadlock says who waits for whom."""
     return tuple(Run(execution, env, move, slows=slows).finish())
@@ -122,21 +131,27 @@ class _Rank:
         self.acts: dict[int, Act] = {}
         self.causes: dict[int, Place] = {}
         self.computing: dict[int, _Compute] = {}
-        self.slowed: list[float] = []
-
-    @property
-    def speed(self) -> float:
-        """The part of its speed that compute has beside what moves."""
-        return max(1.0 - sum(self.slowed), LEAST_SPEED)
+        self.flying: Flying = ()
 
 
 @dataclass(slots=True)
 class _Compute:
-    """Seconds that are `left` of it at full speed, from the time `since`; `end` is their end."""
+    """Seconds that are `left` of it at full speed, from the time `since`, when it goes on at the
+    part `speed` of that; `end` is their end.
+    """
 
     left: float
     since: float
+    speed: float = 1.0
     end: simpy.Event | None = None
+    lost: dict[Flying, float] = field(default_factory=dict)
+
+    def reach(self, now: float, flying: Flying) -> None:
+        """Go on to a time beside what was in flight until then."""
+        took = now - self.since
+        self.left, self.since = max(self.left - took * self.speed, 0.0), now
+        if self.speed < 1.0:
+            self.lost[flying] = self.lost.get(flying, 0.0) + took * (1.0 - self.speed)
 
 
 class Run:
@@ -149,7 +164,7 @@ class Run:
     def __init__(
         self, execution: Execution, env: simpy.Environment, move: Move,
         slow: Mapping[int, float] = MappingProxyType({}),
-        streams: Mapping[str, int] = MappingProxyType({}), slows: Slows = slows_nothing,
+        streams: Mapping[str, int] = MappingProxyType({}), slows: Slows = SLOWS_NOTHING,
     ) -> None:  # fmt: skip
         self.execution, self.env, self.move = execution, env, move
         self.slow, self.streams, self.slows, self.came = slow, streams, slows, count()
@@ -258,35 +273,44 @@ class Run:
             self._meet(rank, index)
 
     def _compute(self, rank: _Rank, index: int) -> None:
-        """Let compute that has begun go on, at the speed that it has now."""
-        end = rank.computing[index].end = self.env.timeout(rank.computing[index].left / rank.speed)
+        """Let compute that has begun go on, at the speed that it has now; an unchanged speed leaves
+        its end as it is, to the bit.
+        """
+        compute, phase = rank.computing[index], rank.nodes[index].phase
+        speed = 1.0 - self.slows.lose(rank.flying, phase) if rank.flying else 1.0
+        if compute.end is not None and speed == compute.speed:
+            return
+        compute.speed = speed
+        end = compute.end = self.env.timeout(compute.left / compute.speed)
         end.callbacks.append(partial(self._computed, rank, index))
 
     def _computed(self, rank: _Rank, index: int, event: simpy.Event) -> None:
         compute = rank.computing.get(index)
         if compute is not None and compute.end is event:
-            del rank.computing[index]
+            compute.reach(float(self.env.now), rank.flying)
             self._finish([(rank, index)], event)
 
-    def _slow(self, rank: _Rank, slowed: list[float]) -> None:
-        """Let all that a rank computes go on beside other things that move."""
-        now, speed = float(self.env.now), rank.speed
-        rank.slowed = slowed
+    def _slow(self, rank: _Rank, flying: Iterable[Channels]) -> None:
+        """Let all that a rank computes go on beside this."""
+        now, before, rank.flying = float(self.env.now), rank.flying, tuple(sorted(flying))
         for index, compute in rank.computing.items():
-            compute.left = max(compute.left - (now - compute.since) * speed, 0.0)
-            compute.since = now
+            compute.reach(now, before)
             self._compute(rank, index)
 
-    def slow_beside(self, done: simpy.Event, part: float, of: int = 0) -> None:
-        """Slow down what a rank computes by this part of its speed until something is `done`."""
-        if part:
+    def slow_beside(self, done: simpy.Event, channels: Channels, of: int = 0) -> None:
+        """Slow down what a rank computes beside these channels, and what they bring, until
+        something is `done`.
+        """
+        if channels.number or channels.brings:
             rank = self.ranks[of]
-            self._slow(rank, [*rank.slowed, part])
-            done.callbacks.append(partial(self._speed_up, rank, part))
+            self._slow(rank, (*rank.flying, channels))
 
-    def _speed_up(self, rank: _Rank, part: float, _: simpy.Event) -> None:
-        at = rank.slowed.index(part)
-        self._slow(rank, rank.slowed[:at] + rank.slowed[at + 1 :])
+            def end(_: simpy.Event) -> None:
+                left = [*rank.flying]
+                left.remove(channels)
+                self._slow(rank, left)
+
+            done.callbacks.append(end)
 
     def _meet(self, rank: _Rank, index: int) -> None:
         """Note that a rank is there; start when all are."""
@@ -329,14 +353,16 @@ class Run:
             )
         )
         for rank, _ in there:
-            self.slow_beside(done, self.slows(node, group), rank.rank)
+            self.slow_beside(done, self.slows.of(node, group), rank.rank)
         done.callbacks.append(partial(self._finish, there))
 
     def _finish(self, done: Sequence[tuple[_Rank, int]], _: simpy.Event) -> None:
         now = float(self.env.now)
         for rank, index in done:
             node, begun = rank.nodes.pop(index), rank.begun.pop(index)
-            ran = Ran(rank.rank, node, begun.begin, now, index, begun.since, begun.cause)
+            compute = rank.computing.pop(index, None)
+            lost = tuple(compute.lost.items()) if compute else ()
+            ran = Ran(rank.rank, node, begun.begin, now, index, begun.since, begun.cause, lost)
             self.ran.append(ran)
             rank.busy[node.lane] -= 1
             for follower in rank.followers.pop(index, ()):

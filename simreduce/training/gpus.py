@@ -4,6 +4,8 @@ Rates are those of data sheets, with the parts of them that programs reach. Thos
 are fitted to published steps; `simreduce accuracy mesh` says how far off predictions by them are.
 H800 and H200 have the chip of H100. A user's file overrides any.
 
+Beside a collective a GPU is `slowed`, and its kernels take longer: `interference` says how.
+
 `Kernels` has the seconds of a transformer's kernels, from their shapes. A product takes the larger
 of its FLOPs, at the part of the GPU's rate that large products reach, and its bytes. Its tiles are
 computed in waves, one on each unit; the last wave may be partly empty. What is no product takes the
@@ -26,20 +28,10 @@ from simreduce.computing import group_by, once
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, near_or_all
 from simreduce.files import exists, parse_toml, read_text
-from simreduce.files.formats import DURATION, LINE, Field, Format, number, quantity, whole
+from simreduce.files.formats import DURATION, FLAG, LINE, Field, Format, number, quantity, whole
 from simreduce.files.formats.syntax import Faults
 from simreduce.topology import Node
-from simreduce.training.executor import LEAST_SPEED
-
-INTERFERENCE = 2.0
-"""How much more kernels slow down beside a collective than by the SMs that it holds, one a channel.
-
-A100 with 24 channels of 108: a product from 1.18 to 2.08 ms, attention from 0.18 to 0.33 ms, which
-are 1.9 and 2.0 (https://github.com/NVIDIA/nccl/issues/1428); H100 with 24 of 132: a product from 80
-to 47 % of the peak, 2.3 (https://forums.developer.nvidia.com/t/337991). They wait for SMs and share
-the memory's bandwidth. NCCL's blocks share their SMs with no kernel
-(https://github.com/NVIDIA/nccl/issues/689).
-"""
+from simreduce.training.interference import ALONE, HEAD, Beside, Slowdown
 
 SPREAD = number(0.0, 0.5)
 """How files say a standard deviation, in parts of the mean."""
@@ -70,15 +62,23 @@ _PART = number(1e-3, 1.0)
 COMPUTE = Format(
     "compute",
     "What a GPU computes: its rates, and the parts of them that programs reach. What is left out is"
-    " that of the machine's GPU.",
+    " that of the machine's GPU; but beside `flops`, products of other types need a rate of their"
+    " own.",
     Field("title", LINE, "What was measured."),
     Field("flops", _RATE, "Dense products of 16 bits, as on the data sheet."),
     Field("flops8", _RATE, "Dense products of 8 bits."),
+    Field("flops_tf32", _RATE, "Dense products of TF32."),
+    Field("flops32", _RATE, "Products of float32, without tensor cores."),
     Field("memory_bandwidth", quantity(units.bandwidth, "a bandwidth", ("2 TB/s",)),
           "Bytes a second of its memory."),
     Field("units", whole(1, 10**4), "Streaming multiprocessors, or compute units."),
+    Field("clusters", FLAG, "Whether blocks of products come in clusters, as from Hopper on."),
     Field("products", _PART, "The part of `flops` that large products reach."),
     Field("products8", _PART, "The part of `flops8` that large products reach."),
+    Field("products32", _PART, "The part of `flops32` that large products reach."),
+    Field("bf16", FLAG, "Whether it has products of bfloat16."),
+    Field("flash", FLAG, "Whether it runs FlashAttention; else fused attention is memory-efficient"
+          " attention."),
     Field("attention", _PART, "The part of `flops` that fused attention reaches."),
     Field("memory", _PART, "The part of `memory_bandwidth` that other kernels reach."),
     Field("kernel", DURATION, "Time of an empty kernel between two others."),
@@ -95,6 +95,8 @@ THUMB = "a rule of thumb"
 STATED = "stated"
 """The source of a constant that a user's file has."""
 _BORROWED = "constants of "
+_ELSEWHERE = {"products32": f"{_BORROWED}V100"}
+"""The sources of constants that were measured on one GPU and are every GPU's default."""
 Interval = tuple[float, float]
 """The ends of an interval, as parts of a predicted time."""
 
@@ -109,12 +111,17 @@ reach 0.45 of the data sheet on MI300X, 0.66 on H100.
 """
 
 
+_RATES = {"fp8": "flops8", "tf32": "flops_tf32", "fp32": "flops32"}
+"""The rate of products of a precision, if not `flops`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """The figures of `COMPUTE` in SI units; `title` names the GPU.
 
-    Rates and units are those of the data sheet; `flops8` is 0 without products of 8 bits. `sources`
-    says where each other constant comes from; what it lacks is `THUMB`.
+    Rates and units are those of the data sheet; one is 0 without products of that type. Without
+    `flash`, fused attention is memory-efficient attention. `sources` says where each other constant
+    comes from; what it lacks is `THUMB`.
     """
 
     title: str
@@ -124,6 +131,7 @@ class Gpu:
     units: int
     products: float = 0.75
     products8: float = 0.6
+    products32: float = 0.87
     attention: float = 0.5
     memory: float = 0.8
     kernel: float = 2e-6
@@ -132,27 +140,38 @@ class Gpu:
     handover: float = 0.0
     step: float = 0.0
     bf16: bool = True
+    clusters: bool = False
+    flash: bool = True
+    flops_tf32: float = 0.0
+    flops32: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    slowed: Slowdown = ALONE
 
     def slowest(self, count: int, part: float | None = None) -> float:
         """How many times as long as the mean GPU the slowest of `count` takes; see `slowest_of`."""
         return slowest_of(count, self.spread, part)
 
-    def loses(self, channels: int, interference: float = INTERFERENCE) -> float:
-        """By what part of their speed kernels slow down beside a collective of so many channels."""
-        return min(interference * channels / self.units, 1.0 - LEAST_SPEED)
+    def next_to(self, beside: Beside, only: str = "") -> Gpu:
+        """The GPU while that runs beside its kernels, or `only` beside those of a kind."""
+        known = self.units, self.memory_bandwidth, self.clusters
+        return replace(self, slowed=Slowdown(*known, beside, only))
 
     def lacks(self, precision: str) -> str:
         """Why it cannot compute products of that type; "" if it can."""
-        able = {"bf16": self.bf16, "fp8": bool(self.flops8)}.get(precision, True)
+        key = _RATES.get(precision, "")
+        able = getattr(self, key) if key else self.bf16 or precision != "bf16"
+        if key and not able and self.sources.get("flops") == STATED:
+            return f"the file of {self.title} lacks {key}, the rate of its products of {precision}"
+        if precision == "tf32" and able and not self.flash:  # fused attention has none of TF32
+            return self.lacks("fp32")
         return "" if able else f"{self.title} has no products of {precision}"
 
     def guesses(self, bits: int = 16) -> dict[str, str]:
-        """The constants that decide most steps and that nobody measured on this GPU, and where each
-        comes from.
+        """The constants that decide most steps with products of 8, 16 or 32 bits and that nobody
+        measured on this GPU, and where each comes from. TF32 has those of 16 bits.
         """
-        names = ("products" if bits == 16 else "products8", "memory", "host")
-        sources = {name: self.sources.get(name, THUMB) for name in names}
+        names = ("products" if bits == 16 else f"products{bits}", "memory", "host")
+        sources = {name: self.sources.get(name, _ELSEWHERE.get(name, THUMB)) for name in names}
         return {k: text for k, text in sources.items() if text.startswith((_BORROWED, THUMB))}
 
     def lent(self, bits: int = 16) -> str:
@@ -177,13 +196,14 @@ _Known = tuple[str, Mapping[str, float]]
 
 def _gpu(
     title: str, flops: float, flops8: float, terabytes: float, units: int, *known: _Known,
-    bf16: bool = True,
+    tf32: float, fp32: float, clusters: bool = False, ampere: bool = True,
 ) -> Gpu:  # fmt: skip
     values = {name: value for _, each in known for name, value in each.items()}
     sources = {name: source for source, each in known for name in each}
     return Gpu(
-        title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units, bf16=bf16, sources=sources,
-        **values,
+        title, flops * 1e12, flops8 * 1e12, terabytes * 1e12, units, bf16=ampere, flash=ampere,
+        sources=sources, clusters=clusters, flops_tf32=tf32 * 1e12, flops32=fp32 * 1e12,
+        slowed=ALONE, **values,
     )  # fmt: skip
 
 
@@ -213,23 +233,67 @@ _NO_HOST = _borrowed("H100", _HOST)
 _AMD = _CDNA3, _NO_HOST
 _LIKE_MI300X = _borrowed("MI300X", _CDNA3), _NO_HOST
 
+# Large products of DeepBench, in `compute.csv`; attention of heads of 64 and 128 as in `eager`.
+_VOLTA: _Known = "measured kernels", {"products": 0.77, "products32": 0.87, "attention": 0.27}
+
 GPUS: Mapping[str, Gpu] = {
     # NVIDIA's data sheets, dense: A100 (2021), H100 and H200 (2023), B200 (2024), H800 as H100
-    "V100": _gpu("V100", 125, 0, 0.9, 80, _borrowed("A100", _AMPERE), bf16=False),
-    "A100": _gpu("A100", 312, 0, 2.039, 108, _AMPERE),
-    "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, *_H100),
-    "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, *_H100),
-    "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, *_H100),
-    "B200": _gpu("B200", 2250, 4500, 8.0, 148, _borrowed("H100", *_H100)),
+    "V100": _gpu(
+        "V100", 125, 0, 0.9, 80, _borrowed("A100", _AMPERE), _VOLTA, tf32=0, fp32=15.7, ampere=False
+    ),
+    "A100": _gpu("A100", 312, 0, 2.039, 108, _AMPERE, tf32=156, fp32=19.5),
+    "H100": _gpu("H100", 989.4, 1978.9, 3.35, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
+    "H800": _gpu("H800", 989.4, 1978.9, 3.35, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
+    "H200": _gpu("H200", 989.4, 1978.9, 4.8, 132, *_H100, tf32=494.7, fp32=66.9, clusters=True),
+    "B200": _gpu(
+        "B200", 2250, 4500, 8.0, 148, _borrowed("H100", *_H100), tf32=1125, fp32=75, clusters=True
+    ),
     # AMD's data sheets: MI250X (2021; one of two dies, without products of 8-bit floats), MI300X
     # and MI325X (2023, 2024), MI350X and MI355X (2025)
-    "MI250X": _gpu("MI250X", 191.5, 0, 1.638, 110, *_LIKE_MI300X),
-    "MI300X": _gpu("MI300X", 1307.4, 2614.9, 5.3, 304, *_AMD),
-    "MI325X": _gpu("MI325X", 1307.4, 2614.9, 6.0, 304, *_LIKE_MI300X),
-    "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256, *_LIKE_MI300X),
-    "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256, *_LIKE_MI300X),
+    "MI250X": _gpu("MI250X", 191.5, 0, 1.638, 110, *_LIKE_MI300X, tf32=0, fp32=23.9),
+    "MI300X": _gpu("MI300X", 1307.4, 2614.9, 5.3, 304, *_AMD, tf32=653.7, fp32=163.4),
+    "MI325X": _gpu("MI325X", 1307.4, 2614.9, 6.0, 304, *_LIKE_MI300X, tf32=653.7, fp32=163.4),
+    "MI350X": _gpu("MI350X", 2306.9, 4613.7, 8.0, 256, *_LIKE_MI300X, tf32=0, fp32=144.2),
+    "MI355X": _gpu("MI355X", 2516.6, 5033.2, 8.0, 256, *_LIKE_MI300X, tf32=0, fp32=157.3),
 }
 """By a part of a model's name."""
+
+_MIB = 1 << 20
+_BYTES: Mapping[tuple[str, int], int] = {
+    # CUDA's deviceQuery, PyTorch, rocm-smi and amd-smi in public logs (read 2026-11), of the
+    # newest driver that there is one of: they differ by 0.1 %, as drivers keep some.
+    ("V100", 16): 16_945_512_448,
+    ("V100", 32): 34_072_559_616,
+    ("A100", 40): 42_298_834_944,
+    ("A100", 80): 84_987_740_160,
+    ("H100", 80): 85_017_755_648,
+    ("H800", 80): 85_017_755_648,  # that of H100, whose boards have as much by nvidia-smi
+    ("H200", 141): 143_156 * _MIB,
+    ("GH200", 96): 101_468_602_368,
+    ("GB200", 186): 188_733 * _MIB,
+    ("B200", 180): 182_631 * _MIB,
+    ("L40S", 48): 47_576_711_168,
+    ("A6000", 48): 51_160_023_040,
+    ("MI250X", 64): 65_520 * _MIB,
+    ("MI300X", 192): 196_592 * _MIB,
+    ("MI325X", 256): 262_128 * _MIB,
+    ("MI350X", 288): 308_902_100_992,
+    ("MI355X", 288): 309_220_868_096,
+}
+"""Bytes that programs find on a GPU, by a part of its model's name and the gigabytes of its data
+sheet: a card of 80 GB has 85.0, one of 48 may have 47.6, as checks of errors take some.
+"""
+
+
+def memory_of(node: Node) -> int:
+    """Bytes that programs find on a GPU that is sold with its `memory`, or, where nobody says,
+    that; 0 if that is not known.
+    """
+    found = [
+        total for (name, sold), total in _BYTES.items()
+        if node.memory == sold * 10**9 and name.lower() in node.model.lower()
+    ]  # fmt: skip
+    return found[0] if found else node.memory
 
 
 def gpu_of(model: str, memory_bandwidth: float | None = None) -> Gpu | None:
@@ -289,9 +353,32 @@ def load_gpu(text: str, own: Gpu | None, beside: Callable[[str], str] = str) -> 
     sources = dict(base.sources)
     if {"flops", "units"} & given.keys():  # another chip
         sources = dict.fromkeys(sources, f"{_BORROWED}{base.title}")
-        base = replace(base, bf16=True)
+    if "flops" in given:  # whose other rates are its own too
+        base = replace(base, flops8=0.0, flops_tf32=0.0, flops32=0.0)
     sources |= dict.fromkeys(given, STATED)
     return replace(base, **{"title": Path(text).name, "sources": sources, **given})
+
+
+def gpu_for(
+    text: str | None,
+    nodes: Sequence[Node],
+    beside: Callable[[str], str] = str,
+    instead: str = "",
+) -> Gpu:
+    """The GPU that `text` names, as `load_gpu` reads it, or else the one that these nodes are.
+
+    InputError if neither says which, with what else to give `instead`.
+    """
+    own = gpu_among(nodes)
+    if text is not None:
+        return load_gpu(text, own, beside)
+    if own is None:
+        models = sorted({node.model for node in nodes})
+        which = ", ".join(model or "no model" for model in models) or "no model"
+        why = "differ" if models[1:] else "are not known"
+        known = f"one of {', '.join(GPUS)}, or a file{instead}"
+        raise InputError(f"missing; the machine's GPUs ({which}) {why}: name {known}")
+    return own
 
 
 @lru_cache(maxsize=256)
@@ -303,7 +390,7 @@ def least_gpu(setup: Setup) -> Gpu | None:
     return min(known, key=lambda gpu: gpu.units) if len(known) == len(found) else None
 
 
-_FASTER = ("products", "products8", "attention", "memory")
+_FASTER = ("products", "products8", "products32", "attention", "memory")
 _SHORTER = ("kernel", "host", "handover", "step")
 
 
@@ -314,7 +401,13 @@ def faster_gpu(gpu: Gpu, factor: float) -> Gpu:
 
 
 _TILE = 128
-"""Rows and columns of a product's tile, as of CUTLASS's usual kernels."""
+"""Rows and columns of a product's tile, as of CUTLASS's usual kernels.
+
+Not those of `interference.tiling_of`, by which `eager` counts: with these, published steps on A100
+are 6.3 % off in the median and 16.8 % at the 90th percentile instead of 5.7 and 15.0 % (vTrain, 2
+and 8 GPUs), those on H100 1.7 and 5.4 % instead of 2.1 and 5.8 % (DGX Cloud), with one factor for
+all rates in both cases and no other constant fitted anew. They are of kernels of Hopper.
+"""
 
 NORM = (4.0, 8.0)
 """Bytes of an element that a norm moves, forward and backward: input, output; two gradients too."""
@@ -390,14 +483,15 @@ class Kernels:
         width = bits / 8
         moved = (rows * inner + inner * columns) * width + 2.0 * rows * columns
         seconds = max(2.0 * full * inner / rate, self._bytes(count * moved))
-        return seconds + gpu.kernel
+        return seconds * gpu.slowed.product(rows, columns, inner, count) + gpu.kernel
 
     def _bytes(self, count: float) -> float:
         return count / (self.gpu.memory_bandwidth * self.gpu.memory)
 
     def moves(self, elements: float, table: tuple[float, float]) -> Times:
         """A kernel that is no product."""
-        forward, backward = (self._bytes(elements * each) + self.gpu.kernel for each in table)
+        slowed, kernel = self.gpu.slowed.moves, self.gpu.kernel
+        forward, backward = (self._bytes(elements * each) * slowed + kernel for each in table)
         return Times(forward, backward, kernels=1)
 
     def linear(self, rows: int, inner: int, columns: int, count: int = 1) -> Times:
@@ -412,7 +506,8 @@ class Kernels:
     def fused_attention(self, tokens: float, keys: float, width: float, *, causal: bool) -> Times:
         """FlashAttention of all heads together; backward has five products to forward's two."""
         flops = 4.0 * tokens * keys * width * (0.5 if causal else 1.0)
-        forward = flops / (self.gpu.flops * self.gpu.attention) + self.gpu.kernel
+        slowed = self.gpu.slowed.attention(tokens, width / HEAD)
+        forward = flops / (self.gpu.flops * self.gpu.attention) * slowed + self.gpu.kernel
         return Times(forward, 2.5 * forward, kernels=1)
 
     def unfused_attention(

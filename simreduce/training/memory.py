@@ -14,6 +14,9 @@ Reducing Activation Recomputation in Large Transformer Models (https://arxiv.org
 whose rules `workload.decoder` counts by. What is made again of one block is there while that
 block computes backward; the last layers, with the logits, are gone by then.
 
+These are the kernels of Megatron-LM. Plain PyTorch keeps more, which `ModelRun` counts op by op
+(`workload.autograd`), with when it is most: `pass_moments`.
+
 Fused attention (FlashAttention; PyTorch's scaled_dot_product_attention) writes no scores to memory
 and makes them again in its own backward kernel (Dao et al. 2022, FlashAttention,
 https://arxiv.org/abs/2205.14135). It is the default: it is that of Megatron Core and of Hugging
@@ -21,7 +24,8 @@ Face's Transformers (https://huggingface.co/docs/transformers/main/attention_int
 
 Image models keep what batch norms, ReLUs and poolings need (`workload.loader`).
 
-Not counted: buffers of communication, workspaces, fragments of the allocator, copies in float32.
+NCCL's communicators hold buffers beside what PyTorch allocates (`buffers_of_calls`). Not counted:
+those of meshes and of RCCL, and workspaces of cuDNN, which nobody measured.
 
 Parameters, gradients and optimizer states, with m bytes of optimizer states for a parameter (Adam:
 two float32 moments and, beside parameters of another dtype, a float32 master), p and g bytes of a
@@ -41,13 +45,19 @@ gathers, and gradients that it has not reduced yet, come on top, for as long as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
 
 from simreduce import dtypes
+from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
+from simreduce.planners.nccl.buffers import held_bytes
+from simreduce.planners.strategy import Strategy
+from simreduce.topology import Folded
+from simreduce.training.eager import AMP, BF16, COMPILED, EAGER, MEGATRON
 from simreduce.training.sharded import (
     BLOCKS,
     FSDP,
@@ -62,9 +72,10 @@ from simreduce.training.sharded import (
     state_bytes,
     wrap,
 )
-from simreduce.training.sharded.collectives import ShardedMethod
-from simreduce.training.step import Memory
+from simreduce.training.sharded.collectives import ALL_REDUCE, REDUCE_SCATTER, ShardedMethod
+from simreduce.training.step import ESTIMATED, UNCOUNTED, Activations, Memory, PassMoment
 from simreduce.workload import Model, Workload
+from simreduce.workload.autograd import Saved, Tape, saved_by
 
 NONE, SELECTIVE, FULL = POLICIES = ("none", "selective", "full")
 FUSED, UNFUSED = ATTENTIONS = ("fused", "unfused")
@@ -88,6 +99,74 @@ def estimate_activations(model: Model, policy: str = NONE, attention: str = FUSE
         again = max(again, sum(dropped) if policy == FULL else max(dropped))
     last = max((i for block in blocks for i in block), default=-1) + 1
     return sum(kept[:last]) + max(sum(kept[last:]), again)
+
+
+class ModelRun(NamedTuple):
+    """How a model runs in a step, by the words of `[step]`: what it keeps depends on it."""
+
+    kernels: str = EAGER
+    precision: str = AMP
+    recompute: str = NONE
+    attention: str = FUSED
+
+    def saved(self, model: Model) -> list[Saved]:
+        """What PyTorch keeps of each layer for one sample; [] where nobody counted one."""
+        kept = [layer.kept.program for layer in model.layers if layer.kept and layer.kept.program]
+        if self.kernels == MEGATRON or len(kept) < len(model.layers):
+            return []
+        ways = {
+            "amp": self.precision == AMP,
+            "half": self.precision == BF16,
+            "compiled": self.kernels == COMPILED,
+            "fused": self.attention == FUSED,
+        }
+        return [saved_by(program, Tape(**ways)) for program in kept]
+
+    def activations(self, model: Model, batch: int, passes: int = 1) -> Activations:
+        """The activations of a batch; gradients of earlier `passes` of a step stay there."""
+        if layers := self.saved(model):
+            moments = pass_moments(model, batch, layers, self.recompute)
+            found = Activations(max(each.kept for each in moments), ESTIMATED, moments)
+            return found.with_gradients() if passes > 1 else found
+        each = estimate_activations(model, self.recompute, self.attention)
+        return UNCOUNTED if each is None else Activations(round(batch * each), ESTIMATED)
+
+
+def pass_moments(
+    model: Model, batch: int, layers: Sequence[Saved], policy: str = NONE
+) -> tuple[PassMoment, ...]:
+    """The moments of a backward pass at which a GPU may hold most.
+
+    They are the loss's backward, with gradients of all logits; each layer's, which makes its
+    gradients while the tensors of that layer and those below it are there; and the optimizer's
+    step.
+    """
+    kept = [batch * (each.kept - each.logits) for each in layers]
+    casts, again = [each.casts for each in layers], [0] * len(layers)
+    for block in [unit.layers for unit in _blocks(model)] if policy != NONE else ():
+        whole = sum(kept[i] + casts[i] for i in block)
+        for i in block:
+            scores = batch * layers[i].scores
+            again[i] = whole if policy == FULL else scores
+            inputs = batch * layers[i].input if i == block[0] else 0
+            kept[i], casts[i] = (inputs, 0) if policy == FULL else (kept[i] - scores, casts[i])
+    elements = [sum(gradient.elements for gradient in layer.gradients) for layer in model.layers]
+    lost = batch * sum(each.logits + each.gradients for each in layers)
+    loss = PassMoment("the backward pass of the loss", sum(kept), sum(casts), lost)
+    found = [loss] if lost else []
+    for i in reversed(range(len(layers))):
+        # What flows back is as large as what the layer kept, and comes and goes; so do gradients
+        # of converted parameters.
+        passing = 2 * batch * layers[i].largest + layers[i].casts
+        found.append(
+            PassMoment(
+                f"the backward pass of {model.layers[i].name}",
+                sum(kept[: i + 1]) + again[i] + passing,
+                sum(casts[: i + 1]),
+                part=sum(elements[i:]) / sum(elements),
+            )
+        )
+    return (*found, PassMoment("the step of the optimizer", part=1.0))
 
 
 def repeated(model: Model, policy: str) -> list[float]:
@@ -115,6 +194,38 @@ def _blocks(model: Model) -> list[Unit]:
         ) from None
 
 
+def buffers_of_calls(
+    setup: Setup, strategy: Strategy | None, calls: Iterable[tuple[str, int]], sharding: Sharding,
+    group: int = 0,
+) -> int:  # fmt: skip
+    """Bytes of NCCL's buffers on a GPU, whose step has these `calls`, collectives with their bytes;
+    0 where others carry them.
+
+    All ranks are a communicator; with a `group`, all-reduces have one of the replicas of a shard,
+    and the others one of so many GPUs. Of two `streams` reductions have their own. PyTorch first
+    broadcasts the parameters, by rings (`planners.nccl.buffers`).
+    """
+    if strategy is None or not strategy.reduced_by_nccl:
+        return 0
+    shards = replicas = setup
+    if group and not isinstance(setup.machine, Folded):
+        some = range(group), range(0, setup.layout.n, group)
+        shards, replicas = (setup.but(part=setup.layout.only(ranks)) for ranks in some)
+    how = strategy.algorithm, strategy.nccl.protocol
+    taken = defaultdict[tuple[Setup, str], set[str]](set)
+    for collective, nbytes in dict.fromkeys(calls):
+        at = replicas if collective == ALL_REDUCE else shards
+        alone = (collective == ALL_REDUCE and group) or (
+            collective == REDUCE_SCATTER and sharding.streams == 2
+        )
+        algorithm = at.call(nbytes, collective, *how).algorithm
+        taken[at, collective if alone else ""] |= {"ring", algorithm}
+    return sum(
+        int(held_bytes(at.communicator, algorithms).max())
+        for (at, _), algorithms in taken.items()
+    )  # fmt: skip
+
+
 def replicated_memory(workload: Workload, sharding: Sharding) -> Memory:
     """Return the memory where every device holds all, in the list's dtypes or `sharding`'s."""
     params = grads = states = 0
@@ -122,7 +233,8 @@ def replicated_memory(workload: Workload, sharding: Sharding) -> Memory:
         param, reduce = sharding.wire(gradient.dtype)
         params += dtypes.SIZES[param] * gradient.elements
         grads += dtypes.SIZES[reduce] * gradient.elements
-        states += state_bytes(sharding.optimizer, param) * gradient.elements
+        state = state_bytes(sharding.optimizer, param, pure=sharding.pure)
+        states += state * gradient.elements
     return Memory(params, grads, states, peak=params + grads + states)
 
 
@@ -135,6 +247,7 @@ class Shares(NamedTuple):
     param_dtype: int
     reduce_dtype: int
     optimizer: str
+    pure: bool = False
 
     @property
     def kept(self) -> tuple[int, int, int]:
@@ -142,9 +255,9 @@ class Shares(NamedTuple):
         whole = sum(unit.elements for unit in self.units)
         shard = sum(unit.padded(self.group) // self.group for unit in self.units)
         param, reduce = dtypes.SIZES[self.param_dtype], dtypes.SIZES[self.reduce_dtype]
-        if self.method in (FSDP, HSDP):
+        states = state_bytes(self.optimizer, self.param_dtype, pure=self.pure) * shard
+        if self.method in (FSDP, HSDP) and not self.pure:
             return MASTER * shard, MASTER * shard, OPTIMIZERS[self.optimizer] * shard
-        states = state_bytes(self.optimizer, self.param_dtype) * shard
         if self.method == ZERO1:
             return param * whole, reduce * whole, states
         if self.method == ZERO2:
@@ -200,6 +313,7 @@ def shares_of(method: ShardedMethod) -> Shares:
         method.param_dtype,
         method.reduce_dtype,
         method.sharding.optimizer,
+        method.sharding.pure,
     )
 
 

@@ -37,7 +37,7 @@ from simreduce.errors import InputError, refuse
 from simreduce.plan import Plan
 from simreduce.training.calls import GroupPlans, Lowering, Method, OnFabric
 from simreduce.training.executions import Execution, ExecutionNode
-from simreduce.training.executor import Run, Slows, slows_nothing
+from simreduce.training.executor import SLOWS_NOTHING, Run, Slows
 from simreduce.training.gpus import least_gpu
 from simreduce.training.passes import merged_reads, slowdowns
 from simreduce.training.simulation import Process, Steps
@@ -55,7 +55,7 @@ class RecordedJob:
 
     execution: Execution
     plans: GroupPlans
-    slows: Slows = slows_nothing
+    slows: Slows = SLOWS_NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -362,9 +362,8 @@ class _Together:
             self.times[i].append(float(timeline.finish.max(initial=0.0)) - begin)
 
     def _steps(self, i: int, job: Job, step: StepJob, method: Method) -> Process:
-        fabric, ranks = self.fabric, job.setup.layout.ranks
         reads = merged_reads(step, method)
-        mover = OnFabric(fabric, method, reads, ranks, self._lowerings.get(i))
+        mover = OnFabric(self.fabric, method, reads, job.setup, self._lowerings.get(i))
         steps = Steps(mover, step, method, job.setup, reads, count=job.count)
         self.steps[i], self.movers[i] = steps, mover
         steps.begin()

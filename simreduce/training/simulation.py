@@ -18,9 +18,9 @@ Steps with a barrier are equal, so one is simulated. Without one, with Horovod's
 faults, steps are simulated until some in a row take equal times (`steady`) after the last fault, up
 to `MOST_STEPS`; the last is the result. Long before a fault, equal steps are skipped.
 
-While a kernel of NCCL moves data, passes beside it lose a part of their speed (`Gpu.loses`), except
-where kernels share a queue with TensorFlow's copies. Not modelled: copies do not wait for kernels
-queued on their two ends. Links fail (`LinkFaults`) on a clock that skips equal steps.
+While a kernel of NCCL moves data, passes beside it lose a part of their speed (`interference`),
+except where kernels share a queue with TensorFlow's copies. Not modelled: copies do not wait for
+kernels queued on their two ends. Links fail (`LinkFaults`) on a clock that skips equal steps.
 
 Whether what a training step holds fits the memory of a GPU.
 """
@@ -55,7 +55,8 @@ from simreduce.training.calls import (
     is_calm,
 )
 from simreduce.training.executions import COMPUTE, UPDATE, Execution, ExecutionNode
-from simreduce.training.executor import Run
+from simreduce.training.executor import SLOWS_NOTHING, Run
+from simreduce.training.gpus import memory_of
 from simreduce.training.memory import Shares, replicated_memory
 from simreduce.training.passes import (
     STREAM,
@@ -143,7 +144,7 @@ def record_step(
     job: StepJob, method: Method, setup: Setup, *, closely: bool = True
 ) -> StepRecording:
     """`simulate_step`, for those who look closer."""
-    topology, disturbance, ranks = setup.topology, setup.disturbance, setup.layout.ranks
+    topology, disturbance = setup.topology, setup.disturbance
     disturbance.check(topology)
     constants = setup.constants_of(method.whole)
     fixed = not (closely or disturbance.faults)
@@ -151,7 +152,7 @@ def record_step(
     fabric = Fabric(simpy.Environment(), topology, constants, setup.runtime, calm, fixed=fixed)
     faults = LinkFaults(fabric, disturbance.faults)
     reads = merged_reads(job, method)
-    mover = OnFabric(fabric, method, reads, ranks)
+    mover = OnFabric(fabric, method, reads, setup)
     steps = Steps(mover, job, method, setup, reads, faults, closely=closely)
     step = steps.finish()
     moved = tuple(
@@ -249,9 +250,9 @@ class Steps:
         self.launch = mover.launch if job.barrier else 0.0
         self.update = job.update * max(factors(method.servers or ranks))
         whole, streams = Execution(method.name, {0: ()}, 1), {STREAM: method.streams}
-        self.run = Run(whole, self.env, _move_nothing, streams=streams)
-        loses = loses_of(job, setup)
-        self.passes = Passes(mover, self.run, job, method, reads, self.groups, loses, closely)
+        slows = SLOWS_NOTHING._replace(lose=loses_of(job, setup))
+        self.run = Run(whole, self.env, _move_nothing, streams=streams, slows=slows)
+        self.passes = Passes(mover, self.run, job, method, reads, self.groups, closely)
         self.one = job.barrier and method.fusion is None and not self.faulty
         self.done: list[Ledger] = []
         self.times: list[float] = []  # of steps since the last fault
@@ -347,12 +348,12 @@ class MemoryFit(NamedTuple):
 
 def fit_of(memory: Memory, topology: Topology, names: Iterable[str]) -> MemoryFit:
     """Whether the smallest memory of these GPUs is enough."""
-    return MemoryFit(memory.peak, device_memory(topology, names), memory.activations)
+    return MemoryFit(memory.needed, device_memory(topology, names), memory.activations)
 
 
 def device_memory(topology: Topology, names: Iterable[str]) -> int:
-    """Bytes of the smallest memory of these GPUs; 0 if that of one is not known."""
-    return min((topology.nodes[name].memory for name in names), default=0)
+    """Bytes of the smallest memory of these GPUs, as `memory_of`; 0 if that of one is not known."""
+    return min((memory_of(topology.nodes[name]) for name in names), default=0)
 
 
 def least_memory(
@@ -373,7 +374,8 @@ def least_memory(
         listed = {g.dtype for layer in model.layers for g in layer.gradients}
         param, reduce = sharding.wire(min(listed, default=0))
         shared = wrap(model, sharding.units)
-        found = Shares(method, shared, ranks, param, reduce, sharding.optimizer).least
+        optimizer, pure = sharding.optimizer, sharding.pure
+        found = Shares(method, shared, ranks, param, reduce, optimizer, pure).least
     return found.plus(activations)
 
 
@@ -382,10 +384,8 @@ def least_fit(
 ) -> MemoryFit:
     """What a GPU needs at least for a step with a method, as `least_memory`, and what it has."""
     names = [*ranks]
-    memory = least_memory(
-        method, step.job.model, step.sharding or Sharding(), len(names), step.activations
-    )
-    return MemoryFit(memory.peak, device_memory(topology, names), step.activations)
+    memory = least_memory(method, step.job.model, step.numerics, len(names), step.activations)
+    return fit_of(memory, topology, names)
 
 
 def nearest_fit(step: StepQuestion, topology: Topology, ranks: Iterable[str],

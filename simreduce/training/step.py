@@ -11,7 +11,7 @@ layer of the model once; a gradient list has one layer for each gradient.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
@@ -27,9 +27,10 @@ from simreduce.files.formats import DURATION, LINE, Field, Format, TablesOf
 from simreduce.files.formats.syntax import Faults, read_csv
 from simreduce.plan import Plan
 from simreduce.training.calls import Reduction
+from simreduce.training.eager import MEGATRON
 from simreduce.training.executions import COMPUTE, UPDATE
-from simreduce.training.executor import Ran
-from simreduce.training.gpus import INTERFERENCE, Gpu
+from simreduce.training.executor import Lost, Ran
+from simreduce.training.gpus import Gpu
 from simreduce.units import first_few, format_size
 from simreduce.workload import ACTIVATION_SOURCES, Model
 
@@ -55,9 +56,10 @@ KERNELS_OF = "kernels of"
 def compute_caution(source: str) -> str:
     """What a page says of times of compute with this source."""
     if source.startswith(KERNELS_OF):
+        chapter = "mesh" if MEGATRON in source else "gpu"
         return (
-            f"The time of compute is predicted from {source}; simreduce accuracy mesh says how far "
-            "off such predictions are."
+            f"The time of compute is predicted from {source}; simreduce accuracy {chapter} says how"
+            " far off such predictions are."
         )
     return f"The time of compute is an input, not a prediction: {source}."
 
@@ -202,8 +204,9 @@ class StepJob:
     deviation `spread` in parts of their time, and all wait for the slowest (`groups.slowest_of`):
     for what is expected, or for the `part` of all draws.
 
-    Kernels slow down beside a collective by `interference` times its part of the SMs of the `gpu`,
-    or if it is None of the machine's.
+    Its `kernels` have the profile of any GPU, if they are known. They slow down beside a collective
+    as `simreduce.training.interference` says, or, where `interference` is a number, by that times
+    its part of the SMs; of the `gpu`, or if it is None of the machine's.
 
     With `no_sync` only the last pass reduces gradients, which are sums over the passes; else every
     pass does.
@@ -220,8 +223,9 @@ class StepJob:
     no_sync: bool = True
     spread: float = 0.0
     part: float | None = None
-    interference: float = INTERFERENCE
+    interference: float | None = None
     gpu: Gpu | None = None
+    kernels: Callable[[Gpu], Profile] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.consistency not in CONSISTENCIES:
@@ -284,15 +288,46 @@ class Bucket:
 GIVEN, ESTIMATED, NOT_COUNTED = ACTIVATION_SOURCES
 
 
+class PassMoment(NamedTuple):
+    """Bytes that a GPU holds at a moment of a pass, besides parameters and optimizer states.
+
+    They are tensors that autograd `kept`, conversions of parameters (`casts`), and logits with
+    their gradients (`logits`). A `part` of the parameters' gradients is there.
+    """
+
+    at: str = ""
+    kept: int = 0
+    casts: int = 0
+    logits: int = 0
+    part: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """All of them."""
+        return self.kept + self.casts + self.logits
+
+
 class Activations(NamedTuple):
-    """Bytes that a GPU holds for the activations of one pass, and where they come from."""
+    """Bytes that a GPU holds for the activations of one pass, and where they come from.
+
+    `moments` has those at which a GPU may hold most, where that is known.
+    """
 
     nbytes: int = 0
     source: str = NOT_COUNTED
+    moments: tuple[PassMoment, ...] = ()
 
     def rescale(self, batch: int, to: int) -> Activations:
         """Those of another batch, in proportion."""
-        return self._replace(nbytes=self.nbytes * to // batch)
+        moments = tuple(
+            each._replace(kept=each.kept * to // batch, logits=each.logits * to // batch)
+            for each in self.moments
+        )
+        return self._replace(nbytes=self.nbytes * to // batch, moments=moments)
+
+    def with_gradients(self) -> Activations:
+        """The same where all gradients are there at every moment."""
+        return self._replace(moments=tuple(each._replace(part=1.0) for each in self.moments))
 
     @property
     def words(self) -> str:
@@ -305,6 +340,18 @@ class Activations(NamedTuple):
 UNCOUNTED = Activations()
 
 
+RESERVED = 0.06
+"""The part by which PyTorch's allocator reserves more than is allocated at most: 4 to 8 % in seven
+steps of GPT-2 and BERT on an H200.
+"""
+CONTEXT = 850_000_000
+"""Bytes of CUDA's context with the kernels of PyTorch (805 MB beside what PyTorch reserved on an
+H200), and the workspace of cuBLAS.
+"""
+LEFT = 0.05
+"""The part of a GPU's memory that is left where a step fits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes that a device holds for parameters.
@@ -312,7 +359,10 @@ class Memory:
     It holds some all the time, by what they are, and some at most for a while: `gathered`
     parameters, never more than `gathered_limit`, and gradients of its own passes that are not
     reduced yet (`unreduced`). `peak` is the most of all at once, with `activations` where they
-    count, which are those of so many passes `in_flight`.
+    count, which are those of so many passes `in_flight`. Where its moment is known, it is `most`.
+    DDP has copies of all gradients in `buckets`. In steps of PyTorch (`plain`) the allocator
+    reserves more than the peak; of a mesh nobody measured how much. Beside it, communicators of
+    NCCL hold `nccl_buffers` where they are known.
     """
 
     parameters: int
@@ -324,21 +374,53 @@ class Memory:
     peak: int = 0
     activations: Activations = UNCOUNTED
     in_flight: int = 1
+    buckets: int = 0
+    most: PassMoment = PassMoment()  # noqa: RUF009 - a named tuple
+    plain: bool = True
+    nccl_buffers: int = 0
 
     def plus(self, activations: Activations) -> Memory:
-        """The same with these activations."""
-        return replace(self, activations=activations, peak=self.peak + activations.nbytes)
+        """The same with these activations.
+
+        Gradients are freed after the optimizer's step, and come back one by one.
+        """
+        if not activations.moments:
+            return replace(self, activations=activations, peak=self.peak + activations.nbytes)
+        most = max(activations.moments, key=self._at)
+        activations = activations._replace(nbytes=most.kept)
+        gradients, peak = round(most.part * self.gradients), self.peak + self._at(most)
+        return replace(self, gradients=gradients, activations=activations, peak=peak, most=most)
+
+    def with_buckets(self) -> Memory:
+        """The same with DDP's buckets, which have copies of gradients that are no views."""
+        return replace(self, buckets=self.gradients, peak=self.peak + self.gradients)
+
+    def _at(self, moment: PassMoment) -> int:
+        """What it holds more at a moment than with all gradients and no activations."""
+        return moment.nbytes - round((1.0 - moment.part) * (self.gradients + self.unreduced))
+
+    @property
+    def needed(self) -> int:
+        """The memory of a GPU on which it fits: with what the allocator reserves, the context of
+        CUDA, NCCL's buffers, and a part left.
+        """
+        reserved = self.peak * (1.0 + RESERVED * self.plain)
+        return round((reserved + CONTEXT + self.nccl_buffers) / (1.0 - LEFT))
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A layer's pass on a device or group; seconds from the start of the step."""
+    """A layer's pass on a device or group; seconds from the start of the step.
+
+    It `lost` seconds beside each of what was in flight.
+    """
 
     device: str
     layer: str
     backward: bool
     begin: float
     end: float
+    lost: Lost = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from simreduce import units
+from simreduce import dtypes, units
 from simreduce.errors import did_you_mean
 from simreduce.files.formats import (
     FLAG,
@@ -28,18 +29,30 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.training.calls import CYCLE, Method, method_for_mode, method_for_strategy
+from simreduce.training.eager import (
+    AMP,
+    BF16,
+    BY_MEGATRON,
+    EAGER,
+    FP32,
+    MEGATRON,
+    PRECISIONS,
+    RENAMED,
+    RUNS,
+    TF32,
+)
 from simreduce.training.executions.reading import is_record
-from simreduce.training.gpus import INTERFERENCE, SPREAD, Gpu, gpu_among, gpu_of, load_gpu
+from simreduce.training.gpus import SPREAD, Gpu, gpu_for, gpu_of
 from simreduce.training.memory import (
     ATTENTIONS,
     FUSED,
     NONE,
     POLICIES,
-    estimate_activations,
+    ModelRun,
     repeated,
 )
-from simreduce.training.mesh.passes import kernels_profile
 from simreduce.training.recorded import load_profile
+from simreduce.training.running import run_profile
 from simreduce.training.sharded import (
     DDP,
     METHODS_KIND,
@@ -51,7 +64,6 @@ from simreduce.training.sharded import (
 )
 from simreduce.training.step import (
     CONSISTENCIES,
-    ESTIMATED,
     GIVEN,
     RELAXED,
     STAGED,
@@ -64,7 +76,7 @@ from simreduce.training.step import (
     profile_from_seconds,
 )
 from simreduce.training.variable_update import MODES, Flags
-from simreduce.workload import Model
+from simreduce.workload import Model, in_dtype
 
 MOST_SAMPLES = 10**9
 MOST_STREAMS = 10**6
@@ -74,7 +86,8 @@ SHORTEST, LONGEST = 1e-9, 3.6e6
 
 _EXAMPLES = ("2 ms", "100 us")
 _AT_MOST = quantity(units.duration, "a time", _EXAMPLES, (0.0, LONGEST, "at most 1000 h"))
-_TIMES = ("time", "rate", "profile", "compute")
+_TIMES = ("time", "rate", "profile", "gpu")
+_INSTEAD = "; or give a time, a rate or a profile"
 
 
 def _cycle(value: object) -> float:
@@ -128,13 +141,14 @@ _FLAGS = (
 def _check(values: FieldValues, faults: Faults, path: str) -> None:
     """Note the faults of keys that do not go together."""
     given = [key for key in _TIMES if key in values.given]
-    if len(given) != 1:
-        have = f"has {' and '.join(given)}" if given else "has none"
-        faults.add(path, f"give one of {', '.join(_TIMES)}; it {have}")
+    words = f"give at most one of {', '.join(_TIMES)}; it has {' and '.join(given)}"
+    faults.check(len(given) < 2, path, words)
     mode, consistency, by_mode = (
         values["variable_update"], values["consistency"], "variable_update" in values.given,
     )  # fmt: skip
     faults.add_broken(path, (
+        ("precision", values["kernels"] == MEGATRON and values["precision"] in (FP32, TF32),
+         BY_MEGATRON),
         ("update", values["barrier"] is False and values["update"],
          "needs a barrier, a time at which all variables are updated"),
         *method_rules(values),
@@ -161,22 +175,28 @@ STEP = Format(
     Field("batch", whole(1, MOST_SAMPLES), "Samples per GPU. With `--batch`, a time or a profile of"
           " this batch changes in proportion.", required=True),
     Field("time", _AT_MOST, "Time of the forward and backward pass of one batch on one GPU, spread"
-          " over the layers by FLOPs. Give one of time, rate, profile and compute."),
+          " over the layers by FLOPs. Give at most one of time, rate, profile and gpu."),
     Field("rate", _Rates(), "FLOP/s that a GPU achieves; or a table by GPU or model."),
     Field("profile", LINE, "A file with measured times by layer, or a recorded job as `simreduce"
           " replay` reads it; beside the scenario or not."),
-    Field("speed", number(1e-6, 1e6), "Times as fast as time, rate, profile or compute say.", 1.0),
+    Field("speed", number(1e-6, 1e6), "Times as fast as time, rate, profile or gpu say.", 1.0),
     Field("spread", SPREAD, "The standard deviation of these times, from GPU to GPU or from step to"
           " step, as a part, such as 0.02: all wait for the slowest, the more of them the longer.",
-          0.0, default_words="0, or that of the GPUs of `compute`"),
-    Field("compute", LINE, "A GPU's name, or a file (`compute`): a decoder's passes take what their"
-          " kernels do on it, as with a `mesh`, and the update what its bytes do."),
+          0.0, default_words="0, or that of GPUs whose kernels are known"),
+    Field("gpu", LINE, "The GPU to compute as, a name or a file (`compute`): passes take what the"
+          " model's kernels do on it, and the update what its bytes do.",
+          default_words="the machine's, without time, rate and profile"),
+    Field("kernels", choice(RUNS, "way"), "How the model runs: `eager` PyTorch, `compiled` by"
+          " `torch.compile`, or as by Megatron-LM (`megatron`).", EAGER),
+    Field("precision", choice(PRECISIONS, "precision"), "Of products: `amp` is 16 bits by autocast"
+          " with parameters in float32, `bf16` has all in bfloat16; `tf32` and `fp32` have all in"
+          " float32.", AMP),
     Field("interference", number(0.0, 10.0), "How much more kernels slow down beside a collective"
-          " of NCCL than by the SMs that it holds, one a channel; 0: not at all.",
-          default_words=f"{INTERFERENCE:g} on GPUs that are known; 0 with a recorded job, which has"
-          " it in its times"),
+          " of NCCL than by the part of the SMs that it holds, one a channel; 0: not at all.",
+          default_words="what kernels of their shapes lose, on GPUs that are known; 0 with a"
+          " recorded job, which has it in its times"),
     Field("update", _AT_MOST, "Time to update the variables, once a step.",
-          default_words="`0 s`, or what a recorded job took, or the bytes of `compute`"),
+          default_words="`0 s`, or what a recorded job took, or the bytes of `gpu`"),
     Field("cycle", quantity(_cycle, "a time", _EXAMPLES), "Time between two runs of Horovod's"
           " background thread (`+fusion`).", default_words="`1 ms`"),
     Field("streams", whole(0, MOST_STREAMS), "Reductions in flight at once; 0 for no limit.",
@@ -197,18 +217,19 @@ STEP = Format(
           " `no_sync()`); otherwise every pass does.", True),
     Field("activations", SIZE, "Memory of a GPU for the activations of one batch; counted"
           " with what else it holds. With `--batch`, it changes in proportion.",
-          default_words="estimated for shipped transformers in 16 bits, and for AlexNet, VGG-16 and"
-          " ResNets in 32 bits; else not counted"),
+          default_words="counted for shipped transformers, AlexNet, VGG-16 and ResNets by `kernels`"
+          " and `precision`; else not counted"),
     Field("recompute", choice(POLICIES, "policy"), "Activations that backward passes make again:"
           " `selective`, attention by itself; `full`, all of a block but its input. That forward"
           " work counts on top of time, rate or profile, which are without it.", NONE),
     Field("attention", choice(ATTENTIONS, "attention"), "`fused` (FlashAttention) keeps no scores"
           " of attention, `unfused` keeps them: the estimate of activations depends on it, and what"
-          " `compute` takes.", FUSED),
+          " `gpu` takes.", FUSED),
     Field("consistency", choice(CONSISTENCIES, "consistency"), "`relaxed` reduces the gradients of"
           " the step before; `staged` computes with variables read a step earlier.", STRONG),
     *_FLAGS,
     check=_check,
+    refused=RENAMED,
 )  # fmt: skip
 
 
@@ -217,7 +238,7 @@ class StepQuestion:
     """The question that `[step]` asks.
 
     Without a `mode`, strategies reduce the gradients by each of `methods`. `sharding` is None
-    unless a method was asked for.
+    unless a method was asked for. `run` says how the model runs.
     """
 
     job: StepJob
@@ -228,18 +249,20 @@ class StepQuestion:
     methods: tuple[str, ...] = (DDP,)
     sharding: Sharding | None = None
     activations: Activations = UNCOUNTED
+    run: ModelRun = ModelRun()  # noqa: RUF009 - a named tuple
+
+    @property
+    def numerics(self) -> Sharding:
+        """The sharding, with its dtypes; without one that of the model's gradients."""
+        return _numerics(self.sharding, self.run)
 
     @property
     def replicated(self) -> StepQuestion:
         """The question for `ddp`, whose gradients have the dtype in which `sharding` reduces."""
         if self.sharding is None or self.sharding.wire(-1)[1] < 0:
             return self
-        dtype, model = self.sharding.wire(-1)[1], self.job.model
-        layers = tuple(
-            replace(layer, gradients=tuple(replace(g, dtype=dtype) for g in layer.gradients))
-            for layer in model.layers
-        )
-        return replace(self, job=replace(self.job, model=replace(model, layers=layers)))
+        model = in_dtype(self.job.model, self.sharding.wire(-1)[1])
+        return replace(self, job=replace(self.job, model=model))
 
     def method(
         self, strategy: Strategy | None, layout: Layout, *, faithful: bool = False
@@ -277,9 +300,25 @@ def parse_step(
         return None
     measured = values["batch"] or 1
     batch = measured if batch is None else batch
-    profile, slow, gpu = _compute(values, model, batch, topology, beside, faults)
+    run = ModelRun(
+        MEGATRON if values["variable_update"] else values["kernels"] or EAGER,
+        values["precision"] or AMP,
+        values["recompute"] or NONE,
+        values["attention"] or FUSED,
+    )
+    if model and run.precision == BF16:
+        model = in_dtype(model, dtypes.code("bfloat16"))
+    sharding = read_sharding(values["sharding"]) if "method" in values.given else None
+    if sharding and run.precision == BF16 and sharding.param_dtype is None:
+        sharding = replace(sharding, pure=True)
+    elif sharding and dtypes.SIZES[sharding.wire(0)[0]] == 2 and "precision" not in values.given:
+        run = run._replace(precision=BF16)  # parameters that are gathered in 16 bits
+    numerics = _numerics(sharding, run)
+    profile, slow, gpu, kernels = _compute(
+        values, model, batch, run, numerics, topology, beside, faults, before
+    )
     spread = gpu.spread if gpu and "spread" not in values.given else values["spread"]
-    if profile and batch != measured and not {"rate", "compute"} & values.given:
+    if profile and batch != measured and not (gpu or values["rate"]):
         profile = profile.rescale(measured, batch)
     if profile and values["speed"] not in (None, 1.0):
         profile = profile.faster(values["speed"])
@@ -291,7 +330,7 @@ def parse_step(
     policy = values["recompute"] or NONE
     if policy != NONE and model is not None:
         shares = faults.attempt("step.recompute", repeated, model, policy)
-        if profile and shares and values["compute"] is None:
+        if profile and shares and gpu is None:
             profile = profile.repeat(shares, f"{policy} recomputation on top")
     flags = {key: values[key] for key in _FLAG_KEYS if values[key] is not None}
     mode = values["variable_update"] or ""
@@ -302,7 +341,6 @@ def parse_step(
             for key in (*_FLAG_KEYS, "cycle", "streams")
         ))  # fmt: skip
     methods: tuple[str, ...] = tuple(values["method"] or (DDP,))
-    sharding = read_sharding(values["sharding"]) if "method" in values.given else None
     if sharding and methods != (DDP,) and model is not None and model.finest:
         faults.add(
             "step.method",
@@ -318,29 +356,32 @@ def parse_step(
     job = StepJob(
         model, profile, batch, update, values["consistency"], values["barrier"], slow,
         values["accumulate"], values["no_sync"], spread,
-        interference=_interference(values, beside), gpu=gpu,
+        interference=_interference(values, beside), gpu=gpu, kernels=kernels,
     )  # fmt: skip
     cycle = CYCLE if values["cycle"] is None else values["cycle"]
-    activations = _activations(values, model, batch, measured)
+    activations = _activations(values, run, job, measured)
     return StepQuestion(
-        job, mode, Flags(**flags), values["streams"], cycle, methods, sharding, activations
+        job, mode, Flags(**flags), values["streams"], cycle, methods, sharding, activations, run
     )
 
 
-def _interference(values: FieldValues, beside: Callable[[str], str]) -> float:
-    """That which is given; a recorded job has it in its times already."""
+def _numerics(sharding: Sharding | None, run: ModelRun) -> Sharding:
+    return sharding or Sharding(pure=run.precision == BF16)
+
+
+def _interference(values: FieldValues, beside: Callable[[str], str]) -> float | None:
+    """That which is given; a recorded job has it in its times already; None for the law."""
     if values["interference"] is not None:
         return float(values["interference"])
     profile = values["profile"]
-    return 0.0 if profile is not None and is_record(beside(profile)) else INTERFERENCE
+    return 0.0 if profile is not None and is_record(beside(profile)) else None
 
 
-def _activations(values: FieldValues, model: Model, batch: int, measured: int) -> Activations:
+def _activations(values: FieldValues, run: ModelRun, job: StepJob, measured: int) -> Activations:
     """Those that the user gives, else those of the architecture."""
     if values["activations"] is not None:
-        return Activations(values["activations"], GIVEN).rescale(measured, batch)
-    each = estimate_activations(model, values["recompute"] or NONE, values["attention"] or FUSED)
-    return UNCOUNTED if each is None else Activations(round(batch * each), ESTIMATED)
+        return Activations(values["activations"], GIVEN).rescale(measured, job.batch)
+    return run.activations(job.model, job.batch, job.accumulate)
 
 
 _FLAG_KEYS = tuple(each.key for each in _FLAGS)
@@ -372,12 +413,19 @@ def _compute(
     values: FieldValues,
     model: Model | None,
     batch: int,
+    run: ModelRun,
+    numerics: Sharding,
     topology: Topology | None,
     beside: Callable[[str], str],
     faults: Faults,
-) -> tuple[Profile | None, Mapping[str, float], Gpu | None]:
-    """The profile, how many times as long each device takes, and the GPU to compute as."""
-    profile, slow, gpu = None, dict[str, float](), None
+    before: int,
+) -> tuple[Profile | None, Mapping[str, float], Gpu | None, Callable[[Gpu], Profile] | None]:
+    """The profile, how many times as long each device takes, the GPU to compute as, and the profile
+    of any GPU.
+
+    There were so many faults `before` those of the table.
+    """
+    profile, slow, gpu, kernels = None, dict[str, float](), None, None
     if values["profile"] is not None:
         profile = faults.attempt("step.profile", load_profile, beside(values["profile"]), model)
     if values["rate"] is not None:
@@ -388,13 +436,33 @@ def _compute(
             slow = {name: best / rate for name, rate in rates.items()}
     if values["time"] is not None and model is not None:
         profile = profile_from_seconds(model, values["time"])
-    if values["compute"] is not None:
-        own = gpu_among([topology.nodes[name] for name in topology.devices]) if topology else None
-        gpu = faults.attempt("step.compute", load_gpu, values["compute"], own, beside)
-        if gpu and model:
-            kept = values["attention"] or FUSED, values["recompute"] or NONE
-            profile = faults.attempt("step.compute", kernels_profile, model, gpu, batch, *kept)
-    return profile, slow, gpu
+    measured = {"time", "rate", "profile"} & values.given
+    misspelt = values["gpu"] is None and len(faults.problems) > before  # they may mean a time
+    nodes = [topology.nodes[name] for name in topology.devices] if topology else []
+    if topology is not None and not measured and not misspelt:
+        gpu = faults.attempt("step.gpu", gpu_for, values["gpu"], nodes, beside, _INSTEAD)
+    known = [gpu] if gpu else [gpu_of(kind) for kind in dict.fromkeys(n.model for n in nodes)]
+    if not _lacks([each for each in known if each], values, faults) and gpu and model:
+        ran = run._replace(kernels=values["kernels"] or EAGER)
+        kernels = partial(run_profile, model, batch=batch, run=ran, numerics=numerics)
+        profile = faults.attempt("step.gpu", kernels, gpu)
+    return profile, slow, gpu, kernels
+
+
+def _lacks(gpus: Sequence[Gpu], values: FieldValues, faults: Faults) -> bool:
+    """Whether a GPU lacks what the table names, the precision or the type of gathered parameters.
+
+    `faults` notes it, whatever gives the times.
+    """
+    before, gathered = len(faults.problems), (values["sharding"] or {}).get("param_dtype")
+    for gpu in gpus:
+        words = {"precision": values["precision"] or AMP}
+        if gathered == dtypes.code("bfloat16"):
+            words["sharding.param_dtype"] = BF16
+        for key, word in words.items():
+            why = gpu.lacks(word)
+            faults.check(not why, f"step.{key}", why)
+    return len(faults.problems) > before
 
 
 def _rates(

@@ -9,7 +9,7 @@ A model as back-propagation sees it: layers, each with its gradients and its wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from simreduce import dtypes, units
@@ -75,13 +75,15 @@ class Kept(NamedTuple):
 
     `input` is what it reads. `scores` are those of attention by itself, softmax and its dropout,
     which fused attention does not keep; `others` are all the rest. `core` is the work of attention
-    by itself in FLOPs, which makes the scores again.
+    by itself in FLOPs, which makes the scores again. These are bytes of fused kernels; `program`
+    has the ops of plain PyTorch (`workload.autograd`).
     """
 
     input: float = 0.0
     others: float = 0.0
     scores: float = 0.0
     core: float = 0.0
+    program: tuple[str | int, ...] = ()
 
 
 ACTIVATION_SOURCES = ("given", "estimated", "not_counted")
@@ -92,7 +94,8 @@ ACTIVATION_SOURCES = ("given", "estimated", "not_counted")
 class Layer:
     """`gradients` exist once the layer's backward pass is done. `forward` and `backward` are FLOPs
     of one sample, two for a multiplication and an addition; 0, and not `counted`, where nobody did.
-    `kept` is None where nobody counted activations.
+    `kept` is None where nobody counted activations. A convolution has a `window` of that height,
+    width and stride.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Layer:
     backward: float = 0.0
     counted: bool = True
     kept: Kept | None = None
+    window: tuple[int, int, int] | None = None
 
     @property
     def flops(self) -> float:
@@ -147,3 +151,11 @@ def of_list(workload: Workload) -> Model:
     return Model(
         workload.name, tuple(Layer(g.name, (g,), counted=False) for g in workload.gradients)
     )
+
+
+def in_dtype(model: Model, dtype: int) -> Model:
+    """The model with all gradients in the dtype of that code."""
+    return replace(model, layers=tuple(
+        replace(layer, gradients=tuple(replace(g, dtype=dtype) for g in layer.gradients))
+        for layer in model.layers
+    ))  # fmt: skip

@@ -34,6 +34,7 @@ from simreduce.errors import WorkloadError
 from simreduce.files.formats import Field, Format, choice, whole
 from simreduce.files.formats.syntax import Faults
 from simreduce.workload import Gradient, Kept, Layer, Model
+from simreduce.workload.autograd import Program
 
 N = TypeVar("N", int, float)
 
@@ -85,24 +86,31 @@ HEAD = 64
 
 
 def block(
-    names: tuple[str, str], parts: tuple[Shapes, Shapes], tokens: float, width: int
+    names: tuple[str, str], parts: tuple[Shapes, Shapes], tokens: int, width: int, kind: str
 ) -> list[Layer]:
     """Attention, and a feed-forward part four times as wide, with their parameters.
 
-    They have dropout and keep 13 s h + 5 a s^2 and 21 s h, their norms included.
+    They have dropout and keep 13 s h + 5 a s^2 and 21 s h, their norms included. PyTorch runs those
+    of their `kind`.
     """
     core, scores = attention(tokens, tokens, width), 5 * (width // HEAD) * tokens**2
-    kept = Kept(2 * tokens * width, 13 * tokens * width, scores, core)
-    wide = Kept(2 * tokens * width, 21 * tokens * width)
+    heads: Program = (f"{kind}_attention", tokens, width, width // HEAD)
+    kept = Kept(2 * tokens * width, 13 * tokens * width, scores, core, heads)
+    mlp: Program = (f"{kind}_mlp", tokens, width, 4 * width)
+    wide = Kept(2 * tokens * width, 21 * tokens * width, program=mlp)
     return [
         layer(names[0], parts[0], tokens, core, kept),
         layer(names[1], parts[1], tokens, kept=wide),
     ]
 
 
-def kept_by_head(tokens: float, width: int, words: int) -> Kept:
+EMBEDDING: Program = ("nothing",)
+
+
+def kept_by_head(tokens: float, width: int, words: int, *, rms: bool = False) -> Kept:
     """What the last norm, the output and the loss keep: 4 s h, and logits in float32, 4 s V."""
-    return Kept(2 * tokens * width, 4 * tokens * (width + words))
+    program = ("head", round(tokens), width, words, int(rms))
+    return Kept(2 * tokens * width, 4 * tokens * (width + words), program=program)
 
 
 class Latent(NamedTuple):
@@ -245,13 +253,18 @@ class Decoder:
         """The layers for sequences of `tokens` tokens."""
         h = self.width
         words = [("weight", (self.words, h))]
-        found = [Layer("embed_tokens", gradients("embed_tokens", words), kept=Kept())]
+        found = [
+            Layer("embed_tokens", gradients("embed_tokens", words), kept=Kept(program=EMBEDDING))
+        ]
         if self.positions:
             learned = gradients("embed_positions", [("weight", (self.positions, h))])
-            mask = Kept(0.0, float(tokens * h * self.dropout))
+            mask = Kept(0.0, float(tokens * h * self.dropout), program=EMBEDDING)
             found.append(Layer("embed_positions", learned, kept=mask))
         more, scores = attention(tokens, tokens, self.crossed), self.scores(tokens) * tokens
-        kept = Kept(2.0 * tokens * h, tokens * sum(self.kept_by_attention), scores, more)
+        kept = Kept(
+            2.0 * tokens * h, tokens * sum(self.kept_by_attention), scores, more,
+            self._attention_program(tokens),
+        )  # fmt: skip
         for i in range(self.blocks):
             found += [
                 layer(f"layers.{i}.self_attn", self._attention(), tokens, more, kept),
@@ -259,8 +272,16 @@ class Decoder:
             ]
         head = [] if self.tied else linear("lm_head", h, self.words, bias=False)
         more = 2.0 * self.words * h * tokens * self.tied
-        kept = kept_by_head(tokens, h, self.words)
+        kept = kept_by_head(tokens, h, self.words, rms=not self.bias)
         return [*found, layer("head", [*self._norm("norm"), *head], tokens, more, kept)]
+
+    def _attention_program(self, tokens: int) -> Program:
+        h, heads = self.width, self.heads
+        if self.positions and not self.gated and self.queries == self.narrow == h:
+            return ("gpt2_attention", tokens, h, heads)
+        wide = self.queries + (heads * self.latent.rotary if self.latent else 0)
+        narrow = wide if self.latent else self.narrow
+        return ("attention", tokens, h, wide, narrow, heads, int(not self.bias))
 
     def _attention(self) -> Shapes:
         h, wide = self.width, self.queries
@@ -288,7 +309,12 @@ class Decoder:
         name, after = f"layers.{block}.mlp", self._norm("post_attention_layernorm")
         input_ = 2.0 * tokens * self.width
         if not self.has_experts(block):
-            kept = Kept(input_, tokens * sum(self.kept_by_feed_forward(self.inner)))
+            plain: Program = (
+                ("gpt2_mlp", tokens, self.width, self.inner)
+                if self.positions and not self.gated
+                else ("mlp", tokens, self.width, self.inner, int(self.gated), int(not self.bias))
+            )
+            kept = Kept(input_, tokens * sum(self.kept_by_feed_forward(self.inner)), program=plain)
             return layer(name, [*self._part("", self.inner), *after], tokens, kept=kept)
         gate, shared = linear("gate", self.width, self.experts, bias=False), self._shared()
         experts = [
@@ -299,7 +325,10 @@ class Decoder:
         every = gradients(name, [*gate, *experts, *shared, *after])
         routed = 4.0 * self.active * self.width  # inputs and outputs of experts
         each = sum(self.kept_by_feed_forward((self.active + self.shared) * self.expert)) + routed
-        return Layer(name, every, forward, 2 * forward, kept=Kept(input_, tokens * each))
+        passes = self.active + self.shared
+        program = ("experts", tokens, self.width, self.expert, passes, self.experts + self.shared)
+        kept = Kept(input_, tokens * each, program=program)
+        return Layer(name, every, forward, 2 * forward, kept=kept)
 
     def _shared(self) -> Shapes:
         return self._part("shared_experts.", self.shared * self.expert) if self.shared else []
@@ -483,11 +512,11 @@ def gpt2_layers(blocks: int, h: int, tokens: int) -> list[Layer]:
         *gradients("wpe", [("weight", (GPT2_POSITIONS, h))]),
     )
     # The mask of its dropout is kept.
-    found = [Layer("embeddings", tables, kept=Kept(0.0, 1.0 * tokens * h))]
+    found = [Layer("embeddings", tables, kept=Kept(0.0, 1.0 * tokens * h, program=EMBEDDING))]
     for i in range(blocks):
         heads = [*norm("ln", h), *linear("c_attn", h, 3 * h), *linear("c_proj", h, h)]
         mlp = [*norm("ln", h), *linear("c_fc", h, 4 * h), *linear("c_proj", 4 * h, h)]
-        found += block((f"h.{i}.attention", f"h.{i}.mlp"), (heads, mlp), tokens, h)
+        found += block((f"h.{i}.attention", f"h.{i}.mlp"), (heads, mlp), tokens, h, "gpt2")
     head = 2.0 * _GPT2_WORDS * h * tokens
     last = gradients("ln_f", [("weight", (h,)), ("bias", (h,))])
     kept = kept_by_head(tokens, h, _GPT2_WORDS)
@@ -509,7 +538,7 @@ def _bert(blocks: int, h: int, tokens: int) -> list[Layer]:
         ("token_type.weight", (2, h)),
         *norm("LayerNorm", h),
     ]
-    kept = Kept(0.0, 3.0 * tokens * h)  # its norm and its dropout
+    kept = Kept(0.0, 3.0 * tokens * h, program=EMBEDDING)  # its norm and its dropout
     found = [Layer("embeddings", gradients("embeddings", tables), kept=kept)]
     for i in range(blocks):
         projections = [
@@ -517,8 +546,9 @@ def _bert(blocks: int, h: int, tokens: int) -> list[Layer]:
         ]
         mlp = [*linear("intermediate", h, 4 * h), *linear("output", 4 * h, h)]
         parts = [*projections, *norm("LayerNorm", h)], [*mlp, *norm("LayerNorm", h)]
-        found += block((f"layer.{i}.attention", f"layer.{i}.mlp"), parts, tokens, h)
-    pooled = Kept(2.0 * tokens * h, 4.0 * h)
+        found += block((f"layer.{i}.attention", f"layer.{i}.mlp"), parts, tokens, h, "bert")
+    # PyTorch trains it with the head of masked language models.
+    pooled = Kept(2.0 * tokens * h, 4.0 * h, program=("bert_head", tokens, h, _BERT_WORDS))
     return [*found, layer("pooler", linear("dense", h, h), 1, kept=pooled)]
 
 
@@ -538,7 +568,9 @@ def _t5(blocks: int, h: int, projected: int, inner: int, heads: int, tokens: int
     masked in spans of three tokens, and in proportion for other lengths.
     """
 
-    def attend(name: str, queries: float, keys: float, *, positions: bool = False) -> Layer:
+    def attend(
+        name: str, queries: float, keys: float, *, positions: bool = False, other: bool = False
+    ) -> Layer:
         ends = [*linear("q", h, projected, bias=False), *linear("o", projected, h, bias=False)]
         of_keys = [part for each in "kv" for part in linear(each, h, projected, bias=False)]
         # Flat, because it is looked up and not multiplied.
@@ -551,32 +583,36 @@ def _t5(blocks: int, h: int, projected: int, inner: int, heads: int, tokens: int
             queries * (5.0 * h + 4.0 * projected) + 4.0 * keys * projected,
             5.0 * heads * queries * keys,
             core,
+            ("attention", round(queries), h, projected, projected, heads, 1, round(keys) * other),
         )
         return Layer(name, gradients(name, shapes), forward, 2 * forward, kept=kept)
 
     def feed_forward(name: str, tokens: float) -> Layer:
         parts = [*linear("wi", h, inner, bias=False), *linear("wo", inner, h, bias=False)]
-        kept = Kept(2.0 * tokens * h, 5.0 * tokens * (h + inner))
+        program = ("mlp", round(tokens), h, inner, 0, 1)
+        kept = Kept(2.0 * tokens * h, 5.0 * tokens * (h + inner), program=program)
         return layer(name, [*parts, *scale("layer_norm", h)], tokens, kept=kept)
 
     written = tokens * _T5_WRITTEN
     table = gradients("shared", [("weight", (_T5_WORDS, h))])
-    found = [Layer("shared", table, kept=Kept(0.0, (tokens + written) * h))]
+    mask = Kept(0.0, (tokens + written) * h, program=EMBEDDING)
+    found = [Layer("shared", table, kept=mask)]
     for i in range(blocks):
         found += [
             attend(f"encoder.block.{i}.self", tokens, tokens, positions=i == 0),
             feed_forward(f"encoder.block.{i}.mlp", tokens),
         ]
-    ends = Kept(2.0 * tokens * h, 4.0 * tokens * h)  # and what decoders read
+    # And what decoders read.
+    ends = Kept(2.0 * tokens * h, 4.0 * tokens * h, program=("norm", tokens, h))
     found.append(layer("encoder.final", scale("layer_norm", h), tokens, kept=ends))
     for i in range(blocks):
         found += [
             attend(f"decoder.block.{i}.self", written, written, positions=i == 0),
-            attend(f"decoder.block.{i}.cross", written, tokens),
+            attend(f"decoder.block.{i}.cross", written, tokens, other=True),
             feed_forward(f"decoder.block.{i}.mlp", written),
         ]
     head = 2.0 * _T5_WORDS * h * written
-    last, kept = scale("layer_norm", h), kept_by_head(written, h, _T5_WORDS)
+    last, kept = scale("layer_norm", h), kept_by_head(written, h, _T5_WORDS, rms=True)
     return [*found, layer("decoder.final", last, written, head, kept)]
 
 
@@ -595,15 +631,18 @@ def _vit(blocks: int, h: int, tokens: int) -> list[Layer]:
     shapes = [("class_token", (h,)), *patches, ("encoder.pos_embedding", (tokens * h,))]
     # Nobody needs the gradient of an image, so that backward is no more than forward.
     once = products(patches, _VIT_PATCHES)
-    kept = Kept(0.0, 2.0 * _VIT_PATCHES * 3 * 16 * 16 + tokens * h)  # the image, and a mask
+    # The image, and a mask.
+    pixels: Program = ("first_read", _VIT_PATCHES * 3 * 16 * 16)
+    kept = Kept(0.0, 2.0 * _VIT_PATCHES * 3 * 16 * 16 + tokens * h, program=pixels)
     found = [Layer("embeddings", gradients("embeddings", shapes), once, once, kept=kept)]
     for i in range(blocks):
         heads = [*norm("ln_1", h), *linear("in_proj", h, 3 * h), *linear("out_proj", h, h)]
         mlp = [*norm("ln_2", h), *linear("mlp.0", h, 4 * h), *linear("mlp.3", 4 * h, h)]
         names = f"encoder.{i}.self_attention", f"encoder.{i}.mlp"
-        found += block(names, (heads, mlp), tokens, h)
+        found += block(names, (heads, mlp), tokens, h, "vit")
     head = [*norm("ln", h), *linear("head", h, _VIT_CLASSES)]
-    return [*found, layer("heads", head, 1, kept=Kept(2.0 * tokens * h, 2.0 * (tokens + 1) * h))]
+    kept = Kept(2.0 * tokens * h, 2.0 * (tokens + 1) * h, program=("vit_head", tokens, h))
+    return [*found, layer("heads", head, 1, kept=kept)]
 
 
 class Architecture(NamedTuple):

@@ -75,6 +75,7 @@ class _Net:
         self.branched = False
         self._convolutions, self._affine = count(), count()
         self._read = self._elements  # what the next layer reads and no layer before it keeps
+        self._maxima = 0  # places of maxima that a pooling before it keeps
 
     @property
     def _elements(self) -> int:
@@ -96,12 +97,18 @@ class _Net:
             shapes[f"{path}/biases"] = (filters,)
         self._shrink(kernel[0], stride, padded=padded)
         self.channels = filters
-        self._layer(path, shapes, self.size**2, bool(self.norm) + activated)
+        # torchvision's ResNets have the stride in the next convolution
+        wider = stride**2 if self.norm and activated and kernel == (1, 1) else 1
+        self._layer(
+            path, shapes, self.size**2, bool(self.norm) + activated, wider, (*kernel, stride)
+        )
 
     def pool(self, kernel: int, stride: int, *, padded: bool = False) -> None:
         """A pooling by a window of that size and stride."""
+        mean = kernel == self.size
         self._shrink(kernel, stride, padded=padded)
         self._read = self._elements
+        self._maxima = 0 if mean else self._elements
 
     def _shrink(self, kernel: int, stride: int, *, padded: bool) -> None:
         """Shrink the image to what a window of that size and stride leaves of it."""
@@ -141,15 +148,21 @@ class _Net:
             self.channels = total
 
     def _layer(
-        self, name: str, shapes: Mapping[str, Sequence[int]], positions: int, buffers: int
-    ) -> None:
+        self, name: str, shapes: Mapping[str, Sequence[int]], positions: int, buffers: int,
+        wider: int = 1, window: tuple[int, int, int] | None = None,
+    ) -> None:  # fmt: skip
         """A layer, which keeps so many buffers of what it gives."""
-        kept = Kept(others=_WIDTH * (self._read + buffers * self._elements))
-        self._read = 0
         gradients = tuple(Gradient(path, prod(shape)) for path, shape in shapes.items())
+        program = (
+            "image", self._read, self._elements * wider, buffers, self._maxima,
+            gradients[0].elements, int(not self.layers),
+        )  # fmt: skip
+        read = _WIDTH * (self._read + buffers * self._elements)
+        kept = Kept(others=read, program=program)
+        self._read = self._maxima = 0
         forward = 2.0 * gradients[0].elements * positions
         backward = 2 * forward if self.layers else forward
-        self.layers.append(Layer(name, gradients, forward, backward, kept=kept))
+        self.layers.append(Layer(name, gradients, forward, backward, kept=kept, window=window))
 
 
 def _plain(convolutions: str, *outputs: int) -> Callable[[_Net], None]:

@@ -92,6 +92,16 @@ def test_where_nothing_fits_the_nearest_needs_least_memory():
     assert (small, small, "") == decide([fast, small], None, 0.01, no_doubt)
 
 
+def test_of_those_that_miss_as_much_today_is_the_nearest():
+    """As a sharded step has it, whose memory no strategy changes."""
+    today = Option("fsdp, nccl", 1.0, misfit=True, needed=3)
+    same = Option("fsdp, nccl,algorithm=ring", 1.0, misfit=True, needed=3, simplicity=(True, 1))
+    other = replace(same, name="fsdp, ring", simplicity=(True, 0))
+
+    assert (today, today, "") == decide([same, today], today, 0.01, no_doubt)
+    assert (other, other, "") == decide([same, other], None, 0.01, no_doubt)
+
+
 def test_a_lower_bound_is_not_run_before_a_time_of_nccl_that_may_be_as_short():
     bound = Option("bound", 3.0, undispatched=True)
     nccl, other = Option("nccl", 4.0, shortest=2.5), Option("other", 3.5)

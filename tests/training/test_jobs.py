@@ -15,6 +15,7 @@ from simreduce.engine import IDEAL, TENSORFLOW
 from simreduce.engine.background import Stream
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.setup import BY_STRATEGY, Setup
+from simreduce.engine.simulator import step_cost
 from simreduce.errors import InputError
 from simreduce.plan import Contract, Kind, PlanBuilder, side_by_side
 from simreduce.planners.strategy import parse_strategy
@@ -47,12 +48,17 @@ def _check(jobs):
     setup = jobs[0].setup
     oracle = Oracle(setup.topology, setup.runtime, setup.calibration)
     inputs = [[0.0] * int((each.plan.kind == Kind.INPUT).sum()) for each in jobs]
+
+    def begun(job):
+        """When the first op may start."""
+        return job.start + step_cost(job.plan, setup.topology, setup.runtime, setup.calibration)
+
     asked = zip(jobs, inputs, strict=True)
-    expected = oracle.run([Submission(job.plan, ready, at=job.start) for job, ready in asked])
+    expected = oracle.run([Submission(job.plan, ready, at=begun(job)) for job, ready in asked])
     if oracle.unclear:
         return False
     for job, theirs, mine in zip(jobs, expected, simulate_jobs(jobs), strict=True):
-        end = max(theirs.finish, default=job.start)
+        end = max(theirs.finish, default=begun(job))
         assert mine.times[0] == pytest.approx(end - job.start, rel=1e-9, abs=1e-15)
     return True
 

@@ -13,6 +13,7 @@ from simreduce.planners.layouts import layout
 from simreduce.study.scenario_files import load_scenario
 from simreduce.topology import load_topology
 from simreduce.training import StepQuestion, parse_step
+from simreduce.training.gpus import GPUS
 from simreduce.workload.loader import load_model
 from tests.training.small import read_step
 
@@ -84,7 +85,7 @@ def test_every_fault_is_told_at_once():
         "step.consistency: unknown consistency 'stale' (did you mean 'staged'?)",
         "step.hierarchical_copy: must be true or false, got 1",
         "step.ps_tasks[0]: must be a whole number from 0, got 'a'",
-        "step: give one of time, rate, profile, compute; it has time and rate",
+        "step: give at most one of time, rate, profile, gpu; it has time and rate",
     ) == refused(
         bacth=1, time="1 s", rate="1 TFLOP/s", update=3, cycle="1", streams=-1, barrier="no",
         variable_update="paramter_server", consistency="stale", hierarchical_copy=1, ps_tasks=["a"],
@@ -102,7 +103,17 @@ def test_every_fault_is_told_at_once():
             {"batch": True, "time": "1 s"},
             "step.batch: must be a whole number from 1 to 1000000000, got true",
         ),
-        ({"batch": 1}, "step: give one of time, rate, profile, compute; it has none"),
+        (
+            {"batch": 1},
+            (
+                "step.gpu: missing; the machine's GPUs (Tesla P100-SXM2-16GB) are not known: name "
+                f"one of {', '.join(GPUS)}, or a file; or give a time, a rate or a profile"
+            ),
+        ),
+        (
+            {"batch": 1, "compute": "H100"},
+            "step.compute: unknown key (did you mean 'gpu'?)",
+        ),
         (
             {"batch": 1, "time": 5},
             "step.time: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",

@@ -43,7 +43,7 @@ from simreduce.study.tune.search.targets import times_of
 from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.study.tune.steps import rank_steps
 from simreduce.training import StepQuestion
-from simreduce.training.sharded import DDP, FSDP, ZERO1, ZERO2, ZERO3, Sharding
+from simreduce.training.sharded import DDP, FSDP, ZERO1, ZERO2, ZERO3
 from simreduce.training.simulation import MemoryFit, nearest_fit
 
 _DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchical_copy")
@@ -105,12 +105,12 @@ def export(
     configuration or a program.
 
     TARGET is nccl, pytorch, horovod, deepspeed, jax, tensorflow, tf_cnn_benchmarks, vllm,
-    tensorrt_llm, flashinfer, msccl or mscclpp; or mpi, slurm, kubernetes or torchrun, which start
-    ranks on the nodes in their order. SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce
-    bench` takes. Without --algo, it is what `simreduce tune SCENARIO --target TARGET` finds. Where
-    SCENARIO names its strategies, and for vllm, tensorrt_llm, flashinfer, msccl and mscclpp, it is
-    the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is megatron,
-    nemo, torchtitan or deepspeed.
+    tensorrt_llm, flashinfer, msccl or mscclpp; or openmpi, mpich, slurm, kubernetes or torchrun,
+    which start ranks on the nodes in their order. SCENARIO|TOPOLOGY is what `simreduce run` or
+    `simreduce bench` takes. Without --algo, it is what `simreduce tune SCENARIO --target TARGET`
+    finds. Where SCENARIO names its strategies, and for vllm, tensorrt_llm, flashinfer, msccl and
+    mscclpp, it is the fastest of them that TARGET has a setting for. Of a step on a mesh, TARGET is
+    megatron, nemo, torchtitan or deepspeed.
     """
     meshes = is_scenario(question) and asks_for_meshes(question)
     if not meshes:
@@ -309,7 +309,7 @@ def _check_fit(
 def _expresses(target: str, scenario: Scenario, method: str) -> bool:
     """Whether a target has a setting for NCCL's own choice by a method."""
     assert scenario.step is not None  # noqa: S101 - the caller looked
-    step = replace(scenario.step, sharding=scenario.step.sharding or Sharding())
+    step = replace(scenario.step, sharding=scenario.step.numerics)
     return not _refusals(target, replace(scenario, step=step), (method,), parse_strategy("nccl"))
 
 

@@ -321,7 +321,7 @@ class Progress(workers.Work):
     ) -> None:
         super().__init__()
         self._text, self._preview, self._spares = text, preview, spares
-        self._share = 0.0
+        self._share, self._doing = 0.0, ""
         self._terminal = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._began, self._drawn = time.monotonic(), 0.0
         self._lengths: list[int] = []  # of the lines that stand there
@@ -334,6 +334,10 @@ class Progress(workers.Work):
         self._share = 0.0
         if self.counts[0] and self._terminal and time.monotonic() - self._drawn >= _BLINK:
             self._draw()
+
+    def name(self, doing: str) -> None:
+        """Say what is done of the next one."""
+        self._doing = f", {doing}"
 
     def part(self, share: float) -> None:
         """Note the share of the next one that is done."""
@@ -376,7 +380,7 @@ class Progress(workers.Work):
             text = self._text if known else "working out what to simulate"
             text, seconds = escape(text.format(*self.counts)), self._drawn - self._began
             part = f" ({self._share:.0%} of the next)" if self._share else ""
-            line = f"{text}{part}, {seconds:.0f} s{self._left(seconds)}"
+            line = f"{text}{part}{escape(self._doing)}, {seconds:.0f} s{self._left(seconds)}"
             if not self._terminal:
                 click.echo(line, err=True)
                 return

@@ -707,7 +707,7 @@ def _in_folder(folder: Path) -> tuple[Sequence[str], str | None]:
     """The traces of a folder, or the folder itself if it has none; and its file of groups, if it
     has one.
     """
-    traces = sorted(map(str, folder.glob("*.et")), key=natural)
+    traces = sorted(map(str, (*folder.glob("*.et"), *folder.glob("*.et.gz"))), key=natural)
     groups = folder / GROUPS
     return traces or [str(folder)], str(groups) if groups.exists() else None
 

@@ -659,7 +659,7 @@ device_options = options(
         "--backend",
         default="inproc",
         metavar="NAME",
-        help="Run on inproc, cluster, shaped or gpu; default inproc.",
+        help="Run on inproc, cluster, shaped or gpu; default inproc. `validate` can ask nccl, too.",
     ),
     click.option(
         "--route",

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from types import MappingProxyType
 from typing import Any, Generic, Self
 
 from simreduce import units
@@ -285,15 +286,16 @@ class FieldValues(dict[str, Any]):
 
 class Format:
     """A table, or a file, with declared keys. `check` notes the faults of keys that do not go
-    together, in the table at a path.
+    together, in the table at a path. `refused` has keys of others, and why there are none here.
     """
 
     def __init__(
         self, name: str, about: str, *fields: Field,
         check: Callable[[FieldValues, Faults, str], None] | None = None,
+        refused: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.name, self.about, self.fields = name, about, fields
-        self._check = check
+        self._check, self.refused = check, refused
         self.keys = tuple(field.key for field in fields)
 
     def __getitem__(self, key: str) -> Field:
@@ -304,7 +306,10 @@ class Format:
         table: Mapping[str, Any] = value if isinstance(value, dict) else {}
         if table is not value:
             faults.add(path, refusal("a table", value))
-        faults.unknown(path, table, self.keys)
+        for key in table:
+            if key in self.refused:
+                faults.add(inside(path, key), self.refused[key])
+        faults.unknown(path, (key for key in table if key not in self.refused), self.keys)
         values = FieldValues()
         for field in self.fields:
             place = inside(path, field.key)

@@ -566,7 +566,7 @@ def notes_on(
 def _kernels(offers: Iterable[Any]) -> list[str]:
     """As `CapacityAnswer.kernels`, of these offers."""
     known = [each.candidate for each in offers]
-    found = dict.fromkeys(each.row.kernels for each in known)
+    found = dict.fromkeys(each.row.constants for each in known)
     if len({getattr(each, "assumed", None) for each in known}) > 1:  # copies of jobs have none
         return ["rates of computing are assumed, not measured"]
     return [*filter(None, found)] if len(found) > 1 else []

@@ -152,7 +152,7 @@ class CapacityCandidate(EvaluatedCluster):
     @property
     def basis(self) -> tuple[str, str]:
         """What the seconds of its kernels rest on besides its own measurements."""
-        return self.row.kernels or "", self.assumed
+        return self.row.constants or "", self.assumed
 
     @property
     def borrowed(self) -> tuple[float, float] | None:
@@ -163,7 +163,7 @@ class CapacityCandidate(EvaluatedCluster):
         if self.assumed and self.step:
             parts = [1.0 + self.compute / self.step * (1.0 / each - 1.0) for each in RATES]
             return parts[1], parts[0]
-        if not row.kernels or not row.seconds or row.low is None or row.high is None:
+        if not row.constants or not row.seconds or row.low is None or row.high is None:
             return None
         return row.low / row.seconds, row.high / row.seconds
 

@@ -39,7 +39,7 @@ from simreduce.topology.generators import FABRICS
 from simreduce.training import StepQuestion, parse_step
 from simreduce.training.mesh import fill, read_mesh
 from simreduce.training.mesh.mesh_table import AUTO, parse_mesh
-from simreduce.training.sharded import HSDP, Sharding
+from simreduce.training.sharded import HSDP
 from simreduce.training.simulation import MemoryFit, device_memory, least_memory
 from simreduce.training.step_table import MOST_SAMPLES
 from simreduce.workload import Model
@@ -263,15 +263,14 @@ def _fitting(
     if question is None or question.mode or model is None:
         return option
     (method,) = question.methods
-    sharding = question.sharding or Sharding()
+    sharding = question.numerics
     ranks = (sharding.group or local) if method == HSDP else option.devices
     activations = question.activations.rescale(
         question.job.batch,
         option.scenario["step"]["batch"] if option.batch is None else option.batch,
     )
-    fit = MemoryFit(
-        least_memory(method, model, sharding, ranks, activations).peak, option.memory, activations
-    )
+    least = least_memory(method, model, sharding, ranks, activations)
+    fit = MemoryFit(least.needed, option.memory, least.activations)
     return replace(option, refused=f"a GPU {fit.words}") if fit.fits is False else option
 
 

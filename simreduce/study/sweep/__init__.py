@@ -326,7 +326,7 @@ COLUMNS = Record(
     _figure("fit", COUNT, "Of jobs: how many copies of them fit, none slower than promised.",
             shown=0),
     _figure("limit", TEXT, "Of jobs: why no more do.", shown=1),
-    _figure("memory", BYTES, "What a GPU holds at most.", "best.step.memory.peak"),
+    _figure("memory", BYTES, "The memory that a GPU needs.", "best.step.memory.needed"),
     _figure("activations", BYTES, "The activations in that memory; 0 if they are not counted.",
             "best.step.memory.activations.nbytes"),
     _figure("activations_source", TEXT,
@@ -337,9 +337,9 @@ COLUMNS = Record(
     _figure("machines", COUNT,
             "Equal machines of which one was simulated for all; 1: none."),
     _figure("warning", TEXT, "What the library is slow at here and what to set, or"
-            " whose constants its times have."),
+            " what makes its times less sure."),
     _figure("nominal", TEXT, "Which times rest on no measurement.", shown=5),
-    _figure("kernels", TEXT, "Whose constants the kernels of a GPU have that nobody measured."),
+    _figure("constants", TEXT, "Whose constants the kernels of a GPU have that nobody measured."),
     _figure("topology", TEXT, "The name of the machine.", "setup.machine.name"),
     _figure("topology_digest", TEXT, "Names the machine's content.", "setup.machine.digest"),
 )  # fmt: skip

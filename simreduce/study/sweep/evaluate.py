@@ -343,7 +343,7 @@ def _meshes(cell: Cell) -> Figures:
             low=low,
             high=high,
             nominal=ranking.nominal or None,
-            kernels=job.gpu.nominal(job.bits) or None,
+            constants=job.gpu.nominal(job.bits) or None,
             machines=1,
         ).values
         | waits
@@ -363,7 +363,7 @@ def _meshes(cell: Cell) -> Figures:
             "samples_per_second": job.global_batch / step.seconds,
             "tokens_per_second": step.tokens_per_second,
             "mfu": best.mfu,
-            "memory": step.memory.peak if step.memory else None,
+            "memory": step.memory.needed if step.memory else None,
             "activations": step.memory.activations.nbytes if step.memory else None,
             "activations_source": ESTIMATED,
         }

@@ -42,6 +42,7 @@ from simreduce.training import (
     StepResult,
 )
 from simreduce.training.gpus import utilization
+from simreduce.training.interference import Loses
 from simreduce.training.memory import FULL, POLICIES
 from simreduce.training.mesh import (
     DISTRIBUTED,
@@ -124,12 +125,18 @@ class MeshRanking(StepRows[Meshes]):
         return simulate_mesh(self.job, _costs(self.scenario.setup, self.job.mesh), closely=True)
 
     @property
+    def loses(self) -> Loses:
+        """What its passes lose beside collectives."""
+        return MeshPasses(self.job, _costs(self.scenario.setup, self.job.mesh)).law()
+
+    @property
     def case(self) -> StepCase:
         """The best step, to simulate again."""
         job, setup = self.job, self.scenario.setup
         return StepCase(
             job, setup, lambda: SimulatedStep(self.closely), _seconds,
-            lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))), missing=COMPOSED,
+            lambda: write_ranks(job, MeshPasses(job, _costs(setup, job.mesh))),
+            lambda change: _seconds(job, change(setup)), missing=COMPOSED,
         )  # fmt: skip
 
     @property
@@ -150,7 +157,7 @@ class MeshRanking(StepRows[Meshes]):
         for words, job in _smaller(self.job, node):
             able = not (name and MESH_PROGRAMS[name].why_not(job))
             if able and _fits(job, self.memory):
-                return f"{words} ({units.format_size(max(_peaks(job)))} a GPU)"
+                return f"{words} ({units.format_size(max(_needs(job)))} a GPU)"
         return ""
 
     @property
@@ -301,13 +308,13 @@ def _alike(job: MeshJob | None) -> object:
     return job and (job.mesh, job.schedule)
 
 
-def _peaks(job: MeshJob) -> Iterator[int]:
-    """What each rank holds at most. The order of ranks does not count."""
+def _needs(job: MeshJob) -> Iterator[int]:
+    """What each rank needs. The order of ranks does not count."""
     micros = job.micros
     if job.schedule in NAMES and job.schedule != "gpipe" and micros % job.mesh.pp == 0:
         micros = min(micros, _ROUNDS * job.mesh.pp)
     schedule = _schedule(job.schedule, job.mesh.pp, job.virtual, micros)
-    return (each.peak for each in held_by_stages(job, schedule))
+    return (each.needed for each in held_by_stages(job, schedule))
 
 
 _schedule = lru_cache(maxsize=64)(load_schedule)
@@ -315,7 +322,7 @@ _schedule = lru_cache(maxsize=64)(load_schedule)
 
 @lru_cache(maxsize=1 << 14)
 def _usual_fits(job: MeshJob, memory: int) -> bool:
-    return not memory or all(peak <= memory for peak in _peaks(job))
+    return not memory or all(needed <= memory for needed in _needs(job))
 
 
 def _fits(job: MeshJob, memory: int) -> bool:
@@ -338,7 +345,7 @@ def _first(jobs: Sequence[MeshJob], memory: int) -> list[int]:
     for place in places:
         if _fits(jobs[place], memory):
             return [place]
-    return sorted(places, key=lambda place: max(_peaks(jobs[place])))[:_NEAREST]
+    return sorted(places, key=lambda place: max(_needs(jobs[place])))[:_NEAREST]
 
 
 def first_mesh(scenario: Meshes) -> Meshes:
@@ -408,7 +415,7 @@ def _simulate(
     costs = _costs(setup, job.mesh)
     step = simulate_mesh(job, costs)
     assert step.memory is not None  # noqa: S101 - steps of meshes say it
-    fit = MemoryFit(step.memory.peak, memory, step.memory.activations)
+    fit = MemoryFit(step.memory.needed, memory, step.memory.activations)
     flops = _flops(job.shape, job.sequence) * step.samples
     used = utilization(job.gpu, flops, step.seconds, step.devices, job.bits)
     return StepCandidate(step, fit=fit, mfu=used, job=job, calls=costs.calls)

@@ -57,17 +57,17 @@ from simreduce.training import (
 from simreduce.training.calls import busiest_use
 from simreduce.training.executions import Execution
 from simreduce.training.gpus import gpu_at, utilization
+from simreduce.training.interference import Loses
 from simreduce.training.memory import (
-    ATTENTIONS,
     FULL,
     NONE,
-    POLICIES,
     SELECTIVE,
-    estimate_activations,
+    buffers_of_calls,
+    replicated_memory,
 )
 from simreduce.training.mesh import MeshJob
-from simreduce.training.passes import slowdowns, slowest
-from simreduce.training.sharded import DDP, HSDP, METHODS, Sharding
+from simreduce.training.passes import loses_of, slowdowns, slowest
+from simreduce.training.sharded import DDP, HSDP, METHODS
 from simreduce.training.sharded.collectives import ALL_REDUCE, sharded_method
 from simreduce.training.sharded.simulation import (
     record_sharded_step,
@@ -79,7 +79,6 @@ from simreduce.training.simulation import (
     MemoryFit,
     fit_of,
     least_fit,
-    least_memory,
     step_seconds,
     write_execution,
 )
@@ -214,59 +213,9 @@ class MethodRanking(StepRows[StepScenario]):
 
     @property
     def enough(self) -> str:
-        """The first change with which the step to run fits: recomputation, shards, or both. Methods
-        of the scenario come first; of steps as fast, the one that holds least. They are simulated,
-        as a step may hold more than is sure beforehand.
-        """
-        own, given = self._pair[0], (self._pair[0], *self.scenario.step.methods)
+        """The first change with which the step to run fits."""
         name = self.advice[0].framework or self.scenario.framework
-        known = FRAMEWORKS[name] if name else None
-        able = (*known.methods, *known.named) if known else METHODS
-        others = [each for each in METHODS if each in able and each not in (DDP, HSDP, own)]
-        others.sort(key=lambda each: each not in given)
-        for policy, activations in _recomputing(self.scenario.step):
-            fitting = list[tuple[bool, float, int, str]]()
-            for method in (*[own] * bool(policy), *others):
-                foreign = method not in given
-                if fitting and foreign > fitting[0][0]:
-                    break
-                if found := self._fitting(method, activations):
-                    fitting.append((foreign, *found, self._change(policy, method)))
-            if fitting:
-                limit = min(seconds for _, seconds, *_ in fitting) * (1 + self.scenario.worth)
-                needed, text = min(each[2:] for each in fitting if each[1] <= limit)
-                return f"{text} ({units.format_size(needed)} a GPU)"
-        return ""
-
-    def _fitting(self, method: str, activations: Activations) -> tuple[float, int] | None:
-        """Seconds of a step that fits, and the bytes that a GPU needs; None if it does not fit."""
-        step, setup = self.scenario.step, self.scenario.setup
-        changed = replace(
-            step, methods=(method,), sharding=step.sharding or Sharding(), activations=activations
-        )
-        with suppress(SimreduceError):
-            least = least_fit(changed, setup.topology, setup.layout.ranks, method)
-            if least.fits and not time_is_up():
-                pair = method, self._strategy_for(method)
-                found = _predict(replace(self.scenario, step=changed), pair, inf)
-                if found.fit and found.fit.fits:
-                    return found.seconds, found.fit.needed
-        return None
-
-    def _strategy_for(self, method: str) -> Strategy | None:
-        return self._pair[1] if method == self._pair[0] else parse_strategy("nccl")
-
-    def _change(self, policy: str, method: str) -> str:
-        """What a scenario says for it that it does not say."""
-        said = {"recompute": policy, "method": method if method != self._pair[0] else ""}
-        words = [f'{key} = "{value}"' for key, value in said.items() if value]
-        words += ['strategies = ["nccl"]'] * (self._strategy_for(method) not in self._named)
-        return " and ".join(words)
-
-    @property
-    def _named(self) -> Sequence[Strategy | None]:
-        """The strategies of the scenario, and that of the step to run."""
-        return (self._pair[1], *(self.scenario.strategies or [parse_strategy("nccl")]))
+        return first_fit(self.scenario, self._pair, name)
 
     @cached_property
     def recording(self) -> StepRecording | None:
@@ -277,6 +226,11 @@ class MethodRanking(StepRows[StepScenario]):
     def closely(self) -> StepResult:
         """The step of the method to run, with what reductions wait for where it is recorded."""
         return self.recording.step if self.recording else self.recommended.step
+
+    @property
+    def loses(self) -> Loses:
+        """What passes of that step lose beside collectives."""
+        return loses_of(self.case.job, self.case.setup)
 
     @property
     def nominal(self) -> str:
@@ -298,17 +252,61 @@ class MethodRanking(StepRows[StepScenario]):
         )
 
 
+def first_fit(scenario: StepScenario, pair: Pair, framework: str = "") -> str:
+    """The first change with which a step by a method and a strategy fits: recomputation, shards, or
+    both, in what a framework has; "" where nothing that was tried is enough.
+
+    Methods of the scenario come first; of steps as fast, the one that holds least. They are
+    simulated, as a step may hold more than is sure beforehand.
+    """
+    own, given = pair[0], (pair[0], *scenario.step.methods)
+    known = FRAMEWORKS[framework] if framework else None
+    able = (*known.methods, *known.named) if known else METHODS
+    others = [each for each in METHODS if each in able and each not in (DDP, HSDP, own)]
+    others.sort(key=lambda each: each not in given)
+    named = (pair[1], *(scenario.strategies or [parse_strategy("nccl")]))
+    for policy, activations in _recomputing(scenario.step):
+        fitting = list[tuple[bool, float, int, str]]()
+        for method in (*[own] * bool(policy), *others):
+            foreign = method not in given
+            if fitting and foreign > fitting[0][0]:
+                break
+            strategy = pair[1] if method == own else parse_strategy("nccl")
+            if found := _fitting(scenario, (method, strategy), activations):
+                said = {"recompute": policy, "method": method if method != own else ""}
+                words = [f'{key} = "{value}"' for key, value in said.items() if value]
+                words += ['strategies = ["nccl"]'] * (strategy not in named)
+                fitting.append((foreign, *found, " and ".join(words)))
+        if fitting:
+            limit = min(seconds for _, seconds, *_ in fitting) * (1 + scenario.worth)
+            needed, text = min(each[2:] for each in fitting if each[1] <= limit)
+            return f"{text} ({units.format_size(needed)} a GPU)"
+    return ""
+
+
+def _fitting(
+    scenario: StepScenario, pair: Pair, activations: Activations
+) -> tuple[float, int] | None:
+    """Seconds of a step that fits, and the bytes that a GPU needs; None if it does not fit."""
+    step, setup = scenario.step, scenario.setup
+    changed = replace(step, methods=pair[:1], sharding=step.numerics, activations=activations)
+    with suppress(SimreduceError):
+        least = least_fit(changed, setup.topology, setup.layout.ranks, pair[0])
+        if least.fits and not time_is_up():
+            found = predict_step(replace(scenario, step=changed), pair)
+            if found.fit and found.fit.fits:
+                return found.seconds, found.fit.needed
+    return None
+
+
 def _recomputing(step: StepQuestion) -> Iterator[tuple[str, Activations]]:
     """The activations of a step as it is, and with more recomputation where they are estimated."""
     yield "", step.activations
-    model, batch = step.job.model, step.job.batch
-    for attention in ATTENTIONS if step.activations.source == ESTIMATED else ():
-        known = {each: estimate_activations(model, each, attention) for each in POLICIES}
-        sizes = {each: round(batch * (size or 0.0)) for each, size in known.items()}
-        if sizes[NONE] == step.activations.nbytes:
-            for policy in (SELECTIVE, FULL):
-                yield policy, Activations(sizes[policy], ESTIMATED)
-            return
+    if step.activations.source == ESTIMATED and step.run.recompute == NONE:
+        job = step.job
+        for policy in (SELECTIVE, FULL):
+            run = step.run._replace(recompute=policy)
+            yield policy, run.activations(job.model, job.batch, job.accumulate)
 
 
 def _method_of(name: str) -> str:
@@ -397,7 +395,7 @@ def rank_steps(
     found, refused, untried, hurried = answer_all(
         pairs,
         names,
-        partial(_predict, scenario),
+        partial(predict_step, scenario),
         by_name=bool((scenario.strategies and len(question.methods) == 1) or question.mode),
         workers=workers,
         watch=watch,
@@ -430,7 +428,7 @@ def _of_today(ranking: MethodRanking) -> StepCandidate | None:
     if any(named in row.names for row in ranking.candidates):  # with other settings of shards
         return None
     with suppress(SimreduceError, KeyboardInterrupt):  # what is there needs it not
-        return _predict(scenario, (method, parse_strategy(default)), inf)
+        return predict_step(scenario, (method, parse_strategy(default)))
     return None
 
 
@@ -480,7 +478,8 @@ def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
 class StepCase:
     """One step, to simulate with all figures, or its seconds for any such job and in any setup.
 
-    `write` gives what every rank does; InputError where no execution says it. `record` has the
+    Settings of NCCL make other plans: `anew` has the seconds with a change of its setup. `write`
+    gives what every rank does; InputError where no execution says it. `record` has the
     plans of a step that was simulated; it is None if these are not simulated together, for the
     reason in `missing`.
     """
@@ -490,6 +489,7 @@ class StepCase:
     simulate: Callable[[], SimulatedStep]
     seconds: Callable[[Any, Setup], float]
     write: Callable[[], Execution]
+    anew: Callable[[Callable[[Setup], Setup]], float]
     record: Callable[[StepResult], StepRecording] | None = None
     missing: str = ""
 
@@ -529,9 +529,14 @@ COMPOSED = "The step was composed of single calls, so the load of single links i
 def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
     """A step of a scenario, which its setup may refuse: StrategyError."""
     question, (method, strategy) = scenario.step, pair
+
+    def anew(change: Callable[[Setup], Setup]) -> float:
+        other = case_of(replace(scenario, setup=change(scenario.setup)), pair)
+        return other.seconds(other.job, other.setup)
+
     if method != DDP and strategy is not None:
         job, setup = question.job, running_sharded(scenario.setup, _name(question, *pair))
-        sharding = question.sharding or Sharding()
+        sharding = question.numerics
         sharded = sharded_method(method, strategy, job, setup.layout, sharding)
         large = len(setup.layout) > MOST_RANKS
         missing = (
@@ -541,7 +546,7 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, partial(simulate_sharded_step, job, sharded, setup),
             lambda job, at: simulate_sharded_step(job, sharded, at).step.seconds,
-            partial(write_sharded_execution, job, sharded, setup),
+            partial(write_sharded_execution, job, sharded, setup), anew,
             None if large else lambda step: record_sharded_step(step, sharded, setup),
             missing if large else "",
         )  # fmt: skip
@@ -552,14 +557,14 @@ def case_of(scenario: StepScenario, pair: Pair) -> StepCase:
         return StepCase(
             job, setup, lambda: made.simulated,
             lambda job, at: replace(made, job=job, setup=at).step.seconds,
-            partial(write_execution, job, made.method, setup), missing=COMPOSED,
+            partial(write_execution, job, made.method, setup), anew, missing=COMPOSED,
         )  # fmt: skip
     if strategy is not None:
         strategy = with_best_chunk(strategy, job.model.workload, setup)
     how = question.method(strategy, setup.layout, faithful=scenario.faithful)
     return StepCase(
         job, setup, partial(_simulated, job, how, setup),
-        partial(step_seconds, how, most=_TICKED), partial(write_execution, job, how, setup),
+        partial(step_seconds, how, most=_TICKED), partial(write_execution, job, how, setup), anew,
         lambda _: record_step(job, how, setup),
     )  # fmt: skip
 
@@ -583,7 +588,7 @@ def other_numerics(scenario: StepScenario, pair: Pair, framework: str) -> OtherS
             how = replace(pair[1], text=f"{pair[1].text},{half}", packer=replace(packer, **cast))
             return case_of(scenario, (DDP, how)).simulate().step.seconds
         dtype = code("bfloat16" if bf16 else "float16")
-        return seconds(sharding=replace(step.sharding or Sharding(), reduce_dtype=dtype))
+        return seconds(sharding=replace(step.numerics, reduce_dtype=dtype))
 
     passes = 2 * step.job.accumulate
     wire = max((SIZES[g.dtype] for g in step.replicated.job.model.workload.gradients), default=0)
@@ -605,18 +610,25 @@ def _simulated(job: StepJob, how: Method, setup: Setup) -> SimulatedStep:
     return SimulatedStep(step, alone.seconds, wrong, how.whole.digest, link[0])
 
 
-def _predict(scenario: StepScenario, pair: Pair, _: Limit) -> StepCandidate:
+def predict_step(scenario: StepScenario, pair: Pair, _: Limit = None) -> StepCandidate:
+    """A step by a method and a strategy, with what a GPU needs for it."""
     question, case = scenario.step, case_of(scenario, pair)
     job, setup, found = question.job, case.setup, case.simulate()
-    sharding, activations = question.sharding or Sharding(), question.activations
-    memory = (
-        found.step.memory.plus(activations)
-        if found.step.memory
-        else least_memory(DDP, job.model, sharding, setup.layout.n, activations)
-    )
+    sharding, activations = question.numerics, question.activations
+    memory = found.step.memory or replicated_memory(job.model.workload, sharding)
+    view = getattr(pair[1] and pair[1].packer, "view", None)
+    if view is False:
+        memory = memory.with_buckets()
+    # Gradients that are views are always there, as the reducer keeps its buckets.
+    memory = memory.plus(activations.with_gradients() if view else activations)
+    calls = [(each.collective or ALL_REDUCE, each.nbytes) for each in found.step.buckets]
+    group = (sharding.group or min(map(len, setup.layout.tasks))) if pair[0] == HSDP else 0
+    buffers = buffers_of_calls(setup, pair[1], calls, sharding, group)
+    memory = replace(memory, nccl_buffers=buffers)
     if question.sharding is not None:
-        named = replace(found.step, method=_name(question, *pair), held=(memory,))
-        found = replace(found, step=named)
+        found = replace(found, step=replace(found.step, method=_name(question, *pair)))
+    if question.sharding is not None or memory.most.at:
+        found = replace(found, step=replace(found.step, held=(memory,)))
     return StepCandidate(
         **vars(found),
         runtime=setup.runtime.name,

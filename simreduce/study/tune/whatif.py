@@ -165,7 +165,7 @@ def changes(
     yield from (
         Change("dispatch", name, "cost", "-10%", partial(_dispatch, name))
         for name in paid
-        if setup.calibration.dispatch.get(name)
+        if setup.calibration.dispatch.get(name) or setup.calibration.issue.get(name)
     )
     if used & set(resources.cores.values()) or CPU in lanes:
         yield Change("cpu", "cores", "speed", "+10%", _cores)
@@ -267,8 +267,12 @@ def _calibrated(setup: Setup, **changes: Any) -> Setup:
 
 
 def _dispatch(name: str, setup: Setup) -> Setup:
-    costs = setup.calibration.dispatch
-    return _calibrated(setup, dispatch={**costs, name: costs[name] * LESS})
+    known = setup.calibration
+    costs = {key: dict(getattr(known, key)) for key in ("dispatch", "issue")}
+    for known_costs in costs.values():
+        if name in known_costs:
+            known_costs[name] *= LESS
+    return _calibrated(setup, **costs)
 
 
 def _cores(setup: Setup) -> Setup:
@@ -290,9 +294,9 @@ def _no_queue(name: str, setup: Setup) -> Setup:
     def without(queues: Callable[[Call], tuple[str, ...]]) -> Callable[[Call], tuple[str, ...]]:
         return lambda call: tuple(lane for lane in queues(call) if lane_kind(lane) != name)
 
-    runtime = setup.runtime
-    runtime = replace(runtime, lanes=without(runtime.lanes), pipes=without(runtime.pipes))
-    return setup.but(runtime=runtime)
+    own = setup.runtime
+    lanes, pipes, host = map(without, (own.lanes, own.pipes, own.host))
+    return setup.but(runtime=replace(own, lanes=lanes, pipes=pipes, host=host))
 
 
 _SAMPLE = 64_000_000
@@ -358,14 +362,15 @@ def _divisible(question: Question, most: int) -> Question:
 
 
 def library_warning(setup: Setup, runtimes: Iterable[str]) -> str:
-    """What the limit costs an all-reduce by one of these runtimes, and what to set; and whose
-    constants the times have. "" where there is no limit, or more channels are not faster, and the
-    constants are the generation's own.
+    """What the limit costs an all-reduce by one of these runtimes, and what to set; whose constants
+    the times have; and whether bytes go another way than NCCL's. "" where there is no limit, or
+    more channels are not faster, the constants are the generation's own, and the way is NCCL's.
     """
     if NCCL.name not in set(runtimes):
         return ""
     limit = ring_limit(setup)
-    return "; ".join(filter(None, [_warning(setup, limit) if limit else "", setup.borrowed]))
+    slow = _warning(setup, limit) if limit else ""
+    return "; ".join(filter(None, [slow, setup.borrowed, setup.split]))
 
 
 @lru_cache(maxsize=64)
@@ -393,7 +398,7 @@ def _gain(question: Question, limit: RingLimit) -> tuple[OnGpus, OnGpus] | None:
 
 def ring_limit(setup: Setup) -> RingLimit | None:
     """The rings that the library allows on the GPUs; None where it allows as many as elsewhere."""
-    return None if isinstance(setup.machine, Folded) else setup.communicator.tuner.ring_limit
+    return None if isinstance(setup.machine, Folded) else setup.communicator.model.ring_limit
 
 
 def _ask(question: Question) -> OnGpus | None:

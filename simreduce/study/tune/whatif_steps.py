@@ -7,18 +7,20 @@ what a little more of each resource would save, every change simulated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from simreduce.computing import grouped
 from simreduce.computing.workers import Watch, time_is_up, until_stopped, unwatched
-from simreduce.engine import Recording, Use
+from simreduce.engine import NCCL, Recording, Use
 from simreduce.engine.bounds import resource_seconds
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.setup import Setup
 from simreduce.engine.simulator import link_use
+from simreduce.planners.nccl.choice import NO_CTAS
 from simreduce.study.tune.meshes import Ranking
 from simreduce.study.tune.steps import StepCase
 from simreduce.study.tune.whatif import (
@@ -35,13 +37,18 @@ from simreduce.training import (
     PathPiece,
     StepRecording,
 )
+from simreduce.training.executions import BACKWARD, FORWARD
 from simreduce.training.gpus import PERCENTILES, faster_gpu
+from simreduce.training.interference import KINDS, Law
 from simreduce.training.mesh import MeshJob
+from simreduce.training.path import SAME
 from simreduce.training.replicas import ReplicasJob, ReplicasQuestion
 from simreduce.training.replicas.network import LinkNetwork, Way, lower_ways
 from simreduce.training.replicas.processes import ReplicasRun
 from simreduce.training.stragglers import ConfidenceInterval, Repetitions, interval, repeat
 
+SETTING = "setting"
+"""The sort of changes of NCCL's settings, with which it makes other plans."""
 WAIT, READ, COMPUTE, SEND = "wait", "read", "compute", "send"
 """Parts of a worker's time."""
 
@@ -68,7 +75,8 @@ class StepLook:
 
 def look_at_step(ranking: Ranking, watch: Watch = unwatched, *, closely: bool = True) -> StepLook:
     """A closer look at the best step of a ranking; unless `closely`, without the loads of links and
-    with changes of compute and the network alone.
+    with changes of compute and the network alone. Settings of NCCL that change nothing are left
+    out, such as those of kernels that the library lacks.
 
     Ctrl-C leaves out the changes that are not simulated yet.
     """
@@ -76,15 +84,22 @@ def look_at_step(ranking: Ranking, watch: Watch = unwatched, *, closely: bool = 
     recording = ranking.recording if closely else None
 
     def simulate(change: Change) -> float:
+        if change.sort == SETTING:
+            return case.anew(change.apply)
         job = _faster(case) if change is FASTER else case.job
         return case.seconds(job, change.apply(case.setup))
 
+    tried = _changes(case.setup, recording)
+    if step.interference and (isinstance(case.job, MeshJob) or case.setup.runtime == NCCL):
+        tried += channel_changes(case.setup)
+
+    found = compare(tried, step.seconds, simulate, watch)
     return StepLook(
         step.seconds,
         step.path,
         _loads(recording) if recording else None,
         *_alone(recording, step.path, case.setup),
-        compare(_changes(case.setup, recording), step.seconds, simulate, watch),
+        tuple(_gains(found, step.seconds)),
         case.missing,
     )
 
@@ -101,6 +116,67 @@ def percentiles_of_step(ranking: Ranking) -> Mapping[str, float]:
         name: case.seconds(replace(case.job, part=part), case.setup)
         for name, part in PERCENTILES.items()
     }
+
+
+def losses_by_kind(ranking: Ranking) -> Mapping[str, float]:
+    """Seconds that kernels of the best step lose beside collectives, by their `KINDS`.
+
+    What a pass loses beside the channels of each call that was in flight is divided in proportion
+    to what each kind loses there by itself. Empty where kernels are not known, and after a stop.
+    """
+    lost, job = ranking.recommended.step.interference, ranking.case.job
+    known = isinstance(job, MeshJob) or job.kernels is not None
+    if ranking.stopped or not (lost and known and isinstance(law := ranking.loses, Law)):
+        return {}
+    spans = ranking.closely.spans
+    found = dict.fromkeys(KINDS, 0.0)
+    beside = grouped(((f, span.backward), each) for span in spans for f, each in span.lost)
+    for (flying, backward), each in beside.items():
+        more = law.by_kind(flying, BACKWARD if backward else FORWARD)
+        whole = sum(more.values())
+        for kind in KINDS if whole else ():
+            found[kind] += sum(each) * more[kind] / whole
+    part = lost / (sum(found.values()) or 1.0)
+    return {kind: each * part for kind, each in found.items() if each > 0.0}
+
+
+def channel_changes(setup: Setup) -> Iterator[Change]:
+    """What leaves kernels beside NCCL's collectives more SMs.
+
+    A half and a quarter of the channels that it takes, all of them and those of NVLS alone, unless
+    they have a limit. On one machine, symmetric memory: its kernels need fewer SMs, and copy
+    engines none, which move all-gathers and all-to-alls from 2.28 on. Both use memory as others do.
+    """
+    nccl, facts, model = setup.nccl, setup.communicator.facts, setup.communicator.model
+    nvls = model.running_nvls() if facts.multicast and nccl.nvls else 0
+    settings = (
+        ("NCCL_MAX_CTAS", "max_ctas", nccl.max_ctas, model.channels),
+        ("NCCL_NVLS_NCHANNELS", "nvls_channels", nccl.nvls_channels, nvls),
+    )
+    for name, key, given, count in settings:
+        for fewer in () if given else filter(None, dict.fromkeys((count // 2, count // 4))):
+            yield Change(SETTING, "NCCL", name, str(fewer), _setting({key: fewer}))
+    if facts.nodes == 1:
+        if not nccl.symmetric:
+            yield Change(SETTING, "NCCL", "symmetric memory", "", _setting({"symmetric": True}))
+        if not nccl.cta_policy:
+            apply = _setting({"symmetric": True, "cta_policy": NO_CTAS})
+            yield Change(SETTING, "NCCL", "copy engines", "", apply)
+
+
+def _gains(savings: Sequence[Saving], seconds: float) -> Iterator[Saving]:
+    """The savings without settings that save nothing, or no more than symmetric memory alone."""
+    least, alone = SAME * seconds, "symmetric memory"
+    symmetric = max((s.saved for s in savings if s.change.figure == alone), default=0.0)
+    for each in savings:
+        less = max(symmetric, 0.0) if each.change.figure == "copy engines" else 0.0
+        if each.change.sort != SETTING or each.saved > less + least:
+            yield each
+
+
+def _setting(facts: Mapping[str, Any]) -> Callable[[Setup], Setup]:
+    """A change of settings of NCCL."""
+    return lambda setup: setup.but(nccl=replace(setup.nccl, **facts))
 
 
 def _faster(case: StepCase) -> Any:

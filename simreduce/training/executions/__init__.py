@@ -6,8 +6,8 @@ DDP's logging data. `read_executions` finds out which one a file is.
 A recorded run: nodes of ranks, each after others of its rank.
 
 Chakra's execution traces (MLCommons) are read and written here. The format is
-`schema/protobuf/et_def.proto`, version 0.0.4: a file per rank, messages with their length in front,
-first the metadata, then nodes.
+`schema/protobuf/et_def.proto`, the same in versions 0.0.4 and 1.0.0: a file per rank, messages with
+their length in front, first the metadata, then nodes.
 
 `comm_size` is what one rank gives, in bytes, as ASTRA-sim reads it. A node on the CPU and one on
 the GPU run at once, and each process group's collectives run one after another. A barrier is an
@@ -144,7 +144,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "name": (1, "string"),
         **{f"{kind}_val": (number, kind) for kind, number in _SCALARS.items()},
     },
-    "GlobalMetadata": {"version": (1, "string")},
+    "GlobalMetadata": {"version": (1, "string"), "attr": (2, "message")},
     "Node": {
         "id": (1, "uint64"), "name": (2, "string"), "type": (3, "int32"),  # an enumeration
         "ctrl_deps": (4, "uint64"), "data_deps": (5, "uint64"), "start_time_micros": (6, "uint64"),
@@ -197,6 +197,13 @@ def message_types() -> ChakraTypes:
 
 
 VERSION = "0.0.4"
+_KNOWN = ("", VERSION, "1.0.0")
+"""What ASTRA-sim's traces, `chakra_generator` 1.0.0, and `chakra_converter` (nothing) write."""
+HOST_ONLY = (
+    "has no collective and no times, as chakra_converter makes of a host's trace alone; give it"
+    " what chakra_trace_link makes of that and of a profiler's timeline of GPUs"
+)
+UNTIMED = "compute nodes with num_ops and without a duration take no time"
 
 GROUP = "group"
 """Begins the lane of a process group, whose ranks may be unknown."""
@@ -236,11 +243,10 @@ def read(path: str, content: bytes, groups: Mapping[str, tuple[int, ...]]) -> Ex
     found = _RANK.search(PurePath(path).name)
     facts = _Facts(int(found[1]) if found else 0, groups, faults)
     first, *messages = _messages(path, content)
-    head = _parsed(kinds.metadata, first, f"{path}: begins with no metadata of a Chakra trace")
-    if head.version != VERSION:
-        raise ExecutionError(
-            f"{path}: version {quote(head.version)} of Chakra's format is not known; {VERSION} is"
-        )
+    fault = f"{path}: begins with no metadata of a Chakra trace"
+    head = _parsed(kinds.metadata, first, fault)
+    if not head.version and not head.attr:
+        raise ExecutionError(fault)
     raw = [
         _parsed(kinds.node, message, f"{path}: message {number} is no node: {{}}")
         for number, message in enumerate(messages, 1)
@@ -249,6 +255,11 @@ def read(path: str, content: bytes, groups: Mapping[str, tuple[int, ...]]) -> Ex
         raise ExecutionError(f"{path}: has no nodes")
     nodes, notes = _nodes(raw, facts)
     faults.raise_any(ExecutionError)
+    if head.version not in _KNOWN:
+        said = (
+            f"version {quote(head.version)} of Chakra's format is not known, and read as {VERSION}"
+        )
+        notes = (said, *notes)
     ranks = {facts.rank, *(rank for group in groups.values() for rank in group)}
     ranks |= {node.peer for node in nodes if node.kind in (SEND, RECEIVE)}
     return Execution(path, {facts.rank: nodes}, max(ranks) + 1, notes)
@@ -325,7 +336,7 @@ def _node(
     if one.type in _MEMORY and not seconds:
         notes["loads and stores of memory without a duration take no time"] = True
     elif not seconds and values.get("num_ops"):
-        notes["compute nodes with num_ops and without a duration take no time"] = True
+        notes[UNTIMED] = True
     lane = "CPU" if values.get("is_cpu_op") else f"GPU {values.get('stream') or ''}".strip()
     return ExecutionNode(one.name, COMPUTE, after, lane, seconds, start)
 

@@ -24,8 +24,11 @@ from simreduce.files.formats.syntax import Faults, read_json
 from simreduce.training import executions
 from simreduce.training.executions import (
     COLLECTIVE,
+    COMPUTE,
+    HOST_ONLY,
     RECEIVE,
     SEND,
+    UNTIMED,
     Execution,
     ExecutionError,
     ExecutionNode,
@@ -247,6 +250,10 @@ def read_executions(
     faults = Faults()
     found = [e for path in paths if (e := faults.attempt("", _read, path, groups or {}))]
     faults.raise_any(ExecutionError)
+    rows = [row for one in found for row in one.nodes.values()]
+    moves = any(node.kind != COMPUTE or node.seconds for row in rows for node in row)
+    if not moves and not any(UNTIMED in one.notes for one in found):
+        raise ExecutionError(f"{paths[0]}: {HOST_ONLY}")
     if len(found) == 1:
         (one,) = found
         alone = one.world == 1 and any(node.kind == COLLECTIVE for node in one.nodes[0])

@@ -23,7 +23,7 @@ import numpy as np
 
 from simreduce.errors import InputError, near_or_all
 from simreduce.files.formats.syntax import Faults
-from simreduce.training.gpus import INTERFERENCE, Gpu
+from simreduce.training.gpus import Gpu
 from simreduce.training.memory import FUSED, NONE
 from simreduce.training.mesh.pipeline import IN_A_V
 from simreduce.workload.decoder import Decoder
@@ -197,9 +197,9 @@ class MeshJob:
     16 of the type `half`. The slowest rank of experts gets `imbalance` times its share of tokens;
     an expert takes `capacity` times its share at most, unless that is 0, and with `pad` always. The
     host launches `graphs` as CUDA graphs. Tensor parallel ranks sum by `tensor_all_reduce`: NCCL,
-    or a kernel that reads its peers. A collective slows down kernels beside it by `interference`
-    times its part of the SMs. A schedule of a file has each stage on the rank of `placed`. With a
-    `part`, `Gpu.slowest` says of what.
+    or a kernel that reads its peers. With an `interference`, a collective slows down kernels beside
+    it by that times its part of the SMs. A schedule of a file has each stage on the rank of
+    `placed`. With a `part`, `Gpu.slowest` says of what.
     """
 
     shape: Decoder
@@ -220,7 +220,7 @@ class MeshJob:
     half: str = "bf16"
     reduced: int = 4
     imbalance: float = 1.0
-    interference: float = INTERFERENCE
+    interference: float | None = None
     capacity: float = 0.0
     pad: bool = False
     dispatch: str = ALLTOALL
@@ -304,10 +304,6 @@ class MeshJob:
             return "ends"
         alone = self.virtual == 1 and self.split == split_short(blocks, stages)
         return "last" if alone else "listed"
-
-    def slows(self, channels: int) -> float:
-        """By what part of their speed kernels slow down beside a collective of that many."""
-        return self.gpu.loses(channels, self.interference)
 
     def blocks(self, stage: int) -> range:
         """The blocks of a stage."""

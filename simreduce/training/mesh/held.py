@@ -32,9 +32,11 @@ MOVED = 2.0
 """Times that an optimizer moves all bytes of states, gradient and parameter: in and out."""
 
 
-def update_seconds(gpu: Gpu, parameters: float, reduced: int = 4) -> float:
-    """Seconds of the update of so many parameters with gradients of `reduced` bytes."""
-    nbytes = parameters * MOVED * (STATES + reduced + WIDTH)
+def update_seconds(gpu: Gpu, parameters: float, reduced: int = 4, states: int = STATES) -> float:
+    """Seconds of the update of so many parameters, each with a gradient of `reduced` bytes and so
+    many bytes of `states`.
+    """
+    nbytes = parameters * MOVED * (states + reduced + WIDTH)
     return gpu.step + nbytes / (gpu.memory_bandwidth * gpu.memory)
 
 
@@ -162,7 +164,8 @@ def held_by(job: MeshJob, schedule: Schedule, rank: int) -> Memory:
         shared(STATES, ways),
     )
     activations = Activations(round(most + again(job, rank)), ESTIMATED)
-    return Memory(*kinds, peak=sum(kinds), in_flight=flying).plus(activations)
+    held = Memory(*kinds, peak=sum(kinds), in_flight=flying, plain=False)
+    return held.plus(activations)
 
 
 def _largest_unit(job: MeshJob, rank: int) -> int:

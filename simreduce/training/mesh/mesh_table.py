@@ -27,7 +27,8 @@ from simreduce.planners.algorithms import KERNELS
 from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective
-from simreduce.training.gpus import GPUS, INTERFERENCE, Gpu, faster_gpu, gpu_at, load_gpu
+from simreduce.training.eager import MEGATRON, RENAMED
+from simreduce.training.gpus import Gpu, faster_gpu, gpu_for
 from simreduce.training.memory import ATTENTIONS, FULL, FUSED, NONE, POLICIES
 from simreduce.training.mesh import (
     ALLTOALL,
@@ -126,7 +127,8 @@ MESH = Format(
     Field("imbalance", number(1.0, 1e3), "Tokens of the busiest rank of experts over the mean.",
           default_words="1.0, or as drawn"),
     Field("interference", number(0.0, 10.0), "How much more kernels slow down beside a collective"
-          " than by the SMs that it holds, one a channel; 0: not at all.", INTERFERENCE),
+          " than by the part of the SMs that it holds, one a channel; 0: not at all.",
+          default_words="what kernels of their shapes lose"),
     Field("router_seed", whole(0, 2**32 - 1), "Draws each block's popular experts, and the tokens"
           " of every rank, in place of `imbalance`."),
     Field("router_gini", number(0.0, 0.9), "The Gini coefficient of experts' popularity, whose law"
@@ -142,10 +144,13 @@ MESH = Format(
           " `sequence_parallel`.", NCCL),
     Field("cuda_graphs", ListOf(choice(GRAPHS, "part")), "What the host launches as CUDA graphs:"
           " `attention`, the `router` with its counts of tokens.", default_words="nothing"),
-    Field("compute", LINE, "The GPU to compute as: a name, or a file (`compute`).",
+    Field("gpu", LINE, "The GPU to compute as: a name, or a file (`compute`).",
           default_words="the machine's"),
-    Field("speed", number(1e-6, 1e6), "Times as fast as `compute` says.", 1.0),
+    Field("kernels", choice((MEGATRON,), "way"), "How the model runs: on a mesh as by Megatron-LM.",
+          MEGATRON),
+    Field("speed", number(1e-6, 1e6), "Times as fast as `gpu` says.", 1.0),
     Field("pipeline", TableOf(PIPELINE), "How stages take turns."),
+    refused=RENAMED,
 )  # fmt: skip
 
 
@@ -172,7 +177,9 @@ def parse_mesh(
     """The question of a `[step]` with a `mesh`; None if there is a fault, which `faults` notes."""
     before = len(faults.problems)
     values = TableOf(MESH).take(table, faults, "step")
-    gpu = _gpu(values["compute"] if values else None, setup, faults, beside)
+    nodes = [setup.topology.nodes[name] for name in setup.layout.ranks] if setup else []
+    named = values["gpu"] if values else None
+    gpu = faults.attempt("step.gpu", gpu_for, named, nodes, beside) if nodes else None
     if values:
         if model:
             _check_router(values, model.shape, faults)
@@ -202,22 +209,6 @@ def parse_mesh(
             "step.mesh", f"no mesh of {setup.layout.n} GPUs fits the model and the batch{why}"
         )
     return MeshQuestion(jobs, refused, named) if len(faults.problems) == before else None
-
-
-def _gpu(
-    text: str | None, setup: Setup | None, faults: Faults, beside: Callable[[str], str]
-) -> Gpu | None:
-    if setup is None:
-        return None
-    own = gpu_at(setup)
-    if text is not None:
-        return faults.attempt("step.compute", load_gpu, text, own, beside)
-    if own is None:
-        models = {setup.topology.nodes[name].model for name in setup.layout.ranks}
-        which = ", ".join(sorted(filter(None, models))) or "no model"
-        known = f"one of {', '.join(GPUS)}, or a file"
-        faults.add("step.compute", f"the machine's GPUs ({which}) are not known; name {known}")
-    return own
 
 
 def _jobs(

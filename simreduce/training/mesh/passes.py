@@ -11,24 +11,44 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
+from simreduce import dtypes
 from simreduce.computing import group_by, once
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.engine.setup import Setup
 from simreduce.errors import InputError, WorkloadError
 from simreduce.plan import Plan, side_by_side
 from simreduce.planners.strategy import parse_strategy
-from simreduce.training.calls import NOTHING, CallCost, GroupPlans, channels_of, leading
+from simreduce.training.calls import (
+    NOTHING,
+    CallCost,
+    GroupPlans,
+    arriving,
+    held_by,
+    leading,
+    slowest_gpu,
+)
+from simreduce.training.executions import BACKWARD as BACKWARD_PHASE, FORWARD as FORWARD_PHASE
 from simreduce.training.gpus import Gpu, Times
-from simreduce.training.memory import FUSED, NONE
+from simreduce.training.interference import Beside, Law, Loses, by_share
+from simreduce.training.memory import ModelRun
 from simreduce.training.mesh import CP, DP, EP, ETP, NCCL, PP, TP, Mesh, MeshJob
 from simreduce.training.mesh.held import update_seconds
-from simreduce.training.mesh.parts import ALL_TO_ALL, DISPATCH, BlockPart, MeshCall, Parts, reached
+from simreduce.training.mesh.parts import (
+    ALL_TO_ALL,
+    DISPATCH,
+    BlockPart,
+    MeshCall,
+    Parts,
+    reached,
+)
 from simreduce.training.mesh.pipeline import BACKWARD, FORWARD, INPUTS, WEIGHTS, Action
+from simreduce.training.sharded import Sharding, state_bytes
 from simreduce.training.step import KERNELS_OF, Profile
 from simreduce.workload import Model
+from simreduce.workload.decoder import Sequences
 from simreduce.workload.loader import load_decoder
 
 REPLICAS, EXPERT_REPLICAS, ENDS = "dp+cp", "edp", "ends"
@@ -60,6 +80,11 @@ class Costs:
         """The calls of NCCL in all plans that were made."""
         return frozenset(call for plans in self._by.values() for call in plans.calls)
 
+    @cached_property
+    def rates(self) -> tuple[float, float]:
+        """Bytes a second that links bring a GPU in a collective of all ranks, and in all."""
+        return arriving(self.setup), slowest_gpu(self.setup)
+
     def _plans(self, by: str = NCCL) -> GroupPlans:
         """The plans of a strategy."""
         return once(self._by, by, lambda: GroupPlans(self.setup.running(parse_strategy(by)), by))
@@ -76,7 +101,7 @@ class Costs:
         nbytes = max(leading(call.nbytes), 1)
         facts = call.axis, call.collective, nbytes, stage, call.spread, call.by
         found = once(self._known, facts, lambda: self._of(*facts))
-        return CallCost(found.seconds * call.nbytes / nbytes, found.channels)
+        return found._replace(seconds=found.seconds * call.nbytes / nbytes)
 
     def group(self, axis: str, stage: int) -> Group:
         """The group of an axis that has the first rank of a stage."""
@@ -146,7 +171,7 @@ class Costs:
             each = once * reached(experts, active, places, *limits) / ways
             whole = max(leading(int(each)), 1)
             found = self._call(ALL_TO_ALL, whole * ways, tuple(over)) if ways > 1 else NOTHING
-            return CallCost(found.seconds * each / whole, found.channels)
+            return found._replace(seconds=found.seconds * each / whole)
 
         return max(copies(len(rails[0]), rails), copies(len(group), nodes))
 
@@ -187,10 +212,14 @@ class Costs:
         """The first of plans that run at once."""
         names = dict.fromkeys(name for plan in plans for name in plan.devices)
         whole = plans[0] if len(plans) == 1 else side_by_side(plans, tuple(names))
-        return CallCost(self._plans().setup.find_seconds(whole), channels_of(plans[0]))
+        setup = self._plans().setup
+        seconds = setup.find_seconds(whole)
+        return CallCost(seconds, *held_by(setup, plans[0], seconds=seconds))
 
 
 COMPUTE, HOST = "compute", "host"
+PHASES = {FORWARD_PHASE: FORWARD, BACKWARD_PHASE: BACKWARD}
+"""Passes by phase."""
 
 
 class Pass(NamedTuple):
@@ -210,11 +239,34 @@ class MeshPasses:
 
     job: MeshJob
     costs: Costs
+    given: Loses | None = None
     _known: dict[object, Pass] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.parts = Parts(self.job)
         self._slowest = self.job.gpu.slowest(self.job.mesh.ranks, self.job.part)
+
+    @cached_property
+    def loses(self) -> Loses:
+        """What its kernels lose by themselves, which calls within passes hide behind."""
+        return self.given or _law_of_kernels(self.job, self.costs.rates)
+
+    def law(self) -> Loses:
+        """What whole passes of the job lose: those that wait for the host or for calls less."""
+        if self.job.interference is not None:
+            return self.loses
+
+        def seconds(gpu: Gpu, kind: str) -> float:
+            slow = MeshPasses(replace(self.job, gpu=gpu), self.costs, self.loses)
+            stages = range(len(self.job.split))
+            return sum(slow.of(Action(stage, kind, 0)).seconds for stage in stages)
+
+        def passes(beside: Beside, only: str) -> Mapping[str, float]:
+            gpu = self.job.gpu.next_to(beside, only)
+            both = {phase: seconds(gpu, kind) for phase, kind in PHASES.items()}
+            return both | {"": sum(both.values())}
+
+        return Law(passes, *self.costs.rates)
 
     def of(self, action: Action) -> Pass:
         """The pass of an action; of one beside another, all-to-alls hide behind all kernels."""
@@ -233,12 +285,13 @@ class MeshPasses:
     def _routed(self, action: Action) -> tuple[float, float]:
         """Seconds of the all-to-alls of a pass by themselves, and what kernels lose beside them."""
         rank, moved, lost = self.job.home[action.stage], 0.0, 0.0
+        phase = phase_of(action.kind)
         for part in self.layers(action.stage, action.kind):
             for call in part.calls:
                 if call.axis == EP:
                     cost = self.costs.of(call, rank)
                     moved += call.times * cost.seconds
-                    lost += call.times * cost.seconds * self.job.slows(cost.channels)
+                    lost += call.times * cost.seconds * self.loses((cost.held,), phase)
         return moved, lost
 
     def layers(self, stage: int, kind: str) -> list[Pass]:
@@ -290,13 +343,35 @@ class MeshPasses:
         by = defaultdict[str, float](float, {COMPUTE: computes * self._slowest})
         for call in (*own, *calls):
             cost = self.costs.of(call, rank)
-            slows = self.job.slows(cost.channels)
-            by[call.axis] += call.exposed(cost.seconds, slows, weights=kind != INPUTS)
+            lost = self.loses((cost.held,), phase_of(kind))
+            by[call.axis] += call.exposed(cost.seconds, lost, weights=kind != INPUTS)
             kernels += call.times
         late = kernels * self.job.gpu.host + launched * part.host - sum(by.values())
         if late > 0.0:
             by[HOST] = late
         return Pass(sum(by.values()), by, (*own, *calls))
+
+
+@lru_cache(maxsize=256)
+def _law_of_kernels(job: MeshJob, rates: tuple[float, float]) -> Loses:
+    """What kernels of a job's passes lose by themselves."""
+    if job.interference is not None:
+        return by_share(job.interference, job.gpu.units)
+
+    def passes(beside: Beside, only: str) -> Mapping[str, float]:
+        parts = Parts(replace(job, gpu=job.gpu.next_to(beside, only)))
+        stages = map(parts.of_stage, range(len(job.split)))
+        times = [part.times for stage in stages for part in stage]
+        first = sum(each.forward for each in times)
+        second = sum(each.inputs + each.weights for each in times)
+        return {FORWARD_PHASE: first, BACKWARD_PHASE: second, "": first + second}
+
+    return Law(passes, *rates)
+
+
+def phase_of(kind: str) -> str:
+    """The phase of a pass."""
+    return FORWARD_PHASE if kind == FORWARD else BACKWARD_PHASE
 
 
 def add_up(passes: Iterable[Pass]) -> Pass:
@@ -308,27 +383,35 @@ def add_up(passes: Iterable[Pass]) -> Pass:
     return Pass(sum(by.values()), dict(by))
 
 
-def kernels_profile(
-    model: Model, gpu: Gpu, batch: int, attention: str = FUSED, policy: str = NONE
-) -> Profile:
-    """The times of a decoder's layers for a batch on one GPU, and of the update of all parameters.
-
-    Its layers are the parts of a mesh: the embedding, which may be of words and positions, two for
-    each block, and the output. InputError if it is no decoder.
-    """
+def decoder_of(model: Model) -> Sequences:
+    """The decoder that a model is. InputError if it is none."""
     try:
         decoder = load_decoder(model.name)
     except WorkloadError:
         raise InputError(
-            f"{model.name} is no decoder such as gpt2 or llama-3-8b, whose kernels are known"
-            "; give a time, a rate or a profile"
+            f"{model.name} is no model whose kernels are known: a decoder such as gpt2 or"
+            " llama-3-8b, BERT, ViT or an image model; give a time, a rate or a profile"
         ) from None
     shape, held = decoder.shape, sum(gradient.elements for gradient in model.workload.gradients)
     if held != shape.parameters or len(model.layers) < 2 * shape.blocks + 2:
         raise InputError(f"{model.name}: its layers are not those of the decoder of that name")
+    return decoder
+
+
+def kernels_profile(
+    model: Model, gpu: Gpu, batch: int, run: ModelRun, numerics: Sharding
+) -> Profile:
+    """The times of a decoder's layers for a batch on one GPU, and of the update of all parameters
+    by the optimizer of `numerics`.
+
+    Its layers are the parts of a mesh: the embedding, which may be of words and positions, two for
+    each block, and the output. InputError if it is no decoder.
+    """
+    decoder = decoder_of(model)
+    shape = decoder.shape
     job = MeshJob(
         shape, Mesh(), gpu, batch, 1, decoder.tokens, "1f1b", 1, (shape.blocks,),
-        recompute=policy, attention=attention,
+        recompute=run.recompute, attention=run.attention,
     )  # fmt: skip
     passes = MeshPasses(job, Costs(Setup("switch:1"), job.mesh))
     more = (0.0,) * (len(model.layers) - 2 * shape.blocks - 2)
@@ -336,6 +419,9 @@ def kernels_profile(
     backward = tuple(each.seconds for each in reversed(passes.layers(0, BACKWARD)))
     return Profile(
         (*forward[:1], *more, *forward[1:]), (*backward[:1], *more, *backward[1:]),
-        f"{KERNELS_OF} {gpu.title}{f' ({lent})' if (lent := gpu.lent()) else ''}",
-        update_seconds(gpu, shape.parameters),
+        f"{KERNELS_OF} {gpu.title}, megatron{f' ({lent})' if (lent := gpu.lent()) else ''}",
+        update_seconds(
+            gpu, shape.parameters, 2 if numerics.pure else 4,
+            state_bytes(numerics.optimizer, dtypes.code("bfloat16"), pure=numerics.pure),
+        ),
     )  # fmt: skip

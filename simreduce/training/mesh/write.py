@@ -29,10 +29,8 @@ import simpy
 from simreduce.computing.workers import as_piece
 from simreduce.training.calls import CallCost
 from simreduce.training.executions import (
-    BACKWARD as BACKWARD_PHASE,
     COLLECTIVE,
     COMPUTE,
-    FORWARD as FORWARD_PHASE,
     RECEIVE,
     SEND,
     UPDATE,
@@ -40,7 +38,7 @@ from simreduce.training.executions import (
     ExecutionNode,
     NodeList,
 )
-from simreduce.training.executor import Ran, run_nodes
+from simreduce.training.executor import Ran, Slows, run_nodes
 from simreduce.training.mesh import (
     DISTRIBUTED,
     EP,
@@ -82,6 +80,7 @@ from simreduce.training.mesh.passes import (
     Costs,
     MeshPasses,
     Pass,
+    phase_of,
 )
 from simreduce.training.mesh.pipeline import (
     BACKWARD,
@@ -229,8 +228,8 @@ class _Writer:
             self._call(rank, call, name, after)
         start = [*after, *([rank.last[LANE]] if LANE in rank.last else [])]
         seconds = sum(found.by.get(key, 0.0) for key in (KERNELS, HOST)) if calls else found.seconds
-        phase = FORWARD_PHASE if kind == FORWARD else BACKWARD_PHASE
-        node = rank.add(LANE, after, name=name, kind=COMPUTE, seconds=seconds, phase=phase)
+        facts = {"name": name, "kind": COMPUTE, "seconds": seconds, "phase": phase_of(kind)}
+        node = rank.add(LANE, after, **facts)
         self.spent[id(rank.nodes[node])] = found.by
         for call in calls:
             if call.behind:
@@ -456,8 +455,9 @@ def simulate_mesh(job: MeshJob, costs: Costs, *, closely: bool = False) -> StepR
     """
     schedule = load_schedule(job.schedule, job.mesh.pp, job.virtual, job.micros)
     spent: Spent = {}
-    execution = write_step(job, schedule, MeshPasses(job, costs), spent)
-    ran = _run(execution, costs, job)
+    passes = MeshPasses(job, costs)
+    execution = write_step(job, schedule, passes, spent)
+    ran = _run(execution, passes)
     held = tuple(held_by_stages(job, schedule))
     seconds = max(each.end for each in ran)
     found = StepResult(
@@ -486,8 +486,8 @@ def _transfer(execution: Execution, each: Ran) -> Bucket:
     return Bucket((), ranks, node.nbytes, each.begin, each.since, each.end, where)
 
 
-def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
-    env = simpy.Environment()
+def _run(execution: Execution, passes: MeshPasses) -> tuple[Ran, ...]:
+    env, job, costs = simpy.Environment(), passes.job, passes.costs
     places = {rank: place for place, rank in enumerate(execution.nodes)}
 
     def cost(node: ExecutionNode, group: tuple[int, ...]) -> CallCost:
@@ -502,7 +502,7 @@ def _run(execution: Execution, costs: Costs, job: MeshJob) -> tuple[Ran, ...]:
     return run_nodes(
         execution, env,
         lambda node, group: env.timeout(cost(node, group).seconds),
-        lambda node, group: job.slows(cost(node, group).channels),
+        Slows(lambda node, group: cost(node, group).held, passes.law()),
     )  # fmt: skip
 
 

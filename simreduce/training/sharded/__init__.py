@@ -68,7 +68,8 @@ class Sharding:
     `limit_all_gathers` freed units are still in use; 0 is no limit. With `streams` 2, gradients
     have a communicator of their own.
 
-    Dtypes by code, of all-gathers and of reductions; None for that of the gradient list.
+    Dtypes by code, of all-gathers and of reductions; None for that of the gradient list. If `pure`,
+    shards and optimizer states have the parameters' dtype too, and there are no masters.
     """
 
     group: int = 0
@@ -81,13 +82,15 @@ class Sharding:
     reduce_dtype: int | None = None
     optimizer: str = "adam"
     streams: int = 1
+    pure: bool = False
 
     @property
     def plain(self) -> Sharding:
         """The dtypes and the optimizer alone, which `tune` leaves as they are."""
         return Sharding(
-            param_dtype=self.param_dtype, reduce_dtype=self.reduce_dtype, optimizer=self.optimizer
-        )
+            param_dtype=self.param_dtype, reduce_dtype=self.reduce_dtype, optimizer=self.optimizer,
+            pure=self.pure,
+        )  # fmt: skip
 
     def wire(self, listed: int) -> tuple[int, int]:
         """The dtypes of all-gathers and of reductions, where the gradient list has `listed`."""
@@ -95,11 +98,13 @@ class Sharding:
         return param, param if self.reduce_dtype is None else self.reduce_dtype
 
 
-def state_bytes(optimizer: str, param_dtype: int) -> int:
+def state_bytes(optimizer: str, param_dtype: int, *, pure: bool = False) -> int:
     """Return the bytes of optimizer states for a parameter.
 
-    They include the float32 master that parameters of another dtype need.
+    They include the float32 master that parameters of another dtype need unless all is `pure`.
     """
+    if pure:
+        return OPTIMIZERS[optimizer] * dtypes.SIZES[param_dtype] // MASTER
     return OPTIMIZERS[optimizer] + (0 if dtypes.NAMES[param_dtype] == "float32" else MASTER)
 
 
@@ -154,7 +159,7 @@ SHARDING = Format(
     Field("reduce_dtype", _DTYPE, "The element type in which gradients are"
           " reduced.", default_words="`param_dtype`"),
     Field("optimizer", choice(tuple(OPTIMIZERS), "optimizer"), "Its states count in the memory of a"
-          " device.", "adam"),
+          " device, and in what the update of `gpu` moves.", "adam"),
     Field("streams", whole(1, 2), "Communicators of a shard group: with 2, gradients have their"
           " own.", 1),
 )  # fmt: skip

@@ -24,7 +24,8 @@ from simreduce.planners.layouts import Layout
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective, proved_on_few
 from simreduce.topology import fold
-from simreduce.training.calls import Busy, CallCost, busiest_use, channels_of
+from simreduce.training.calls import Busy, CallCost, busiest_use, held_by
+from simreduce.training.interference import Channels
 from simreduce.training.sharded import (
     HSDP,
     METHODS,
@@ -133,6 +134,12 @@ class ShardedMethod:
             self._known[key] = plan
         return plan
 
+    def held(self, setup: Setup, key: PlanKey, plan: Plan, seconds: float = 0.0) -> Channels:
+        """The channels of its kernel, and what links of a group's ranks bring a GPU; it takes so
+        many `seconds` alone, if that is known.
+        """
+        return held_by(setup, plan, next(self._parts(key.collective)).ranks, seconds)
+
     def _parts(self, collective: str) -> Iterator[Layout]:
         """The layouts of the groups that run a collective among themselves."""
         n, size = self.layout.n, self.group
@@ -225,7 +232,11 @@ def measure_costs(method: ShardedMethod, setup: Setup, *, keep: bool) -> dict[Pl
 def key_cost(method: ShardedMethod, key: PlanKey, setup: Setup) -> CallCost:
     """One collective of a step alone on the machine, without its proof."""
     one = fold_setup(method, setup)
-    return CallCost.alone(*(_folded(method, key, one) or (setup, method.plan(key))))
+    if folded := _folded(method, key, one):
+        return CallCost.alone(*folded)
+    plan = method.plan(key)
+    seconds = setup.find_seconds(plan)
+    return CallCost(seconds, *method.held(setup, key, plan, seconds))
 
 
 def fold_setup(method: ShardedMethod, setup: Setup) -> Setup | None:
@@ -264,8 +275,9 @@ def _cost(
         at, plan = setup, method.plan(key, keep=keep)
         wrong = wrong_elements(verify(plan))
     found = at.summarise(plan)
+    held = held_by(at, plan) if folded else method.held(setup, key, plan, found.seconds)
     takes = frozenset(use.name for use in (*found.links, *found.lanes))
-    cost = CallCost(found.seconds, channels_of(plan))
+    cost = CallCost(found.seconds, *held)
     return PlanCost(cost, wrong, plan.digest, takes, busiest_use(found.links, found.seconds))
 
 

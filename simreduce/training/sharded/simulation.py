@@ -19,8 +19,8 @@ beside another, each plan is simulated once. Otherwise the step is first put tog
 two that overlap then share a link or a queue, or if something disturbs the fabric, all collectives
 are simulated together.
 
-Passes lose a part of their speed beside NCCL's kernels (`Gpu.loses`). Not modelled: copies into and
-out of flat parameters, and the time of the CPU. Shard groups keep step with each other.
+Passes lose a part of their speed beside NCCL's kernels (`interference`). Not modelled: copies into
+and out of flat parameters, and the time of the CPU. Shard groups keep step with each other.
 
 The execution of one rank stands for all. Every group of devices with a speed of its own has a lane
 of kernels; a pass begins when the one before has ended on all of them. The CPU is no lane: what it
@@ -42,7 +42,7 @@ from simreduce.engine.lowering import Lowered
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import StrategyError
 from simreduce.plan import Plan
-from simreduce.training.calls import CallCost, busiest_of, channels_of
+from simreduce.training.calls import CallCost, busiest_of
 from simreduce.training.executions import (
     BACKWARD,
     COLLECTIVE,
@@ -53,7 +53,8 @@ from simreduce.training.executions import (
     ExecutionNode,
     NodeList,
 )
-from simreduce.training.executor import Ran, length_of, run_nodes
+from simreduce.training.executor import Ran, Slows, length_of, run_nodes
+from simreduce.training.interference import Channels, Loses
 from simreduce.training.memory import measure_memory, shares_of
 from simreduce.training.passes import (
     DeviceGroup,
@@ -329,11 +330,11 @@ class _Run:
     def together(self) -> None:
         """Run with all collectives on one fabric."""
         plans, fabric, lowered = _lower_all(self.method, self.setup, fixed=True)
-        loses = loses_of(self.job, self.setup)
-        lost = {key: loses(channels_of(plan)) for key, plan in plans.items()}
+        channels = {key: self.method.held(self.setup, key, plan) for key, plan in plans.items()}
         self.ran = _run(
             self.written, fabric.env,
-            lambda key: fabric.submit(plans[key], lowered=lowered[key]), lost.__getitem__,
+            lambda key: fabric.submit(plans[key], lowered=lowered[key]),
+            channels.__getitem__, loses_of(self.job, self.setup),
         )  # fmt: skip
 
     def _changes(self, changes: Sequence[MemoryChange]) -> list[tuple[float, int]]:
@@ -369,24 +370,25 @@ class _Run:
 
 def _run(
     written: ShardedExecution, env: simpy.Environment, move: Callable[[PlanKey], simpy.Event],
-    slows: Callable[[PlanKey], float],
+    channels: Callable[[PlanKey], Channels], loses: Loses,
 ) -> list[Ran]:  # fmt: skip
-    """The nodes by index, with what moves a collective, and slows kernels beside it."""
+    """The nodes by index, with what moves a collective, its channels, and by what part of their
+    speed kernels of a phase slow down beside these.
+    """
     keys = {id(written.nodes[i]): key for i, (key, *_) in written.moved.items()}
     whole = Execution("a sharded step", {0: tuple(written.nodes)}, 1)
-    ran = run_nodes(
-        whole, env, lambda node, _: move(keys[id(node)]), lambda node, _: slows(keys[id(node)])
-    )
+    slows = Slows(lambda node, _: channels(keys[id(node)]), loses)
+    ran = run_nodes(whole, env, lambda node, _: move(keys[id(node)]), slows)
     return sorted(ran, key=lambda each: each.number)
 
 
 def _run_alone(
     job: StepJob, setup: Setup, written: ShardedExecution, cost: Callable[[PlanKey], CallCost]
 ) -> list[Ran]:
-    env, loses = simpy.Environment(), loses_of(job, setup)
+    env = simpy.Environment()
     return _run(
         written, env, lambda key: env.timeout(cost(key).seconds),
-        lambda key: loses(cost(key).channels),
+        lambda key: cost(key).held, loses_of(job, setup),
     )  # fmt: skip
 
 

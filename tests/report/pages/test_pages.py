@@ -336,13 +336,15 @@ def test_what_to_paste_is_that_of_every_system():
     setup = Setup("dgx1v").but(runtime="nccl")
     exports = export_choice(Choice(setup, load_workload("resnet50"), parse_strategy("nccl+ddp")))
     assert next(each.name for each in exports if not each.reasons) == "pytorch"
+    exports = (*exports, Exported("mscclpp", "MSCCL++", {"plan.json": "line\n" * 500}))
     [section] = copy_section(exports, "ddp, nccl+ddp")
     codes = {block.about: block.text for block in section.blocks if isinstance(block, Code)}
     [rows] = [block for block in section.blocks if isinstance(block, Rows)]
 
     assert "DistributedDataParallel" in codes["PyTorch: simreduce_ddp.py"]
-    [long] = [text for about, text in codes.items() if about.startswith("NCCL: nccl_tuner.csv")]
-    assert long.endswith("nccl SCENARIO --algo nccl+ddp --out DIR --method ddp")
+    assert "allreduce" in codes["NCCL: nccl_tuner.csv"]
+    long = codes["MSCCL++: plan.json, 500 lines, by"]
+    assert long.endswith("mscclpp SCENARIO --algo nccl+ddp --out DIR --method ddp")
     without = [each for each in exports if each.reasons]
     assert rows.folded
     assert [row[0] for row in rows.table.rows] == [each.title for each in without]

@@ -315,7 +315,7 @@ def test_the_choice_says_where_its_activations_come_from(tmp_path, rows, step, s
 
     assert source == document["choice"]["activations"]
     line = next(each for each in capacity_text(found).splitlines() if "A GPU needs" in each)
-    assert ", and a GPU has 16 GB; " in line
+    assert ", and a GPU has 16.95 GB; " in line
     assert line.removesuffix(".").endswith(words)
     assert not any("activations" in note for note in found.notes)
 

@@ -22,6 +22,7 @@ from simreduce.study.capacity.price_list import (
 )
 from simreduce.study.sweep.evaluate import evaluate
 from simreduce.topology import shipped as topologies
+from simreduce.training.step import LEFT, RESERVED
 
 HEAD = 'workload = "alexnet"\n'
 PRICES = '[prices.machines.dgx1v]\nprice = "8760 USD"\nlifetime = "1 years"\n'
@@ -77,17 +78,24 @@ def test_a_global_batch_is_shared_out(asked):
 @pytest.mark.slow
 def test_a_measured_time_is_of_its_batch(asked):
     """What each GPU gets of a global batch takes its part of the time, and of the activations."""
-    question = asked(
-        HEAD + "global_batch = 1024\n" + PRICES + '[step]\nbatch = 32\ntime = "40 ms"\n'
-        'activations = "1 GB"\n[[options]]\nmachine = "dgx1v"\nnodes = [1, 2, 4]\n'
-    )  # fmt: skip
-    rows = [evaluate(cell_of(option, question.folder)) for option in question.options]
+
+    def answered(activations):
+        question = asked(
+            HEAD + "global_batch = 1024\n" + PRICES + '[step]\nbatch = 32\ntime = "40 ms"\n'
+            f'activations = "{activations} GB"\n[[options]]\nmachine = "dgx1v"\nnodes = [1, 2, 4]\n'
+        )  # fmt: skip
+        return question, [evaluate(cell_of(each, question.folder)) for each in question.options]
+
+    (question, rows), (_, others) = answered(1), answered(0.5)
 
     assert [0.160, 0.080, 0.040] == [pytest.approx(row.compute) for row in rows]
     assert [128, 64, 32] == [
         round(row.samples_per_second * row.seconds / row.ranks) for row in rows
     ]
-    assert rows[0].memory - rows[2].memory == 3_000_000_000
+    taken = (1.0 + RESERVED) / (1.0 - LEFT)
+    assert [row.memory - other.memory for row, other in zip(rows, others, strict=True)] == [
+        pytest.approx(each * 500_000_000 * taken, abs=1) for each in (4, 2, 1)
+    ]
     twice = Rate("", ()).changed(question.options[2], 2.0)
     assert evaluate(cell_of(twice, question.folder)).compute == pytest.approx(0.020)
 
@@ -102,7 +110,7 @@ def test_a_method_that_cannot_fit_is_no_option(asked):
     whole, shared = question.options
 
     assert "needs" in whole.refused
-    assert "80 GB" in whole.refused
+    assert "85.02 GB" in whole.refused
     assert "" == shared.refused
 
 
@@ -110,14 +118,15 @@ def test_activations_that_cannot_fit_are_no_option(asked):
     """Estimated by the batch of each option; recomputation of whole blocks makes room."""
     text = (
         'workload = "llama-3-8b"\n[prices.machines.dgx-h100]\nprice = "1 USD/h"\n[step]\n'
-        'rate = "400 TFLOP/s"\nrecompute = "{}"\nsharding.param_dtype = "bfloat16"\n'
+        'rate = "400 TFLOP/s"\nkernels = "megatron"\nrecompute = "{}"\n'
+        'sharding.param_dtype = "bfloat16"\n'
         '[[options]]\nmachine = "dgx-h100"\nmethod = "fsdp"\nbatch = [1, 2]\n'
     )
     one, two = asked(text.format("none")).options
     again = asked(text.format("full")).options
 
     assert "" == one.refused
-    assert two.refused.endswith(", and a GPU has 80 GB; 96.72 GB of activations (estimated)")
+    assert two.refused.endswith(", and a GPU has 85.02 GB; 96.72 GB of activations (estimated)")
     assert ["", ""] == [option.refused for option in again]
 
 

@@ -40,7 +40,7 @@ def test_a_cell_is_the_best_of_step(scenario):
     assert (best.seconds, best.job.text, "mesh", 8) == (
         row.seconds, row.chosen, row.method, row.ranks,
     )  # fmt: skip
-    assert (step.tokens_per_second, best.mfu, step.limit, step.memory.peak) == (
+    assert (step.tokens_per_second, best.mfu, step.limit, step.memory.needed) == (
         row.tokens_per_second, row.mfu, row.bound, row.memory,
     )  # fmt: skip
     assert row.seconds == pytest.approx(sum(getattr(row, axis) for axis in AXES), rel=1e-9)

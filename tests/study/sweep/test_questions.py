@@ -314,3 +314,15 @@ def test_links_of_a_network_are_scaled_by_their_class(tmp_path):
 
     assert slow > 1.5 * own
     assert own == evaluate(read_question(str(file)).cell({})).seconds
+
+
+def test_ways_to_run_are_compared():
+    """As keys of a step; they are no constants of others."""
+    ask = read_question("dgx-h100-gpt2-ddp").cell
+    eager, compiled = (
+        evaluate(ask({"kernels": way, "precision": "bf16", "strategy": "nccl+ddp"}))
+        for way in ("eager", "compiled")
+    )
+
+    assert eager.compute > 1.3 * compiled.compute
+    assert eager.constants is None is compiled.constants

@@ -275,14 +275,15 @@ def test_links_that_differ_are_refused():
 
 
 def test_all_that_gpus_do_is_twice_as_fast():
-    """What moves takes as long."""
+    """What moves takes as long, where nothing hides it."""
     slow, fast = (
-        rank_meshes(scenario("tp=2,pp=2", speed=speed)).recommended.step.by for speed in (1.0, 2.0)
+        rank_meshes(scenario("tp=2,pp=2", speed=speed, overlap=[])).recommended.step.by
+        for speed in (1.0, 2.0)
     )
 
     for key in ("compute", "update"):
         assert slow[key] == pytest.approx(2.0 * fast[key], rel=1e-9)
-    assert slow["tp"] == fast["tp"]
+    assert slow["tp"] == pytest.approx(fast["tp"], rel=1e-9)
 
 
 def test_gpt_3_has_thousands_of_meshes():

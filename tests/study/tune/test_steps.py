@@ -18,7 +18,7 @@ from simreduce.study.scenario import Scenario, with_step
 from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.search.tune import advice_of, tune
 from simreduce.study.tune.steps import MethodRanking, rank_steps
-from tests.thorough import slow
+from tests.thorough import THOROUGH, slow
 
 STEP = '[step]\nbatch = 4\ntime = "30 ms"\n'
 BASE = (
@@ -214,8 +214,14 @@ def test_a_sharded_update_counts_as_the_share_that_a_gpu_has(ranked):
         assert found.unmoved == pytest.approx(found.step.samples / busy)
 
 
-@pytest.mark.parametrize("update", ["0 ms", "50 ms"])
-@pytest.mark.parametrize("slowed", [{}, {"gpu1": 3.0}])
+@pytest.mark.parametrize(
+    ("slowed", "update"),
+    [
+        ({}, "50 ms"),
+        ({"gpu1": 3.0}, "0 ms"),
+        *([({}, "0 ms"), ({"gpu1": 3.0}, "50 ms")] if THOROUGH else []),
+    ],
+)
 @pytest.mark.parametrize(
     "method",
     [
@@ -268,15 +274,15 @@ activations = "{activations}"
 @pytest.mark.parametrize(
     ("size", "activations", "fits", "best"),
     [
-        ("2 GB", "1 MB", (True, True), "ddp"),
-        ("900 MB", "1 MB", (True, False), "fsdp"),
-        ("100 MB", "1 MB", (False, False), "fsdp"),
+        ("2.1 GB", "1 MB", (True, True), "ddp"),
+        ("1.8 GB", "1 MB", (True, False), "fsdp"),
+        ("1 GB", "1 MB", (False, False), "fsdp"),
         ("2 GB", "1900 MB", (False, False), "fsdp"),
     ],
 )
 def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, best):
     """AlexNet has 247 MB of parameters: DDP holds 989 MB with Adam, whose step is the fastest;
-    FSDP on 4 GPUs a quarter of that, and what it gathers.
+    FSDP on 4 GPUs a quarter of that, and what it gathers. PyTorch needs more.
     """
     override = f'[topology_overrides]\n"nodes.gpu.memory" = "{size}"'
     ranking = ranked(
@@ -290,11 +296,34 @@ def test_what_does_not_fit_is_not_recommended(ranked, size, activations, fits, b
     assert ranking.recommended is rows[best]
     behind = [c.misfit for c in ranking.candidates]
     assert behind == sorted(behind)
-    assert rows["ddp"].fit.needed == 4 * 247_369_380 + rows["ddp"].step.memory.activations.nbytes
+    memory = rows["ddp"].step.memory
+    assert memory.peak == 4 * 247_369_380 + memory.activations.nbytes
+    assert rows["ddp"].fit.needed == memory.needed > memory.peak
+    assert f"{memory.needed / 1e9:.2f}{' *' * (not fits[1])}" in text
     assert ("Does not fit" in text) is (False in fits)
     assert ("ddp, ring needs" in text) is (not fits[1])
     assert {c["fits"] for c in document["candidates"]} == set(fits)
     assert document["gpu_memory_bytes"] == rows["ddp"].fit.available
+
+
+@pytest.mark.parametrize("line", ['activations = "2 GB"', 'kernels = "megatron"', ""])
+def test_buckets_and_views_count_however_activations_are_known(ranked, line):
+    """A GPU holds all gradients once in DDP's buckets, as views or beside them."""
+    ranking = ranked(
+        'topology = "v100-mesh-4"\nworkload = "gpt2"\nruntime = "ideal"\n'
+        'strategies = ["ring", "ring+ddp", "ring+ddp=25,1,view"]\n'
+        f'[step]\nbatch = 1\ntime = "50 ms"\nmethod = ["ddp", "fsdp"]\n{line}\n'
+    )
+    plain, buckets, views = (
+        next(row.step.memory for row in ranking.candidates if f"ddp, {name}" in row.names)
+        for name in ("ring", "ring+ddp", "ring+ddp=25,1,view")
+    )
+    whole = sum(4 * each.elements for each in ranking.scenario.workload.gradients)
+
+    assert (plain.buckets, buckets.buckets, views.buckets) == (0, whole, 0)
+    assert buckets.peak == plain.peak + whole
+    assert views.gradients == whole
+    assert plain.peak <= views.peak <= buckets.peak
 
 
 def test_whether_it_fits_is_not_known_of_machines_of_no_product(ranked):
@@ -375,6 +404,7 @@ def test_a_step_that_does_not_fit_says_what_would_and_keeps_the_promise(
     path = tmp_path / "large.toml"
     text = f'topology = "dgx1v"\nworkload = "gpt2-xl"\nframework = "{name}"\n'
     text += f'strategies = ["{strategy}"]\n[step]\nbatch = 1\nrate = "60 TFLOP/s"\n'
+    text += 'kernels = "megatron"\n'
     path.write_text(text)
     found = rank_steps(with_step(load_scenario(str(path))))
 
@@ -403,8 +433,9 @@ def test_what_would_fit_is_of_the_methods_of_the_scenario_or_else_of_its_framewo
     path = tmp_path / "large.toml"
     path.write_text(
         'topology = "dgx1v"\nworkload = "gpt2-xl"\nframework = "deepspeed"\nworth = "50 %"\n'
-        f'strategies = ["nccl"]\n[step]\nbatch = {batch}\nrate = "60 TFLOP/s"\n'
-        f"method = [{methods}]\n"
+        'strategies = ["nccl"]\n[topology_overrides]\n"nodes.gpu.memory" = "21 GB"\n'
+        f'[step]\nbatch = {batch}\nrate = "60 TFLOP/s"\n'
+        f'kernels = "megatron"\nmethod = [{methods}]\n'
     )
     found = rank_steps(with_step(load_scenario(str(path))))
 
@@ -420,7 +451,7 @@ def test_the_default_is_the_first_method_that_fits_in_both_commands(tmp_path):
     path.write_text(
         'topology = "dgx1v"\nworkload = "gpt2-xl"\nframework = "deepspeed"\n'
         'strategies = ["nccl"]\n[step]\nbatch = 1\nrate = "60 TFLOP/s"\n'
-        'method = ["zero1", "zero2", "zero3"]\n'
+        'kernels = "megatron"\nrecompute = "full"\nmethod = ["zero1", "zero2", "zero3"]\n'
     )
     scenario = with_step(load_scenario(str(path)))
     [advice], tuned = rank_steps(scenario).advice, advice_of(tune(scenario, "deepspeed"))
@@ -435,6 +466,7 @@ def test_more_recomputation_makes_room(tmp_path):
     path = tmp_path / "long.toml"
     text = 'topology = "dgx-a100"\nworkload = "gpt2-medium"\nframework = "deepspeed"\n'
     text += 'strategies = ["nccl"]\n[step]\nmethod = "zero3"\nbatch = 64\nrate = "100 TFLOP/s"\n'
+    text += 'kernels = "megatron"\n'
     path.write_text(text)
     found = rank_steps(with_step(load_scenario(str(path))))
     path.write_text(f'{text}recompute = "{found.fits_with.split(chr(34))[1]}"\n')

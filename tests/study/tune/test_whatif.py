@@ -44,6 +44,23 @@ def test_one_copy():
     )
 
 
+def test_what_the_host_issues_costs_and_queues():
+    """Two copies that go different ways, half a second each: without a queue, both at once."""
+    topology = machine(cable("gpu0", "gpu1"), cable("gpu2", "gpu1"))
+    plan = copy_plan(topology, (0, 1), (2, 1))
+    issues = Calibration("issues", issue={"copy": 0.5})
+    saved = {key: s.saved for key, s in found(plan, topology, calibration=issues).items()}
+
+    assert 0.1 == pytest.approx(saved["copy", "cost"])
+    assert 0.5 == pytest.approx(saved["host", "queue"])
+
+
+def test_what_costs_nothing_cannot_cost_less():
+    topology = pair(latency=1.0)
+    free = Calibration("free", dispatch={"copy": 0.0, "add": 0.25}, issue={"copy": 0.0})
+    assert ("copy", "cost") not in found(copy_plan(topology, (0, 1)), topology, calibration=free)
+
+
 def test_what_saves_most_comes_first():
     topology = pair(latency=1.0)
     plan = copy_plan(topology, (0, 1))

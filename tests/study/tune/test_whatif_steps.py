@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from simreduce.engine.setup import Setup
+from simreduce.study.scenario import with_step
 from simreduce.study.scenario_files import load_replicas, load_scenario
 from simreduce.study.tune import steps
 from simreduce.study.tune.steps import rank_steps
 from simreduce.study.tune.whatif_steps import (
     StepLook,
+    channel_changes,
     look_at_step,
+    losses_by_kind,
     run_loads,
     update_effects,
     worker_time,
@@ -27,6 +33,7 @@ batch = 4
 rate = "1 TFLOP/s"
 {more}
 """
+GPU = 'gpu = "H100"\n'
 REPLICAS = """
 topology = "p3-16xlargex4"
 runtime = "ideal"
@@ -207,3 +214,95 @@ def test_replicas_that_only_move(tmp_path):
     assert links[0].name in ("n0.ena0>switch0 tcp_25", "switch0>n0.ena0 tcp_25")
     assert 0.4 < links[0].share <= 0.51
     assert lanes.saved.mean > 0.4 * spread.step(2).mean
+
+
+NCCL = 'topology = "dgx-h100"\nworkload = "gpt2"\nstrategies = ["{}"]\n{}[step]\nbatch = 16\n{}'
+
+
+def _ranked(folder, strategy, setting="", more=GPU):
+    """GPT-2 on one DGX H100."""
+    path = folder / "step.toml"
+    path.write_text(NCCL.format(strategy, setting, more), "utf-8")
+    return rank_steps(with_step(load_scenario(str(path))), with_today=False)
+
+
+def test_kernels_that_lose_are_named_by_the_channels_beside_them(tmp_path):
+    """What kinds of kernels lose adds up. Two channels hardly load the memory, which 24 do, so
+    that they divide otherwise; nobody knows what kernels lose that are not known.
+    """
+    plain = _ranked(tmp_path, "nccl+ddp")
+    lost = losses_by_kind(plain)
+    few = losses_by_kind(_ranked(tmp_path, "nccl+ddp", '[nccl]\nNCCL_MAX_CTAS = "2"\n'))
+
+    assert [*lost] == ["products", "attention", "bytes"]
+    assert sum(lost.values()) == pytest.approx(plain.recommended.step.interference)
+    assert few["bytes"] / sum(few.values()) < 0.6 * lost["bytes"] / sum(lost.values())
+    assert not losses_by_kind(_ranked(tmp_path, "nccl+ddp", more='rate = "400 TFLOP/s"\n'))
+
+
+def test_settings_that_leave_kernels_more_sms_are_simulated(tmp_path):
+    """Those that win are said, with the time of a scenario with them: of FSDP, whose all-gathers
+    copy engines can move, fewer channels, symmetric memory, and both of these.
+    """
+    fsdp = GPU + 'method = "fsdp"\n'
+    found = {
+        (s.change.figure, s.change.amount): s.seconds
+        for s in look_at_step(_ranked(tmp_path, "nccl", more=fsdp), closely=False).savings
+        if s.change.sort == "setting"
+    }
+    settings = {
+        ("copy engines", ""): "symmetric = true\nNCCL_CTA_POLICY = 2\n",
+        ("symmetric memory", ""): "symmetric = true\n",
+        ("NCCL_MAX_CTAS", "12"): "NCCL_MAX_CTAS = 12\n",
+    }
+    assert [*found] == [*settings]
+    for key, text in settings.items():
+        changed = _ranked(tmp_path, "nccl", f"[nccl]\n{text}", fsdp)
+        assert found[key] == pytest.approx(changed.recommended.seconds)
+    assert [*found.values()] == sorted(found.values())
+
+
+def test_copy_engines_gain_nothing_where_all_is_summed(tmp_path):
+    """They move no all-reduce, so DDP has symmetric memory's saving alone."""
+    assert settings_tried(_ranked(tmp_path, "nccl+ddp")) == ["symmetric memory"]
+
+
+@pytest.mark.parametrize("machine", ["dgx1v", "mi300x", "dgx-h100"])
+def test_settings_that_save_nothing_are_left_out(tmp_path, machine):
+    """NCCL takes no kernel on symmetric memory on dgx1v, and AMD's library none anywhere."""
+    path = tmp_path / "step.toml"
+    path.write_text(
+        f'topology = "{machine}"\nworkload = "gpt2"\nstrategies = ["nccl+ddp"]\n'
+        "[step]\nbatch = 4\n",
+        "utf-8",
+    )
+    found = rank_steps(load_scenario(str(path)))
+    look = look_at_step(found)
+
+    assert found.recommended.step.interference
+    assert ("symmetric memory" in settings_tried(found)) == (machine == "dgx-h100")
+    assert all(s.saved > 0.0 for s in look.savings if s.change.sort == "setting")
+
+
+@pytest.mark.parametrize(
+    ("machine", "given", "expected"),
+    [
+        ("dgx-h100", {}, [("NCCL_MAX_CTAS", "12"), ("NCCL_MAX_CTAS", "6"),
+                          ("NCCL_NVLS_NCHANNELS", "8"), ("NCCL_NVLS_NCHANNELS", "4"),
+                          ("symmetric memory", ""), ("copy engines", "")]),
+        ("dgx-h100", {"max_ctas": 8, "nvls_channels": 8, "symmetric": True},
+         [("copy engines", "")]),
+        ("dgx-h100x2", {"nvls": False}, [("NCCL_MAX_CTAS", "8"), ("NCCL_MAX_CTAS", "4")]),
+    ],
+)  # fmt: skip
+def test_settings_are_tried_where_they_may_change_something(machine, given, expected):
+    """Channels of NVLS where it runs, copy engines within a machine, and nothing that is set."""
+    setup = Setup(machine, "nccl")
+    tried = channel_changes(setup.but(nccl=replace(setup.nccl, **given)))
+
+    assert [(each.figure, each.amount) for each in tried] == expected
+
+
+def settings_tried(ranking):
+    """What settings the look at a step says something of."""
+    return [s.change.figure for s in look_at_step(ranking).savings if s.change.sort == "setting"]

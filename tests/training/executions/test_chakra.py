@@ -23,6 +23,8 @@ from simreduce.training.executions import (
 from simreduce.training.executions.reading import read_executions
 from tests.training.executions import traces as t
 
+MADE = Path(__file__).parent / "chakra"
+
 
 def test_bytes_on_the_wire(tmp_path):
     """A file as ASTRA-sim's generator writes it, byte by byte: one all-reduce of 1 MiB."""
@@ -141,11 +143,42 @@ def test_a_collective_that_chakra_lacks_is_not_written():
         write_chakra(Execution("mine", {0: (node,)}, 2), "job")
 
 
-def test_other_versions_are_refused_by_name(tmp_path):
-    """A newer one may mean something else by the same numbers."""
-    path = t.chakra(tmp_path / "x.0.et", [t.node(1, t.COMPUTE)], version="0.1.0")
-    with pytest.raises(ExecutionError, match=r"version '0\.1\.0' of Chakra's format is not known"):
+def test_other_versions_are_read_and_said(tmp_path):
+    """The format has been the same in all that were published."""
+    path = t.chakra(tmp_path / "x.0.et", [t.node(1, t.COMPUTE, micros=3)], version="7.1")
+    found = read_executions([path])
+    assert "version '7.1' of Chakra's format is not known, and read as 0.0.4" in found.notes
+    known = t.chakra(tmp_path / "y.0.et", [t.node(1, t.COMPUTE, micros=3)], "1.0.0")
+    assert read_executions([known]).nodes == found.nodes
+    assert not read_executions([known]).notes
+
+
+def test_what_mlcommons_generator_writes_is_read():
+    """`chakra_generator --num_npus 2` of mlcommons/chakra 1.0.0 (21585d8), its ALL_REDUCE."""
+    found = read_executions([str(MADE / f"generated.{rank}.et") for rank in range(2)])
+    assert not found.notes
+    for nodes in found.nodes.values():
+        [node] = nodes
+        assert (node.name, node.collective, node.nbytes) == ("ALL_REDUCE", "all_reduce", 65536)
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_what_mlcommons_converter_makes_of_a_host_alone_has_nothing_to_replay(how):
+    """`chakra_converter` 1.0.0 on PyTorch 2.13's execution trace of a step over gloo, without a
+    GPU: no version, no collective, no duration.
+    """
+    path = str(MADE / f"host_{how}.0.et.gz")
+    with pytest.raises(ExecutionError, match=r"has no collective and no times.*chakra_trace_link"):
         read_executions([path])
+
+
+def test_ranks_that_do_nothing_are_read_beside_others(tmp_path):
+    """And so is compute without times where it is counted in operations."""
+    busy = t.chakra(tmp_path / "i.0.et", [t.node(1, t.COMPUTE, micros=30)])
+    idle = t.chakra(tmp_path / "i.1.et", [t.node(1, t.COMPUTE)])
+    assert {0, 1} == read_executions([busy, idle]).nodes.keys()
+    counted = t.chakra(tmp_path / "x.0.et", [t.node(1, t.COMPUTE, num_ops=1000)])
+    assert read_executions([counted]).notes
 
 
 def test_no_cut_or_damaged_file_gets_through(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from simreduce.training.calls import NOTHING, CallCost
@@ -31,6 +32,8 @@ def job(mesh: Mesh, text: str = GPT, **more: Any) -> MeshJob:
 
 class Free(Costs):
     """What moves takes no time."""
+
+    rates = inf, inf
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(None, mesh)

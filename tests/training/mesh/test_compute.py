@@ -11,6 +11,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import InputError
 from simreduce.files.formats.syntax import Faults
 from simreduce.training.gpus import GPUS, LENT, OWN, STATED, Gpu, Kernels, gpu_of, load_gpu
+from simreduce.training.interference import Beside
 from simreduce.training.mesh import Mesh, MeshJob
 from simreduce.training.mesh.mesh_table import parse_mesh
 from simreduce.training.mesh.passes import Costs, MeshPasses
@@ -102,6 +103,22 @@ def test_a_file_overrides_the_machines_gpu(tmp_path):
     )  # fmt: skip
 
 
+def test_blocks_of_products_come_in_clusters_from_hopper_on(tmp_path):
+    """On no GPU of AMD, though it has products of 8 bits; a file says so, or the machine's GPU."""
+    path = tmp_path / "mine.toml"
+
+    def mine(text, base):
+        path.write_text(text, "utf-8")
+        gpu = load_gpu(str(path), GPUS[base])
+        return gpu.next_to(Beside(16)).slowed.clusters
+
+    assert {"H100", "H800", "H200", "B200"} == {name for name in GPUS if GPUS[name].clusters}
+    assert mine('host = "20 us"\n', "H200")
+    assert not mine('flops8 = "733 TFLOP/s"\n', "A100")
+    assert mine("clusters = true\n", "A100")
+    assert not mine("clusters = false\n", "H200")
+
+
 def test_every_fault_of_a_gpu_at_once(tmp_path):
     """An unknown name has a nearest; a file without a machine's GPU needs its rates."""
     with pytest.raises(InputError, match=r"no GPU 'A10O' \(did you mean 'A100'\?\)"):
@@ -162,6 +179,31 @@ def test_a_file_says_what_was_measured(tmp_path):
     assert ("", STATED, "arXiv:2510.27583") == (
         found.lent(), found.sources["host"], found.sources["products"],
     )  # fmt: skip
+
+
+def test_a_file_of_the_machines_own_rate_changes_nothing(tmp_path):
+    """V100 has no FlashAttention and no bfloat16, whatever else a file says; a file may say so."""
+    path, v100 = tmp_path / "mine.toml", GPUS["V100"]
+    path.write_text('flops = "125 TFLOP/s"\n', "utf-8")
+    same = load_gpu(str(path), v100)
+    path.write_text('flops = "125 TFLOP/s"\nbf16 = true\nflash = true\n', "utf-8")
+    other = load_gpu(str(path), v100)
+
+    assert (same.flops, same.bf16, same.flash) == (v100.flops, False, False)
+    assert "no products of bf16" in same.lacks("bf16")
+    assert (other.bf16, other.flash, other.lacks("bf16")) == (True, True, "")
+
+
+def test_a_file_of_another_chip_has_no_rates_of_the_machines(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('flops = "1 PFLOP/s"\nflops_tf32 = "500 TFLOP/s"\n', "utf-8")
+    found = load_gpu(str(path), GPUS["H100"])
+
+    assert "lacks flops8" in found.lacks("fp8")
+    assert "lacks flops32" in found.lacks("fp32")
+    assert "" == found.lacks("tf32") == found.lacks("bf16")
+    # without FlashAttention, attention of TF32 computes in float32
+    assert "lacks flops32" in replace(found, flash=False).lacks("tf32")
 
 
 @pytest.mark.parametrize(

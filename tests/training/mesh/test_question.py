@@ -51,7 +51,7 @@ def test_every_key_reaches_the_job():
         "mesh": "tp=2,pp=2", "order": "pp-tp-cp-ep-dp", "micro_batch": 2, "recompute": "full",
         "attention": "unfused", "sequence_parallel": False, "optimizer": "replicated",
         "overlap": ["p2p", "tp"], "precision": "fp8", "reduce": "bfloat16", "imbalance": 1.5,
-        "compute": "H100", "pipeline": {"schedule": "zero_bubble", "virtual": 2,
+        "gpu": "H100", "pipeline": {"schedule": "zero_bubble", "virtual": 2,
                                         "layers": [1, 1, 2, 0]},
     }).jobs  # fmt: skip
 

@@ -29,6 +29,7 @@ from simreduce.engine.setup import Setup
 from simreduce.errors import Deadlock, InputError
 from simreduce.export.frameworks import FRAMEWORKS
 from simreduce.planners.nccl.constants import Rule
+from simreduce.planners.strategy import parse_strategy
 from simreduce.study.ranking import merge_equal
 from simreduce.study.scenario import StepScenario
 from simreduce.study.tune.rank import sharing_candidates
@@ -48,8 +49,9 @@ from simreduce.study.tune.search.setting import (
 )
 from simreduce.study.tune.search.step_calls import decisions, make_rules, needed_channels
 from simreduce.study.tune.search.targets import points_of
-from simreduce.training.calls import CallCost
-from simreduce.training.passes import loses_of, slowest
+from simreduce.study.tune.steps import first_fit
+from simreduce.training.calls import CallCost, across, slowest_gpu
+from simreduce.training.passes import least_losses, slowest
 from simreduce.training.sharded import PRE, ZERO1, ZERO2, segments, wrap
 from simreduce.training.sharded.collectives import ALL_REDUCE, PlanKey, key_cost
 from simreduce.training.sharded.simulation import compose, running_sharded
@@ -87,21 +89,18 @@ class ShardedSearch(Search[StepScenario]):
         scenario = aim.scenario
         super().__init__(aim, before, scenario.but(runtime=NCCL))
         self._setup = running_sharded(self.scenario.setup, "sharded methods")
-        self._rate, self._across = _RATE / _slowest_gpu(self._setup), _RATE * _across(self._setup)
+        self._rate, self._across = _RATE / slowest_gpu(self._setup), _RATE * across(self._setup)
         more = sharing_candidates(scenario.setup.layout) if FRAMEWORKS[aim.target].by_plans else []
         texts = list(dict.fromkeys(["nccl", *(strategy.text for strategy in more)]))
         points = points or points_of(aim.target, aim.methods, scenario, texts, half=aim.half)
         fits = {each: least_fit(scenario.step, scenario.setup, each) for each in points}
         self.unfit = [setting for setting, fit in fits.items() if fit.fits is False]
         self.settings = [setting for setting, fit in fits.items() if fit.fits is not False]
+        self.simulated: dict[Setting, Simulated] = {}
         if not self.settings and before is None:
-            last = {each.method: each for each in reversed(self.unfit)}
-            raise InputError(
-                [f"{scenario.name}: {name} {fits[each].words}" for name, each in last.items()]
-            )
+            raise self._none_fits()
         self.limit = before.best.seconds if before and not before.best.misfit else inf
         self.ruled = 0
-        self.simulated: dict[Setting, Simulated] = {}
         self.collectives: dict[tuple[str, int, PlanKey], CallCost] = {}
         self._method = cache(partial(method_of_setting, self.scenario))
         self._coarse = cache(self._find_coarse)
@@ -130,7 +129,7 @@ class ShardedSearch(Search[StepScenario]):
         """The memory of a simulated step, or else the least."""
         known = self.simulated.get(setting)
         fit = least_fit(self.scenario.step, self.scenario.setup, setting)
-        return fit._replace(needed=known.peak) if known else fit
+        return fit._replace(needed=known.needed) if known else fit
 
     def answer(self, *, stopped: bool = False) -> Tuned:
         """The answer, whose default is that of the first method that has one which fits."""
@@ -174,6 +173,18 @@ class ShardedSearch(Search[StepScenario]):
         finally:
             del seconds[seed]
         self._finish(do)
+        if self.unfit and self.outcome.best == inf and self.before is None:
+            raise self._none_fits()
+
+    def _none_fits(self) -> InputError:
+        """What each method needs, and the first change with which one fits."""
+        scenario, name = self.aim.scenario, self.aim.target
+        last = {each.method: each for each in reversed(self.unfit)}
+        pair = next(iter(last)), parse_strategy("nccl")
+        more = first_fit(scenario, pair, name if name != "any" else "")
+        lines = [f"{method} {self.fit(each).words}" for method, each in last.items()]
+        lines += [f"it would fit with {more}"] * bool(more)
+        return InputError([f"{scenario.name}: {line}" for line in lines])
 
     @property
     def spent(self) -> bool:
@@ -317,7 +328,7 @@ class ShardedSearch(Search[StepScenario]):
 
         if self._overlaps(setting):
             return without_losses()
-        loses, factor = loses_of(job, self._setup), slowest(job, self._setup)
+        loses, factor = least_losses(job, self._setup), slowest(job, self._setup)
         listed = method.instructions
         computes = [i for i, each in enumerate(listed) if each.layers]
         needed = [i for i in range(computes[0]) if listed[i].unit == listed[computes[0]].unit]
@@ -385,30 +396,6 @@ def choose_per_collective(
         sizes, chosen = [key.nbytes for key in mine], [min(took[key])[1] for key in mine]
         rules += make_rules(setup, collective, sizes, chosen)
     return replace(setting, rules=tuple(rules), channels=needed_channels(setup, rules))
-
-
-def _slowest_gpu(setup: Setup) -> float:
-    """Bytes/s that reach the GPU with the least: all its links together."""
-    into = grouped((link.target, link.bandwidth) for link in setup.topology.wires)
-    return min(sum(into.get(rank, ())) for rank in setup.layout.ranks)
-
-
-def _across(setup: Setup) -> float:
-    """Seconds for each byte that the machine with the narrowest links gets or sends.
-
-    Bytes go to or come from other machines, whichever takes less; 0 of one machine.
-    """
-    nodes = setup.topology.nodes
-    used = {nodes[name].machine for name in setup.layout.ranks}
-    ends = (
-        (nodes[link.source].machine, nodes[link.target].machine, link.bandwidth)
-        for link in setup.topology.wires
-    )
-    joins = [each for each in ends if each[0] != each[1]]
-    into = grouped((target, bandwidth) for _, target, bandwidth in joins)
-    out = grouped((source, bandwidth) for source, _, bandwidth in joins)
-    narrowest = min(max(sum(into.get(each, ())), sum(out.get(each, ()))) for each in used)
-    return 1 / narrowest if len(used) > 1 and narrowest > 0 else 0.0
 
 
 def _simulate_collective(scenario: StepScenario, asked: tuple[Setting, PlanKey]) -> CallCost:

@@ -36,7 +36,7 @@ from simreduce.study.scenario import Scenario
 from simreduce.study.tune.search.setting import Tried
 from simreduce.study.tune.simulate import try_folded
 from simreduce.training.calls import FIXED, CallCost, Method, Reduction, busiest_use, leading
-from simreduce.training.passes import loses_of, slowest
+from simreduce.training.passes import least_losses, slowest
 from simreduce.training.simulation import compose_step
 from simreduce.training.step import STRONG, StepJob
 from simreduce.units import MIB
@@ -360,8 +360,10 @@ class OverlapEstimate:
         return max(found, spent)
 
     def loses(self, channels: int) -> float:
-        """By what part of their speed kernels of the step slow down beside so many channels."""
-        return loses_of(*self.step)(channels) if self.step else 0.0
+        """By what part of their speed kernels of the step slow down at least beside so many
+        channels.
+        """
+        return least_losses(*self.step)(channels) if self.step else 0.0
 
     def _is_dynamic(self, packing: GradientPacking) -> bool:
         """Whether buffers hold what happens to be ready."""

@@ -111,6 +111,8 @@ class Tuned(Ending):
     `composed`: some times are sums of single calls, as plans are huge; `estimated`: times of
     settings without a row lie between simulated calls. `sizes` are all-reduces of small tensors.
     `outside`: what is gained with other numerics or another machine (`StepCase.outside`).
+    `fits_with` is the first change with which the advised setting fits, if it does not
+    (`steps.first_fit`).
     """
 
     scenario: Scenario
@@ -134,6 +136,12 @@ class Tuned(Ending):
     reason: str = ""
     sizes: tuple[SizeRange, ...] = ()
     outside: Mapping[str, float] = field(default_factory=dict)
+    fits_with: str = ""
+
+    @property
+    def framework(self) -> str:
+        """The target, if it is one framework."""
+        return self.target if self.target != "any" else ""
 
     @property
     def advised(self) -> SettingRow:

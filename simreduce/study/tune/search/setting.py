@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import count
 from math import inf
@@ -30,7 +30,8 @@ from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.simulate import simulate_up_to
 from simreduce.topology import Folded
 from simreduce.training import StepQuestion
-from simreduce.training.sharded import DDP, HSDP, Sharding
+from simreduce.training.memory import buffers_of_calls
+from simreduce.training.sharded import DDP, HSDP, SHARDING, Sharding
 from simreduce.training.sharded.collectives import ShardedMethod, sharded_method
 from simreduce.training.sharded.simulation import running_sharded, simulate_sharded_step
 from simreduce.training.simulation import MemoryFit, fit_of, least_memory, step_seconds
@@ -185,7 +186,7 @@ class Setting:
     def knobs(self) -> dict[str, object]:
         """The values of `sharding` that are not the defaults, in a scenario's words."""
         found = dict[str, object]()
-        for key in (each.name for each in fields(Sharding) if self.sharding):
+        for key in SHARDING.keys if self.sharding else ():
             value = getattr(self.sharding, key)
             if value == getattr(_UNSET, key):
                 continue
@@ -217,7 +218,7 @@ class Setting:
         """The setup of `base` with these rules, channels, this order and these nodes."""
         if self.rules:  # and no kernels that come before them
             nccl = replace(base.nccl, tuner=self.rules)
-            if not isinstance(base.machine, Folded) and base.communicator.tuner.lists_first:
+            if not isinstance(base.machine, Folded) and base.communicator.model.lists_first:
                 nccl = replace(nccl, msccl=False)
             base = base.but(nccl=nccl)
         base = with_channels(base, self.channels)
@@ -312,12 +313,12 @@ def method_of_setting(scenario: StepScenario, setting: Setting) -> ShardedMethod
 class Simulated(NamedTuple):
     """A whole step that was simulated.
 
-    It has its seconds, infinite if the machine refuses it, the bytes that a GPU holds at most, and
-    wrong elements of its plans.
+    It has its seconds, infinite if the machine refuses it, the bytes that a GPU needs, and wrong
+    elements of its plans.
     """
 
     seconds: float
-    peak: int = 0
+    needed: int = 0
     wrong: int = 0
 
 
@@ -331,8 +332,15 @@ def simulate_whole(scenario: StepScenario, setting: Setting) -> Simulated:
         found = simulate_sharded_step(step.job, method, setup)
     except (Deadlock, InputError):
         return Simulated(inf)
-    peak = found.step.memory.peak if found.step.memory is not None else 0
-    return Simulated(found.step.seconds, peak + step.activations.nbytes, found.wrong)
+    held = found.step.memory
+    assert held is not None  # noqa: S101 - steps that shard say it
+    calls = [(each.collective, each.nbytes) for each in found.step.buckets]
+    group = method.group if setting.method == HSDP else 0
+    buffers = buffers_of_calls(
+        setup, parse_strategy(setting.strategy), calls, method.sharding, group
+    )
+    needed = replace(held.plus(step.activations), nccl_buffers=buffers).needed
+    return Simulated(found.step.seconds, needed, found.wrong)
 
 
 def shared_by(setting: Setting, setup: Setup) -> int:
@@ -347,7 +355,7 @@ def least_fit(step: StepQuestion, setup: Setup, setting: Setting) -> MemoryFit:
     memory = least_memory(
         setting.method,
         step.job.model,
-        setting.sharding or step.sharding or _UNSET,
+        setting.sharding or step.numerics,
         shared_by(setting, setup),
         step.activations,
     )

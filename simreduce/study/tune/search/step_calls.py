@@ -37,7 +37,7 @@ from simreduce.engine import LeastSeconds
 from simreduce.engine.setup import Setup
 from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import facts
-from simreduce.planners.nccl.choice import estimates, nvls_channels
+from simreduce.planners.nccl.choice import estimates
 from simreduce.planners.nccl.constants import Rule
 from simreduce.study.tune.search.packings import (
     COLLECTIVE,
@@ -94,7 +94,7 @@ def decisions(setup: Setup, collective: str = COLLECTIVE) -> list[Decision]:
         own._replace(algorithm=algorithm, protocol=protocol, channels=channels, part=0)
         for algorithm, protocol in estimates(at, collective, 1 << 20)
         if algorithm in _PLANNED.get(collective, _SHARDED)
-        for channels in ([nvls_channels(at)] if algorithm.startswith("nvls") else counts)
+        for channels in ([at.model.running_nvls()] if algorithm.startswith("nvls") else counts)
     ]
 
 

@@ -99,7 +99,7 @@ def points_of(
 def _shardings(target: str, method: str, scenario: StepScenario, *, half: bool) -> list[Sharding]:
     """The settings of a target's method, its default first."""
     step, framework = scenario.step, FRAMEWORKS[target]
-    base = framework.default_shards(step.sharding or Sharding(), scenario.workload)
+    base = framework.default_shards(step.numerics, scenario.workload)
     if not framework.packs:
         return [base]
     units = _units(step.job.model, framework.coarser, base)

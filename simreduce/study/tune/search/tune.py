@@ -20,7 +20,7 @@ from simreduce.planners.strategy import parse_strategy
 from simreduce.study import frameworks
 from simreduce.study.advice import Advised, Option, decide
 from simreduce.study.ranking import Moved, find_moved, in_order, settle_ties
-from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.scenario import Scenario, StepScenario, with_step
 from simreduce.study.tune.rank import FIRST
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_nccl import NcclSearch
@@ -41,11 +41,10 @@ from simreduce.study.tune.search.setting import (
     evaluate,
     keeping,
     refusal,
-    simulate_whole,
     simulating,
 )
 from simreduce.study.tune.search.targets import OBJECTIVES, STEP, TIME, size_ranges
-from simreduce.study.tune.steps import case_of, other_numerics
+from simreduce.study.tune.steps import Pair, case_of, first_fit, other_numerics, predict_step
 from simreduce.training.sharded import DDP
 
 
@@ -62,42 +61,50 @@ def with_advice(found: Tuned, workers: int = 1) -> Tuned:
         found = _with_simpler(found, row, workers)
         chosen, reason = _decide(found)
     found, chosen, reason = _with_its_peak(found, chosen, reason)
-    outside = {} if found.stopped else _outside(found, chosen.row.setting)
-    return replace(found, chosen=chosen.row, reason=reason, outside=outside)
+    found = replace(found, chosen=chosen.row, reason=reason)
+    if found.stopped:
+        return found
+    setting = chosen.row.setting
+    more = first_fit(*_step_of(found, setting), found.framework) if chosen.misfit else ""
+    return replace(found, fits_with=more, outside=_outside(found, setting))
 
 
 def _with_its_peak(found: Tuned, chosen: Option, reason: str) -> tuple[Tuned, Option, str]:
-    """The answer whose advised setting fits by its whole step: of settings that shard and were put
-    together from calls, only the least is known that a GPU holds.
+    """The answer whose advised setting fits by its whole step, as `step` says it: of others only
+    the least is known that a GPU holds.
     """
     looked = set[Setting]()
-    while (setting := chosen.row.setting).sharding is not None and setting not in looked:
+    while (setting := chosen.row.setting) not in looked and chosen.row.fit:
         looked.add(setting)
-        peak = simulate_whole(with_step(found.scenario), setting).peak
-
-        note = partial(_note_peak, setting, peak)
+        whole = predict_step(*_step_of(found, setting)).fit
+        needed = whole.needed if whole else 0
+        note = partial(_note_peak, setting, needed)
         rows = tuple(in_order(map(note, found.rows)))
         found = replace(found, rows=rows, default=note(found.default))
         chosen, reason = _decide(found)
     return found, chosen, reason
 
 
-def _note_peak(setting: Setting, peak: int, row: SettingRow) -> SettingRow:
+def _step_of(found: Tuned, setting: Setting) -> tuple[StepScenario, Pair]:
+    """What a step by a setting asks."""
+    asked = with_step(setting.scenario(found.asked(setting)))
+    return asked, (setting.method, setting.parsed)
+
+
+def _note_peak(setting: Setting, needed: int, row: SettingRow) -> SettingRow:
     """The row, if it is of the setting, with at least so many bytes needed."""
     if row.setting != setting or row.fit is None:
         return row
-    return replace(row, fit=row.fit._replace(needed=max(row.fit.needed, peak)))
+    return replace(row, fit=row.fit._replace(needed=max(row.fit.needed, needed)))
 
 
 def _outside(found: Tuned, setting: Setting) -> dict[str, float]:
     """What is gained beside a setting's step with other numerics or another machine."""
     if found.objective != STEP or setting.mode:
         return {}
-    asked = with_step(setting.scenario(found.asked(setting)))
-    pair = setting.method, setting.parsed
+    asked, pair = _step_of(found, setting)
     case = case_of(asked, pair)
-    name = found.target if found.target != "any" else ""
-    return case.outside(case.simulate().step, other_numerics(asked, pair, name))
+    return case.outside(case.simulate().step, other_numerics(asked, pair, found.framework))
 
 
 def _decide(found: Tuned) -> tuple[Option, str]:
@@ -227,7 +234,7 @@ def advice_of(found: Tuned) -> Advised:
     rows: Sequence[SettingRow] = (found.advised, found.default, found.best)
     options = {row.setting: _option(row, found) for row in rows}
     option, today, fastest = (options[row.setting] for row in rows)
-    name = found.target if found.target != "any" else ""
+    name = found.framework
 
     words = partial(_words_of, found)
     standing = frameworks.today_words(name, found.default.setting.method) if name else ""

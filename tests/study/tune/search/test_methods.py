@@ -16,7 +16,8 @@ from simreduce.planners.nccl.constants import read_tuner
 from simreduce.planners.strategy import parse_strategy
 from simreduce.report.ranking import TUNE, tuned_text
 from simreduce.study.advice import Sureness
-from simreduce.study.scenario import Scenario
+from simreduce.study.scenario import Scenario, with_step
+from simreduce.study.scenario_files import load_scenario
 from simreduce.study.tune.search.by_methods import ShardedSearch
 from simreduce.study.tune.search.by_plans import MODES, ModeSearch, PlanSearch
 from simreduce.study.tune.search.search import Aim, files_of, join
@@ -29,6 +30,7 @@ from simreduce.study.tune.search.setting import (
 )
 from simreduce.study.tune.search.targets import methods_of, points_of
 from simreduce.study.tune.search.tune import tune
+from simreduce.study.tune.steps import rank_steps
 from simreduce.topology import load_topology
 from simreduce.training import Profile, StepJob, StepQuestion
 from simreduce.training.sharded import Sharding
@@ -162,9 +164,9 @@ def test_what_does_not_fit_is_not_the_best():
     still shown, with the numbers.
     """
     fast, model = question(5), question(5).step.job.model
-    needs = 16 * model.workload.elements
-    assert least_memory("ddp", model, Sharding(), 8).peak == needs
-    tight = question(5, memory=f"{needs - 1} B")
+    least = least_memory("ddp", model, Sharding(), 8)
+    assert least.peak == 16 * model.workload.elements
+    tight = question(5, memory=f"{least.needed - 1} B")
     found = tune(tight)
     text = tuned_text(found)
 
@@ -264,3 +266,23 @@ def test_times_of_nccl_are_as_sure_whatever_framework_is_tuned():
     assert found.sureness == Sureness(low, high)
     assert "within a factor of" in tuned_text(found)
     assert "no published timings" not in tuned_text(found)
+
+
+def test_where_nothing_fits_tune_says_what_would_as_step_does(tmp_path):
+    """Also where only the whole step, with NCCL's buffers, needs more than the least."""
+    path = tmp_path / "large.toml"
+    for has in (2.6, 2.8):
+        path.write_text(
+            'topology = "dgx1v"\nworkload = "gpt2"\nframework = "deepspeed"\n'
+            f'strategies = ["nccl"]\n[topology_overrides]\n"nodes.gpu.memory" = "{has} GB"\n'
+            '[step]\nbatch = 1\ntime = "20 ms"\nmethod = "zero1"\nkernels = "megatron"\n'
+        )
+        scenario = with_step(load_scenario(str(path)))
+        ranking = rank_steps(scenario)
+        with pytest.raises(InputError) as caught:
+            tune(scenario, "deepspeed")
+
+        [needs, would] = caught.value.problems
+        assert needs.startswith("large: zero1 needs ")
+        assert would == f"large: it would fit with {ranking.fits_with}"
+        assert ranking.fits_with.startswith('recompute = "full"')
