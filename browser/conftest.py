@@ -29,6 +29,11 @@ def chromium():
         browser.close()
 
 
+def frames(page) -> None:
+    """Wait until the page has drawn what events before this have changed."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 class Visit:
     """A page that was opened, and what it said and asked for since."""
 

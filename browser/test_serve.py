@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import pytest
 
+from browser.conftest import frames
 from tests.app.serve.servers import Served
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
@@ -40,12 +41,16 @@ class Tab:
     def wait(self) -> None:
         self.page.wait_for_selector("html[data-answered]", state="attached")
 
+    def follow(self) -> None:
+        """Wait for the answer to the question that was just changed; it is asked in a frame."""
+        frames(self.page)
+        self.wait()
+
     def press(self, link: str) -> None:
         """Go to a link of the picture by keyboard and press Enter."""
         self.page.locator(f'[data-name="{link}"]').focus()
         self.page.keyboard.press("Enter")
-        self.page.wait_for_timeout(50)
-        self.wait()
+        self.follow()
 
     @property
     def answer(self) -> str:
@@ -122,7 +127,7 @@ def test_no_text_is_small_and_a_phone_begins_with_the_answer(tab, width):
     assert jump.is_visible() == (width == 390)
     if width == 390:
         jump.click()
-        seen.page.wait_for_timeout(50)
+        frames(seen.page)
         assert 0 <= seen.page.locator("#question").bounding_box()["y"] < 300
 
 
@@ -144,12 +149,10 @@ def test_a_link_is_slowed_cut_and_mended(tab):
     assert seen.page.locator("#picture .cut").count() == 1
     assert seen.answer not in (before, slow)
     seen.page.go_back()
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert "link=gpu0<>gpu3=0.1" in seen.query
     seen.page.get_by_role("button", name="Mend gpu0").click()
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert "link" not in seen.query
     assert seen.answer == before
 
@@ -161,12 +164,10 @@ def test_a_link_is_slowed_cut_and_mended(tab):
       return [at.x, at.y];
     }""")
     seen.page.mouse.click(*at)
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert "=0.5" in seen.query
     seen.page.select_option("#shipped", "dgx1p")
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert "machine=dgx1p" in seen.query
     assert "link" not in seen.query
     assert seen.page.text_content("#faults") == ""
@@ -179,25 +180,21 @@ def test_the_form_changes_the_question_and_a_view_can_be_sent_on(tab):
     first = seen.answer
     seen.page.focus("#slide")
     seen.page.keyboard.press("ArrowRight")
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert "size=2MiB" in seen.query
     assert seen.answer != first
     assert seen.page.get_attribute("#slide", "aria-valuetext") == "2MiB"
     seen.page.go_back()
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert seen.page.input_value("#q-size") == "1MiB"
     seen.page.go_forward()
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     seen.page.select_option("#q-model", "resnet50")
     seen.page.fill("#q-packing", "packs=8")
     seen.page.press("#q-packing", "Tab")
     seen.page.click("#more summary")
     seen.page.select_option("#q-NCCL_PROTO", "Simple")
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert "model=resnet50" in seen.query
     assert "size" not in seen.query
     assert "NCCL_PROTO=Simple" in seen.query
@@ -207,8 +204,7 @@ def test_the_form_changes_the_question_and_a_view_can_be_sent_on(tab):
     assert again.page.input_value("#q-packing") == "packs=8"
     assert again.page.input_value("#q-NCCL_PROTO") == "Simple"
     seen.page.select_option("#q-look", "ring+packs=8")
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert "ring+packs=8" in seen.page.text_content("#path")
     seen.check()
 
@@ -220,8 +216,7 @@ def test_faults_are_shown_and_hostile_views_run_nothing(tab):
     seen.page.fill("#q-machine", "dgx1v")
     seen.page.fill("#q-algo", "nccl")
     seen.page.press("#q-algo", "Tab")
-    seen.page.wait_for_timeout(50)
-    seen.wait()
+    seen.follow()
     assert seen.page.text_content("#faults") == ""
     assert "takes" in seen.answer
     seen.check()
@@ -277,8 +272,7 @@ def test_jobs_of_a_file_are_shown_while_their_machine_is_moved(tab, tmp_path):
         assert "times as long as alone" in seen.answer
         seen.page.fill("#q-machine", "dgx1vx4,nics=1")
         seen.page.press("#q-machine", "Tab")
-        seen.page.wait_for_timeout(50)
-        seen.wait()
+        seen.follow()
         assert "link" not in seen.query
         assert seen.page.text_content("#faults") == ""
         assert seen.answer == "No job is more than 1% slower than alone."
@@ -313,8 +307,7 @@ def test_a_change_on_eight_gpus_is_shown_at_once(tab):
     seen = tab("machine=dgx1v&size=1MiB")
 
     def answered() -> int:
-        seen.page.wait_for_timeout(50)
-        seen.wait()
+        seen.follow()
         return int(re.search(r"in (\d+) ms", seen.page.text_content("#state"))[1])
 
     slid, turned = [], []

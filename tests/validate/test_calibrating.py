@@ -8,6 +8,7 @@ import json
 import math
 import re
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -22,16 +23,27 @@ from simreduce_validate.calibrating import (
     cores_of,
     design,
     fit_constants,
+    fit_roughly,
     slow_ports,
 )
 from simreduce_validate.calibrating.design import WHOLE
-from simreduce_validate.calibrating.session import all_micros, held_out_cases, learn
+from simreduce_validate.calibrating.session import (
+    FIRST_ROUNDS,
+    all_micros,
+    held_out_cases,
+    learn,
+    measure_micros,
+    measurement_of,
+    open_devices,
+)
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Case, Timing
 from simreduce_validate.devices import RUNTIME
 from simreduce_validate.running import Measurement, computer
 from simreduce_validate.running.computer import Computer
+from simreduce_validate.running.execution import StepCounts
 from simreduce_validate.running.placement import numbers
+from simreduce_validate.running.protocol import FirstStep
 from simreduce_validate.validate import validate
 
 import simreduce as sr
@@ -384,6 +396,185 @@ def test_a_bound_is_a_value_only_where_it_is_hard():
     assert fit_constants(hard, linear, measured).values["b"] == pytest.approx(1.0, rel=0.01)
 
 
+def test_a_guess_far_from_what_was_measured_gives_way():
+    """The bounds are moved where measurements depend on the constant."""
+    constants = [FreeConstant.about("a", 1.0), FreeConstant.about("b", 1e4, 30.0)]
+    measured = linear({"a": 3.0, "b": 2.0})
+    fit = fit_constants(constants, linear, measured)
+
+    assert {} == fit.vague
+    assert {"a": 3.0, "b": 2.0} == pytest.approx(dict(fit.values), rel=0.05)
+
+
+def test_a_guess_gives_way_up_to_a_million_times():
+    constants = [FreeConstant.about(name, 1.0, pull=0.0) for name in "ab"]
+
+    def fit(a):
+        times = lambda values: [values.get("a", 1.0)] * 3 + [values["b"]] * 3  # noqa: E731
+        return fit_constants(constants, times, times({"a": a, "b": 1.0}))
+
+    assert fit(9e5).values["a"] == pytest.approx(9e5, rel=0.01)
+    assert {"a": "no value from 1e-06 to 1e+06 fits best"} == fit(5e6).vague
+
+
+def scattered(known):
+    """A fit of two constants, of which only the first is told: times scatter by 10 %."""
+    measured = np.array(linear({"a": 3.0, "b": 2.0}, 0.01)) * [1.1, 0.9, 1.0, 1.0]
+    constants = [FreeConstant.about("a", 1.0), FreeConstant.about("b", 4.0, known=known)]
+    return fit_constants(constants, lambda values: linear(values, 0.01), measured)
+
+
+def test_a_known_constant_that_times_hardly_tell_keeps_its_usual_value():
+    """The fit says so, and the others are surer."""
+    free, held = scattered(known=False), scattered(known=True)
+
+    assert free.vague["b"].startswith("standard error")
+    assert held.vague["b"] == f"{free.vague['b']}, so it keeps its usual value"
+    assert held.values["b"] == 4.0 != free.values["b"]
+    assert {"a"} == set(held.errors)
+    assert held.errors["a"] < 0.7 * free.errors["a"]
+    assert "a" not in held.vague
+
+
+PARTS = [(1, 0), (1, 1), (1, 2), (2, 1), (3, 0), (1, 8)]
+
+
+def far_below(known):
+    """A fit of two constants, the second a hundredth of its start: times scatter by 3 %."""
+
+    def predict(values):
+        return [x * values["a"] + y * values["b"] for x, y in PARTS]
+
+    constants = [FreeConstant.about("a", 10.0), FreeConstant.about("b", 3.0, known=known)]
+    return fit_constants(constants, predict, noisy(predict({"a": 10.0, "b": 0.03}), 0.03))
+
+
+def test_a_usual_value_that_a_time_contradicts_gives_way():
+    """However little the others tell of a constant: 8 times the usual value is 24 of 10."""
+    free, known = far_below(known=False), far_below(known=True)
+
+    assert free.vague["b"].startswith("standard error")
+    assert free == known
+    assert np.abs(known.residuals).max() < 0.1
+
+
+def test_known_constants_that_no_time_tells_all_keep_their_usual_values():
+    """Each can stand for the other, and neither is left to fit."""
+    constants = [FreeConstant.about(name, 1.0, known=True) for name in "ab"]
+    found = fit_constants(
+        constants, lambda values: [values["a"] + values["b"]] * 4, [1.0, 2.0, 4.0, 8.0]
+    )
+
+    assert {"a": 1.0, "b": 1.0} == found.values
+    assert {} == found.errors
+    assert {"a", "b"} == set(found.vague)
+    assert found.residuals == pytest.approx(np.log([2.0, 1.0, 0.5, 0.25]))
+
+
+def test_a_known_constant_that_times_tell_is_fitted():
+    constants = [FreeConstant.about(name, 1.0, known=True) for name in "ab"]
+    fit = fit_constants(constants, linear, linear({"a": 3.0, "b": 2.0}))
+
+    assert {} == fit.vague
+    assert {"a": 3.0, "b": 2.0} == pytest.approx(dict(fit.values), rel=0.01)
+
+
+def test_a_rough_fit_asks_for_few_predictions():
+    """And comes nearer than the start."""
+    constants = [FreeConstant.about(name, 1.0) for name in "ab"]
+    measured, asked_for = linear({"a": 30.0, "b": 20.0}), []
+
+    def predict(values):
+        asked_for.append(values)
+        return linear(values)
+
+    found = fit_roughly(constants, predict, measured)
+    rough = len(asked_for)
+    start = np.log(linear({"a": 1.0, "b": 1.0})) - np.log(measured)
+    fit_constants(constants, predict, measured)
+
+    assert rough < (len(asked_for) - rough) / 2
+    assert rough <= 8 * (1 + len(constants)) + 1
+    assert np.abs(found.residuals).max() < 0.2 * np.abs(start).max()
+
+
+class Rounds(Campaign):
+    """A campaign on no device, whose samples are the number of their round."""
+
+    fault = ""
+
+    def measure(self, groups, _out, _opened):
+        cases = [case for group in groups for case in group]
+        step = FirstStep((), (self.fault,) if self.fault else (), StepCounts(), 0.0)
+        for number in range(self.repetitions):
+            for place in range(len(cases)):
+                self.watch(place, number + 1.0, step)
+        taken = measurement_of(np.arange(self.repetitions) + 1.0)
+        return [Timing(case, taken) for case in cases], {}
+
+
+@pytest.mark.parametrize(("rounds", "first"), [(20, [2.0]), (2 * FIRST_ROUNDS, [])])
+def test_the_first_rounds_of_all_plans_are_handed_over_early(rounds, first):
+    """Once, in the order of the design; not where all rounds are as soon done."""
+    where = asked("inproc of 2")
+    plan = design(where, CORES)
+    early = []
+    campaign = Rounds(where, where.setup(Calibration("none")), rounds)
+    timings, _ = measure_micros(campaign, plan, None, None, early.append)
+
+    assert first == [each[0].measured.median for each in early]
+    for each in early:
+        assert [t.case.plan.digest for t in timings] == [t.case.plan.digest for t in each]
+        assert {(1.0, 2.0, 3.0)} == {tuple(t.measured.seconds) for t in each}
+
+
+def test_nothing_is_handed_over_where_a_first_step_had_a_fault(monkeypatch):
+    """Constants of what does not run as planned would mean nothing."""
+    monkeypatch.setattr(Rounds, "fault", "3 transfers instead of 2")
+    where, early = asked("inproc of 2"), []
+    campaign = Rounds(where, where.setup(Calibration("none")), 20)
+    measure_micros(campaign, design(where, CORES), None, None, early.append)
+
+    assert [] == early
+
+
+def test_messages_of_a_micro_plan_are_issued_each():
+    where = asked("DGX-1")
+    plan = next(micro for micro in design(where, CORES).micros if "messages" in micro.name).plan
+
+    def seconds(message):
+        issue = {"copy": 1e-6, "add": 1e-6, "message": message}
+        return where.setup(Calibration("some", issue=issue)).find_seconds(where.stage.adapt(plan))
+
+    assert 32e-3 == pytest.approx(seconds(1e-3) - seconds(0.0), rel=0.05)
+
+
+GPU = {
+    "step": 95e-6, "issue.device": 12e-6, "issue.copy": 14e-6, "issue.add": 4e-6,
+    "issue.input": 5e-6, "issue.slice": 7e-6, "issue.message": 9e-6,
+    "links.cable.bandwidth": 400e9, "links.cable:d2h.bandwidth": 48e9,
+    "links.cable:h2d.bandwidth": 6.8e9, "links.cable.latency": 17e-6,
+    "links.cable:d2h.latency": 27e-6, "links.cable:h2d.latency": 3e-6,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_micro_plans_of_gpus_tell_what_the_host_issues_from_noise_of_3_percent():
+    """Copies, sums, reads, slices and messages, each from the others; what a device costs is told
+    worst, as two plans with another number of devices differ in other things too.
+    """
+    where = devices("full:4,bandwidth=2400GB/s,memory=4800GB/s", backend="gpu")
+    plan = design(where, CORES)
+    rows = measured(where, plan, assemble(plan.base, GPU), 0.03)
+    fit = learn(plan, where, rows).fit
+    told = [f"issue.{what}" for what in ("copy", "add", "input", "slice", "message")]
+
+    for name in told:
+        assert abs(fit.values[name] - GPU[name]) < 3 * fit.errors[name]
+        assert fit.errors[name] < 0.25 * GPU[name]
+    assert not set(told) & set(fit.vague)
+
+
 def test_one_false_time_pulls_little():
     """One of twelve is four times what it should be: least squares would be off by 12 %."""
     constants = [FreeConstant.about("a", 1.0)]
@@ -551,6 +742,19 @@ def test_calibrate_takes_no_nonsense(command, arguments, parts):
     told(lines, *parts)
 
 
+def test_options_of_devices_and_logs_are_not_dropped_beside_samples(command):
+    status, out, lines = command(
+        calibrate, "--from-samples", "a.fit.jsonl", "--from-nccl-tests", "--topology", "dgx1v",
+        "--collective", "all_reduce", "--split", "4", "--backend", "gpu", "-n", "5",
+    )  # fmt: skip
+
+    assert (2, "") == (status, out)
+    assert 6 == len(lines)
+    told(
+        lines, "--from-nccl-tests", "--topology", "--collective", "--split", "--backend", "--iters"
+    )
+
+
 def test_calibrate_overwrites_nothing(command, tmp_path):
     (tmp_path / "x.toml").write_text("kept", "utf-8")
     status, _, lines = command(calibrate, "switch:2", "--out", "x.toml")
@@ -563,7 +767,7 @@ def test_calibrate_overwrites_nothing(command, tmp_path):
 def test_samples_of_a_run_that_came_to_nothing_are_put_aside(tmp_path):
     (tmp_path / "x.fit.jsonl").write_text("samples", "utf-8")
 
-    assert tmp_path / "x.fit.jsonl" == _set_aside(tmp_path / "x.toml", "fit")
+    assert tmp_path / "x.fit.jsonl" == _set_aside(tmp_path / "x.fit.jsonl")
     assert "samples" == (tmp_path / "x.fit.jsonl.old").read_text("utf-8")
 
 
@@ -648,3 +852,22 @@ def test_between_processes_no_whole_all_reduce_is_in_the_fit():
     assert {"reduce_to_one", "hierarchical_copy"} < {
         case.algorithm for case in held_out_cases(asking, 1 << 10)
     }
+
+
+def test_a_kernel_that_cannot_be_compiled_ends_the_session(monkeypatch):
+    """It is compiled beside the devices' start, in a thread of its own."""
+
+    def fail():
+        raise OSError("no room for the kernel")
+
+    @contextmanager
+    def no_devices(*_, **__):
+        yield None
+
+    monkeypatch.setattr("simreduce_validate.calibrating.session.make_kernel", fail)
+    monkeypatch.setattr("simreduce_validate.devices.open_backend", no_devices)
+    where = asked("inproc of 2")
+    campaign = Campaign(where, where.setup(Calibration("none")))
+    opened = open_devices(campaign, design(where, CORES), held_out=False)
+    with pytest.raises(OSError, match="no room for the kernel"), opened:
+        pass

@@ -13,6 +13,8 @@ from simreduce_validate.campaign import Campaign, split_by_share
 from simreduce_validate.devices import refusals
 from simreduce_validate.running import Builtin, Measurement
 from simreduce_validate.running.backend import Backend
+from simreduce_validate.running.execution import StepCounts
+from simreduce_validate.running.protocol import FirstStep
 from simreduce_validate.validate import validate
 
 import simreduce as sr
@@ -119,13 +121,14 @@ class _Ready:
 
     def __init__(self, backend, share):
         self.backend, self.mine = backend, share
+        self.prepared = FirstStep((f"{len(backend.held)}",), (), StepCounts(), 0.0)
         backend.held.append(backend.held[-1] + share)
 
     def time(self, repetitions):
         return np.full(repetitions, 1e-3)
 
     def measured(self, seconds):
-        return Measurement(seconds, (), (), None)
+        return Measurement(seconds, self.prepared.faults, (), self.prepared)
 
     def release(self):
         self.backend.held.append(self.backend.held[-1] - self.mine)
@@ -148,7 +151,7 @@ class _OneGpu:
 @pytest.mark.parametrize("rounds", [None, 5])
 def test_candidates_are_built_in_turns_as_memory_allows(rounds, monkeypatch):
     """Five tensors of 1 MiB each on every GPU, in half of 30 MiB: three at a time. All of them have
-    as many samples as the first.
+    as many samples as the first. Who watches gets each with the first step of its own case.
     """
     where = gpus()
     backend = _OneGpu(where, 30 * MIB)
@@ -158,7 +161,12 @@ def test_candidates_are_built_in_turns_as_memory_allows(rounds, monkeypatch):
         yield backend
 
     monkeypatch.setattr("simreduce_validate.devices.open_backend", opened)
-    asked = campaign(where, repetitions=rounds)
+    watched = {}
+    asked = campaign(
+        where,
+        repetitions=rounds,
+        watch=lambda place, _, first: watched.setdefault(place, set()).add(first.faults),
+    )
     names = ["ring", "direct", "nccl", "double_tree", "halving_doubling", "xring", "psgpu"]
     cases = asked.cases(tensor(MIB, 0), [parse_strategy(name) for name in names])
     timings, _ = asked.measure([cases])
@@ -167,6 +175,8 @@ def test_candidates_are_built_in_turns_as_memory_allows(rounds, monkeypatch):
     assert 3 * 5 / 30 == pytest.approx(max(backend.held))
     assert 0 == pytest.approx(backend.held[-1])
     assert 1 == len({len(timing.measured.seconds) for timing in timings})
+    assert {i: {timing.faults} for i, timing in enumerate(timings)} == watched
+    assert len(names) == len({timing.faults for timing in timings})
 
 
 def test_cpu_devices_share_the_memory_of_the_machine():

@@ -192,9 +192,7 @@ def test_progress_counts_plans(monkeypatch):
     monkeypatch.setattr(
         Devices, "open", lambda _self, _used: contextlib.nullcontext(SimpleNamespace(provenance={}))
     )
-    monkeypatch.setattr(
-        Campaign, "_time_group", lambda _self, _backend, here, _first, _record: list(here)
-    )
+    monkeypatch.setattr(Campaign, "_time_group", lambda _self, _backend, here, *_: list(here))
     asking.measure([cases])
 
     assert any(case.control for case in cases)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 from simreduce_validate.devices import read_workers
 from simreduce_validate.running.builtin import BUILTINS, Builtin
-from simreduce_validate.running.contents import Contents, difference, unmade
+from simreduce_validate.running.contents import Contents, KeptValues, difference, unmade
 from simreduce_validate.running.discover import from_table, model_of, parts_of, visible
 from simreduce_validate.running.execution import expect_execution
 from simreduce_validate.running.placement import by_task, device, logical_cpus, process
@@ -197,11 +197,18 @@ def test_a_table_of_nvidia_smi_is_a_machine():
 
 
 def test_parts_of_a_gpu_copy_through_its_memory():
-    """A copy reads and writes: half of what the memory carries."""
+    """A copy reads and writes: half of what the memory carries. Links to the host are of a class of
+    their own, in the text by which the machine can be had again.
+    """
     machine = parts_of(model_of("H200"), 4)
 
     assert 4 == sr.layout(machine).n
-    assert {2400e9} == {link.bandwidth for link in machine.links}
+    assert {2400e9} == {each.bandwidth for each in machine.links if each.link_class == "cable"}
+    assert {4800e9} == {machine.nodes[name].memory_bandwidth for name in sr.layout(machine).ranks}
+    assert {"host"} == {
+        each.link_class for each in machine.links if "cpu0" in (each.source, each.target)
+    }
+    assert sr.load_topology(machine.name).digest == machine.digest
     with pytest.raises(InputError, match="2 to 64"):
         parts_of(model_of("H200"), 65)
 
@@ -357,3 +364,21 @@ def test_an_error_is_told_in_one_line(text, told):
         raise RuntimeError(text)
 
     assert (False, f"RuntimeError: {told}") == _answer(fails, ())
+
+
+def test_values_are_kept_while_there_is_room():
+    """Two of 40 bytes fit into 100, the third one makes room, and one of 400 is never kept."""
+    kept, made = KeptValues(100), []
+
+    def make(name, many):
+        made.append(name)
+        return np.zeros(many, np.float32)
+
+    for name in "abacac":
+        kept.get((name, 10), make)
+        assert kept.held == sum(each.nbytes for each in kept.values.values()) <= 100
+    kept.get(("large", 100), make)
+    kept.get(("large", 100), make)
+
+    assert [*"abca", "large", "large"] == made
+    assert 80 == kept.held

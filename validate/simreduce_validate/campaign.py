@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import simreduce as sr
+from simreduce import units
 from simreduce.app.cli.reply import Progress
 from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
@@ -26,6 +27,7 @@ from simreduce_validate.measuring.provenance import provenance
 from simreduce_validate.running import BUILTINS, Builtin
 from simreduce_validate.running.backend import Backend, Executable
 from simreduce_validate.running.builtin import NCCL
+from simreduce_validate.running.protocol import FirstStep
 
 BUDGET = 8.0
 """Seconds for all rounds of candidates timed in turns, where their number is not given."""
@@ -60,7 +62,8 @@ class Campaign:
     `setup` is what predictions simulate, see `Devices.setup`.
     A step reduces `chained` times in a row. `repetitions` is the number of rounds; None takes as
     many as `BUDGET` has time for. `traced` keeps a timeline of every plan. `faithful` compiles
-    strategies with upstream's quirks.
+    strategies with upstream's quirks. `watch` gets every sample as it comes: the place of its case,
+    the seconds and the case's first step.
     """
 
     devices: Devices
@@ -70,6 +73,7 @@ class Campaign:
     chained: int = 1
     traced: bool = False
     faithful: bool = False
+    watch: Callable[[int, float, FirstStep], None] = lambda _place, _seconds, _first: None
 
     def compile(self, strategy: Strategy | str, workload: Workload) -> Plan:
         """The plan of a strategy, as these devices run it.
@@ -167,17 +171,21 @@ class Campaign:
             return math.nan
 
     def measure(
-        self, groups: Sequence[Sequence[Case]], out: Path | None = None
+        self,
+        groups: Sequence[Sequence[Case]],
+        out: Path | None = None,
+        opened: Backend | None = None,
     ) -> tuple[list[Timing], dict[str, Any]]:
-        """Time each group in turns; returns the timings and their provenance.
+        """Time each group in turns, on devices that are `opened` already or for this only; returns
+        the timings and their provenance.
 
         All predictions are in the file `out` before the first measurement. Raises `Interruption`
         with the complete groups.
         """
         cases = [case for group in groups for case in group]
-        used = max([self.devices.layout.n, *(_devices_used(case.work) for case in cases)])
         with ExitStack() as stack:
-            backend = stack.enter_context(self.devices.open(used))
+            used = self.devices_used([case.work for case in cases])
+            backend = opened or stack.enter_context(self.devices.open(used))
             about = provenance(backend.provenance, self.settings)
             record = None
             if out is not None:
@@ -188,11 +196,15 @@ class Campaign:
             show(0, len(cases))
             try:
                 for group in groups:
-                    timings += self._time_group(backend, group, len(timings), record)
+                    timings += self._time_group(backend, group, len(timings), record, show)
                     show(len(timings), len(cases))
             except KeyboardInterrupt:
                 raise Interruption(timings, about) from None
         return timings, about
+
+    def devices_used(self, works: Iterable[Plan | Builtin]) -> int:
+        """How many devices these need, counted from the first; all ranks at least."""
+        return max([self.devices.layout.n, *map(_devices_used, works)])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -215,7 +227,12 @@ class Campaign:
         }
 
     def _time_group(
-        self, backend: Backend, cases: Sequence[Case], first: int, record: ResultWriter | None
+        self,
+        backend: Backend,
+        cases: Sequence[Case],
+        first: int,
+        record: ResultWriter | None,
+        show: Progress,
     ) -> list[Timing]:
         """Time cases in turns. The first is number `first` of the record.
 
@@ -225,7 +242,8 @@ class Campaign:
         rounds = self.repetitions
         for part in split_by_share([backend.share(case.work) for case in cases]):
             here = cases[part.start : part.stop]
-            found += self._time_part(backend, here, first + part.start, record, rounds, len(cases))
+            place = first + part.start
+            found += self._time_part(backend, here, place, record, show, rounds, len(cases))
             rounds = len(found[0].measured.seconds)
         return found
 
@@ -235,17 +253,28 @@ class Campaign:
         cases: Sequence[Case],
         first: int,
         record: ResultWriter | None,
+        show: Progress,
         rounds: int | None,
         of: int,
     ) -> list[Timing]:
         """Time cases that are ready at once, of a group of so many."""
-        candidates = [self._prepare(backend, case) for case in cases]
+
+        def name(doing: str, place: int) -> None:
+            case = cases[place]
+            show.name(f"{doing} {case.algorithm} of {units.exact_size(case.nbytes)}")
+
+        candidates = []
+        for place, case in enumerate(cases):
+            name(f"building {place + 1} of {len(cases)},", place)
+            candidates.append(self._prepare(backend, case))
         seconds = [float(candidate.time(1)[0]) for candidate in candidates]
         settled = [_steps(each) if self.devices.stage.one_process else 0 for each in seconds]
 
         def note(place: int, number: int, sample: float) -> None:
+            name(f"timing round {number + 1} of {rounds},", place)
             if record:
                 record.sample(first + place, number, sample)
+            self.watch(first + place, sample, candidates[place].prepared)
 
         if record:
             for place, many in enumerate(settled, start=first):
@@ -255,6 +284,7 @@ class Campaign:
         samples = time_in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
         found = []
         for place, (case, candidate) in enumerate(zip(cases, candidates, strict=True)):
+            name(f"checking {place + 1} of {len(cases)},", place)
             events = tuple(candidate.trace()) if self._keeps_events(case) else ()
             measured = candidate.measured(samples[place])
             found.append(Timing(case, measured, events, settled[place]))

@@ -71,6 +71,7 @@ def record(rank: int, world: int, port: int, out: str) -> None:
         Path(out).write_text(json.dumps(found), "utf-8")
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # threads of PyTorch may abort while Python ends
 
 
 def _watch(name: str, letter: str, log: list[str], units: dict[int, int]) -> None:

@@ -62,6 +62,7 @@ def record(rank: int, port: int, out: str) -> None:
         dist.barrier()
     Path(out, f"{rank}.json").write_text(json.dumps(found), "utf-8")
     dist.destroy_process_group()
+    os._exit(0)  # threads of PyTorch may abort while Python ends
 
 
 def _watch(log: list[str]) -> None:

@@ -32,6 +32,7 @@ def run(rank: int, world: int, port: int, cases: list[tuple[str, str]], out: str
         Path(out).write_text(json.dumps(found), "utf-8")
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # threads of PyTorch may abort while Python ends
 
 
 def _replicated(name: str, module: dict[str, Any], rank: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Constants from measurements: micro-plans that determine them, and the fit."""
 
-from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants
+from simreduce.engine.calibrate.fit import Fit, FreeConstant, fit_constants, fit_roughly
 from simreduce_validate.calibrating.constants import assemble
 from simreduce_validate.calibrating.design import Cores, Design, cores_of, design
 from simreduce_validate.calibrating.micro import Micro
@@ -16,5 +16,6 @@ __all__ = [
     "cores_of",
     "design",
     "fit_constants",
+    "fit_roughly",
     "slow_ports",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from simreduce.engine import Calibration, LinkConstants, Processor
 from simreduce.engine.calibrate import DISPATCHED, RATED
+from simreduce.engine.runtime import ISSUED
 
 
 def assemble(base: Calibration, values: Mapping[str, float]) -> Calibration:
@@ -24,6 +25,8 @@ def _with(base: Calibration, name: str, value: float) -> Calibration:
     match name.split("."):
         case ["step"]:
             return replace(base, step=value)
+        case ["issue", what] if what in ISSUED:
+            return replace(base, issue={**base.issue, what: value})
         case ["dispatch", kind] if kind in DISPATCHED:
             return replace(base, dispatch={**base.dispatch, kind: value})
         case ["links", *parts, "bandwidth" | "latency" as figure] if any(parts):

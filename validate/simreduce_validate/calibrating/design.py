@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -25,6 +26,7 @@ from simreduce_validate.calibrating.micro import (
     joins,
     relay,
     scales,
+    signals,
     sums,
     to_and_fro,
 )
@@ -295,9 +297,26 @@ def _within(
     return micros
 
 
+_ISSUE = (
+    FreeConstant.about("issue.device", 15e-6, known=True),
+    FreeConstant.about("issue.copy", 15e-6, pull=0.05, known=True),
+    FreeConstant.about("issue.add", 5e-6, pull=0.3, known=True),
+    FreeConstant.about("issue.input", 3e-6, pull=0.3, known=True),
+    FreeConstant.about("issue.slice", 5e-6, known=True),
+    FreeConstant.about("issue.message", 15e-6, known=True),
+)
+"""What a host takes, as known before: a launch of a kernel takes 4 to 6 us, the read of a variable
+less, a copy between devices three launches. Where values are only read to be summed, their shares
+are hardly told apart.
+"""
+
+
 def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Design:
     """A pair of GPUs for every sort of way between two; and the ways to the host and back, each
     alone, as these differ.
+
+    The host issues ops one after another, so a chain of copies takes their latencies too, and as
+    many at once do not. What it does for a device shows where one takes part and where two do.
     """
     gpus = range(len(ranks))
     hosts = [i for i, name in enumerate(names) if machine.nodes[name].kind == "cpu"][:1]
@@ -315,17 +334,19 @@ def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Desi
     for a, b in (*between.values(), *aside.values()):
         micros += [crossing(names, [(a, b)] * 8, _TINY, f"8 times {names[a]}>{names[b]}")]
     micros += [sums(names, [0], length, _TINY) for length in (8, 64)]
-    micros += [sums(names, [0], 4, nbytes) for nbytes in sizes]
+    micros += [crossing(names, [(0, 0)] * many, _TINY, f"{many} kept") for many in (8, 64)]
+    micros += [cuts(names, 0, 64, 64 * 64), signals(names, 0, 1, 32, 32 * 64)]
+    if math.isfinite(machine.nodes[names[0]].memory_bandwidth):
+        micros += [sums(names, [0], 4, nbytes) for nbytes in sizes]
     used = dict.fromkeys(name for way in (*between, *aside) for name in way)
     first = {
         name: next(link for link in machine.links if _name(machine, link) == name) for name in used
     }
     constants = [
         FreeConstant.about("step", 100e-6),
-        FreeConstant.about("dispatch.copy", 10e-6),
-        FreeConstant.about("dispatch.add", 10e-6),
+        *_ISSUE,
         *(
-            FreeConstant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0)
+            FreeConstant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes)
             for name, link in first.items()
         ),
         *(

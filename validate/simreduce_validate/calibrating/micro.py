@@ -150,6 +150,22 @@ def cuts(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
     return write.done(f"a value cut into {count}")
 
 
+def signals(devices: Sequence[str], first: int, second: int, count: int, nbytes: int) -> Micro:
+    """Two values cut into `count` pieces, one on each of two devices. A piece on the second waits
+    for the same piece on the first without reading it: a message for each, all at once.
+    """
+    write = _MicroBuilder(devices, nbytes)
+    spans = [write.interval() for _ in range(2)]
+    near, far = (write.given(on, span) for on, span in zip((first, second), spans, strict=True))
+    edges = [nbytes // SIZES[FLOAT32] * i // count for i in range(count + 1)]
+    for lo, hi in pairwise(edges):
+        told = write.b.slice(near, spans[0][0] + lo, spans[0][0] + hi)
+        write.keep(told, [0])
+        kept = write.b.slice(far, spans[1][0] + lo, spans[1][0] + hi, after=[told.op])
+        write.keep(kept, [1])
+    return write.done(f"{count} messages {devices[first]}>{devices[second]}")
+
+
 def to_and_fro(first: int, second: int, hops: int) -> list[int]:
     """The path of a value that goes there and back, so many hops in all."""
     return [(first, second)[i % 2] for i in range(hops + 1)]

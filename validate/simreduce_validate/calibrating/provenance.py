@@ -12,10 +12,13 @@ from simreduce.engine import Calibration
 from simreduce.engine.calibrate.fit import Fit
 from simreduce.plan import Kind
 from simreduce_validate.calibrating.design import Design
-from simreduce_validate.calibrating.session import Session
+from simreduce_validate.calibrating.session import FIRST_ROUNDS, Session
 from simreduce_validate.devices import Devices
 from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.report.accuracy import accuracy_lines
+
+ROUGH = "rough"
+"""How the method of a fit begins that more rounds were to refine."""
 
 
 def describe(
@@ -34,17 +37,20 @@ def _provenance(
     hardware, versions, fit = about["hardware"], about["versions"], session.fit
     gpus = f", {hardware['gpus']}" if hardware["gpus"] else ""
     backend = f"--backend {devices.stage.backend} --route {devices.route}"
-    count = len(fit.residuals)
+    rough = f"{ROUGH}, {FIRST_ROUNDS} rounds, unchecked: " if session.rough else ""
+    method = (
+        f"robust least squares on log(predicted / measured) of {len(fit.residuals)} micro-plans"
+    )
     found = {
         "date": about["started"],
         "hardware": processors(hardware) + gpus,
         "software": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "source": f"simreduce calibrate {devices.topology.name} {backend}",
-        "method": f"robust least squares on log(predicted / measured) of {count} micro-plans",
+        "method": rough + method,
         "residuals": residual_text(fit),
         "without_constant": ", ".join(kinds_without_constant(fit)) or "nothing",
         "hardly_determined": "; ".join(f"{constant}: {why}" for constant, why in fit.vague.items())
-        or "nothing",
+        or ("not known" if rough else "nothing"),
     }
     if design.directions:
         found["directions"] = design.directions
@@ -59,7 +65,8 @@ def kinds_without_constant(fit: Fit) -> list[str]:
     return [
         kind.name.lower()
         for kind in Kind
-        if f"dispatch.{kind.name.lower()}" not in named and kind != Kind.COPY
+        if not {f"dispatch.{kind.name.lower()}", f"issue.{kind.name.lower()}"} & named
+        and kind != Kind.COPY
     ]
 
 

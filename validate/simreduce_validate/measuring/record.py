@@ -203,6 +203,8 @@ def read_record(path: Path) -> RecordedResult:
     documents = [_document(path, number, line) for number, line in enumerate(whole, start=1)]
     if not documents or documents[0].get("record") != "run" or documents[0].get("format") != FORMAT:
         raise InputError(f"{path}:1: is no result file of format {FORMAT}")
+    if not isinstance(documents[0].get("provenance"), dict):
+        raise InputError(f"{path}:1: run: provenance is missing, or no such value")
     forecasts: list[Forecast] = []
     samples: list[list[float]] = []
     faults: list[tuple[str, ...] | None] = []

@@ -58,8 +58,8 @@ def _detail_lines(session: Session) -> Iterator[str]:
     yield "#"
     yield "# constant                          value  standard error"
     for name, value in fit.values.items():
-        error = fit.errors[name]
-        yield f"  {name:28s}  {_in_unit(name, value):>12s}  {_in_unit(name, error):>12s}"
+        error = _in_unit(name, fit.errors[name]) if name in fit.errors else "-"
+        yield f"  {name:28s}  {_in_unit(name, value):>12s}  {error:>12s}"
     for name, why in fit.vague.items():
         yield f"  {name:28s}  hardly determined: {why}"
     if "directions" in calibration.provenance:
@@ -128,7 +128,11 @@ CALIBRATE = Document(
                 "constant",
                 "A constant in SI units.",
                 Key("value", RATIO, "Its value."),
-                Key("standard_error", RATIO, "Its standard error."),
+                Key(
+                    "standard_error",
+                    or_null(RATIO),
+                    "Its standard error; null if it keeps its usual value.",
+                ),
             )
         ),
         "The constants by name.",
@@ -190,7 +194,7 @@ def session_document(session: Session, path: Path) -> dict[str, Any]:
         "title": calibration.title,
         "provenance": dict(calibration.provenance),
         "constants": {
-            name: {"value": value, "standard_error": fit.errors[name]}
+            name: {"value": value, "standard_error": fit.errors.get(name)}
             for name, value in fit.values.items()
         },
         "ports": {name: c.bandwidth for name, c in calibration.links.items() if ">" in name},

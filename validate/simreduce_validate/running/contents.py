@@ -10,8 +10,9 @@ ranks), so that there one element of 32 may look right by chance.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,14 +69,29 @@ class Contents:
             )
         return Contents(plan, unit, top)
 
+    @property
+    def dtype(self) -> type[np.floating[Any]]:
+        """The narrowest type of ours in which every contribution and sum is exact."""
+        most = max([1, *map(len, self.plan.contract.sets)])
+        return np.float32 if self.unit * self.top * most <= _EXACT["float32"] else np.float64
+
     def of_contributor(self, rank: int, lo: int, hi: int) -> Floats:
         """The contribution of `rank` to the addresses [lo, hi)."""
+        return _KEPT.get((rank, lo, hi, self.unit, self.top, self.dtype), self._contribution)
+
+    def _contribution(self, rank: int, lo: int, hi: int, *_: object) -> Floats:
         if rank == ZEROS:
-            return np.zeros(hi - lo)
+            return np.zeros(hi - lo, self.dtype)
         with np.errstate(over="ignore"):
             seed = _finalise(np.array([rank + 1], np.uint32) * np.uint32(0x9E3779B1))
             mixed = _finalise(np.arange(lo, hi, dtype=np.int64).astype(np.uint32) + seed)
-        return (mixed % np.uint32(self.top) + np.uint32(1)).astype(np.float64) * self.unit
+        return (mixed % np.uint32(self.top) + np.uint32(1)).astype(self.dtype) * self.unit
+
+    def _total(self, members: frozenset[int], divisor: int, lo: int, hi: int, *_: object) -> Floats:
+        total = np.zeros(hi - lo, self.dtype)
+        for rank in sorted(members):
+            total += self.of_contributor(rank, lo, hi)
+        return total / divisor if divisor > 1 else total
 
     def given(self, op: int) -> Floats:
         """The values of the INPUT `op`."""
@@ -86,19 +102,49 @@ class Contents:
         """The values that the OUTPUT `op` must have; NaN where nothing is promised."""
         plan, contract = self.plan, self.plan.contract
         lo, hi = int(plan.lo[op]), int(plan.hi[op])
-        found = np.full(hi - lo, np.nan)
+        found = np.full(hi - lo, np.nan, self.dtype)
         rows = np.flatnonzero(
             (contract.device == plan.device[op]) & (contract.lo < hi) & (contract.hi > lo)
             & (contract.dtype == plan.dtype[op])
         )  # fmt: skip
         for row in rows.tolist():
-            a, b = max(lo, int(contract.lo[row])), min(hi, int(contract.hi[row]))
-            members = sorted(contract.sets[contract.members[row]])
-            total = np.zeros(b - a)
-            for rank in members:
-                total += self.of_contributor(rank, a, b)
-            found[a - lo : b - lo] = total / int(contract.divisor[row])
+            first, last = int(contract.lo[row]), int(contract.hi[row])
+            a, b = max(lo, first), min(hi, last)
+            members, divisor = contract.sets[contract.members[row]], int(contract.divisor[row])
+            key = (members, divisor, first, last, self.unit, self.top, self.dtype)
+            total = _KEPT.get(key, self._total)
+            if (a, b) == (lo, hi):
+                return total[a - first : b - first]
+            found[a - lo : b - lo] = total[a - first : b - first]
         return found
+
+
+@dataclass(slots=True)
+class KeptValues:
+    """Values by key, made once while there is `room`, in bytes; `held` is what they take."""
+
+    room: int
+    held: int = 0
+    values: dict[tuple[Any, ...], Floats] = field(default_factory=dict)
+
+    def get(self, key: tuple[Any, ...], make: Callable[..., Floats]) -> Floats:
+        """What `make` makes of a key."""
+        if (known := self.values.get(key)) is not None:
+            return known
+        made = make(*key)
+        made.flags.writeable = False
+        if made.nbytes > self.room:
+            return made
+        if self.held + made.nbytes > self.room:
+            self.values.clear()
+            self.held = 0
+        self.held += made.nbytes
+        self.values[key] = made
+        return made
+
+
+_KEPT = KeptValues(1 << 30)
+"""All ranks and all candidates of a size have the same values."""
 
 
 def unmade(plan: Plan) -> Iterator[str]:
@@ -118,6 +164,8 @@ def unmade(plan: Plan) -> Iterator[str]:
 
 def difference(where: str, lo: int, got: Floats, wanted: Floats) -> str:
     """The fault of the values `got` at the addresses from `lo` on, or ""."""
+    if np.array_equal(got, wanted):
+        return ""
     wrong = np.flatnonzero(~((got == wanted) | np.isnan(wanted)))
     loose = np.flatnonzero(np.isnan(wanted))
     if wrong.size:

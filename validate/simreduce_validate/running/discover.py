@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from simreduce.errors import DeviceError, InputError
-from simreduce.topology import Topology, load_topology
+from simreduce.topology import Topology, link_classes, load_topology
 from simreduce.topology.importers.parts import MODELS, UNKNOWN, GpuModel
 from simreduce.topology.importers.topo_m import read_topo_m
 
@@ -34,15 +34,19 @@ def from_table(text: str, model: GpuModel = UNKNOWN) -> Topology:
 
 
 def parts_of(model: GpuModel, split: int) -> Topology:
-    """One GPU as several. Copies between its parts read and write the one memory.
+    """One GPU as several. Copies between its parts read and write the one memory. The links to the
+    host are of a class of their own.
 
     No link of this machine says that the parts share that memory and the route to the host, so
     measure before you trust a prediction.
     """
     if not 2 <= split <= _MOST_SPLIT:
         raise InputError(f"--split {split}: a GPU is split into 2 to {_MOST_SPLIT}")
-    rate = f",bandwidth={model.memory / 2e9:g}GB/s" if model is not UNKNOWN else ""
-    return load_topology(f"full:{split}{rate}")
+    rates = {"host": link_classes()[model.pcie].bandwidth}
+    if model is not UNKNOWN:
+        rates |= {"bandwidth": model.memory / 2, "memory": model.memory}
+    text = "".join(f",{key}={rate / 1e9:g}GB/s" for key, rate in rates.items())
+    return load_topology(f"full:{split}{text}")
 
 
 def model_of(product: str) -> GpuModel:

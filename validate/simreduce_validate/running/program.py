@@ -148,7 +148,10 @@ def faults(program: Program, runner: Runner, contents: Contents) -> list[str]:
     )
     for op, variables in results.items():
         where = plan.devices[plan.device[op]]
-        got = np.concatenate([next(held) for _ in variables]).astype(np.float64)
+        parts = [next(held) for _ in variables]
+        got = np.concatenate(parts) if parts[1:] else parts[0]
+        if got.dtype != contents.dtype:
+            got = got.astype(np.float64)
         found.append(difference(where, int(plan.lo[op]), got, contents.promised(op)))
     return [text for text in found if text]
 
