@@ -32,14 +32,43 @@ def rows(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-def test_mpi_has_the_hosts_and_the_ranks_on_them() -> None:
-    found = files("mpi")
+def test_open_mpi_has_the_hosts_with_their_slots() -> None:
+    found = files("openmpi")
     assert rows(found["hostfile"]) == ["n2 slots=4", "n0 slots=4", "n3 slots=4"]
-    ranks = [re.fullmatch(r"rank (\d+)=(\w+) slot=(\d+)", line) for line in rows(found["rankfile"])]
-    places = [(int(m[1]), m[2], int(m[3])) for m in ranks if m]
-    hosts = [host for host in ("n2", "n0", "n3") for _ in range(4)]
-    assert places == [(i, host, i % 4) for i, host in enumerate(hosts)]
     assert "mpirun -np 12 --hostfile hostfile --map-by slot" in found["mpirun.sh"]
+
+
+@pytest.mark.parametrize(
+    ("version", "host", "runs"),
+    [("4.1.4", "n2", True), ("4.1.4", "n0", False), ("5.0.11", "n0", True)],
+)
+def test_open_mpi_4_runs_on_the_first_host_only(tmp_path, version, host, runs) -> None:
+    """It has the first ranks wherever mpirun runs."""
+    said = f'[ "$1" = --version ] && echo "mpirun (Open MPI) {version}" || echo "ran $@"'
+    ran = _run(tmp_path, files("openmpi"), "mpirun.sh", mpirun=said, hostname=f"echo {host}")
+    assert (ran.returncode == 0) == ("ran -np 12" in ran.stdout) == runs
+    assert ("run this on n2" in ran.stderr) != runs
+
+
+def test_mpich_has_its_own_form_of_hosts() -> None:
+    found = files("mpich")
+    assert rows(found["mpich-hostfile"]) == ["n2:4", "n0:4", "n3:4"]
+    assert "mpiexec -f mpich-hostfile -n 12 " in found["mpiexec.sh"]
+
+
+def _run(tmp_path, found, script, **programs):
+    """A script of these files, with programs that are shell scripts of one line."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+        (folder / name).chmod(0o755)
+    for name, text in found.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    path = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["sh", script], cwd=tmp_path, env=path, capture_output=True, text=True, check=False
+    )
 
 
 def test_slurm_has_a_host_for_each_task() -> None:
@@ -77,21 +106,17 @@ def test_torchrun_counts_the_line_of_a_host() -> None:
     ("names", "rank"), [(("n0", "n0.rack"), "1"), (("other", "n3"), "2"), (("n4", "n4"), None)]
 )
 def test_a_host_finds_its_rank_by_either_name_or_stops(tmp_path, names, rank) -> None:
-    found, programs = files("torchrun"), tmp_path / "bin"
-    programs.mkdir()
     said = f'[ "$1" = -f ] && echo {names[1]} || echo {names[0]}'
-    for name, text in (("torchrun", 'echo "$@"'), ("hostname", said)):
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n", "utf-8")
-        (programs / name).chmod(0o755)
-    for name, text in found.items():
-        (tmp_path / name).write_text(text, "utf-8")
-    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    ran = subprocess.run(
-        ["sh", "torchrun.sh"], cwd=tmp_path, env=path, capture_output=True, text=True, check=False
-    )
+    ran = _run(tmp_path, files("torchrun"), "torchrun.sh", torchrun='echo "$@"', hostname=said)
     assert (ran.returncode == 0) == (rank is not None)
     assert (f"--node-rank={rank}" in ran.stdout) == (rank is not None)
     assert ("is not in hosts" in ran.stderr) == (rank is None)
+
+
+def test_no_file_of_a_launcher_is_anothers() -> None:
+    """`tune --out` writes those of all into one folder."""
+    written = [each for name in LAUNCHERS for each in files(name).items()]
+    assert len(dict(written)) == len(set(written))
 
 
 def test_launchers_are_targets() -> None:

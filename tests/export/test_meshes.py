@@ -156,6 +156,23 @@ def test_nemo_gets_what_moves_tokens():
     assert "moe_" not in MESH_PROGRAMS["nemo"].export(LLAMA)["nemo.yaml"]
 
 
+def test_nemo_gets_fields_of_experts_for_experts_only():
+    dense, mixed = (MESH_PROGRAMS["nemo"].export(job)["nemo.yaml"] for job in (LLAMA, MIXTRAL))
+    assert "  expert_tensor_parallel_size: " in mixed
+    assert "expert_" not in dense
+
+
+@pytest.mark.parametrize(("name", "file"), [("megatron", "megatron.env"), ("nemo", "nemo.env"),
+                                            ("deepspeed", "megatron.env")])  # fmt: skip
+def test_split_layers_need_a_variable_of_cuda(name, file):
+    """Megatron-LM asserts it, and what is made of it does."""
+    job = changed(LLAMA, schedule="1f1b", virtual=1, cp=1, dp=4, micros=32)
+    told = MESH_PROGRAMS[name].export(job)[file]
+    assert told == "CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+    alone = changed(job, tp=1, dp=16, micros=8)
+    assert file not in MESH_PROGRAMS[name].export(alone)
+
+
 def test_torchtitan_gets_a_table_that_parses():
     found = tomllib.loads(MESH_PROGRAMS["torchtitan"].export(LLAMA)["torchtitan.toml"])
 

@@ -66,16 +66,16 @@ def test_every_name_comes_back(choice: Choice, names: tuple[str, str]) -> None:
     files = {name: text for each in LAUNCHERS for name, text in export(each, made).items()}
 
     shells = [text for name, text in files.items() if name.endswith(".sh")]
-    assert len(shells) == 3
+    assert len(shells) == 4
     subprocess.run(["sh", "-n"], input="\n".join(shells), text=True, check=True)
     assert f"--master-addr={names[0]}" in shlex.split(files["torchrun.sh"], comments=True)
     terms = next(iter(yaml_reader.safe_load(files["pod.yaml"])["spec"]["affinity"].values()))
     (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"][0]["values"] == [*names]
     assert files["hosts"].splitlines() == [*names]
-    rows = {key: files[key].splitlines()[1:] for key in ("hostfile", "rankfile")}
+    rows = {key: files[key].splitlines()[1:] for key in ("hostfile", "mpich-hostfile")}
     assert [row.split(" ")[0] for row in rows["hostfile"]] == [*names]
-    assert [row.split(" ")[1].partition("=")[2] for row in rows["rankfile"]] == [*names]
+    assert [row.rpartition(":")[0] for row in rows["mpich-hostfile"]] == [*names]
 
 
 def test_a_shell_reads_every_word_as_it_was_given() -> None:
@@ -227,7 +227,7 @@ def test_only_writers_make_the_text_of_files_that_shells_read() -> None:
     del found["writers.py"]
     assert {name: wrong for name, (_, wrong) in found.items() if wrong} == {}
     assert sum(count for count, _ in found.values()) >= 15
-    assert found["launchers.py"][0] == 9
+    assert found["launchers.py"][0] == 10
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """The order of nodes for what starts ranks: MPI, Slurm, Kubernetes and torchrun.
 
-Open MPI: hostfile and rankfile (mpirun(1) 4.1,
-https://www.open-mpi.org/doc/current/man1/mpirun.1.php). Slurm: SLURM_HOSTFILE,
+Open MPI: hostfile (mpirun(1) 4.1, https://www.open-mpi.org/doc/current/man1/mpirun.1.php). 4.1.4,
+asked, gives the first ranks to the node that runs mpirun, wherever the file has it, unless a
+rankfile says otherwise, which ties each rank to a core; 5.0 keeps the file's order. MPICH: Hydra's
+file (https://www.mpich.org/static/docs/latest/www1/mpiexec.html); 4.0.2 and 5.0.2, asked, keep its
+order and refuse Open MPI's. Slurm: SLURM_HOSTFILE,
 `--distribution=arbitrary` and `--switches` (srun(1), https://slurm.schedmd.com/srun.html).
 Kubernetes: `kubernetes.io/hostname`
 (https://kubernetes.io/docs/reference/labels-annotations-taints/), Kueue's annotations
@@ -20,7 +23,8 @@ from simreduce.export.framework import Choice, Framework
 from simreduce.export.writers import END, Raw, host_lines, script, sequence, yaml
 from simreduce.files.formats import Name
 
-HOSTFILE, RANKFILE, SLURM_HOSTFILE, HOSTS = "hostfile", "rankfile", "slurm-hostfile", "hosts"
+HOSTFILE, MPICH_HOSTFILE = "hostfile", "mpich-hostfile"
+SLURM_HOSTFILE, HOSTS = "slurm-hostfile", "hosts"
 KUEUE = "kueue.x-k8s.io/podset"
 LAYERS = {
     "Google Cloud": "cloud.google.com/gce-topology-subblock",
@@ -33,6 +37,10 @@ _FIND_LINE = Raw(
     'line=$(grep -nxF -e "$(hostname -s)" -e "$(hostname -f)" hosts | head -n 1 | cut -d: -f1)'
 )
 _STOP = Raw('[ -n "$line" ] || { echo "$(hostname) is not in hosts" >&2; exit 1; }')
+_ON_FIRST = Raw(
+    """case "$(mpirun --version) $(hostname -s) $(hostname -f) " in *") 4."*" $first "*) ;;"""
+    """ *") 4."*) echo "run this on $first" >&2; exit 1;; esac"""
+)
 _NODE_RANK = Raw("--node-rank=$((line - 1))")
 _BY_NAME = (
     "The i-th host is that of the i-th node rank; nodes are given to pods by name where ranks"
@@ -51,23 +59,30 @@ spec:
 """)
 
 
-def _mpi(choice: Choice) -> Mapping[str, str]:
-    """Open MPI's files and command line."""
-    sizes, ranks, about = _sizes(choice), choice.setup.layout.n, _about(choice)
-    places = [(host, slot) for host, size in sizes for slot in range(size)]
+def _open_mpi(choice: Choice) -> Mapping[str, str]:
+    """Open MPI's file and command line, which stops where the order would be another."""
+    first, about = choice.hosts[0], _about(choice)
     return {
-        HOSTFILE: host_lines((("", host, f" slots={size}") for host, size in sizes), [about]),
-        RANKFILE: host_lines(
-            ((f"rank {i}=", host, f" slot={slot}") for i, (host, slot) in enumerate(places)),
-            [about],
+        HOSTFILE: host_lines(
+            (("", host, f" slots={size}") for host, size in _sizes(choice)), [about]
         ),
         "mpirun.sh": script(
-            [
-                about,
-                f"Or with each rank on one core, that of its number: mpirun --rankfile {RANKFILE}",
-            ],
-            ["mpirun", "-np", str(ranks), "--hostfile", HOSTFILE, "--map-by", "slot", _ARGUMENTS],
+            [about, f"Run on {first}: Open MPI 4 has the first ranks where mpirun runs."],
+            ["export", f"first={first}"],
+            [_ON_FIRST],
+            ["mpirun", "-np", str(choice.setup.layout.n), "--hostfile", HOSTFILE, "--map-by",
+             "slot", _ARGUMENTS],
         ),
+    }  # fmt: skip
+
+
+def _mpich(choice: Choice) -> Mapping[str, str]:
+    """MPICH's file and command line."""
+    about, ranks = _about(choice), str(choice.setup.layout.n)
+    rows = (("", host, f":{size}") for host, size in _sizes(choice))
+    return {
+        MPICH_HOSTFILE: host_lines(rows, [about]),
+        "mpiexec.sh": script([about], ["mpiexec", "-f", MPICH_HOSTFILE, "-n", ranks, _ARGUMENTS]),
     }
 
 
@@ -144,7 +159,8 @@ def _launcher(name: str, title: str, files: Callable[[Choice], Mapping[str, str]
     return Framework(name, title, files, refusals, trains=False, starts_ranks=True)
 
 
-MPI = _launcher("mpi", "Open MPI", _mpi)
+OPEN_MPI = _launcher("openmpi", "Open MPI", _open_mpi)
+MPICH = _launcher("mpich", "MPICH", _mpich)
 SLURM = _launcher("slurm", "Slurm", _slurm)
 KUBERNETES = _launcher("kubernetes", "Kubernetes", _kubernetes)
 TORCHRUN = _launcher("torchrun", "torchrun", _torchrun)

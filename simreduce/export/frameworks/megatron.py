@@ -177,13 +177,13 @@ def limits(title: str, job: MeshedJob) -> dict[str, bool]:
     }
 
 
-def _environment(job: MeshedJob) -> dict[str, str]:
-    """The variable without which Megatron-LM starts no tensor or context parallel ranks, on GPUs
-    before Blackwell.
+def _environment(job: MeshedJob, file: str = "megatron.env") -> dict[str, str]:
+    """The variable without which Megatron-LM, and what is made of it, start no tensor or context
+    parallel ranks on GPUs before Blackwell; it is written for all.
     """
     if job.mesh.tp == job.mesh.cp == 1:
         return {}
-    return {"megatron.env": environment([("CUDA_DEVICE_MAX_CONNECTIONS", 1)])}
+    return {file: environment([("CUDA_DEVICE_MAX_CONNECTIONS", 1)])}
 
 
 MEGATRON = Framework(
@@ -202,6 +202,8 @@ MEGATRON = Framework(
 
 def _files(job: MeshedJob) -> dict[str, str]:
     experts: dict[str, object] = {
+        "expert_model_parallel_size": job.mesh.ep,
+        "expert_tensor_parallel_size": job.mesh.expert_tensor,
         "moe_token_dispatcher_type": "flex" if job.dispatch == "deepep" else "alltoall",
         "moe_flex_dispatcher_backend": "deepep" if job.dispatch == "deepep" else None,
         "moe_expert_capacity_factor": job.capacity or None,
@@ -215,8 +217,6 @@ def _files(job: MeshedJob) -> dict[str, str]:
             "virtual_pipeline_model_parallel_size": job.virtual if interleaves(job) else None,
             "num_layers_in_last_pipeline_stage": job.split[-1] if job.splitting == "last" else None,
             "context_parallel_size": job.mesh.cp,
-            "expert_model_parallel_size": job.mesh.ep,
-            "expert_tensor_parallel_size": job.mesh.expert_tensor,
             "sequence_parallel": splits_sequences(job),
             "seq_length": job.sequence,
             "recompute_granularity": None if job.recompute == "none" else job.recompute,
@@ -230,7 +230,7 @@ def _files(job: MeshedJob) -> dict[str, str]:
             "overlap_param_gather": gathers_beside(job),
         },
     }
-    return {"nemo.yaml": yaml([], mapping(tables))}
+    return {"nemo.yaml": yaml([], mapping(tables)), **_environment(job, "nemo.env")}
 
 
 NEMO = Framework(
@@ -314,6 +314,7 @@ def _mesh_files(job: MeshedJob) -> dict[str, str]:
     return {
         "ds_config.json": json.dumps(config, indent=2) + "\n",
         "megatron.args": arguments(own, " \\"),
+        **_environment(job),
     }
 
 

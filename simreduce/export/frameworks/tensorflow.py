@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
+from simreduce.computing.workers import as_piece
+from simreduce.engine.setup import Setup
 from simreduce.errors import StrategyError
 from simreduce.export.framework import Choice, Framework, not_gradients
 from simreduce.export.writers import arguments
@@ -19,6 +22,7 @@ from simreduce.planners.packing import (
 )
 from simreduce.planners.packing.arrangement import NoPacking, Packer
 from simreduce.planners.strategy import UPSTREAM, Strategy, tensorflow_choice
+from simreduce.workload import Workload
 
 Typed = Callable[[Strategy, Layout], str | None]
 """The text that runs a resolved strategy; None if there is none."""
@@ -48,15 +52,20 @@ def as_typed(strategy: Strategy) -> Strategy:
 
 def text_of(typed: Typed, choice: Choice) -> str | None:
     """The text to type for a choice; None unless upstream makes the same plan of it."""
-    found, setup = typed(choice.resolved, choice.setup.layout), choice.setup
-    if found is None:
-        return None
+    found = typed(choice.resolved, choice.setup.layout)
+    same = found is not None and _is_upstreams(choice.setup, choice.strategy, choice.workload)
+    return found if same else None
+
+
+@as_piece
+@lru_cache(maxsize=1024)
+def _is_upstreams(setup: Setup, strategy: Strategy, workload: Workload) -> bool:
+    """Whether upstream makes the same plan of the settings that spell a strategy."""
     try:
-        theirs = setup.compile(as_typed(choice.strategy), choice.workload, faithful=True)
+        theirs = setup.compile(as_typed(strategy), workload, faithful=True)
     except StrategyError:
-        return None
-    own = setup.compile(choice.strategy, choice.workload)
-    return found if theirs.digest == own.digest else None
+        return False
+    return theirs.digest == setup.compile(strategy, workload).digest
 
 
 def refusals_of(typed: Typed, words: str) -> Callable[[Choice], list[str]]:
