@@ -7,6 +7,7 @@ DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replic
 TF_GPU := .venv-tensorflow-gpu
 TORCH  := .venv-pytorch
 BROWSER := .venv-browser
+NCCL   := .venv-nccl
 UV     := .venv-uv
 
 # One release of every package for each Python; `make lock` chooses them. With `make CONSTRAINTS=`
@@ -21,7 +22,8 @@ PYTHONS = $(shell for minor in 11 12 13 14 15 16 17 18 19; do \
 
 .PHONY: run docs test lint types machine-code tests test-quick test-pythons test-newest pythons \
   lock test-slow thorough fuzz test-tensorflow test-pytorch test-browser test-browser-whole test-devices \
-  test-tensorflow-slow validate-gpu bench bench-table container container-works clean
+  ask-nccl test-tensorflow-slow validate-gpu test-validate-gpu bench bench-table container \
+  container-works clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -113,6 +115,18 @@ test-tensorflow: $(TF)/.tested
 test-pytorch: $(TORCH)/.tested
 	$(TORCH)/bin/pytest validate/pytorch
 
+# NCCL's own library, asked without a GPU what it would do on the machines that ship; it has an
+# environment of its own, with NCCL's wheels of several versions. Writes what it said where tests
+# compare it with what we say, and shows what differs. Takes 45 minutes and 2 GB of memory a node,
+# needs a C compiler, and runs beside no real driver. ASK=dgx-h100x2 asks of that machine only,
+# VERSIONS=2.32.3 of these versions.
+ASK      ?=
+VERSIONS ?=
+
+ask-nccl: $(NCCL)/.installed
+	$(NCCL)/bin/python -m simreduce_validate.nccl_library --tools $(NCCL)/library \
+	  --answers tests/planners/nccl/answers $(if $(VERSIONS),--nccl $(VERSIONS)) $(ASK)
+
 # Reports in headless Chromium, in an environment of its own: all that a page can do, on some kinds of
 # pages; test-browser-whole tries them all, and how soon a page is drawn and answers. As root it
 # installs Debian's chromium where there is none.
@@ -134,9 +148,9 @@ test-tensorflow-slow: $(TF)/.tested
 # On a machine with NVIDIA GPUs: learn its constants, then time every algorithm as copies and sums,
 # and NCCL by both of TensorFlow's ops (`nccl` is NcclAllReduce), beside the predictions. Writes
 # gpu-DATE.* to validate/results, and overwrites nothing. SPLIT=4 cuts a machine's one GPU in four,
-# which NCCL does not take. SIZES, ITERS, ROUTE and TOPOLOGY may be given. As many algorithms of a
-# size are ready at once as half of a GPU's memory has room for. PRETEND=1 runs the same commands on
-# CPU devices, without NCCL.
+# which NCCL does not take. SIZES, ITERS, ROUTE, TOPOLOGY and LEARN (more options of `calibrate`) may
+# be given. As many algorithms of a size are ready at once as half of a GPU's memory has room for.
+# PRETEND=1 runs the same commands on CPU devices, without NCCL.
 SPLIT    ?= 1
 SIZES    ?= -b 64K -e 16M -f 16
 ITERS    ?= 20
@@ -147,13 +161,29 @@ GPU_TF    = $(if $(PRETEND),$(TF)/.tested,$(TF_GPU)/.installed)
 GPU_RUN   = $(dir $(GPU_TF))bin/simreduce
 GPU_FLAGS = --backend gpu --route $(ROUTE) --split $(SPLIT) $(if $(PRETEND),--pretend)
 GPU_NCCL  = $(if $(PRETEND)$(filter-out 1,$(SPLIT)),,--builtin CollectiveReduceV2:nccl)
+LEARN    ?=
 GPU_NAME := $(RESULTS)/$(if $(PRETEND),pretended,gpu)-$(shell date -u +%Y%m%d-%H%M%S)
 
 validate-gpu: $(GPU_TF)
 	$(if $(PRETEND),,nvidia-smi topo -m)
-	$(GPU_RUN) calibrate $(TOPOLOGY) $(GPU_FLAGS) --out $(GPU_NAME).toml
+	$(GPU_RUN) calibrate $(TOPOLOGY) $(GPU_FLAGS) $(LEARN) --out $(GPU_NAME).toml
 	$(GPU_RUN) validate $(TOPOLOGY) $(GPU_FLAGS) --algo all $(GPU_NCCL) $(SIZES) -n $(ITERS) \
 	  --calibration $(GPU_NAME).toml --out $(GPU_NAME).jsonl --svg $(GPU_NAME).svg
+
+# The same commands in two minutes, on two CPU devices with few samples, enough for a rough fit first,
+# and the command that reads these samples again. SPLIT=2 makes the number of devices: parts of a
+# GPU are logical GPUs, which CPU devices do not have, so what it opens stays untested here.
+PRETENDED = build/pretended
+
+test-validate-gpu: $(TF)/.tested
+	rm -rf $(PRETENDED)
+	mkdir -p $(PRETENDED)
+	$(MAKE) --no-print-directory validate-gpu PRETEND=1 RESULTS=$(PRETENDED) SPLIT=2 \
+	  LEARN="-n 7 --no-held-out" SIZES="-b 16K -e 16K" ITERS=3 > $(PRETENDED)/said 2>&1; \
+	  status=$$?; cat $(PRETENDED)/said; exit $$status
+	grep "first, rough constants are in $(PRETENDED)" $(PRETENDED)/said
+	fit=$$(echo $(PRETENDED)/*.fit.jsonl); $(TF)/bin/simreduce calibrate --from-samples \
+	  $$fit $${fit%.fit.jsonl}.jsonl --out $(PRETENDED)/again.toml
 
 # The documentation as a site in build/docs; a warning is an error.
 docs: $(VENV)/.documented
@@ -167,7 +197,7 @@ bench-table: $(VENV)/.installed
 	$(BIN)/python benchmarks/table.py
 
 $(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python $(TORCH)/bin/python \
-  $(BROWSER)/bin/python $(UV)/bin/python:
+  $(NCCL)/bin/python $(BROWSER)/bin/python $(UV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(@:/bin/python=)
@@ -195,6 +225,10 @@ $(TF)/.tested: pyproject.toml $(CONSTRAINTS) | $(TF)/bin/python
 $(TORCH)/.tested: pyproject.toml $(CONSTRAINTS) | $(TORCH)/bin/python
 	$(TORCH)/bin/pip $(PIP_INSTALL) --editable '.[test-pytorch]'
 	$(TORCH)/bin/pip $(PIP_INSTALL) --no-deps mlc-chakra==1.0.0
+	touch $@
+
+$(NCCL)/.installed: pyproject.toml $(CONSTRAINTS) | $(NCCL)/bin/python
+	$(NCCL)/bin/pip $(PIP_INSTALL) --editable .
 	touch $@
 
 $(BROWSER)/.tested: pyproject.toml $(CONSTRAINTS) | $(BROWSER)/bin/python

@@ -15,7 +15,6 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.plan import PlanBuilder
 from simreduce.report.ranking import RUN
 from simreduce.topology import load_topology
-from tests.thorough import slow
 
 PLAN = sr.compile("ring", "bytes:1MiB", "full:4")
 SHORT = 160
@@ -188,7 +187,14 @@ def test_a_step_of_a_scenario(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def results():
+def results(tmp_path_factory):
+    scenario = tmp_path_factory.mktemp("results") / "step.toml"
+    scenario.write_text(
+        'topology = "dgx1p"\nworkload = "alexnet"\nruntime = "tensorflow"\n'
+        'calibration = "dgx1p-tf2018"\nstrategies = ["nccl", "copy_to_gpus"]\n'
+        '[step]\nbatch = 64\ntime = "60 ms"\n',
+        "utf-8",
+    )
     slow = sr.Disturbance(slow={"gpu1": 2.0})
     return {
         "simulate": sr.simulate(PLAN, "full:4", "ideal"),
@@ -196,11 +202,11 @@ def results():
             "full:4", "bytes:1MiB", ["ring", "nccl+packs=1", "nccl+bucket=0"], disturbance=slow
         ),
         "bench": sr.bench("full:4", ["ring", "direct"], [1024, "1MiB"], runtime="ideal"),
-        "step": sr.step("step-dgx1p-resnet50"),
+        "step": sr.step(scenario),
     }
 
 
-@pytest.mark.parametrize("name", ["simulate", "rank", "bench", *slow(["step"])])
+@pytest.mark.parametrize("name", ["simulate", "rank", "bench", "step"])
 def test_results_show_themselves(results, name):
     """Briefly as text, as a table in a notebook, as JSON types; they go to other processes."""
     result = results[name]

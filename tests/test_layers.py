@@ -84,15 +84,24 @@ SOURCES = {
 
 
 @cache
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def _tree(module: str) -> ast.Module:
-    return ast.parse(SOURCES[module].read_text("utf-8"))
+    return _parse(SOURCES[module])
+
+
+@cache
+def _nodes(module: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(module)))
 
 
 def _imports(module: str, node: ast.AST | None = None) -> Iterator[str]:
     """Every module that `module` imports, wherever the import stands: in functions, under
     TYPE_CHECKING.
     """
-    for each in ast.walk(node or _tree(module)):
+    for each in ast.walk(node) if node else _nodes(module):
         if isinstance(each, ast.Import):
             yield from (alias.name for alias in each.names)
         elif isinstance(each, ast.ImportFrom):
@@ -234,7 +243,7 @@ def test_the_package_itself_imports_none_of_its_parts():
 @cache
 def _names(module: str) -> frozenset[str]:
     """Names and dotted names that a module reads: `print`, `sys.exit`, `np.random.seed`."""
-    return frozenset(filter(None, map(_dotted, ast.walk(_tree(module)))))
+    return frozenset(filter(None, map(_dotted, _nodes(module))))
 
 
 def _dotted(node: ast.AST) -> str:
@@ -357,7 +366,7 @@ def test_randomness_is_seeded():
     """No module draws from a generator that nobody seeded, or from the process's own."""
 
     def unseeded(module: str) -> set[str]:
-        calls = (node for node in ast.walk(_tree(module)) if isinstance(node, ast.Call))
+        calls = (node for node in _nodes(module) if isinstance(node, ast.Call))
         return {
             f"line {call.lineno}"
             for call in calls
@@ -378,7 +387,7 @@ def test_randomness_is_seeded():
 
 def _classes(path: Path) -> Iterator[str]:
     """The public classes that a file defines on its top level."""
-    for node in ast.parse(path.read_text("utf-8")).body:
+    for node in _parse(path).body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield node.name
 

@@ -280,6 +280,8 @@ accuracy mesh --json --set table-5 --model megatron-22b
 accuracy mesh --json --set deepep
 accuracy kernels --json --set vllm-42324
 accuracy compute --json
+accuracy gpu --json
+accuracy interference --json
 accuracy congestion crab.csv --json
 bench frontier --algo rccl -b 1M -e 1M --json
 run frontier.toml --json --workers 1
@@ -302,8 +304,8 @@ topo place order.toml --nodes topology.conf --json --workers 1
 replay trace.json --topology switch:4 --json
 """
 LINES = [" ".join(line.split()) for line in COMMANDS.replace("\\\n", " ").strip().splitlines()]
-HARNESS = {"calibrate", "validate", "validate-record"}
-"""Schemas of what runs on devices; tests/validate has them."""
+HARNESS = {"calibrate", "validate", "validate-nccl", "validate-record"}
+"""Schemas of what runs on devices, or NCCL's library; tests/validate has them."""
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from simreduce.planners.layouts import Decision, layout
 from simreduce.planners.nccl import Settings, read_settings
 from simreduce.planners.strategy import parse_strategy
 from simreduce.planners.strategy.compiler import compile_collective, compile_plan
+from simreduce.study.tune.whatif import library_warning
 from simreduce.topology import fold, load_topology
 from simreduce.workload import Gradient, Workload
 from simreduce.workload.loader import load_workload
@@ -309,12 +310,24 @@ def test_channels_take_the_paths_of_a_machine_without_the_peer_access_that_nccl_
 
 
 def test_without_peer_access_times_have_the_size_of_nccl_s_own_estimate():
-    setup = Setup("dgx1v", "by_strategy", nccl=Settings(p2p_disable=True))
+    """NCCL takes a DGX-1 for two nodes then, which NICs join: ours goes through hosts."""
     size = 64 << 20
-    took = setup.simulate(setup.compile("nccl", f"bytes:{size}")).seconds
+    whole, split = (
+        Setup(name, "by_strategy", nccl=Settings(p2p_disable=True))
+        for name in ("gce-8xv100", "dgx1v")
+    )
+    took, later = (
+        each.simulate(each.compile("nccl", f"bytes:{size}")).seconds for each in (whole, split)
+    )
 
-    assert took == pytest.approx(setup.call(size).seconds, rel=0.1)
-    assert setup.slowest_link == "shm"
+    assert took == pytest.approx(whole.call(size).seconds, rel=0.1)
+    assert 1.0 < later / split.call(size).seconds < 1.5
+    assert whole.slowest_link == split.slowest_link == "shm"
+    # No published time tells how far off bytes are that NCCL would send elsewhere.
+    assert split.interval(size, later) is None
+    assert "NCCL joins GPUs of one node by its NICs" in library_warning(split, ["nccl"])
+    assert whole.interval(size, took) is not None
+    assert not library_warning(whole, ["nccl"])
 
 
 def test_a_level_of_nvlinks_leaves_them_and_takes_peer_access_over_pcie():

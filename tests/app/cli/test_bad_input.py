@@ -305,7 +305,7 @@ BAD = {
         ["bench", "full:2", "--calibration", "/dev/null"],
         (
             "--calibration: /dev/null: is empty; give any of title, step, provenance, "
-            "dispatch, links, "
+            "dispatch, issue, links, "
             "cpu, nccl, errors, controls"
         ),
     ),
@@ -419,7 +419,7 @@ def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
         "--gpu-indices: 3,3: must hold each of 0 to n-1 once",
         "--batch: must be a whole number from 1 to 1000000000, got 0",
         f"{path}: step.time: '3 mss': unknown unit 'mss' for a time",
-        f"{path}: step: give one of time, rate, profile, compute; it has time and profile",
+        f"{path}: step: give at most one of time, rate, profile, gpu; it has time and profile",
         f"{path}: step.profile: missing.csv: there is no such file",
         "-g 9: cannot take 9 of 4 devices; choose from 1 to 4",
         "--jitter x: needs a part between 0 and 1",

@@ -76,7 +76,7 @@ def test_the_table_and_the_picture(simreduce, question, tmp_path):
     assert "(USD/h)" in done.out
     answer = done.out.splitlines()[1]
     assert answer.startswith(
-        "Rent 1 a100-mesh-4, batch 32 a GPU: 16 USD/h, 0.58 USD per 1M samples"
+        "Rent 1 a100-mesh-4, batch 32 a GPU: 16 USD/h, 0.576 USD per 1M samples"
     )
     assert "; the run takes 2.1" in answer
     assert "in the words of the file, 1 x a100-mesh-4, ddp, nccl, batch 32.\n" in done.out

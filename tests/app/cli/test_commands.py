@@ -753,6 +753,18 @@ def test_options_that_would_be_ignored_are_faults(simreduce, question, fault):
     )
 
 
+def test_bench_warns_of_bytes_that_nccl_would_send_by_nics(simreduce):
+    """Without peer access NCCL takes a DGX-1 for two nodes."""
+    sizes = "-b", "1M", "-e", "1M"
+    warning = "# warning: NCCL joins GPUs of one node by its NICs, and these times are of the way"
+    split = simreduce("bench", "dgx1v", *sizes, "--nccl", "NCCL_P2P_DISABLE=1").out
+
+    assert warning in split
+    assert warning not in simreduce("bench", "dgx1v", *sizes).out
+    others = simreduce("bench", "dgx1v", *sizes, "--nccl", "NCCL_P2P_DISABLE=1", "--algo", "ring")
+    assert warning not in others.out
+
+
 def test_a_factor_of_1_that_makes_many_sizes_says_that_it_adds(simreduce):
     """As nccl-tests steps; of a few sizes nothing is said."""
     many = simreduce("bench", "full:2", "-b", "4", "-e", "400", "-i", "4", "-f", "1")

@@ -200,10 +200,10 @@ def test_what_no_gpu_has_memory_for_is_not_written(simreduce, tmp_path, strategi
 
     refused = simreduce("export", "pytorch", path)
     assert (refused.status, refused.out) == (2, "")
-    has = "and a GPU has 16 GB; 1 GB of activations (given)"
+    has = "and a GPU has 16.95 GB; 1 GB of activations (given)"
     assert refused.err.splitlines()[-2:] == [
-        f"simreduce: large: ddp needs 25.92 GB, {has}",
-        f'simreduce: large: the nearest that fits: method = "zero2" needs 9.895 GB, {has}',
+        f"simreduce: large: ddp needs 29.82 GB, {has}",
+        f'simreduce: large: the nearest that fits: method = "zero2" needs 11.94 GB, {has}',
     ]
 
 
@@ -224,7 +224,7 @@ def test_what_is_named_is_written_with_a_warning(simreduce, tmp_path):
 
     assert written.status == 0
     assert "gradient_as_bucket_view" in written.out
-    assert "warning: large: ddp needs 25.92 GB, and a GPU has 16 GB" in written.err
+    assert "warning: large: ddp needs 29.82 GB, and a GPU has 16.95 GB" in written.err
 
 
 def test_a_method_that_is_named_is_written_and_the_advice_is_said(simreduce, tmp_path):

@@ -79,7 +79,7 @@ def test_free_nodes_and_files(run, folder):
     run("tune", "job.toml", "--out", "files")
     advised = json.loads(run("tune", "job.toml", "--json"))["advised"]
     names = {path.name for path in (folder / "files").iterdir()}
-    assert {"hostfile", "rankfile", "slurm-hostfile", "pod.yaml", "torchrun.sh"} <= names
+    assert {"hostfile", "mpich-hostfile", "slurm-hostfile", "pod.yaml", "torchrun.sh"} <= names
     picture = (folder / "files" / "ranks.svg").read_text("utf-8")
     assert picture.index(">given<") < picture.index(">advised<")
     hosts = (folder / "files" / "hosts").read_text("utf-8").split()
@@ -105,9 +105,7 @@ def test_hosts_that_are_named_by_numbers(run, folder):
     assert f"--master-addr={hosts[0]} " in written["torchrun.sh"]
     for line in ("12 slots=1", "n1 slots=1"):
         assert line in written["hostfile"].splitlines()
-    assert [row.split()[1] for row in written["rankfile"].splitlines()[1:]] == [
-        f"{i}={host}" for i, host in enumerate(hosts)
-    ]
+    assert written["mpich-hostfile"].splitlines()[1:] == [f"{host}:1" for host in hosts]
     values = written["pod.yaml"].partition("values:\n")[2].replace("- ", "").split()
     assert [value.strip('"') for value in values] == hosts
     found = json.loads(run(*place, "--json"))

@@ -36,14 +36,14 @@ ANSWERS = {
     "08-step-fsdp-or-ddp": "Keep PyTorch's defaults (DDP)",
     "09-step-does-not-fit": "Use FSDP",
     "10-step-horovod": "Keep Horovod's defaults",
-    "11-step-deepspeed": "Keep DeepSpeed's defaults (DDP)",
+    "11-step-deepspeed": "Use ZeRO-1",
     "12-step-no-framework": "Set --all_reduce_spec=nccl",
     "13-step-slow-network": "Keep PyTorch's defaults (DDP)",
     "14-tune-pytorch": "Set gradient_as_bucket_view=True (DDP)",
     "15-tune-horovod": "Keep Horovod's defaults",
     "16-tune-nccl": "Keep NCCL's own choice",
     "17-tune-deepspeed": (
-        "Set reduce_bucket_size=27787264, allgather_bucket_size=27787264 (ZeRO-1)"
+        "Set reduce_bucket_size=23592960, stage3_prefetch_bucket_size=23592960 (ZeRO-3)"
     ),
     "18-tune-jax": "Keep JAX's defaults",
     "19-tune-busy-gpus": "Keep PyTorch's defaults (DDP)",
@@ -58,9 +58,16 @@ OTHERS = {
     ),
     "06-step-alexnet-pcie": "Set gradient_as_bucket_view=True (DDP)",
     "08-step-fsdp-or-ddp": "Set bucket_cap_mb=126, gradient_as_bucket_view=True (DDP)",
-    "09-step-does-not-fit": "Set sharding_strategy=ShardingStrategy.SHARD_GRAD_OP (FSDP)",
+    "09-step-does-not-fit": (
+        "Set sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, a unit for each module of 66,060,288"
+        " parameters or more (FSDP)"
+    ),
     "11-step-deepspeed": (
         "Set reduce_bucket_size=55574528, allgather_bucket_size=55574528 (ZeRO-1)"
+    ),
+    "12-step-no-framework": (
+        "Set --all_reduce_spec=nccl, --agg_small_grads_max_bytes=16384,"
+        " --agg_small_grads_max_group=8"
     ),
     "17-tune-deepspeed": ANSWERS["17-tune-deepspeed"],
 }

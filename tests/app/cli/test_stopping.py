@@ -232,6 +232,18 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
     assert "\r" not in said
 
 
+def test_it_says_what_is_done_of_the_next(monkeypatch, capsys):
+    monkeypatch.setattr(reply, "QUIET", 0.05)
+    with reply.Progress("made {} of {} things") as told:
+        told(1, 3)
+        told.name("building the second")
+        time.sleep(0.13)
+
+    assert {"made 1 of 3 things, building the second, 0 s"} == set(
+        capsys.readouterr().err.splitlines()
+    )
+
+
 def test_on_a_terminal_a_line_is_drawn_at_once_and_disappears(monkeypatch, capsys):
     said = _draw(monkeypatch, capsys, terminal=True)
 
