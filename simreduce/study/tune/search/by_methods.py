@@ -219,11 +219,15 @@ class ShardedSearch(Search[StepScenario]):
             self._settle([ruled], do)
 
     def _simpler(self, setting: Setting) -> list[Setting]:
-        """The points of the space with fewer settings that are not the default's."""
+        """The points of the space with fewer settings that are not the default's.
+
+        Those that were simulated have their times, or do not fit.
+        """
         return [
             each
             for each in self.settings
             if (each.method, each.strategy) == (setting.method, setting.strategy)
+            and each not in self.simulated
             and set(each.knobs.items()) < set(setting.knobs.items())
         ]
 

@@ -23,14 +23,13 @@ from simreduce.study.tune.search.by_plans import MODES, ModeSearch, PlanSearch
 from simreduce.study.tune.search.search import Aim, files_of, join
 from simreduce.study.tune.search.setting import (
     Setting,
-    Simulated,
     evaluate,
     least_fit,
     simulating,
 )
 from simreduce.study.tune.search.targets import methods_of, points_of
 from simreduce.study.tune.search.tune import tune
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.steps import predict_step, rank_steps
 from simreduce.topology import load_topology
 from simreduce.training import Profile, StepJob, StepQuestion
 from simreduce.training.sharded import Sharding
@@ -160,25 +159,35 @@ def test_the_scenario_says_which_methods():
 
 @pytest.mark.slow
 def test_what_does_not_fit_is_not_the_best():
-    """DDP needs 16 bytes for each parameter; shards on four GPUs a part of it. The default is
-    still shown, with the numbers.
+    """DDP needs 16 bytes for each parameter, and NCCL's buffers; shards on four GPUs a part of the
+    former. The default is still shown, with the numbers.
     """
     fast, model = question(5), question(5).step.job.model
     least = least_memory("ddp", model, Sharding(), 8)
     assert least.peak == 16 * model.workload.elements
-    tight = question(5, memory=f"{least.needed - 1} B")
-    found = tune(tight)
+    needed = predict_step(with_step(fast), ("ddp", parse_strategy("nccl"))).fit.needed
+    assert needed > least.needed
+    found = tune(question(5, memory=f"{needed - 1} B"))
     text = tuned_text(found)
 
     assert found.default.seconds == evaluate(fast.but(runtime="nccl"), Setting("nccl+ddp")).seconds
     assert found.default.misfit
     assert found.best.setting.method in ("fsdp", "hsdp")
     assert found.best.fit.fits
-    assert found.unfit > 0
     assert all(row.misfit for row in found.rows if row.setting.method == "ddp")
     assert "(does not fit)" in text
-    assert "do not fit" in text
     assert TUNE.write(found)["default"]["fits"] is False
+
+
+def test_where_nccls_buffers_leave_no_room_nothing_fits():
+    """A simulated setting that does not fit is not tried again for being simpler."""
+    least = least_memory("ddp", question(5).step.job.model, Sharding(), 8)
+    found = tune(question(5, memory=f"{least.needed - 1} B"))
+
+    assert found.best.misfit
+    assert found.unfit > 0
+    assert "Nothing that was tried fits a GPU" in tuned_text(found)
+    assert "do not fit" in tuned_text(found)
 
 
 @pytest.mark.slow
@@ -187,10 +196,14 @@ def test_what_is_advised_fits_by_its_whole_step(monkeypatch):
     asked = question(5, methods=("zero2", "zero3"), sharding=Sharding())
     first = tune(asked, "deepspeed").advised.setting
 
-    def whole(_, setting):
-        return Simulated(1.0, 10**15 if setting == first else 1)
+    looked = []
 
-    monkeypatch.setattr("simreduce.study.tune.search.tune.simulate_whole", whole)
+    def whole(scenario, pair):
+        found = predict_step(scenario, pair)
+        looked.append(pair)
+        return found if looked[1:] else replace(found, fit=found.fit._replace(needed=10**15))
+
+    monkeypatch.setattr("simreduce.study.tune.search.tune.predict_step", whole)
     found = tune(asked, "deepspeed")
 
     assert found.advised.setting != first
