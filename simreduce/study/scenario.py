@@ -17,7 +17,7 @@ from simreduce import units
 from simreduce.engine import RUNTIMES
 from simreduce.engine.setup import BY_STRATEGY, Setup
 from simreduce.errors import ScenarioError
-from simreduce.export.frameworks import MESH_PROGRAMS, TRAINED
+from simreduce.export.frameworks import FRAMEWORKS as SYSTEMS, MESH_PROGRAMS, TRAINED
 from simreduce.export.frameworks.nccl import NCCL
 from simreduce.files.formats import (
     ANYTHING,
@@ -40,6 +40,7 @@ from simreduce.planners.strategy import Strategy
 from simreduce.topology import Topology
 from simreduce.topology.loader import NONE, Overrides
 from simreduce.training import STEP, StepQuestion, replicas
+from simreduce.training.calls import CYCLE, FIXED
 from simreduce.training.mesh import MeshJob
 from simreduce.training.mesh.mesh_table import MESH, MeshQuestion
 from simreduce.workload import Workload
@@ -220,6 +221,14 @@ def with_step(scenario: Scenario) -> StepScenario:
     if scenario.step is None:
         raise ScenarioError(f"{scenario.name}: {NO_STEP}")
     return scenario if isinstance(scenario, StepScenario) else StepScenario(**_values(scenario))
+
+
+def in_cycles(step: StepQuestion, framework: str) -> StepQuestion:
+    """The step in the cycles of a framework: without an end where buffers are settled before."""
+    settled = SYSTEMS[framework].settled
+    if settled == (step.cycle == FIXED):
+        return step
+    return replace(step, cycle=FIXED if settled else CYCLE)
 
 
 def _values(scenario: Scenario) -> dict[str, Any]:

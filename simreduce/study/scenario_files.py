@@ -40,6 +40,7 @@ from simreduce.study.scenario import (
     Meshes,
     Replicas,
     Scenario,
+    in_cycles,
     with_step,
 )
 from simreduce.topology import Topology, load_topology
@@ -310,6 +311,8 @@ def _build(
     if lost := _cut_off(setup, cuts):
         faults.add("link_factors", lost)
         return None, topology
+    if step and advised["framework"] and "cycle" not in values["step"]:
+        step = in_cycles(step, advised["framework"])
     if step and step.sharding and not step.sharding.units and advised["framework"]:
         usual = SYSTEMS[advised["framework"]].default_shards(
             step.sharding, values["workload"].workload

@@ -386,22 +386,3 @@ def least_fit(
     names = [*ranks]
     memory = least_memory(method, step.job.model, step.numerics, len(names), step.activations)
     return fit_of(memory, topology, names)
-
-
-def nearest_fit(step: StepQuestion, topology: Topology, ranks: Iterable[str],
-                methods: Iterable[str]) -> str:  # fmt: skip
-    """The change of a step with which a GPU has enough memory, in the words of a scenario.
-
-    Another of `methods` counts as nearer than half of the batch in twice as many passes. Return ""
-    where neither is enough, or where nobody says how much memory there is.
-    """
-    job, names, listed = step.job, [*ranks], [*methods]
-    for halved in range(job.batch.bit_length()):
-        batch = job.batch >> halved
-        activations = step.activations.rescale(job.batch, batch)
-        for method in listed:
-            fit = least_fit(replace(step, activations=activations), topology, names, method)
-            if fit.fits:
-                passes = f"batch = {batch}, accumulate = {job.accumulate << halved}, "
-                return f'{passes * bool(halved)}method = "{method}" {fit.words}'
-    return ""

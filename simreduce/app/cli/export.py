@@ -41,16 +41,13 @@ from simreduce.study.tune.search.search import files_of, why_nothing
 from simreduce.study.tune.search.setting import Setting, least_fit
 from simreduce.study.tune.search.targets import times_of
 from simreduce.study.tune.search.tune import advice_of, tune
-from simreduce.study.tune.steps import rank_steps
+from simreduce.study.tune.steps import Pair, first_fit, rank_steps
 from simreduce.training import StepQuestion
-from simreduce.training.sharded import DDP, FSDP, ZERO1, ZERO2, ZERO3
-from simreduce.training.simulation import MemoryFit, nearest_fit
+from simreduce.training.sharded import DDP
+from simreduce.training.simulation import MemoryFit
 
 _DEFAULTS = ("nccl", "nccl+ddp", "nccl+fusion", "ring", "collective", "hierarchical_copy")
 """Strategies for a topology, of which the first that the target has a setting for is taken."""
-
-_SHARDED = (ZERO1, ZERO2, FSDP, ZERO3)
-"""Methods that shard, those that hold the most first."""
 
 _REASONS = 3
 """Why strategies have no setting, shown at most."""
@@ -231,7 +228,7 @@ def _files_of_scenario(
         strategy, named = _fastest(target, scenario, method, workers)
     files = _files_of(target, choice_of(ask(scenario, strategy), scenario.step, named))
     if given:
-        _check_fit(target, scenario, None, named, given.text)
+        _check_fit(target, scenario, None, (named, strategy), given.text)
     return files
 
 
@@ -255,7 +252,8 @@ def _best_files(
         found = replace(found, rows=rows, chosen=None)
     if why := why_nothing(found):
         raise InputError([f"{scenario.name}: {each}" for each in why])
-    _check_fit(target, scenario, found.advised.fit, found.advised.setting.method, method)
+    setting = found.advised.setting
+    _check_fit(target, scenario, found.advised.fit, (setting.method, setting.parsed), method)
     say(f"{found.advised.setting.label}: {words}")
     if found.nominal:
         say(found.nominal)
@@ -279,14 +277,18 @@ def _files_of_mesh(
 
 
 def _check_fit(
-    target: str, scenario: Scenario, fit: MemoryFit | None, used: str, named: str | None
+    target: str,
+    scenario: Scenario,
+    fit: MemoryFit | None,
+    pair: Pair,
+    named: str | None,
 ) -> None:
     """Raises InputError for a step that needs more memory than a GPU has, with the nearest change
     that fits. What is `named` is written all the same, with a warning on stderr.
 
     Without the `fit` of a simulated step, the least that it needs counts.
     """
-    step, setup = scenario.step, scenario.setup
+    step, setup, used = scenario.step, scenario.setup, pair[0]
     if step is None or step.mode:
         return
     others = [each for each in step.methods if each != used]
@@ -294,9 +296,7 @@ def _check_fit(
     fits = {**least, used: fit or least[used]}
     if fits[used].fits is not False:
         return
-    sharded = [each for each in _SHARDED if each != used and not step.job.model.finest]
-    able = [used, *(each for each in sharded if _expresses(target, scenario, each))]
-    near = nearest_fit(step, setup.topology, setup.layout.ranks, able)
+    near = first_fit(with_step(scenario), pair, target)
     lines = [f"{each} {found.words}" for each, found in fits.items() if found.fits is False]
     none = f"nothing that {FRAMEWORKS[target].title} has a setting for fits, whatever the batch"
     lines.append(f"the nearest that fits: {near}" if near else none)
@@ -304,13 +304,6 @@ def _check_fit(
         raise InputError([f"{scenario.name}: {line}" for line in lines])
     for line in lines:
         say(f"warning: {scenario.name}: {line}")
-
-
-def _expresses(target: str, scenario: Scenario, method: str) -> bool:
-    """Whether a target has a setting for NCCL's own choice by a method."""
-    assert scenario.step is not None  # noqa: S101 - the caller looked
-    step = replace(scenario.step, sharding=scenario.step.numerics)
-    return not _refusals(target, replace(scenario, step=step), (method,), parse_strategy("nccl"))
 
 
 def _method(step: StepQuestion | None, method: str | None) -> str:
@@ -346,7 +339,7 @@ def _fastest(
         fault = f"{scenario.name}: {title} has no setting for any of its strategies"
         raise InputError([fault, *reasons[:_REASONS]])
     strategy, used, fit, advice = found
-    _check_fit(target, scenario, fit, used, method)
+    _check_fit(target, scenario, fit, (used, strategy), method)
     words = strategy.text if len(methods) == 1 else f"{used}, {strategy.text}"
     what = f"advised for {title} by {scenario.name}"
     if advice:

@@ -82,7 +82,7 @@ from simreduce.training.simulation import (
     step_seconds,
     write_execution,
 )
-from simreduce.training.step import ESTIMATED, Activations
+from simreduce.training.step import ESTIMATED
 
 
 @dataclass(frozen=True)
@@ -253,11 +253,12 @@ class MethodRanking(StepRows[StepScenario]):
 
 
 def first_fit(scenario: StepScenario, pair: Pair, framework: str = "") -> str:
-    """The first change with which a step by a method and a strategy fits: recomputation, shards, or
-    both, in what a framework has; "" where nothing that was tried is enough.
+    """The first change with which a step by a method and a strategy fits, in a scenario's words; ""
+    where nothing that was tried is enough.
 
-    Methods of the scenario come first; of steps as fast, the one that holds least. They are
-    simulated, as a step may hold more than is sure beforehand.
+    It is recomputation, shards, or both, in what a framework has; else the same with half of the
+    batch in twice as many passes, and so on. Methods of the scenario come first; of steps as fast,
+    the one that holds least. They are simulated, as a step may hold more than is sure beforehand.
     """
     own, given = pair[0], (pair[0], *scenario.step.methods)
     known = FRAMEWORKS[framework] if framework else None
@@ -265,16 +266,15 @@ def first_fit(scenario: StepScenario, pair: Pair, framework: str = "") -> str:
     others = [each for each in METHODS if each in able and each not in (DDP, HSDP, own)]
     others.sort(key=lambda each: each not in given)
     named = (pair[1], *(scenario.strategies or [parse_strategy("nccl")]))
-    for policy, activations in _recomputing(scenario.step):
+    for changes, step in _smaller(scenario.step):
         fitting = list[tuple[bool, float, int, str]]()
-        for method in (*[own] * bool(policy), *others):
+        for method in (*[own] * bool(changes), *others):
             foreign = method not in given
             if fitting and foreign > fitting[0][0]:
                 break
             strategy = pair[1] if method == own else parse_strategy("nccl")
-            if found := _fitting(scenario, (method, strategy), activations):
-                said = {"recompute": policy, "method": method if method != own else ""}
-                words = [f'{key} = "{value}"' for key, value in said.items() if value]
+            if found := _fitting(scenario, step, (method, strategy)):
+                words = [*changes, *[f'method = "{method}"'] * (method != own)]
                 words += ['strategies = ["nccl"]'] * (strategy not in named)
                 fitting.append((foreign, *found, " and ".join(words)))
         if fitting:
@@ -284,12 +284,9 @@ def first_fit(scenario: StepScenario, pair: Pair, framework: str = "") -> str:
     return ""
 
 
-def _fitting(
-    scenario: StepScenario, pair: Pair, activations: Activations
-) -> tuple[float, int] | None:
+def _fitting(scenario: StepScenario, step: StepQuestion, pair: Pair) -> tuple[float, int] | None:
     """Seconds of a step that fits, and the bytes that a GPU needs; None if it does not fit."""
-    step, setup = scenario.step, scenario.setup
-    changed = replace(step, methods=pair[:1], sharding=step.numerics, activations=activations)
+    setup, changed = scenario.setup, replace(step, methods=pair[:1], sharding=step.numerics)
     with suppress(SimreduceError):
         least = least_fit(changed, setup.topology, setup.layout.ranks, pair[0])
         if least.fits and not time_is_up():
@@ -299,14 +296,26 @@ def _fitting(
     return None
 
 
-def _recomputing(step: StepQuestion) -> Iterator[tuple[str, Activations]]:
-    """The activations of a step as it is, and with more recomputation where they are estimated."""
-    yield "", step.activations
-    if step.activations.source == ESTIMATED and step.run.recompute == NONE:
-        job = step.job
-        for policy in (SELECTIVE, FULL):
+def _smaller(step: StepQuestion) -> Iterator[tuple[list[str], StepQuestion]]:
+    """A step as it is, then with more recomputation where activations are estimated, then all of
+    these with half of the batch in twice as many passes, and so on; each with its changes in words.
+    """
+    own = step.job
+    estimated = step.activations.source == ESTIMATED and step.run.recompute == NONE
+    for halved in range(max(own.batch.bit_length(), 1)):
+        batch, passes = own.batch >> halved, own.accumulate << halved
+        job, activations, words = own, step.activations, list[str]()
+        if halved:
+            profile = own.profile.rescale(own.batch, batch)
+            job = replace(own, batch=batch, accumulate=passes, profile=profile)
+            activations = activations.rescale(own.batch, batch)
+            words = [f"batch = {batch}", f"accumulate = {passes}"]
+        yield words, replace(step, job=job, activations=activations)
+        for policy in (SELECTIVE, FULL) if estimated else ():
             run = step.run._replace(recompute=policy)
-            yield policy, run.activations(job.model, job.batch, job.accumulate)
+            held = run.activations(job.model, batch, passes)
+            said = [f'recompute = "{policy}"', *words]
+            yield said, replace(step, job=job, activations=held)
 
 
 def _method_of(name: str) -> str:

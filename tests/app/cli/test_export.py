@@ -193,17 +193,21 @@ activations = "1 GB"
 """
 
 
-@pytest.mark.parametrize("strategies", ['["nccl+ddp"]', '["nccl", "nccl+ddp"]'])
-def test_what_no_gpu_has_memory_for_is_not_written(simreduce, tmp_path, strategies):
+@pytest.mark.parametrize(
+    ("strategies", "more"),
+    [('["nccl+ddp"]', ' and strategies = ["nccl"]'), ('["nccl", "nccl+ddp"]', "")],
+)
+def test_what_no_gpu_has_memory_for_is_not_written(simreduce, tmp_path, strategies, more):
     path = tmp_path / "large.toml"
     path.write_text(f"strategies = {strategies}\n{TOO_LARGE}", "utf-8")
 
     refused = simreduce("export", "pytorch", path)
     assert (refused.status, refused.out) == (2, "")
     has = "and a GPU has 16.95 GB; 1 GB of activations (given)"
+    near = f'method = "fsdp"{more} (7.064 GB a GPU)'
     assert refused.err.splitlines()[-2:] == [
         f"simreduce: large: ddp needs 29.82 GB, {has}",
-        f'simreduce: large: the nearest that fits: method = "zero2" needs 11.94 GB, {has}',
+        f"simreduce: large: the nearest that fits: {near}",
     ]
 
 
@@ -214,7 +218,10 @@ def test_half_of_the_batch_is_the_nearest_that_fits_where_nothing_shards(simredu
 
     refused = simreduce("export", "horovod", path)
     assert 2 == refused.status
-    assert 'the nearest that fits: batch = 1, accumulate = 2, method = "ddp"' in refused.err
+    assert "the nearest that fits: batch = 1 and accumulate = 2 (14.43 GB a GPU)" in refused.err
+    smaller = text.replace("batch = 2", "batch = 1\naccumulate = 2").replace("20 GB", "10 GB")
+    path.write_text(f'strategies = ["nccl+fusion"]\n{smaller}', "utf-8")
+    assert simreduce("export", "horovod", path).status == 0
 
 
 def test_what_is_named_is_written_with_a_warning(simreduce, tmp_path):

@@ -57,7 +57,7 @@ OTHERS = {
         "Set --variable_update=distributed_all_reduce, --all_reduce_spec=pscpu:32k:xring"
     ),
     "06-step-alexnet-pcie": "Set gradient_as_bucket_view=True (DDP)",
-    "08-step-fsdp-or-ddp": "Set bucket_cap_mb=126, gradient_as_bucket_view=True (DDP)",
+    "08-step-fsdp-or-ddp": "Set bucket_cap_mb=212 (DDP)",
     "09-step-does-not-fit": (
         "Set sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, a unit for each module of 66,060,288"
         " parameters or more (FSDP)"

@@ -364,6 +364,21 @@ def test_half_precision_is_advised_only_where_it_is_named(ranked):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("framework", "cycle"), [("jax", False), ("horovod", True)])
+def test_xla_settles_buffers_before_a_step_and_horovod_looks_each_millisecond(
+    ranked, framework, cycle
+):
+    """A buffer for everything, once all gradients are ready, or at the next tick."""
+    text = f'topology = "dgx-a100"\nworkload = "resnet50"\nframework = "{framework}"\n'
+    found = ranked(f'{text}strategies = ["nccl+packs=1", "nccl+fusion=256M"]\n[step]\nbatch = 64\n')
+    one, fused = ({n: c.seconds for c in found.candidates for n in c.names}[n] for n in (
+        "nccl+packs=1", "nccl+fusion=256M",
+    ))  # fmt: skip
+
+    assert (fused == pytest.approx(one, rel=1e-9)) is not cycle
+    assert (fused * 1e3 == pytest.approx(round(fused * 1e3), rel=1e-6)) is cycle
+
+
 @pytest.mark.parametrize(
     ("more", "keeps"),
     [

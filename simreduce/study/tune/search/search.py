@@ -25,7 +25,7 @@ from simreduce.engine import NCCL
 from simreduce.engine.calibrate.intervals import NcclCall
 from simreduce.export import export, why_not
 from simreduce.export.framework import Choice
-from simreduce.export.frameworks import FRAMEWORKS, TARGETS, USUAL
+from simreduce.export.frameworks import TARGETS, USUAL
 from simreduce.export.frameworks.nccl import ENVIRONMENT
 from simreduce.export.frameworks.tensorflow import mode_files
 from simreduce.planners.nccl.constants import Rule
@@ -33,7 +33,7 @@ from simreduce.planners.packing import Fusion
 from simreduce.planners.strategy import Strategy, parse_strategy
 from simreduce.study.advice import Sureness, difference_error, recommend_setting, sureness_of
 from simreduce.study.ranking import Ending, ask, choice_of, in_order, lasting
-from simreduce.study.scenario import WORTH, Scenario
+from simreduce.study.scenario import WORTH, Scenario, in_cycles
 from simreduce.study.tune.rank import Candidate, StrategyRanking, evaluate as evaluate_strategy
 from simreduce.study.tune.search.packings import OverlapEstimate, estimate_overlap, read_packing
 from simreduce.study.tune.search.setting import (
@@ -235,7 +235,7 @@ class Tuned(Ending):
         return estimate_overlap(self._reducing.but(runtime=NCCL))
 
     def cycle(self, row: SettingRow) -> float:
-        """Seconds between ticks of Horovod in the steps of a setting; 0 without ticks.
+        """Seconds between ticks of Horovod in the steps of a setting; 0 without ticks or an end.
 
         A step waits for its last tick, anything up to a cycle: that hangs on when gradients are
         ready, which nobody knows as exactly.
@@ -243,8 +243,9 @@ class Tuned(Ending):
         step, strategy = self.scenario.step, row.setting.parsed
         if self.objective != STEP or step is None or strategy is None:
             return 0.0
-        own = step.cycle if row.setting.cycle is None else row.setting.cycle
-        return own if isinstance(strategy.packer, Fusion) else 0.0
+        own = in_cycles(step, self.target).cycle
+        own = own if row.setting.cycle is None else row.setting.cycle
+        return own if isinstance(strategy.packer, Fusion) and own != FIXED else 0.0
 
     def by_tick(self, row: SettingRow, best: SettingRow | None = None) -> float:
         """Seconds of the longer cycle, if a setting is slower than the best by less; else 0."""
@@ -454,9 +455,9 @@ class Aim(Generic[S_co]):
     def reducing(self) -> S_co:
         """The scenario for DDP, where buffers may be settled before the step."""
         scenario = reducing_scenario(self.scenario)
-        if not FRAMEWORKS[self.target].settled or scenario.step is None:
+        if scenario.step is None:
             return scenario
-        return replace(scenario, step=replace(scenario.step, cycle=FIXED))
+        return replace(scenario, step=in_cycles(scenario.step, self.target))
 
     @cached_property
     def overlap(self) -> OverlapEstimate:
