@@ -119,13 +119,18 @@ test-pytorch: $(TORCH)/.tested
 # environment of its own, with NCCL's wheels of several versions. Writes what it said where tests
 # compare it with what we say, and shows what differs. Takes 45 minutes and 2 GB of memory a node,
 # needs a C compiler, and runs beside no real driver. ASK=dgx-h100x2 asks of that machine only,
-# VERSIONS=2.32.3 of these versions.
+# VERSIONS=2.32.3 of these versions. PLUGIN=SOURCES asks what NCCL's example tuner plugin obeys, built
+# from a checkout of NCCL 2.30.3 or later.
 ASK      ?=
-VERSIONS ?=
+VERSIONS ?= $(if $(PLUGIN),$(PLUGGED))
+PLUGIN   ?=
+PLUGGED  := 2.28.9,2.30.7
+NCCL_SAID = tests/planners/nccl/answers
 
 ask-nccl: $(NCCL)/.installed
 	$(NCCL)/bin/python -m simreduce_validate.nccl_library --tools $(NCCL)/library \
-	  --answers tests/planners/nccl/answers $(if $(VERSIONS),--nccl $(VERSIONS)) $(ASK)
+	  --answers $(NCCL_SAID)$(if $(PLUGIN),/tuner --plugin $(PLUGIN)) \
+	  $(if $(VERSIONS),--nccl $(VERSIONS)) $(ASK)
 
 # Reports in headless Chromium, in an environment of its own: all that a page can do, on some kinds of
 # pages; test-browser-whole tries them all, and how soon a page is drawn and answers. As root it

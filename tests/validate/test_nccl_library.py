@@ -580,3 +580,8 @@ def _without_networks(graph):
         if fields.get("kind") == "nic":
             fields["network"] = ""
     return graph
+
+
+def test_sources_without_the_example_plugin_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no plugins/tuner/example/plugin\.c"):
+        tools.build_example(tmp_path, tools.Tools(tmp_path, tmp_path / "libnccl.so.2"))

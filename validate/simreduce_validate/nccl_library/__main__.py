@@ -2,9 +2,10 @@
 
     python -m simreduce_validate.nccl_library --answers FOLDER [--nccl 2.32.3] [MACHINE]...
 
-Without machines it asks of all in `questions`. Lines of other machines in a version's file stay,
-and so does the date of an answer that is still the same. Status 1 if a machine could not be asked
-for.
+Without machines it asks of all in `questions`. With `--plugin SOURCES` it asks what NCCL's example
+tuner plugin, built from a checkout of NCCL, makes of `tuner.csv` in the folder. Lines of other
+machines in a version's file stay, and so does the date of an answer that is still the same. Status
+1 if a machine could not be asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,18 @@ from simreduce_validate.nccl_library.answers import LibraryAnswer, read_answers,
 from simreduce_validate.nccl_library.asking import ask
 from simreduce_validate.nccl_library.comparing import compare
 from simreduce_validate.nccl_library.questions import questions
-from simreduce_validate.nccl_library.tools import VERSIONS, full_version, prepare
+from simreduce_validate.nccl_library.tools import (
+    VERSIONS,
+    Tools,
+    build_example,
+    full_version,
+    prepare,
+)
+
+_WITH_PLUGIN = ("dgx-h100", "dgx-h100x2")
+"""Machines that are asked for with the example plugin."""
+_RULED = tuple(1 << k for k in (10, 14, 18, 21, 24, 28, 30, 33))
+"""Bytes of calls with it, from 1 KiB to 8 GiB."""
 
 
 @contextmanager
@@ -54,6 +66,17 @@ def _summary(answer: LibraryAnswer) -> str:
     return ", ".join(f"{count} {kind} differ" for kind, count in differing.items()) or "as we say"
 
 
+def _ask_with_plugin(
+    machine: str, tools: Tools, settings: Mapping[str, str], folder: Path, sources: Path
+) -> LibraryAnswer:
+    """An answer with the example plugin and the rules in a folder, by their names alone."""
+    rules, built = folder / "tuner.csv", build_example(sources, tools)
+    paths = {"NCCL_TUNER_PLUGIN": built, "NCCL_TUNER_CONFIG_FILE": rules}
+    given = {**settings, **{key: str(path) for key, path in paths.items()}}
+    found = ask(machine, tools, given, _RULED)
+    return replace(found, settings={**settings, **{k: path.name for k, path in paths.items()}})
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ask, store after every answer, and print how each compares with our predictions."""
     parser = argparse.ArgumentParser(prog="simreduce_validate.nccl_library", description=__doc__)
@@ -61,18 +84,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nccl", default=",".join(VERSIONS), metavar="VERSION,...")
     parser.add_argument("--answers", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--tools", type=Path, metavar="FOLDER")
+    parser.add_argument("--plugin", type=Path, metavar="SOURCES")
     given = parser.parse_args(arguments)
     given.answers.mkdir(parents=True, exist_ok=True)
     failed = False
     for version in map(full_version, given.nccl.split(",")):
-        asked: list[tuple[str, Mapping[str, str]]] = [(name, {}) for name in given.machines]
+        named = given.machines or (_WITH_PLUGIN if given.plugin else ())
+        asked: list[tuple[str, Mapping[str, str]]] = [(name, {}) for name in named]
         tools = prepare(version, _stage, given.tools)
         for machine, settings in asked or questions(version):
             begin, words = time.monotonic(), [machine, *(f"{k}={v}" for k, v in settings.items())]
             try:
-                answer = ask(machine, tools, settings)
-                changed = "changed" if store(given.answers, [answer]) else "same"
-                text = f"{changed}, {_summary(answer)}"
+                if given.plugin:
+                    more = given.answers, given.plugin
+                    answer = _ask_with_plugin(machine, tools, settings, *more)
+                else:
+                    answer = ask(machine, tools, settings)
+                text = "changed" if store(given.answers, [answer]) else "same"
+                if not given.plugin:  # tests/planners/nccl/test_tuner.py compares these
+                    text += f", {_summary(answer)}"
             except InputError as error:
                 text, failed = f"not asked: {error}", True
             print(

@@ -215,6 +215,20 @@ def _build(folder: Path, stage: Stage) -> Path:
     return built
 
 
+def build_example(sources: Path, tools: Tools) -> Path:
+    """NCCL's example tuner plugin, built from a checkout of NCCL's sources.
+
+    Raises `InputError` where they have none, or it does not compile.
+    """
+    example = sources / "plugins" / "tuner" / "example"
+    if not (example / "plugin.c").is_file():
+        raise InputError(f"{sources}: no plugins/tuner/example/plugin.c, as NCCL's sources have it")
+    built = tools.folder.parent / "libnccl-tuner-example.so"
+    include = (f"-I{example}", f"-I{example / 'nccl'}")
+    _compile(["-shared", "-fPIC", *include, str(example / "plugin.c")], built)
+    return built
+
+
 def _compile(arguments: Sequence[str], target: Path) -> None:
     command = [_compiler() or "cc", *_FLAGS, "-o", str(target), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
