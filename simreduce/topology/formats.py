@@ -276,7 +276,7 @@ CLUSTER = Format(
     Field(
         "nics",
         whole(1),
-        "How many NICs of each machine are on it, evenly spread over the machine.",
+        "How many NICs of each machine are on it: those nearest to a GPU, evenly spread.",
         default_words="all",
     ),
     Field(

@@ -15,6 +15,9 @@ from hypothesis import assume, given, settings, strategies as st
 from simreduce.errors import TopologyError
 from simreduce.topology import Topology, load_topology, route
 from simreduce.topology.graph import assemble
+from simreduce.topology.importers.parts import model_named
+from simreduce.topology.importers.topo_m import read_topo_m
+from simreduce.topology.machine_files import to_toml
 from tests.thorough import examples
 
 
@@ -693,6 +696,26 @@ def test_fewer_nics_of_each_machine():
     for wrong in ("9", "0", "two"):
         with pytest.raises(TopologyError, match=f"nics: must be .* from 1 to 8, got '{wrong}'"):
             load_topology(f"dgx-h100x4,nics={wrong}")
+
+
+def test_the_nics_that_stay_are_nearest_to_a_gpu(tmp_path):
+    """What the table calls SYS from every GPU is for storage."""
+    table = (
+        "\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\n"
+        "GPU0\t X \tSYS\tSYS\tPIX\tSYS\n"
+        "GPU1\tSYS\t X \tNODE\tSYS\tPIX\n"
+        "NIC0\tSYS\tNODE\t X \tSYS\tNODE\n"
+        "NIC1\tPIX\tSYS\tSYS\t X \tSYS\n"
+        "NIC2\tSYS\tPIX\tNODE\tSYS\t X \n"
+    )
+    box = read_topo_m(table, "box", model_named("V100-PCIE"))[0]
+    (tmp_path / "box.toml").write_text(to_toml(box), "utf-8")
+    path = tmp_path / "two.toml"
+    path.write_text('machine = "./box.toml"\nnodes = 2\nnic = "ib_ndr"\nnics = 2\n', "utf-8")
+    two = load_topology(str(path))
+
+    names = [node.name for node in two.nodes.values() if node.kind == "nic"]
+    assert names == ["n0.NIC1", "n0.NIC2", "n1.NIC1", "n1.NIC2"]
 
 
 def test_a_file_says_how_many_nics(tmp_path):

@@ -40,7 +40,7 @@ no route.
 `levels=` and `reduce=`; `rail_only`, a switch for all i-th NICs and nothing between those. `nic=`
 is the link class of all cables, that of the machine's NICs unless stated; a cable between switches
 has `switch_latency=` instead, 0.1 us unless stated. `nics=` is how many NICs of each machine are on
-the network, evenly spread over it; all unless stated. The module of each shape says how many
+the network: those nearest to a GPU, evenly spread; all unless stated. Each shape's module says how many
 switches and cables it has.
 
 `equal_cost=split`, `hashed` (with a `seed=`) or `first` says what transfers do that have several
@@ -78,6 +78,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simreduce.computing import grouped
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.files.formats import choice
 from simreduce.topology.elements import Cable, Node, joined, link_classes, networks as link_networks
@@ -247,12 +248,18 @@ def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str)
 
 
 def _with_nics(settings: InlineSettings, machine: Topology) -> Topology:
-    """The machine with as many of its NICs as `nics` says, every second if that is half of them."""
+    """The machine with as many of its NICs as `nics` says, those that are nearest to a GPU; of such
+    as are as near every second, if that is half of them.
+    """
     names = [node.name for node in machine.nodes.values() if node.kind == "nic"]
     count = settings.whole("nics", len(names), 1, len(names)) if names else 0
-    gone = {*names} - {names[i * len(names) // count] for i in range(count)}
-    if not gone:
+    if count == len(names):
         return machine
+    near, kept = _links_to_gpus(machine), set[str]()
+    for _, alike in sorted(grouped((near[name], name) for name in names).items()):
+        more = min(count - len(kept), len(alike))
+        kept |= {alike[i * len(alike) // more] for i in range(more)}
+    gone = {*names} - kept
     return build(
         machine.name,
         machine.title,
@@ -262,6 +269,19 @@ def _with_nics(settings: InlineSettings, machine: Topology) -> Topology:
         machine.router.rule,
         machine.router.switching,
     )
+
+
+def _links_to_gpus(machine: Topology) -> dict[str, int]:
+    """Links from the nearest GPU to each node, without NVLinks."""
+    wires = ((link.source, link.target) for link in machine.links if not is_nvlink(link))
+    beside = grouped(wires)
+    reached = dict.fromkeys(machine.devices, 0)
+    ends = [*reached]
+    while ends:
+        found = {other: reached[end] + 1 for end in ends for other in beside.get(end, ())}
+        ends = [name for name in found if name not in reached]
+        reached |= {name: found[name] for name in ends}
+    return {name: reached.get(name, len(machine.nodes)) for name in machine.nodes}
 
 
 def _copies(machine: Topology, count: int) -> tuple[list[Node], list[Cable]]:
