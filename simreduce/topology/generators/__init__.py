@@ -40,8 +40,8 @@ no route.
 `levels=` and `reduce=`; `rail_only`, a switch for all i-th NICs and nothing between those. `nic=`
 is the link class of all cables, that of the machine's NICs unless stated; a cable between switches
 has `switch_latency=` instead, 0.1 us unless stated. `nics=` is how many NICs of each machine are on
-the network: those nearest to a GPU, evenly spread; all unless stated. Each shape's module says how many
-switches and cables it has.
+the network: those nearest to a GPU, evenly spread; all unless stated. The module of each shape says
+how many switches and cables it has.
 
 `equal_cost=split`, `hashed` (with a `seed=`) or `first` says what transfers do that have several
 equal paths (`topology.routing.switching`). A torus takes the first unless stated, all others split.
