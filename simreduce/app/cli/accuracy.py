@@ -30,6 +30,7 @@ from simreduce.app.cli.setups import (
     is_typed,
     machine_argument,
     read_sizes,
+    say_idle,
     sizes_options,
     workers_option,
 )
@@ -71,6 +72,7 @@ from simreduce.planners.nccl import (
 from simreduce.planners.nccl.choice import SENDS, Decide
 from simreduce.planners.nccl.constants import COLLECTIVES as TUNED_COLLECTIVES
 from simreduce.planners.nccl.environment import read_assignments, without
+from simreduce.planners.nccl.variables import RENAMED
 from simreduce.report.accuracy import (
     COMPUTE,
     CONGESTION,
@@ -519,7 +521,8 @@ def nccl(
 def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
     """Names on stderr the variables without which all that is printed is the same."""
     settings = asked.plan.settings
-    names = [each.partition("=")[0].strip() for each in variables]
+    given = (each.partition("=")[0].strip() for each in variables)
+    names = [RENAMED.get(name, name) for name in given]
 
     def shown(settings: Settings) -> tuple[object, ...] | None:
         at = plan(facts(asked.machine, settings=settings), settings)
@@ -535,7 +538,11 @@ def _say_what_is_idle(asked: ChosenCalls, variables: tuple[str, ...]) -> None:
 
     own = shown(settings) if names else None
     for name in dict.fromkeys(names):
-        if name.startswith("NCCL_") and shown(without(settings, name)) == own:
+        if (
+            name.startswith("NCCL_")
+            and name in SETTINGS.keys
+            and shown(without(settings, name)) == own
+        ):
             say(f"simreduce: {name} changes nothing of this")
 
 
@@ -560,12 +567,14 @@ def _settings(
     if conf is not None:
         table = faults.attempt("--conf", load_conf, conf) or {}
         own = Faults(conf)
-        left_out = [name for name in table if name not in SETTINGS.keys]
+        left_out = [name for name in table if name not in (*SETTINGS.keys, *RENAMED)]
         for name in left_out:
-            say(f"simreduce: {conf}: {name} is left out: {SETTINGS.refused.get(name, 'unknown')}")
+            why = {**SETTINGS.refused, **SETTINGS.idle}.get(name, "unknown")
+            say(f"simreduce: {conf}: {name} is left out: {why}")
         base = read_settings({k: v for k, v in table.items() if k not in left_out}, own, "")
         faults.problems += own.problems
     given = dict(read_assignments([("", each) for each in variables], faults))
+    say_idle(given)
     options = {"version": version, "tuner": tuner}
     given |= {key: value for key, value in options.items() if value is not None}
     placed = Faults(options={key: f"--{key}" for key in options})

@@ -33,7 +33,7 @@ from simreduce.files.published import ITERATIONS
 from simreduce.planners.algorithms import NAMES, warn_of_unloaded
 from simreduce.planners.algorithms.families import IN_RANK_ORDER
 from simreduce.planners.layouts import Layout, layout
-from simreduce.planners.nccl import DEFAULTS, Settings, read_settings
+from simreduce.planners.nccl import DEFAULTS, SETTINGS, Settings, read_settings
 from simreduce.planners.nccl.environment import read_assignments
 from simreduce.planners.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
 from simreduce.study.tune.sizes import BY_DEFAULT, ROOTED, BenchCalls, parts_of, sizes
@@ -547,9 +547,18 @@ def read_collective(
 def read_nccl(faults: Faults, texts: Sequence[str], base: Settings = DEFAULTS) -> Settings:
     """NCCL's settings by `--nccl NAME=VALUE`, over `base`."""
     own = Faults("--nccl")
-    found = read_settings(read_assignments([("", text) for text in texts], own), own, "", base)
+    table = read_assignments([("", text) for text in texts], own)
+    say_idle(table)
+    found = read_settings(table, own, "", base)
     faults.problems += own.problems
     return found
+
+
+def say_idle(names: Iterable[str]) -> None:
+    """Say of variables of NCCL on which no prediction depends that they change none."""
+    for name in names:
+        if why := SETTINGS.idle.get(name):
+            say(f"simreduce: {name} changes no prediction: {why}")
 
 
 def _whole_elements(nbytes: Sequence[int], unit: int) -> list[int]:

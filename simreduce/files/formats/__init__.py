@@ -286,16 +286,18 @@ class FieldValues(dict[str, Any]):
 
 class Format:
     """A table, or a file, with declared keys. `check` notes the faults of keys that do not go
-    together, in the table at a path. `refused` has keys of others, and why there are none here.
+    together, in the table at a path. `refused` has keys of others, and why there are none here;
+    `idle` those on which nothing depends, whatever their values, and why.
     """
 
     def __init__(
         self, name: str, about: str, *fields: Field,
         check: Callable[[FieldValues, Faults, str], None] | None = None,
         refused: Mapping[str, str] = MappingProxyType({}),
+        idle: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.name, self.about, self.fields = name, about, fields
-        self._check, self.refused = check, refused
+        self._check, self.refused, self.idle = check, refused, idle
         self.keys = tuple(field.key for field in fields)
 
     def __getitem__(self, key: str) -> Field:
@@ -309,7 +311,8 @@ class Format:
         for key in table:
             if key in self.refused:
                 faults.add(inside(path, key), self.refused[key])
-        faults.unknown(path, (key for key in table if key not in self.refused), self.keys)
+        own = (key for key in table if key not in self.refused and key not in self.idle)
+        faults.unknown(path, own, self.keys)
         values = FieldValues()
         for field in self.fields:
             place = inside(path, field.key)
@@ -414,6 +417,9 @@ def _object(form: Format, *, whole: bool) -> dict[str, Any]:
             **({"default": field.default} if isinstance(field.default, bool | int | str) else {}),
         }
         for field in form.fields
+    }
+    properties |= {
+        key: {"description": f"Changes nothing: {why}."} for key, why in form.idle.items()
     }
     required = [field.key for field in form.fields if field.required and whole]
     return {

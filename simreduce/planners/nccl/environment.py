@@ -26,6 +26,7 @@ from simreduce.planners.nccl.constants import (
     unknown,
     version_text,
 )
+from simreduce.planners.nccl.variables import IDLE, NOT_MODELLED, RENAMED
 from simreduce.topology.elements import DEFAULT_REACH, OFF
 from simreduce.units import plural
 
@@ -188,26 +189,6 @@ def _check(values: FieldValues, faults: Faults, path: str) -> None:
         )
 
 
-_NOT_MODELLED = {
-    name: f"not modelled: {words}"
-    for name, words in {
-        "NCCL_IB_HCA": "leave NICs out of the machine, as `nics=4` does",
-        "NCCL_LL128_NTHREADS": "it changes threads of LL128",
-        "NCCL_MIN_P2P_NCHANNELS": "it changes channels of sends",
-        "NCCL_MAX_P2P_NCHANNELS": "it changes channels of sends",
-        "NCCL_NCHANNELS_PER_NET_PEER": "it changes channels of sends",
-        "NCCL_SHM_DISABLE": "without it GPUs that cannot copy directly meet over the network",
-        "NCCL_NVB_DISABLE": "without it no GPU forwards for others",
-        "NCCL_NET_DISABLE_INTRA": "GPUs of a node meet over its NICs where these are faster",
-        "NCCL_P2P_PXN_LEVEL": "it changes the NICs of sends",
-        "NCCL_NET_GDR_READ": "it changes the paths to NICs",
-        "NCCL_PAT_ENABLE": "NCCL_ALGO=^PAT leaves PAT out",
-        "NCCL_TOPO_FILE": "import it, with `simreduce topo import`",
-        "NCCL_GRAPH_FILE": "graphs are searched for",
-    }.items()
-}
-"""Variables that change what NCCL does, and for which there is no model."""
-
 SETTINGS = Format(
     "nccl",
     "NCCL's environment variables, with NCCL's names and words.",
@@ -289,7 +270,8 @@ SETTINGS = Format(
     ),
     Field("tuner", _TUNER, "A CSV file of NCCL's example tuner plugin, applied first."),
     check=_check,
-    refused=_NOT_MODELLED,
+    refused=NOT_MODELLED,
+    idle=IDLE,
 )  # fmt: skip
 
 _FIELDS = {
@@ -322,7 +304,9 @@ def settings_of(values: FieldValues, base: Settings = DEFAULTS) -> Settings:
 
 
 def read_settings(table: object, faults: Faults, path: str, base: Settings = DEFAULTS) -> Settings:
-    """The settings of a table, with each fault noted."""
+    """The settings of a table, with each fault noted. Old names stand for new ones."""
+    if isinstance(table, Mapping):
+        table = {RENAMED.get(k, k): v for k, v in table.items() if RENAMED.get(k) not in table}
     return settings_of(SETTINGS.read(table, faults, path), base)
 
 

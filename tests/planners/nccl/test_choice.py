@@ -12,6 +12,7 @@ from simreduce.files.formats.syntax import Faults
 from simreduce.planners.layouts import Decision
 from simreduce.planners.nccl import (
     DEFAULTS,
+    SETTINGS,
     Settings,
     choose,
     facts,
@@ -96,6 +97,24 @@ def test_variables_without_a_model_are_refused_with_the_reason():
     assert faults.problems == [
         "test: NCCL_IB_HCA: not modelled: leave NICs out of the machine, as `nics=4` does"
     ]
+
+
+def test_every_variable_is_in_one_of_three_states():
+    """It acts, nothing depends on it, or it is refused."""
+    acts, idle, refused = {*SETTINGS.keys}, {*SETTINGS.idle}, {*SETTINGS.refused}
+
+    assert not acts & idle
+    assert not (acts | idle) & refused
+    assert _problems(**dict.fromkeys(SETTINGS.idle, "x")) == []
+    assert len(_problems(**dict.fromkeys(SETTINGS.refused, "1"))) == len(refused)
+    assert _settings(**dict.fromkeys(SETTINGS.idle, "x")) == Settings()
+
+
+def test_old_names_stand_for_new_ones_unless_these_are_set():
+    assert _settings(NCCL_MIN_NRINGS="4", NCCL_MAX_NRINGS=8) == Settings(
+        min_channels=4, max_channels=8
+    )
+    assert _settings(NCCL_MAX_NRINGS=8, NCCL_MAX_NCHANNELS=2) == Settings(max_channels=2)
 
 
 def test_conf_files(tmp_path):

@@ -170,5 +170,5 @@ def test_variables_of_a_file_without_a_model_are_named(tmp_path):
     why = "not modelled: leave NICs out of the machine, as `nics=4` does"
     assert said.splitlines() == [
         f"simreduce: {conf}: NCCL_IB_HCA is left out: {why}",
-        f"simreduce: {conf}: NCCL_DEBUG is left out: unknown",
+        f"simreduce: {conf}: NCCL_DEBUG is left out: it says what NCCL prints, or writes",
     ]
